@@ -1,0 +1,37 @@
+"""A functional model zoo and pretraining framework in JAX and Flax.
+
+    import t5x_lite
+    model = t5x_lite.load("runs/t5_tiny")
+    model.generate(["Return a <extra_id_0> of the list."])
+
+Everything else lives in the rooms: `layers`, `models`, `objectives`, `decoding`, `data`, `parallel`, `training`,
+`convert`. Names below are imported when they are first used, so that `import t5x_lite` costs nothing.
+"""
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from t5x_lite.errors import InputError
+    from t5x_lite.pretrained import Pretrained, load
+    from t5x_lite.training.experiment import Experiment
+
+__version__ = "0.1.0"
+__all__ = ["Experiment", "InputError", "Pretrained", "load"]
+
+_HOMES = {
+    "Experiment": "t5x_lite.training.experiment",
+    "InputError": "t5x_lite.errors",
+    "Pretrained": "t5x_lite.pretrained",
+    "load": "t5x_lite.pretrained",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name in _HOMES:
+        return getattr(importlib.import_module(_HOMES[name]), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
