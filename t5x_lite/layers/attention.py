@@ -1,0 +1,163 @@
+"""Scaled and unscaled dot-product attention with masks, biases, dropout and a key-value cache.
+
+Masks are boolean and true where a query may look; they broadcast to ``[B H L M]``. Biases are added to the logits and
+broadcast to the same shape. Dimension letters: see `t5x_lite.layers.transformer`.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from flax import linen as nn
+from jaxtyping import Array, Bool, Float, Int, Key
+
+from t5x_lite.layers.dense import Dense
+
+KeyValue = dict[str, Float[Array, "B M H K"]]
+
+
+def padding_mask(valid: Bool[Array, "B M"]) -> Bool[Array, "B 1 1 M"]:
+    """Lets every query look at the valid keys alone.
+
+    >>> padding_mask(jnp.array([[True, True, False]]))[0, 0].tolist()
+    [[True, True, False]]
+    """
+    return valid[:, None, None, :]
+
+
+def causal_mask(length: int) -> Bool[Array, "1 1 L L"]:
+    """Lets query `i` look at keys `0..i`.
+
+    >>> causal_mask(3)[0, 0].astype(int).tolist()
+    [[1, 0, 0], [1, 1, 0], [1, 1, 1]]
+    """
+    positions = jnp.arange(length)
+    return (positions[:, None] >= positions[None, :])[None, None]
+
+
+def segment_mask(query_segments: Int[Array, "B L"], key_segments: Int[Array, "B M"]) -> Bool[Array, "B 1 L M"]:
+    """Lets a query look at the keys of its own segment (packed rows).
+
+    >>> segment_mask(jnp.array([[1, 1, 2]]), jnp.array([[1, 1, 2]]))[0, 0].astype(int).tolist()
+    [[1, 1, 0], [1, 1, 0], [0, 0, 1]]
+    """
+    return (query_segments[:, :, None] == key_segments[:, None, :])[:, None]
+
+
+def combine_masks(*masks: Bool[Array, "_ _ _ _"] | None) -> Bool[Array, "_ _ _ _"] | None:
+    """True where every mask that is not None is true; None if all are."""
+    combined = None
+    for mask in masks:
+        if mask is not None:
+            combined = mask if combined is None else combined & mask
+    return combined
+
+
+def dot_product_attention(
+    query: Float[Array, "B L H K"],
+    key: Float[Array, "B M H K"],
+    value: Float[Array, "B M H K"],
+    *,
+    bias: Float[Array, "_ _ L M"] | None = None,
+    mask: Bool[Array, "_ _ #L M"] | None = None,
+    scale: float | None = None,
+    dropout_rate: float = 0.0,
+    dropout_key: Key[Array, ""] | None = None,
+) -> Float[Array, "B L H K"]:
+    """softmax(scale * query key^T + bias) value, the softmax in float32 (Vaswani et al. 2017, section 3.2.1).
+
+    Args:
+      bias: added to the logits, such as T5's relative position bias.
+      mask: true where a query may look. A query that may look nowhere attends to all keys alike.
+      scale: factor of the logits; None means K ** -0.5, T5 uses 1.
+      dropout_rate: share of the attention weights set to zero when `dropout_key` is given.
+    """
+    scale = query.shape[-1] ** -0.5 if scale is None else scale
+    if dropout_key is None or dropout_rate == 0.0:
+        return jax.nn.dot_product_attention(query, key, value, bias=bias, mask=mask, scale=scale)
+    # jax.nn's has no dropout on the weights, hence the same arithmetic once more.
+    logits = jnp.einsum("BLHK,BMHK->BHLM", query, key, preferred_element_type=jnp.float32) * scale
+    if bias is not None:
+        logits += bias
+    if mask is not None:
+        logits = jnp.where(mask, logits, -0.7 * jnp.finfo(logits.dtype).max)
+    weights = jax.nn.softmax(logits, axis=-1)
+    keep = jax.random.bernoulli(dropout_key, 1.0 - dropout_rate, weights.shape)
+    weights = jnp.where(keep, weights / (1.0 - dropout_rate), 0.0).astype(value.dtype)
+    return jnp.einsum("BHLM,BMHK->BLHK", weights, value)
+
+
+class Attention(nn.Module):
+    """Multi-head attention (Vaswani et al. 2017, section 3.2.2), over itself or over a memory.
+
+    Kernels are stored as matrices ``[D, H*K]``: so did T5, whose Adafactor factors them along these two dimensions.
+    """
+
+    num_heads: int
+    head_dim: int
+    scale: float | None = None
+    use_bias: bool = False
+    dropout_rate: float = 0.0
+    dtype: Any = jnp.float32
+    query_init: Callable[..., Array] = nn.initializers.lecun_normal()
+    kernel_init: Callable[..., Array] = nn.initializers.lecun_normal()
+
+    def setup(self) -> None:
+        features = self.num_heads * self.head_dim
+        common = {"use_bias": self.use_bias, "dtype": self.dtype}
+        self.query = Dense(features, ("embed", "heads"), kernel_init=self.query_init, **common)
+        self.key = Dense(features, ("embed", "heads"), kernel_init=self.kernel_init, **common)
+        self.value = Dense(features, ("embed", "heads"), kernel_init=self.kernel_init, **common)
+
+    def project(self, memory: Float[Array, "B M D"]) -> KeyValue:
+        """The keys and values of `memory`, to be computed once where many queries follow."""
+        return {"key": self._split(self.key(memory)), "value": self._split(self.value(memory))}
+
+    @nn.compact
+    def __call__(
+        self,
+        x: Float[Array, "B L D"],
+        key_value: KeyValue | None = None,
+        *,
+        bias: Float[Array, "_ _ L M"] | None = None,
+        mask: Bool[Array, "_ _ #L M"] | None = None,
+        deterministic: bool = True,
+    ) -> Float[Array, "B L D"]:
+        """Attends from `x` to `key_value` (made by `project`), or to itself if that is None."""
+        key_value = self.project(x) if key_value is None else key_value
+        dropping = self.dropout_rate > 0.0 and not deterministic
+        attended = dot_product_attention(
+            self._split(self.query(x)),
+            key_value["key"],
+            key_value["value"],
+            bias=bias,
+            mask=mask,
+            scale=self.scale,
+            dropout_rate=self.dropout_rate,
+            dropout_key=self.make_rng("dropout") if dropping else None,
+        )
+        out = Dense(
+            x.shape[-1],
+            ("heads", "embed"),
+            use_bias=self.use_bias,
+            dtype=self.dtype,
+            kernel_init=self.kernel_init,
+            name="out",
+        )
+        return out(attended.reshape(*attended.shape[:2], -1))
+
+    def _split(self, x: Float[Array, "B L HK"]) -> Float[Array, "B L H K"]:
+        heads = x.reshape(*x.shape[:-1], self.num_heads, self.head_dim)
+        return nn.with_logical_constraint(
+            heads, ("activation_batch", "activation_length", "activation_heads", "activation_kv")
+        )
+
+
+def update_cache(cache: KeyValue, new: dict[str, Float[Array, "B L H K"]], index: Int[Array, ""] | int) -> KeyValue:
+    """Writes the keys and values of the positions from `index` on into a cache of the same layout."""
+    return jax.tree.map(
+        lambda old, update: jax.lax.dynamic_update_slice_in_dim(old, update.astype(old.dtype), index, axis=1),
+        cache,
+        new,
+    )

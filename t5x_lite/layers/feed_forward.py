@@ -1,0 +1,53 @@
+"""The position-wise feed-forward layer, plain and gated."""
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from flax import linen as nn
+from jaxtyping import Array, Float
+
+from t5x_lite.errors import InputError
+from t5x_lite.layers.dense import Dense
+
+ACTIVATIONS: dict[str, Callable[[Array], Array]] = {
+    "relu": jax.nn.relu,
+    "gelu": lambda x: jax.nn.gelu(x, approximate=False),
+    "gelu_tanh": lambda x: jax.nn.gelu(x, approximate=True),
+    "silu": jax.nn.silu,
+    "tanh": jnp.tanh,
+}
+
+
+def check_activation(name: str) -> None:
+    """Raises `InputError` for an activation that is not in `ACTIVATIONS`."""
+    if name not in ACTIVATIONS:
+        raise InputError(f"activation={name!r} is not known; choose one of {', '.join(ACTIVATIONS)}")
+
+
+class FeedForward(nn.Module):
+    """activation(x wi) wo (Vaswani et al. 2017, 3.3), or gated: (activation(x gate) * x wi) wo (Shazeer 2020)."""
+
+    mlp_dim: int
+    activation: str = "relu"
+    gated: bool = False
+    use_bias: bool = False
+    dropout_rate: float = 0.0
+    dtype: Any = jnp.float32
+    kernel_init: Callable[..., Array] = nn.initializers.lecun_normal()
+
+    @nn.compact
+    def __call__(self, x: Float[Array, "B L D"], *, deterministic: bool = True) -> Float[Array, "B L D"]:
+        def dense(features: int, axes: tuple[str, str], name: str) -> Dense:
+            return Dense(features, axes, self.use_bias, self.dtype, self.kernel_init, name=name)
+
+        hidden = dense(self.mlp_dim, ("embed", "mlp"), "wi")(x)
+        activation = ACTIVATIONS[self.activation]
+        if self.gated:
+            hidden *= activation(dense(self.mlp_dim, ("embed", "mlp"), "gate")(x))
+        else:
+            hidden = activation(hidden)
+        hidden = nn.with_logical_constraint(hidden, ("activation_batch", "activation_length", "activation_mlp"))
+        hidden = nn.Dropout(self.dropout_rate)(hidden, deterministic=deterministic)
+        return dense(x.shape[-1], ("mlp", "embed"), "wo")(hidden)

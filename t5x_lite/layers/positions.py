@@ -1,0 +1,96 @@
+"""What tells a Transformer where a token stands: relative bias (T5), sinusoids (2017), learned embeddings."""
+
+from collections.abc import Callable
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+from flax import linen as nn
+from jaxtyping import Array, Float, Int
+
+
+def relative_position_buckets(
+    relative: Int[np.ndarray, "*shape"], *, bidirectional: bool, num_buckets: int = 32, max_distance: int = 128
+) -> Int[np.ndarray, "*shape"]:
+    """T5's bucket of each relative position, key minus query (Raffel et al. 2020, section 2.1).
+
+    Half of the buckets hold one distance each, the other half grow logarithmically up to `max_distance`, beyond which
+    all share the last one. Bidirectional attention halves them again: keys before the query and keys after it.
+
+    >>> relative_position_buckets(np.array([-200, -20, -1, 0, 1, 20]), bidirectional=True).tolist()
+    [15, 10, 1, 0, 17, 26]
+    >>> relative_position_buckets(np.array([-200, -20, -1, 0, 1, 20]), bidirectional=False).tolist()
+    [31, 17, 1, 0, 0, 0]
+    """
+    relative = np.asarray(relative)
+    offset = np.zeros_like(relative)
+    if bidirectional:
+        num_buckets //= 2
+        offset = np.where(relative > 0, num_buckets, 0)
+        distance = np.abs(relative)
+    else:
+        distance = np.maximum(-relative, 0)
+    exact = num_buckets // 2
+    # float32 and this order of operations, because published checkpoints were trained with the rounding they give.
+    ratio = np.maximum(distance, exact).astype(np.float32) / np.float32(exact)
+    growth = np.log(ratio) / np.float32(np.log(max_distance / exact)) * np.float32(num_buckets - exact)
+    logarithmic = np.minimum(exact + growth.astype(np.int64), num_buckets - 1)
+    return offset + np.where(distance < exact, distance, logarithmic)
+
+
+class RelativePositionBias(nn.Module):
+    """T5's learned bias: one number a head and bucket, added to the attention logits, shared by a stack's layers."""
+
+    num_heads: int
+    bidirectional: bool
+    num_buckets: int = 32
+    max_distance: int = 128
+    bias_init: Callable[..., Array] = nn.initializers.variance_scaling(1.0, "fan_avg", "uniform")
+
+    @nn.compact
+    def __call__(
+        self, query_length: int, key_length: int, *, first_query: Int[Array, ""] | int = 0
+    ) -> Float[Array, "1 H L M"]:
+        """The bias of queries `first_query .. first_query + query_length - 1` over keys `0 .. key_length - 1`."""
+        init = nn.with_logical_partitioning(self.bias_init, ("position_buckets", "position_heads"))
+        bias = self.param("bias", init, (self.num_buckets, self.num_heads), jnp.float32)
+        # The bias depends on key - query alone: one value for each of the relative positions that can occur, looked up
+        # in a table whose buckets are constants of the compiled program.
+        relative = np.arange(1 - max(query_length, key_length), key_length)
+        buckets = relative_position_buckets(
+            relative,
+            bidirectional=self.bidirectional,
+            num_buckets=self.num_buckets,
+            max_distance=self.max_distance,
+        )
+        queries = first_query + jnp.arange(query_length)
+        positions = jnp.arange(key_length)[None, :] - queries[:, None] - int(relative[0])
+        return bias[jnp.asarray(buckets)[positions]].transpose(2, 0, 1)[None]
+
+
+def sinusoidal_positions(length: int, embed_dim: int) -> Float[np.ndarray, "L D"]:
+    """sin(i / 10000^(2d/D)) in the first half of the features, cos in the second.
+
+    Vaswani et al. 2017, section 3.5, the sines in front of the cosines as published checkpoints (Marian) have them;
+    the paper writes the two interleaved, which is the same up to a permutation of the features.
+    """
+    half = embed_dim // 2
+    rates = 1.0 / 10_000 ** (np.arange(half) / half)
+    angles = np.arange(length)[:, None] * rates[None, :]
+    table = np.concatenate([np.sin(angles), np.cos(angles)], axis=1).astype(np.float32)
+    return np.pad(table, ((0, 0), (0, embed_dim % 2)))
+
+
+class LearnedPositions(nn.Module):
+    """A learned vector for each absolute position ``0 .. max_length - 1``."""
+
+    max_length: int
+    embed_dim: int
+    dtype: Any = jnp.float32
+    embedding_init: Callable[..., Array] = nn.initializers.normal(0.02)
+
+    @nn.compact
+    def __call__(self, positions: Int[Array, "*batch L"]) -> Float[Array, "*batch L D"]:
+        init = nn.with_logical_partitioning(self.embedding_init, ("positions", "embed"))
+        table = self.param("embedding", init, (self.max_length, self.embed_dim), jnp.float32)
+        return jnp.take(table.astype(self.dtype), positions, axis=0)

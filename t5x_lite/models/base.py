@@ -1,0 +1,58 @@
+"""What every model of the zoo has: a frozen config that builds a pure Linen module."""
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from flax import linen as nn
+
+from t5x_lite.errors import InputError
+from t5x_lite.layers.transformer import Remat
+
+
+@dataclass(frozen=True)
+class ModelConfig(ABC):
+    """The architecture of a model: sizes and choices, no behaviour. Families derive from it."""
+
+    vocab_size: int
+    num_heads: int
+
+    @abstractmethod
+    def build(self, *, dtype: Any = jnp.float32, remat: Remat = "none") -> nn.Module:
+        """The module of this architecture, computing in `dtype` and rematerialising as `remat` says."""
+
+
+def abstract_params(config: ModelConfig) -> Any:
+    """Shapes, dtypes and logical axes of the parameters; nothing is allocated.
+
+    Every leaf is a `nn.LogicallyPartitioned` around a `jax.ShapeDtypeStruct`.
+    """
+    ids = jax.ShapeDtypeStruct((1, 2), jnp.int32)
+    module = config.build()
+    return jax.eval_shape(module.init, jax.random.key(0), ids, ids)["params"]
+
+
+def num_params(config: ModelConfig) -> int:
+    """The number of parameters.
+
+    >>> from t5x_lite.models.t5 import PRESETS
+    >>> f"{num_params(PRESETS['t5-11b']):,}"
+    '11,307,321,344'
+    """
+    return sum(leaf.size for leaf in jax.tree.leaves(nn.unbox(abstract_params(config))))
+
+
+def check_at_least(config: Any, minimum: int, *fields: str) -> None:
+    """Raises `InputError` for a field below `minimum`."""
+    for field in fields:
+        if getattr(config, field) < minimum:
+            raise InputError(f"{field}={getattr(config, field)} is too small; choose {minimum} or more")
+
+
+def check_rates(config: Any, *fields: str) -> None:
+    """Raises `InputError` for a field outside [0, 1)."""
+    for field in fields:
+        if not 0.0 <= getattr(config, field) < 1.0:
+            raise InputError(f"{field}={getattr(config, field)} is not in [0, 1); choose e.g. 0.1, or 0 to turn it off")

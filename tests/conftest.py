@@ -1,0 +1,103 @@
+"""How all tests run: on eight CPU devices, with JAX's guards on and every shape annotation of the package checked."""
+
+# ruff: noqa: E402 (the environment comes before jax, the hook before the package)
+import os
+
+os.environ["JAX_PLATFORMS"] = "cpu"
+# Tests compile much and compute little: without LLVM's optimizations they compile in half the time.
+_FLAGS = "--xla_force_host_platform_device_count=8 --xla_backend_optimization_level=0"
+os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {_FLAGS}".strip()
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from beartype import BeartypeConf, beartype
+from beartype.roar import BeartypeDecorHintPep673Exception
+from jaxtyping import install_import_hook
+
+jax.config.update("jax_platforms", "cpu")
+# Many tests start whole runs of one experiment, which compile the same programs.
+jax.config.update("jax_compilation_cache_dir", str(Path(__file__).parent.parent / ".pytest_cache" / "jax"))
+jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.3)
+jax.config.update("jax_numpy_rank_promotion", "raise")
+jax.config.update("jax_debug_key_reuse", True)
+
+
+def checked(function: Callable) -> Callable:
+    """`function` with its annotations checked at every call; an int may stand for a float."""
+    try:
+        return beartype(conf=BeartypeConf(is_pep484_tower=True))(function)
+    except BeartypeDecorHintPep673Exception:
+        return function  # beartype knows what Self is in a decorated class, not in a decorated method
+
+
+# The hook takes an expression that begins with a module: this one, which has no name that can be imported.
+# Checked are the rooms of arrays; elsewhere the annotations of dataclasses would answer before their own sentences do.
+ROOMS = ("layers", "models", "objectives", "decoding", "training.step", "training.schedules", "training.evaluation")
+install_import_hook([f"t5x_lite.{room}" for room in ROOMS], f"sys.modules[{__name__!r}].checked")
+
+from flax import linen as nn
+
+from t5x_lite.models import T5Config
+
+# Every size differs from every other one, so that no two axes can be mistaken for each other.
+TINY = T5Config(
+    vocab_size=384,
+    embed_dim=12,
+    num_heads=3,
+    head_dim=5,
+    mlp_dim=17,
+    num_encoder_layers=2,
+    num_decoder_layers=4,
+    relative_buckets=9,
+    relative_max_distance=13,
+)
+
+
+def random_like(shapes: Any, seed: int) -> Any:
+    """Parameters of these shapes, none of them 0 or 1: matrices keep the size of what they multiply, norms scale by 0.5
+    to 1.5, and biases are of order one."""
+    random = np.random.default_rng(seed)
+
+    def leaf(path: tuple, leaf: Any) -> jax.Array:
+        name = jax.tree_util.keystr(path)
+        if "scale" in name:
+            value = random.uniform(0.5, 1.5, leaf.shape)
+        else:
+            # Small embeddings, or a tied model says again what it hears.
+            size = leaf.shape[-2] ** -0.5 if "kernel" in name else 0.1 if "embedding" in name else 1.0
+            value = size * random.normal(size=leaf.shape)
+        return jnp.asarray(value, jnp.float32)
+
+    return jax.tree_util.tree_map_with_path(leaf, nn.unbox(shapes))
+
+
+@pytest.fixture(scope="session")
+def make_params() -> Callable[..., Any]:
+    """`make_params(module, seed, *args)`: random parameters of a module that is called with `args`."""
+
+    def make(module: nn.Module, seed: int, *args: Any) -> Any:
+        shapes = jax.eval_shape(lambda: module.init(jax.random.key(0), *args))
+        return random_like(shapes["params"], seed)
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def t5(make_params: Callable) -> tuple[nn.Module, Any]:
+    """A tiny T5 and random parameters of it."""
+    ids = jnp.ones((1, 2), jnp.int32)
+    return TINY.build(), make_params(TINY.build(), 0, ids, ids)
+
+
+@pytest.fixture(scope="session")
+def t5_logits(t5: tuple[nn.Module, Any]) -> Callable[..., jax.Array]:
+    """The compiled forward pass of `t5`: `(inputs, decoder_inputs, inputs_valid)` to logits."""
+    module, params = t5
+    apply = jax.jit(lambda *args: module.apply({"params": params}, *args[:2], inputs_valid=args[2]))
+    return lambda *args: apply(*map(jnp.asarray, args))

@@ -1,0 +1,116 @@
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from t5x_lite.layers.attention import Attention, combine_masks, dot_product_attention, update_cache
+
+B, L, M, H, K = 2, 3, 4, 2, 5
+
+
+def arrays(*shapes, seed=0):
+    random = np.random.default_rng(seed)
+    return [random.normal(size=shape).astype(np.float32) for shape in shapes]
+
+
+def softmax(x):
+    e = np.exp(x - x.max(-1, keepdims=True))
+    return e / e.sum(-1, keepdims=True)
+
+
+def reference(query, key, value, bias, mask, scale):
+    out = np.zeros(query.shape)
+    for b in range(query.shape[0]):
+        for h in range(query.shape[2]):
+            logits = scale * query[b, :, h].astype(np.float64) @ key[b, :, h].T + bias[0, h]
+            out[b, :, h] = softmax(np.where(mask[b, 0], logits, -np.inf)) @ value[b, :, h]
+    return out
+
+
+@pytest.fixture
+def case():
+    query, key, value, bias = arrays((B, L, H, K), (B, M, H, K), (B, M, H, K), (1, H, L, M))
+    mask = np.random.default_rng(1).random((B, 1, L, M)) < 0.6
+    mask[..., 0] = True
+    return query, key, value, bias, mask
+
+
+@pytest.mark.parametrize("scale", [None, 1.0, 0.3])
+@pytest.mark.parametrize("dropping", [False, True])
+def test_is_softmax_of_query_key_over_values(case, scale, dropping):
+    query, key, value, bias, mask = map(jnp.asarray, case)
+    # A rate that drops nothing takes the path with dropout on the weights.
+    dropout = {"dropout_rate": 1e-9, "dropout_key": jax.random.key(0)} if dropping else {}
+    got = dot_product_attention(query, key, value, bias=bias, mask=mask, scale=scale, **dropout)
+    np.testing.assert_allclose(got, reference(*case, scale or K**-0.5), atol=1e-5)
+
+
+def test_dropout_is_unbiased_and_needs_a_key(case):
+    query, key, value, bias, mask = map(jnp.asarray, case)
+
+    def attend(dropout_key):
+        return dot_product_attention(query, key, value, bias=bias, mask=mask, dropout_rate=0.4, dropout_key=dropout_key)
+
+    samples = np.asarray(jax.jit(jax.vmap(attend))(jax.random.split(jax.random.key(1), 4000)))
+    standard_error = samples.std(0) / 4000**0.5
+    assert standard_error.min() > 1e-4  # something is dropped everywhere
+    np.testing.assert_array_less(np.abs(samples.mean(0) - reference(*case, K**-0.5)), 5 * standard_error)
+    np.testing.assert_allclose(attend(None), reference(*case, K**-0.5), atol=1e-5)
+
+
+@pytest.mark.parametrize("dropping", [False, True])
+def test_a_query_that_may_look_nowhere_attends_to_all_alike(case, dropping):
+    query, key, value, bias, mask = map(jnp.asarray, case)
+    dropout = {"dropout_rate": 1e-9, "dropout_key": jax.random.key(0)} if dropping else {}
+    got = dot_product_attention(query, key, value, bias=bias, mask=mask.at[0, 0, 1].set(False), **dropout)
+    np.testing.assert_allclose(got[0, 1], value[0].mean(0), atol=1e-5)
+
+
+def test_masked_keys_count_for_nothing(case):
+    query, key, value, bias, _ = map(jnp.asarray, case)
+    mask = jnp.array([True, True, True, False])[None, None, None]
+    masked = dot_product_attention(query, key, value, bias=bias, mask=mask)
+    subset = dot_product_attention(query, key[:, :3], value[:, :3], bias=bias[..., :3])
+    np.testing.assert_allclose(masked, subset, atol=1e-6)
+
+
+def test_combine_masks_is_their_conjunction():
+    a, b = jnp.array([True, True, False])[None, None, None], jnp.array([True, False])[None, None, :, None]
+    assert combine_masks(None, a, None, b)[0, 0].tolist() == [[True, True, False], [False, False, False]]
+    assert combine_masks(None, None) is None
+
+
+@pytest.mark.parametrize("use_bias", [False, True])
+def test_module_projects_attends_and_projects_back(make_params, use_bias):
+    embed_dim = 7
+    module = Attention(H, K, use_bias=use_bias)
+    x, memory = map(jnp.asarray, arrays((B, L, embed_dim), (B, M, embed_dim), seed=3))
+    params = make_params(module, 1, x)
+
+    def project(x, name, bias=0.0):
+        bias = params[name]["bias"] if use_bias else 0.0
+        return np.asarray(x) @ np.asarray(params[name]["kernel"]) + np.asarray(bias)
+
+    def heads(x):
+        return x.reshape(B, -1, H, K)
+
+    variables = {"params": params}
+    for source, key_value in ((x, None), (memory, module.apply(variables, memory, method="project"))):
+        attended = reference(
+            heads(project(x, "query")),
+            heads(project(source, "key")),
+            heads(project(source, "value")),
+            np.zeros((1, H, 1, 1)),
+            np.ones((B, 1, 1, 1), bool),
+            K**-0.5,
+        )
+        expected = project(attended.reshape(B, L, -1), "out")
+        np.testing.assert_allclose(module.apply(variables, x, key_value), expected, atol=1e-5)
+
+
+def test_update_cache_writes_from_the_index_on():
+    cache = {"key": jnp.zeros((1, 5, 1, 1)), "value": jnp.zeros((1, 5, 1, 1), jnp.bfloat16)}
+    new = jax.tree.map(lambda x: jnp.arange(1.0, 3.0).reshape(1, 2, 1, 1), cache)
+    updated = update_cache(cache, new, jnp.int32(2))
+    assert updated["key"].ravel().tolist() == [0, 0, 1, 2, 0]
+    assert updated["value"].dtype == jnp.bfloat16

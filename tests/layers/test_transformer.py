@@ -1,0 +1,151 @@
+import re
+from dataclasses import replace
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from flax import linen as nn
+
+from t5x_lite.layers.attention import Attention, causal_mask, padding_mask
+from t5x_lite.layers.feed_forward import FeedForward
+from t5x_lite.layers.norm import make_norm
+from t5x_lite.layers.transformer import Context, Layer, LayerConfig, Stack
+
+B, L, M, D, N = 2, 5, 3, 6, 3
+CONFIG = LayerConfig(num_heads=2, head_dim=4, mlp_dim=7, activation="gelu")
+
+
+@pytest.fixture(scope="module")
+def x():
+    return jnp.asarray(np.random.default_rng(0).normal(size=(B, L, D)).astype(np.float32))
+
+
+@pytest.fixture(scope="module")
+def context():
+    random = np.random.default_rng(1)
+    return Context(
+        self_bias=jnp.asarray(random.normal(size=(1, 2, L, L)).astype(np.float32)),
+        self_mask=causal_mask(L),
+        memory=jnp.asarray(random.normal(size=(B, M, D)).astype(np.float32)),
+        memory_mask=padding_mask(jnp.array([[True, True, False], [True, True, True]])),
+    )
+
+
+@pytest.mark.parametrize(("norm_first", "norm"), [(True, "rms"), (True, "layer"), (False, "layer")])
+def test_layer_is_its_sublayers_with_norms_and_residuals(make_params, x, context, norm_first, norm):
+    config = replace(CONFIG, norm_first=norm_first, norm=norm, norm_epsilon=1e-3, attention_scale=0.7)
+    layer = Layer(config, has_memory=True)
+    params = make_params(layer, 0, x, None, context, True)
+    attention = Attention(2, 4, scale=0.7, use_bias=True)
+
+    def apply(module, name, *args, **kwargs):
+        return module.apply({"params": params[name]}, *args, **kwargs)
+
+    def attend_to_self(y):
+        return apply(attention, "self_attention", y, bias=context.self_bias, mask=context.self_mask)
+
+    def attend_to_memory(y):
+        key_value = apply(attention, "cross_attention", context.memory, method="project")
+        return apply(attention, "cross_attention", y, key_value, mask=context.memory_mask)
+
+    def feed_forward(y):
+        return apply(FeedForward(7, "gelu", use_bias=True), "feed_forward", y)
+
+    expected = x
+    for name, sublayer in (
+        ("self_attention", attend_to_self),
+        ("cross_attention", attend_to_memory),
+        ("feed_forward", feed_forward),
+    ):
+        norm_module = make_norm(norm, epsilon=1e-3, dtype=jnp.float32)
+        if norm_first:
+            expected = expected + sublayer(apply(norm_module, f"{name}_norm", expected))
+        else:
+            expected = apply(norm_module, f"{name}_norm", expected + sublayer(expected))
+    got, cache = layer.apply({"params": params}, x, None, context, True)
+    np.testing.assert_allclose(got, expected, atol=1e-5)
+    assert cache is None
+
+
+@pytest.mark.parametrize("norm_first", [True, False])
+def test_stack_is_its_layers_one_after_another(make_params, x, context, norm_first):
+    config = replace(CONFIG, norm_first=norm_first)
+    stack = Stack(config, N, has_memory=True)
+    params = make_params(stack, 0, x, context)
+    layer = jax.jit(lambda p, x: Layer(config, True).apply({"params": p}, x, None, context, True)[0])
+    expected = x
+    for n in range(N):
+        expected = layer(jax.tree.map(lambda leaf, n=n: leaf[n], params["layers"]), expected)
+    if norm_first:
+        norm = make_norm("layer", epsilon=config.norm_epsilon, dtype=jnp.float32)
+        expected = norm.apply({"params": params["final_norm"]}, expected)
+    else:
+        assert "final_norm" not in params
+    got, _ = jax.jit(stack.apply)({"params": params}, x, context)
+    np.testing.assert_allclose(got, expected, atol=1e-5)
+
+
+def test_layers_start_differently_and_carry_the_axis_layers(x):
+    params = Stack(CONFIG, N).init(jax.random.key(0), x, Context())["params"]["layers"]
+    kernel = params["feed_forward"]["wi"]["kernel"]
+    assert kernel.names == ("layers", "embed", "mlp")
+    values = nn.unbox(kernel)
+    assert values.shape == (N, D, 7)
+    for other in range(1, N):
+        assert jnp.abs(values[0] - values[other]).min() > 0
+
+
+def test_causality_by_zero_gradient(make_params, x, context):
+    stack = Stack(CONFIG, N, has_memory=True)
+    params = make_params(stack, 0, x, context)
+    jacobian = jax.jit(jax.jacrev(lambda x: stack.apply({"params": params}, x, context)[0].sum((0, 2))))(x)
+    influence = np.abs(np.asarray(jacobian)).max((1, 3))  # [output position, input position]
+    assert (influence[np.triu_indices(L, 1)] == 0).all()
+    assert (influence[np.tril_indices(L)] > 1e-6).all()
+
+
+@pytest.fixture(scope="module")
+def gradients(make_params, x):
+    """Gradients with dropout under each remat policy, and the program that computes them."""
+    config = replace(CONFIG, dropout_rate=0.2, use_bias=False)
+    context = Context(self_mask=causal_mask(L))
+    params = make_params(Stack(config, N), 0, x, context)
+
+    def gradient(remat):
+        def loss(params):
+            rngs = {"dropout": jax.random.key(0)}
+            out, _ = Stack(config, N, remat=remat).apply({"params": params}, x, context, deterministic=False, rngs=rngs)
+            return (out**3).sum()
+
+        traced = jax.jit(jax.grad(loss)).trace(params)
+        return traced.lower().compile()(params), str(traced.jaxpr)
+
+    return {remat: gradient(remat) for remat in ("none", "dots", "full")}
+
+
+@pytest.mark.parametrize("remat", ["dots", "full"])
+def test_remat_changes_no_gradient(gradients, remat):
+    expected, got = gradients["none"][0], gradients[remat][0]
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-4), expected, got)
+    assert max(jnp.abs(leaf).max() for leaf in jax.tree.leaves(got)) > 1
+
+
+def test_remat_computes_again_what_it_says(gradients):
+    products = {remat: len(re.findall(r"= dot_general\[", program)) for remat, (_, program) in gradients.items()}
+    erfcs = {remat: len(re.findall(r"= erfc ", program)) for remat, (_, program) in gradients.items()}
+    assert products["none"] <= products["dots"] < products["full"]
+    assert erfcs["none"] < erfcs["dots"]
+
+
+def test_dropout_depends_on_the_key_alone(make_params, x):
+    config = replace(CONFIG, dropout_rate=0.5, attention_dropout_rate=0.5, norm="rms", use_bias=False)
+    stack = Stack(config, N)
+    params = make_params(stack, 0, x, Context())
+    apply = jax.jit(
+        lambda key: stack.apply({"params": params}, x, Context(), deterministic=False, rngs={"dropout": key})[0]
+    )
+    first, again, other = apply(jax.random.key(0)), apply(jax.random.key(0)), apply(jax.random.key(1))
+    np.testing.assert_array_equal(first, again)
+    assert jnp.abs(first - other).max() > 0.1
+    assert jnp.abs(first - stack.apply({"params": params}, x, Context())[0]).max() > 0.1
