@@ -1,0 +1,138 @@
+"""Batches as a pure function of (seed, step), the same global batch for every number of hosts."""
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from t5x_lite.errors import InputError
+
+if TYPE_CHECKING:
+    import grain
+
+
+def batches(
+    rows: Sequence[np.ndarray],
+    *,
+    batch_size: int,
+    seed: int,
+    host: int = 0,
+    num_hosts: int = 1,
+    shuffle: bool = True,
+    repeat: bool = True,
+) -> "grain.MapDataset":
+    """`batches(...)[step]` is this host's part of global batch `step`.
+
+    Every epoch is a permutation of all rows, each another one; a batch may reach over the end of an epoch. Without
+    `repeat` the dataset ends with the last whole batch.
+
+    Args:
+      rows: int32 arrays [L]; `rows.__getitems__` is used where there is one.
+      batch_size: B, rows in the global batch.
+      seed: of the order, 0 or more.
+      host: h of H; it gets rows [h*B/H, (h+1)*B/H) of the global batch.
+      num_hosts: H, a divisor of B.
+      shuffle: else the rows come in order.
+      repeat: go on for ever.
+
+    Returns:
+      A Grain dataset of int32 arrays [B/H, L].
+
+    Raises:
+      InputError: no rows, H does not divide B, h is not below H, or fewer rows than a batch without `repeat`.
+    """
+    import grain
+
+    local_size = _local_size(batch_size, host, num_hosts)
+    if not 0 <= seed < 1 << 64:
+        raise InputError(f"seed={seed} is out of range; choose one from 0 to 2**64 - 1")
+    if not len(rows) or (not repeat and len(rows) < batch_size):
+        raise InputError(f"batch_size={batch_size} exceeds the {len(rows)} rows; give more text or a smaller batch")
+    # What is shuffled, repeated and batched are row numbers: Grain's own batching reads row by row, which is slower
+    # than one read of them all.
+    numbers = grain.MapDataset.range(len(rows))
+    if shuffle:
+        # Grain adds the epoch to the seed; hashed, seed 0 in epoch 1 is not seed 1 in epoch 0.
+        numbers = numbers.shuffle(seed=int(np.random.SeedSequence(seed).generate_state(1)[0]))
+    numbers = numbers.repeat() if repeat else numbers[: len(rows) // batch_size * batch_size]
+    # Batches of B/H rows, of which host h takes numbers h, H + h, 2H + h, ...
+    local = numbers.batch(local_size, drop_remainder=True)[host::num_hosts]
+    return local.map(lambda indices: _read(rows, indices))
+
+
+def prefetch(
+    dataset: "grain.MapDataset", start_step: int = 0, *, num_threads: int = 2, buffer_size: int = 8
+) -> Iterator[np.ndarray]:
+    """Batches from `start_step` on, read ahead by threads; `close()` the iterator to end them.
+
+    Args:
+      dataset: what `batches` returned.
+      start_step: number of the first batch.
+      num_threads: readers.
+      buffer_size: batches held ready.
+    """
+    import grain
+
+    options = grain.ReadOptions(num_threads=num_threads, prefetch_buffer_size=buffer_size)
+    iterator: Any = iter(dataset[start_step:].to_iter_dataset(options))
+    try:
+        yield from iterator
+    finally:
+        iterator.close()
+
+
+def evaluation_batches(
+    rows: Sequence[np.ndarray], batch_size: int, limit: int | None = None, *, host: int = 0, num_hosts: int = 1
+) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """Every row once, in order, the last batch filled up with zeros.
+
+    Args:
+      rows: int32 arrays [L].
+      batch_size: B, rows in the global batch.
+      limit: only the first so many rows; None means all.
+      host: h of H; it gets rows [h*B/H, (h+1)*B/H) of each global batch.
+      num_hosts: H, a divisor of B.
+
+    Yields:
+      rows int32 [B/H, L] and valid bool [B/H], False where a row is filling. Every host yields equally often.
+
+    Raises:
+      InputError: no rows, H does not divide B, h is not below H, or a limit below 1.
+    """
+    local_size = _local_size(batch_size, host, num_hosts)
+    if limit is not None and limit < 1:
+        raise InputError(f"limit={limit} leaves no row to evaluate on; choose 1 or more, or None for all")
+    if not len(rows):
+        raise InputError("there are no rows to evaluate on; give more text or a larger held_out")
+    count = len(rows) if limit is None else min(limit, len(rows))
+    return _ordered(rows, count, batch_size, host * local_size, local_size)
+
+
+def _ordered(
+    rows: Sequence[np.ndarray], count: int, batch_size: int, offset: int, local_size: int
+) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    row_length = len(rows[0])
+    for start in range(offset, count + offset, batch_size):
+        indices = np.arange(start, start + local_size)
+        valid = indices < count
+        batch = np.zeros((local_size, row_length), np.int32)
+        if valid.any():
+            batch[valid] = _read(rows, indices[valid])
+        yield batch, valid
+
+
+def _read(rows: Sequence[np.ndarray], indices: np.ndarray) -> np.ndarray:
+    """Rows [n, L] int32."""
+    many = getattr(rows, "__getitems__", None)
+    found = many(indices.tolist()) if many else [rows[i] for i in indices.tolist()]
+    return np.stack(found).astype(np.int32, copy=False)
+
+
+def _local_size(batch_size: int, host: int, num_hosts: int) -> int:
+    if batch_size < 1:
+        raise InputError(f"batch_size={batch_size} is no size; choose 1 or more")
+    if num_hosts < 1 or batch_size % num_hosts:
+        raise InputError(f"num_hosts={num_hosts} does not divide batch_size={batch_size}; choose a multiple of it")
+    if not 0 <= host < num_hosts:
+        raise InputError(f"host={host} is not one of num_hosts={num_hosts}; choose 0..{num_hosts - 1}")
+    return batch_size // num_hosts

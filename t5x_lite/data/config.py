@@ -1,0 +1,48 @@
+"""What an experiment says about its data."""
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from t5x_lite.data.sources import PythonDocs, Source
+from t5x_lite.data.store import TokenStore, prepare
+from t5x_lite.data.tokenizers import SentencePiece, Tokenizer, TokenizerConfig
+
+
+@dataclass(frozen=True)
+class Data:
+    """Text, how it is tokenized and where the tokens are kept."""
+
+    source: Source = field(default_factory=PythonDocs)
+    """The corpus: PythonDocs, TextFiles or Tfds."""
+    tokenizer: TokenizerConfig = field(default_factory=lambda: SentencePiece(vocab_size=8_000))
+    """SentencePiece (trained on the corpus or loaded) or Bytes; 8,000 pieces are what PythonDocs can fill, T5 has
+    32,000."""
+    held_out: float = 0.02
+    """Share of the corpus's characters that is kept from training for evaluation, in whole documents."""
+    cache_dir: str = ""
+    """Folder for tokenizers and token stores; empty means $T5X_LITE_CACHE, else ~/.cache/t5x_lite."""
+
+    def prepare(
+        self,
+        row_length: int,
+        *,
+        tokenizer: Tokenizer | None = None,
+        progress: Callable[[str, float | None], None] | None = None,
+    ) -> TokenStore:
+        """The corpus as rows of `row_length` ids: see `t5x_lite.data.store.prepare`."""
+        return prepare(
+            self.source,
+            self.tokenizer,
+            row_length,
+            held_out=self.held_out,
+            cache_dir=self.cache_path,
+            tokenizer=tokenizer,
+            progress=progress,
+        )
+
+    @property
+    def cache_path(self) -> Path:
+        """`cache_dir` with its default filled in."""
+        return Path(self.cache_dir or os.environ.get("T5X_LITE_CACHE") or "~/.cache/t5x_lite").expanduser()

@@ -1,0 +1,175 @@
+import threading
+import time
+
+import numpy as np
+import pytest
+
+from t5x_lite.data import batches, evaluation_batches, prefetch
+from t5x_lite.errors import InputError
+
+LENGTH = 4
+
+
+class CountedRows:
+    """Row i is filled with i; remembers how it was read."""
+
+    def __init__(self, count):
+        self.count = count
+        self.reads = []
+
+    def __len__(self):
+        return self.count
+
+    def __getitem__(self, index):
+        return np.full(LENGTH, index, np.int32)
+
+    def __getitems__(self, indices):
+        self.reads.append(list(indices))
+        return [self[i] for i in indices]
+
+
+def numbers(batch):
+    assert batch.dtype == np.int32 and (batch == batch[:, :1]).all()
+    return batch[:, 0].tolist()
+
+
+@pytest.mark.parametrize("shuffle", [True, False])
+@pytest.mark.parametrize("repeat", [True, False])
+@pytest.mark.parametrize("num_hosts", [1, 2, 4])
+def test_hosts_share_out_the_global_batch(num_hosts, shuffle, repeat):
+    options = {"batch_size": 8, "seed": 3, "shuffle": shuffle, "repeat": repeat}
+    everything = batches(CountedRows(45), **options)
+    hosts = [batches(CountedRows(45), host=h, num_hosts=num_hosts, **options) for h in range(num_hosts)]
+    for step in (0, 1, 4, *((9, 1000, 10**9) if repeat else ())):
+        parts = [host[step] for host in hosts]
+        assert all(part.shape == (8 // num_hosts, LENGTH) for part in parts)
+        np.testing.assert_array_equal(np.concatenate(parts), everything[step])
+    if not repeat:
+        assert [len(dataset) for dataset in (everything, *hosts)] == [5] * (num_hosts + 1)
+
+
+@pytest.mark.parametrize("count", [1, 5, 24, 37])
+def test_every_epoch_is_another_permutation(count):
+    dataset = batches(CountedRows(count), batch_size=8, seed=0)
+    stream = [i for step in range(3 * count) for i in numbers(dataset[step])]
+    epochs = [stream[e * count : (e + 1) * count] for e in range(24)]
+    assert all(sorted(epoch) == list(range(count)) for epoch in epochs)
+    if count > 20:
+        assert len(set(map(tuple, epochs))) == len(epochs)
+        assert list(range(count)) not in epochs
+
+
+def test_seeds_give_unrelated_orders():
+    def epochs(seed):
+        dataset = batches(CountedRows(32), batch_size=32, seed=seed)
+        return {tuple(numbers(dataset[step])) for step in range(10)}
+
+    assert len(set.union(*(epochs(seed) for seed in range(5)))) == 50
+    assert epochs(1) == epochs(1)
+    assert epochs(2**64 - 1)
+
+
+def test_in_order_and_over_the_end():
+    dataset = batches(CountedRows(5), batch_size=3, seed=0, shuffle=False)
+    assert [numbers(dataset[step]) for step in range(4)] == [[0, 1, 2], [3, 4, 0], [1, 2, 3], [4, 0, 1]]
+    once = batches(CountedRows(5), batch_size=2, seed=0, shuffle=False, repeat=False)
+    assert [numbers(batch) for batch in once] == [[0, 1], [2, 3]]
+
+
+def test_without_repeat_no_row_comes_twice():
+    dataset = batches(CountedRows(45), batch_size=8, seed=1, repeat=False)
+    seen = [i for batch in dataset for i in numbers(batch)]
+    assert len(seen) == len(set(seen)) == 40
+
+
+def test_a_batch_is_one_read():
+    rows = CountedRows(50)
+    batch = batches(rows, batch_size=16, seed=0, host=1, num_hosts=2)[3]
+    assert rows.reads == [numbers(batch)]
+
+
+def test_plain_arrays_are_rows_too():
+    rows = np.arange(40, dtype=np.uint16).reshape(10, 4)
+    np.testing.assert_array_equal(batches(rows, batch_size=2, seed=0, shuffle=False)[1], rows[2:4])
+
+
+@pytest.mark.parametrize("start", [0, 7, 12])
+def test_prefetch_resumes_at_a_step(start):
+    dataset = batches(CountedRows(20), batch_size=8, seed=0)
+    stream = prefetch(dataset, start, num_threads=3, buffer_size=4)
+    for step in range(start, start + 10):
+        np.testing.assert_array_equal(next(stream), dataset[step])
+    stream.close()
+
+
+def test_prefetch_ends_with_the_dataset():
+    dataset = batches(CountedRows(20), batch_size=8, seed=0, repeat=False)
+    assert [numbers(batch) for batch in prefetch(dataset, 1)] == [numbers(dataset[1])]
+
+
+def test_prefetch_closes_its_threads():
+    before = set(threading.enumerate())
+    stream = prefetch(batches(CountedRows(20), batch_size=8, seed=0))
+    next(stream)
+    readers = set(threading.enumerate()) - before
+    assert readers
+    stream.close()
+    for thread in readers:
+        thread.join(timeout=30)
+    assert not any(thread.is_alive() for thread in readers)
+
+
+def test_prefetch_passes_errors_on():
+    class Broken(CountedRows):
+        def __getitems__(self, indices):
+            time.sleep(0.001)
+            raise OSError("the disk is gone")
+
+    with pytest.raises(OSError, match="the disk is gone"):
+        next(prefetch(batches(Broken(20), batch_size=8, seed=0)))
+
+
+@pytest.mark.parametrize("num_hosts", [1, 2, 4])
+@pytest.mark.parametrize(("count", "limit"), [(1, None), (8, None), (9, None), (21, 13), (21, 100)])
+def test_evaluation_counts_every_row_once(count, limit, num_hosts):
+    expected = list(range(min(count, limit or count)))
+    hosts = [
+        list(evaluation_batches(CountedRows(count), 8, limit, host=h, num_hosts=num_hosts)) for h in range(num_hosts)
+    ]
+    assert len({len(host) for host in hosts}) == 1
+    seen = []
+    for parts in zip(*hosts, strict=True):
+        rows, valid = (np.concatenate(arrays) for arrays in zip(*parts, strict=True))
+        assert rows.shape == (8, LENGTH) and rows.dtype == np.int32 and valid.dtype == bool
+        assert not rows[~valid].any()
+        seen += numbers(rows[valid])
+    assert seen == expected
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"num_hosts": 3}, "num_hosts=3 does not divide batch_size=8"),
+        ({"num_hosts": 0}, "num_hosts=0"),
+        ({"num_hosts": 2, "host": 2}, "host=2 is not one of num_hosts=2"),
+        ({"host": -1}, "host=-1"),
+        ({"batch_size": 0}, "batch_size=0"),
+        ({"batch_size": 64, "repeat": False}, "batch_size=64 .* 20 rows"),
+        ({"seed": -1}, "seed=-1"),
+        ({"seed": 2**64}, "seed="),
+    ],
+)
+def test_bad_values(change, message):
+    with pytest.raises(InputError, match=message):
+        batches(CountedRows(20), **{"batch_size": 8, "seed": 0, **change})
+
+
+def test_bad_evaluations():
+    with pytest.raises(InputError, match="limit=0"):
+        evaluation_batches(CountedRows(20), 8, 0)
+    with pytest.raises(InputError, match="no rows"):
+        evaluation_batches(CountedRows(0), 8)
+    with pytest.raises(InputError, match="num_hosts=3"):
+        evaluation_batches(CountedRows(20), 8, num_hosts=3)
+    with pytest.raises(InputError, match="0 rows"):
+        batches(CountedRows(0), batch_size=8, seed=0)

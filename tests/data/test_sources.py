@@ -1,0 +1,25 @@
+import itertools
+
+from t5x_lite.data import PythonDocs
+
+
+def test_python_docs_are_plenty_clean_and_repeatable():
+    documents = list(PythonDocs().documents())
+    assert sum(map(len, documents)) > 1_000_000
+    assert all(len(text) >= 80 and text == text.strip() for text in documents)
+    assert documents == list(PythonDocs().documents())
+
+
+def test_python_docs_hold_topics_and_docstrings_of_methods():
+    documents = list(PythonDocs().documents())
+    assert any(text.startswith("Assignment statements") for text in documents[:100])
+    assert any("Return a list of the words in the string" in text or "Pretty-print" in text for text in documents)
+    assert not any("unittest.TestCase subclass for test_" in text for text in documents)
+
+
+def test_fingerprint_is_fixed():
+    assert PythonDocs().fingerprint() == PythonDocs().fingerprint()
+
+
+def test_documents_stream():
+    assert len(list(itertools.islice(PythonDocs().documents(), 3))) == 3

@@ -1,0 +1,39 @@
+import pytest
+
+from t5x_lite.data import Vocabulary
+from t5x_lite.errors import InputError
+
+T5 = {"size": 32100, "pad_id": 0, "eos_id": 1, "unk_id": 2, "first_sentinel_id": 32099, "num_sentinels": 100}
+
+
+def test_sentinel_numbers_and_ids_are_inverse():
+    vocabulary = Vocabulary(**T5)
+    assert [vocabulary.sentinel_number(vocabulary.sentinel_id(n)) for n in range(100)] == list(range(100))
+    assert vocabulary.sentinel_number(31999) is None
+    assert vocabulary.sentinel_number(32100) is None
+
+
+@pytest.mark.parametrize("number", [-1, 100])
+def test_a_sentinel_that_does_not_exist(number):
+    with pytest.raises(InputError, match=f"<extra_id_{number}>.*100 sentinels"):
+        Vocabulary(**T5).sentinel_id(number)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"pad_id": -1}, "pad_id=-1"),
+        ({"eos_id": 32100}, "eos_id=32100"),
+        ({"num_sentinels": -1}, "num_sentinels=-1"),
+        ({"first_sentinel_id": 32100}, "first_sentinel_id=32100"),
+        ({"num_sentinels": 40000}, "num_sentinels=40000"),
+        ({"num_sentinels": 32098}, "special id"),
+    ],
+)
+def test_ranges_are_checked(change, message):
+    with pytest.raises(InputError, match=message):
+        Vocabulary(**{**T5, **change})
+
+
+def test_no_sentinels_is_fine():
+    assert Vocabulary(10, 0, 1, 2, first_sentinel_id=9, num_sentinels=0).sentinel_number(9) is None
