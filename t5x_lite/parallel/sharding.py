@@ -1,0 +1,110 @@
+"""One table from logical axes to mesh axes, and the shardings that follow from it."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import jax
+from flax import linen as nn
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+
+from t5x_lite.errors import InputError
+
+RULES: dict[str, tuple[str, ...]] = {
+    # parameters
+    "layers": (),
+    "vocab": ("tensor",),
+    "embed": ("fsdp",),
+    "heads": ("tensor",),
+    "mlp": ("tensor",),
+    "norm": (),
+    "positions": (),
+    "position_buckets": (),
+    "position_heads": ("tensor",),
+    # activations
+    "activation_batch": ("data", "fsdp"),
+    "activation_length": (),
+    "activation_embed": (),
+    "activation_heads": ("tensor",),
+    "activation_kv": (),
+    "activation_mlp": ("tensor",),
+    "activation_vocab": ("tensor",),
+}
+"""The mesh axes that each logical axis is cut along; none means that every device holds all of it."""
+
+
+def partition_spec(axes: tuple[str | None, ...], rules: dict[str, tuple[str, ...]] = RULES) -> PartitionSpec:
+    """The mesh axes of each dimension of an array with these logical axes.
+
+    Raises ValueError if two of them would be cut along the same mesh axis.
+
+    >>> tuple(partition_spec(("layers", "embed", "mlp")))
+    (None, 'fsdp', 'tensor')
+    """
+    used: dict[str, str] = {}
+    for axis in axes:
+        for mesh_axis in rules[axis] if axis else ():
+            if mesh_axis in used:
+                raise ValueError(f"logical axes {used[mesh_axis]!r} and {axis!r} both map to mesh axis {mesh_axis!r}")
+            used[mesh_axis] = axis
+
+    def entry(axis: str | None) -> Any:
+        mesh_axes = rules[axis] if axis else ()
+        return mesh_axes if len(mesh_axes) > 1 else (mesh_axes[0] if mesh_axes else None)
+
+    return PartitionSpec(*map(entry, axes))
+
+
+def logical_axes(abstract: Any) -> Any:
+    """The tree of logical axes of a tree of `nn.LogicallyPartitioned` leaves (None where unknown)."""
+
+    def axes(leaf: Any) -> tuple[str | None, ...]:
+        shape = nn.unbox(leaf).shape
+        # The statistics that an optimizer keeps of a parameter may have lost dimensions (Adafactor's factors); they
+        # are small and every device holds them all.
+        if isinstance(leaf, nn.LogicallyPartitioned) and len(leaf.names) == len(shape):
+            return leaf.names
+        return (None,) * len(shape)
+
+    return jax.tree.map(axes, abstract, is_leaf=_is_box)
+
+
+def shardings(mesh: Mesh, abstract: Any) -> Any:
+    """A sharding for each leaf of an abstract tree, by the logical axes that it carries.
+
+    Raises `InputError` if a dimension is not divided by the mesh axes it is cut along.
+    """
+
+    def sharding(path: Any, leaf: Any, axes: tuple[str | None, ...]) -> NamedSharding:
+        for axis, size in zip(axes, nn.unbox(leaf).shape, strict=True):
+            for mesh_axis in RULES[axis] if axis else ():
+                if size % mesh.shape[mesh_axis]:
+                    raise InputError(
+                        f"mesh.{mesh_axis}={mesh.shape[mesh_axis]} does not divide the {size} of axis {axis!r} of "
+                        f"{jax.tree_util.keystr(path, simple=True, separator='/')}; choose a divisor of {size}"
+                    )
+        return NamedSharding(mesh, partition_spec(axes))
+
+    return jax.tree_util.tree_map_with_path(sharding, abstract, logical_axes(abstract), is_leaf=_is_box)
+
+
+def batch_sharding(mesh: Mesh) -> NamedSharding:
+    """Rows of a batch along `data` and `fsdp`."""
+    return NamedSharding(mesh, partition_spec(("activation_batch",)))
+
+
+def replicated(mesh: Mesh) -> NamedSharding:
+    """All of it on every device."""
+    return NamedSharding(mesh, PartitionSpec())
+
+
+@contextmanager
+def use_mesh(mesh: Mesh) -> Iterator[None]:
+    """While a function is traced within it, the logical axes of activations mean axes of `mesh`."""
+    rules = [(axis, mesh_axes or None) for axis, mesh_axes in RULES.items()]
+    with jax.sharding.use_abstract_mesh(mesh.abstract_mesh), nn.logical_axis_rules(rules):
+        yield
+
+
+def _is_box(leaf: Any) -> bool:
+    return isinstance(leaf, nn.LogicallyPartitioned)
