@@ -1,0 +1,5 @@
+"""The loop, the step, optimizers, schedules, checkpoints: from an experiment to a folder with a trained model."""
+
+from t5x_lite.training.experiment import Checkpointing, Evaluation, Experiment, Logging, Precision
+
+__all__ = ["Checkpointing", "Evaluation", "Experiment", "Logging", "Precision"]

@@ -1,0 +1,175 @@
+"""Checkpoints: the one file that knows Orbax.
+
+A checkpoint is a folder that stands by itself: the experiment, the tokenizer, the parameters, and what only training
+needs (step, optimizer state). Writing is asynchronous and atomic: a folder has its final name when it is complete.
+"""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+import orbax.checkpoint.experimental.v1 as ocp
+from jax.sharding import Sharding
+
+from t5x_lite.errors import InputError
+from t5x_lite.training.experiment import Checkpointing, Experiment
+from t5x_lite.training.step import TrainState
+
+Files = dict[str, bytes]
+"""A small folder in memory: names and contents."""
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """What a step's folder holds for using the model; training's own part is read by `Checkpoints.restore`."""
+
+    step: int
+    experiment: Experiment
+    tokenizer_files: Files
+    params: Any
+
+
+class Checkpoints:
+    """The checkpoints of a run, in `folder/<step>`; a context manager that waits for the last write."""
+
+    def __init__(self, folder: Path, options: Checkpointing):
+        policies = ocp.training.preservation_policies
+        keep = [policies.LatestN(options.keep_last)]
+        if options.keep_best:
+            # reverse: the best is the one with the lowest loss.
+            keep.append(
+                policies.BestN(
+                    get_metric_fn=lambda metrics: metrics["loss"],
+                    reverse=True,
+                    n=options.keep_best,
+                    keep_checkpoints_without_metrics=False,
+                )
+            )
+        self._orbax = ocp.training.Checkpointer(
+            folder,
+            preservation_policy=policies.AnyPreservationPolicy(keep),
+            save_decision_policy=ocp.training.save_decision_policies.FixedIntervalPolicy(1),
+            cleanup_tmp_directories=True,
+        )
+        self.folder = folder
+        self._started = self.latest
+
+    def __enter__(self) -> "Checkpoints":
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        self._orbax.close()
+
+    @property
+    def latest(self) -> int | None:
+        """The step of the latest complete checkpoint."""
+        return self._orbax.latest.step if self._orbax.latest else None
+
+    def save(
+        self, state: TrainState, experiment: Experiment, tokenizer_files: Files, held_out_loss: float | None = None
+    ) -> int:
+        """Starts to write the state unless it is there already, waiting only for the write before; returns its step."""
+        step = int(jax.device_get(state.step))
+        if step == self._started:
+            return step
+        self._orbax.save_checkpointables_async(
+            step,
+            checkpointables(experiment, tokenizer_files, state.params)
+            | {"training": {"step": state.step, "opt_state": state.opt_state}},
+            metrics=None if held_out_loss is None else {"loss": held_out_loss},
+        )
+        self._started = step
+        return step
+
+    def wait(self) -> None:
+        """Returns when everything is written."""
+        self._orbax.wait()
+
+    def restore(self, step: int, abstract: TrainState) -> TrainState:
+        """The state as saved at `step`, on the devices that the abstract state's shardings name."""
+        folder = self.folder / str(step)
+        asked = {"params": abstract.params, "training": {"step": abstract.step, "opt_state": abstract.opt_state}}
+        if "training" not in _metadata(folder):
+            raise InputError(f"{folder} holds parameters alone (it was converted); train into another workdir")
+        found = _load(folder, asked)
+        return TrainState(
+            found["training"]["step"],
+            found["params"],
+            found["training"]["opt_state"],
+            jax.device_put(np.bool_(True), abstract.finite.sharding),
+        )
+
+
+def checkpointables(experiment: Experiment, tokenizer_files: Files, params: Any) -> dict[str, Any]:
+    """What every checkpoint holds, by the names of its sub-folders."""
+
+    def as_arrays(files: Files) -> dict[str, np.ndarray]:
+        return {name: np.frombuffer(content, np.uint8) for name, content in files.items()}
+
+    found = {"experiment": as_arrays({"experiment.json": experiment.to_json().encode()}), "params": params}
+    return found | ({"tokenizer": as_arrays(tokenizer_files)} if tokenizer_files else {})
+
+
+def write_checkpoint(folder: Path, step: int, experiment: Experiment, tokenizer_files: Files, params: Any) -> None:
+    """Writes one checkpoint without training's part, to `folder/<step>`."""
+    ocp.save_checkpointables(folder / str(step), checkpointables(experiment, tokenizer_files, params))
+
+
+def read_checkpoint(folder: Path, sharding: Sharding) -> Checkpoint:
+    """Opens the checkpoint in `folder` without its optimizer state, every parameter with the given sharding.
+
+    Raises `InputError` if the folder is none of ours, is truncated, or its arrays are not what its model needs.
+    """
+    metadata = _metadata(folder)
+    found = _load(folder, {name: None for name in ("experiment", "tokenizer") if name in metadata})
+    files = {
+        part: {name: np.asarray(content).tobytes() for name, content in contents.items()}
+        for part, contents in found.items()
+    }
+    experiment = Experiment.from_json(files["experiment"]["experiment.json"].decode())
+    abstract = jax.tree.map(
+        lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=sharding), metadata["params"]
+    )
+    params = _load(folder, {"params": abstract})["params"]
+    step = int(folder.name) if folder.name.isdigit() else 0
+    return Checkpoint(step, experiment, files.get("tokenizer", {}), params)
+
+
+def is_checkpoint(folder: Path) -> bool:
+    """Whether `folder` looks like one of ours."""
+    return (folder / "_CHECKPOINT_METADATA").exists() and (folder / "params").is_dir()
+
+
+def latest_step(folder: Path) -> Path | None:
+    """The folder of the latest complete checkpoint in `folder`, without opening any."""
+    steps = [child for child in folder.iterdir() if child.name.isdigit()] if folder.is_dir() else []
+    return max(steps, key=lambda child: int(child.name), default=None)
+
+
+def _metadata(folder: Path) -> dict[str, Any]:
+    try:
+        metadata = ocp.checkpointables_metadata(folder).metadata
+    except Exception as error:
+        raise _unreadable(folder, error) from error
+    if missing := {"experiment", "params"} - set(metadata):
+        raise InputError(
+            f"{folder} is no checkpoint of t5x_lite (it lacks {', '.join(sorted(missing))}); name a run's folder"
+        )
+    return metadata
+
+
+def _load(folder: Path, asked: dict[str, Any]) -> dict[str, Any]:
+    try:
+        return ocp.load_checkpointables(folder, asked)
+    except Exception as error:
+        raise _unreadable(folder, error) from error
+
+
+def _unreadable(folder: Path, error: Exception) -> InputError:
+    # Orbax and TensorStore have no one exception for files that are missing, cut short or overwritten.
+    reason = " ".join(str(error).split())[:200]
+    return InputError(
+        f"{folder} cannot be read as a checkpoint ({type(error).__name__}: {reason}); use an earlier step"
+    )

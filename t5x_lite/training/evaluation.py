@@ -1,0 +1,49 @@
+"""Figures on held-out text."""
+
+import math
+from typing import Any
+
+import jax
+import numpy as np
+from jaxtyping import Int
+
+from t5x_lite.data import Vocabulary, evaluation_batches
+from t5x_lite.objectives import Objective, corrupt_rows
+from t5x_lite.parallel import batch_sharding, replicated
+from t5x_lite.training.step import Program
+
+Rows = Any
+"""A random-access sequence of rows of raw ids."""
+
+
+def evaluate(program: Program, params: Any, rows: Rows, *, max_rows: int) -> dict[str, float]:
+    """Loss (nats), token accuracy and perplexity over the first `max_rows` rows, each corrupted in one fixed way."""
+    experiment, placed = program.experiment, batch_sharding(program.mesh)
+    batch_size = experiment.batch_size // experiment.accumulation
+    sums: dict[str, float] = {}
+    for index, (raw, valid) in enumerate(evaluation_batches(rows, batch_size, max_rows)):
+        first_row = jax.device_put(np.int32(index * batch_size), replicated(program.mesh))
+        metrics = program.eval_step(params, jax.device_put(raw, placed), jax.device_put(valid, placed), first_row)
+        for name, value in jax.device_get(metrics).items():
+            sums[name] = sums.get(name, 0.0) + float(value)
+    weight = sums.pop("weight")
+    means = {name: value / weight for name, value in sums.items()}
+    return means | {"perplexity": math.exp(min(means["loss"], 700.0)), "tokens": weight}
+
+
+def held_out_features(objective: Objective, rows: Rows, max_rows: int) -> dict[str, np.ndarray]:
+    """The features that `evaluate` asks about, row by row."""
+    raw = np.stack([rows[index] for index in range(min(max_rows, len(rows)))])
+    features = jax.jit(lambda raw: corrupt_rows(objective, jax.random.key(0), raw))(raw)
+    return jax.device_get(features)
+
+
+def unigram_loss(targets: Int[np.ndarray, "B L"], vocabulary: Vocabulary) -> float:
+    """Nats a token of the best model of these targets that ignores context: the entropy of their frequencies.
+
+    >>> unigram_loss(np.array([[7, 7, 8, 8, 0]]), Vocabulary(size=10)) == math.log(2)
+    True
+    """
+    _, counts = np.unique(targets[targets != vocabulary.pad_id], return_counts=True)
+    shares = counts / counts.sum()
+    return float(-(shares * np.log(shares)).sum())

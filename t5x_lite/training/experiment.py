@@ -1,0 +1,132 @@
+"""A run as one value."""
+
+import dataclasses
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from t5x_lite.data import Data
+from t5x_lite.errors import InputError
+from t5x_lite.layers.transformer import Remat
+from t5x_lite.models import ModelConfig
+from t5x_lite.objectives import Objective
+from t5x_lite.parallel import MeshShape
+from t5x_lite.training import serialization
+from t5x_lite.training.optimizers import Optimizer
+
+
+@dataclass(frozen=True)
+class Precision:
+    """What is computed in which type. Parameters, optimizer, softmax, loss and norms' statistics are float32 always."""
+
+    compute: Literal["float32", "bfloat16"] = "float32"
+    """Type of activations and matrix products (bfloat16 on TPU and GPU)."""
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """Loss, accuracy and perplexity on held-out text while training."""
+
+    every: int = 1000
+    """Steps between evaluations; 0 evaluates at the end alone."""
+    rows: int = 256
+    """Held-out rows to evaluate on, at most."""
+
+
+@dataclass(frozen=True)
+class Checkpointing:
+    """When the state is saved, and what is kept."""
+
+    every: int = 1000
+    """Steps between checkpoints; 0 saves at the end alone."""
+    keep_last: int = 2
+    """Latest checkpoints to keep."""
+    keep_best: int = 1
+    """Checkpoints with the lowest held-out loss to keep beside them; 0 keeps none for being good."""
+
+
+@dataclass(frozen=True)
+class Logging:
+    """How often figures are written to the screen, metrics.jsonl and TensorBoard."""
+
+    every: int = 10
+    """Steps between records."""
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """Everything that determines a run: the same value runs on a laptop and on a pod."""
+
+    model: ModelConfig
+    objective: Objective
+    data: Data
+    optimizer: Optimizer
+    steps: int
+    """Updates of the parameters."""
+    batch_size: int
+    """Rows of the global batch."""
+    accumulation: int = 1
+    """Parts that a batch is cut into to save memory; their gradients are added up."""
+    seed: int = 0
+    """Determines initial parameters, order of the data, corruption and dropout."""
+    remat: Remat = "none"
+    """What the backward pass computes again to save memory: none, dots (all but matrix products), full."""
+    precision: Precision = Precision()
+    mesh: MeshShape = MeshShape()
+    evaluation: Evaluation = Evaluation()
+    checkpoints: Checkpointing = Checkpointing()
+    logging: Logging = Logging()
+
+    def __post_init__(self) -> None:
+        serialization.check_types(self)
+        _check_minimum(self, 1, "steps", "batch_size", "accumulation")
+        _check_minimum(self, 0, "seed")
+        _check_minimum(self.evaluation, 0, "every", prefix="evaluation.")
+        _check_minimum(self.evaluation, 1, "rows", prefix="evaluation.")
+        _check_minimum(self.checkpoints, 0, "every", "keep_best", prefix="checkpoints.")
+        _check_minimum(self.checkpoints, 1, "keep_last", prefix="checkpoints.")
+        _check_minimum(self.logging, 1, "every", prefix="logging.")
+        if self.batch_size % self.accumulation:
+            raise InputError(
+                f"accumulation={self.accumulation} does not divide batch_size={self.batch_size}; "
+                "choose one of its divisors"
+            )
+
+    def to_json(self) -> str:
+        """The experiment as JSON, every dataclass with its class name."""
+        return serialization.to_json(self)
+
+    @staticmethod
+    def from_json(text: str) -> "Experiment":
+        """The experiment that `to_json` wrote. Only known classes are rebuilt; raises `InputError` for others."""
+        return serialization.from_json(Experiment, text)
+
+
+NOT_MATHEMATICS = ("mesh", "remat", "evaluation", "checkpoints", "logging", "steps", "data.cache_dir")
+"""Fields that a resumed run may change: they choose where, how long and with what records, not what is computed."""
+
+
+def differences(old: Experiment, new: Experiment) -> list[tuple[str, Any, Any]]:
+    """(field, old, new) for each field that differs in what changes the mathematics."""
+
+    def flat(value: Any, path: str) -> Iterator[tuple[str, Any]]:
+        if dataclasses.is_dataclass(value):
+            yield path or "experiment", type(value).__name__
+            for field in dataclasses.fields(value):
+                yield from flat(getattr(value, field.name), f"{path}.{field.name}" if path else field.name)
+        else:
+            yield path, value
+
+    before, after = dict(flat(old, "")), dict(flat(new, ""))
+    return [
+        (path, before.get(path), after.get(path))
+        for path in before | after
+        if before.get(path) != after.get(path)
+        and not any(path == free or path.startswith(f"{free}.") for free in NOT_MATHEMATICS)
+    ]
+
+
+def _check_minimum(group: Any, minimum: int, *fields: str, prefix: str = "") -> None:
+    for field in fields:
+        if getattr(group, field) < minimum:
+            raise InputError(f"{prefix}{field}={getattr(group, field)} is too small; choose {minimum} or more")

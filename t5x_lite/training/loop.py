@@ -1,0 +1,157 @@
+"""Training, from an experiment to a folder with checkpoints and figures. The only place with I/O and time."""
+
+from collections.abc import Sequence
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+from rich.console import Console
+
+from t5x_lite.data import TokenStore, batches, prefetch
+from t5x_lite.parallel import batch_sharding, make_mesh
+from t5x_lite.training import report
+from t5x_lite.training.checkpoints import Checkpoints
+from t5x_lite.training.evaluation import evaluate
+from t5x_lite.training.experiment import Experiment
+from t5x_lite.training.preparation import check_mesh, prepare
+from t5x_lite.training.records import Records
+from t5x_lite.training.signals import StopSignals
+from t5x_lite.training.step import Program, TrainState
+from t5x_lite.training.workdir import open_workdir, tokenizer_files
+
+
+class NonFiniteError(RuntimeError):
+    """The loss or its gradient became infinite or no number."""
+
+
+def train(experiment: Experiment, workdir: Path, console: Console, devices: Sequence[jax.Device] | None = None) -> None:
+    """Runs the experiment to its end, or to the signal that stops it; goes on where the folder's last run stopped.
+
+    `devices` are all there are unless given.
+
+    Raises `InputError` for an experiment that does not fit its data, its devices or the folder, before anything in the
+    folder is touched that was there; `NonFiniteError` after writing `workdir/nonfinite` to look into.
+    """
+    with StopSignals() as stop:
+        mesh = make_mesh(experiment.mesh, devices)
+        check_mesh(experiment, mesh)
+        open_workdir(workdir, experiment)
+        store, objective = prepare(experiment, console, workdir)
+        program = Program(experiment, objective, mesh)
+        with Checkpoints(workdir / "checkpoints", experiment.checkpoints) as checkpoints:
+            stop.hold()
+            run = _Run(program, store, checkpoints, workdir, console, stop)
+            state = run.start()
+            state = run.steps(state)
+            if stop.asked:
+                step = run.save(state)
+                checkpoints.wait()
+                console.print(f"stopped at step {step}; the same command goes on from there", highlight=False)
+                return
+            checkpoints.wait()
+        report.finish(program, state.params, store, workdir, console)
+
+
+class _Run:
+    """One process's part in a run: what the steps share."""
+
+    def __init__(
+        self,
+        program: Program,
+        store: TokenStore,
+        checkpoints: Checkpoints,
+        workdir: Path,
+        console: Console,
+        stop: StopSignals,
+    ):
+        self.program, self.store, self.checkpoints = program, store, checkpoints
+        self.workdir, self.console, self.stop = workdir, console, stop
+        self.experiment = program.experiment
+        self.tokenizer_files = tokenizer_files(workdir / "tokenizer")
+
+    def start(self) -> TrainState:
+        """The state of the last checkpoint, or a new one."""
+        latest = self.checkpoints.latest
+        if latest is None:
+            return self.program.init()
+        state = self.checkpoints.restore(latest, self.program.abstract_state)
+        self.console.print(f"resuming from step {latest}", highlight=False)
+        return state
+
+    def steps(self, state: TrainState) -> TrainState:
+        """Trains until the last step or until asked to stop."""
+        experiment, first = self.experiment, int(jax.device_get(state.step))
+        data = batches(
+            self.store.train,
+            batch_size=experiment.batch_size,
+            seed=experiment.seed,
+            host=jax.process_index(),
+            num_hosts=jax.process_count(),
+        )
+        placed = batch_sharding(self.program.mesh)
+        tokens = experiment.batch_size * self.program.objective.raw_length
+        records = Records(self.workdir, self.console, first_step=first, steps=experiment.steps, tokens_per_step=tokens)
+        with records, closing(prefetch(data, first)) as raw_batches:
+            raw, metrics = None, None
+            for step in range(first, experiment.steps):
+                if self.stop.asked:
+                    break
+                before, raw = raw, next(raw_batches)
+                # Dispatch this step, then look at the one before while the devices work.
+                with jax.transfer_guard("disallow"):
+                    state, following = self.program.train_step(
+                        state, jax.make_array_from_process_local_data(placed, raw)
+                    )
+                self.look(step, metrics, before, state, records)
+                metrics = following
+                if self.due(step + 1):
+                    self.look(step + 1, metrics, raw, state, records)
+                    metrics = None
+                    self.evaluate_and_save(step + 1, state, records)
+            if metrics is not None:
+                self.look(int(jax.device_get(state.step)), metrics, raw, state, records)
+        return state
+
+    def look(self, step: int, metrics: Any, raw: np.ndarray | None, state: TrainState, records: Records) -> None:
+        """Fetches and records the figures of the update number `step`; stops the run if they are not finite."""
+        if metrics is None:
+            return
+        figures = jax.device_get(metrics)
+        if not figures.pop("finite"):
+            folder = report.write_nonfinite(self.workdir, state, figures, raw, self.store.tokenizer)
+            raise NonFiniteError(
+                f"the loss or its gradient is not finite at step {step}; {folder} holds the batch and the state before "
+                f"it, and the last checkpoint is of step {self.checkpoints.latest or 'none'}"
+            )
+        records.advance(step)
+        if step % self.experiment.logging.every == 0 or step == self.experiment.steps:
+            records.train(step, {name: float(value) for name, value in figures.items()})
+
+    def due(self, step: int) -> bool:
+        """Whether something is to be done with the state after `step` updates beside training on."""
+        return step == self.experiment.steps or self.saves(step) or self.evaluates(step)
+
+    def saves(self, step: int) -> bool:
+        every = self.experiment.checkpoints.every
+        return step == self.experiment.steps or bool(every and step % every == 0)
+
+    def evaluates(self, step: int) -> bool:
+        every, best = self.experiment.evaluation.every, self.experiment.checkpoints.keep_best
+        # The best checkpoints can only be known if each is evaluated.
+        return step == self.experiment.steps or bool(every and step % every == 0) or bool(best and self.saves(step))
+
+    def evaluate_and_save(self, step: int, state: TrainState, records: Records) -> None:
+        loss = None
+        if self.evaluates(step):
+            rows = self.experiment.evaluation.rows
+            figures = evaluate(self.program, state.params, self.store.held_out, max_rows=rows)
+            records.held_out(step, figures)
+            loss = figures["loss"]
+        if self.saves(step):
+            self.save(state, loss)
+
+    def save(self, state: TrainState, held_out_loss: float | None = None) -> int:
+        """Starts to write the state; returns its step."""
+        return self.checkpoints.save(state, self.experiment, self.tokenizer_files, held_out_loss)

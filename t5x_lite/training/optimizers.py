@@ -1,0 +1,153 @@
+"""Optimizers of the literature, put together from Optax."""
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import optax
+
+from t5x_lite.errors import InputError
+from t5x_lite.training.schedules import InverseSqrt, LinearDecay, Schedule, T5InverseSqrt
+
+Axes = Any
+"""A tree like the parameters', a tuple of logical axes at each leaf."""
+
+
+@dataclass(frozen=True)
+class Optimizer(ABC):
+    """What turns gradients into updates, and the schedule that scales them."""
+
+    schedule: Schedule
+    """The learning rate."""
+    clip_norm: float = 0.0
+    """Gradients with a larger global norm are scaled down to it; 0 turns it off."""
+
+    def __post_init__(self) -> None:
+        if not self.clip_norm >= 0:
+            raise InputError(f"clip_norm={self.clip_norm} is negative; choose e.g. 1.0, or 0 to turn it off")
+
+    def build(self, axes: Axes) -> optax.GradientTransformation:
+        """The transformation for parameters with these logical axes."""
+        clip = [optax.clip_by_global_norm(self.clip_norm)] if self.clip_norm else []
+        # Optax counts the updates already done, schedules the one that is being made.
+        rate = optax.scale_by_learning_rate(lambda count: self.schedule.learning_rate(count + 1))
+        return optax.chain(*clip, *self.scaling(axes), rate)
+
+    @abstractmethod
+    def scaling(self, axes: Axes) -> list[optax.GradientTransformation]:
+        """All between clipping and the learning rate."""
+
+
+@dataclass(frozen=True)
+class Adam(Optimizer):
+    """Adam (Kingma and Ba 2015) with the constants of Vaswani et al. 2017, section 5.3."""
+
+    schedule: Schedule = InverseSqrt()
+    b1: float = 0.9
+    """Decay of the mean of gradients."""
+    b2: float = 0.98
+    """Decay of the mean of squared gradients."""
+    eps: float = 1e-9
+    """Added to the root of the second moment."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        _check_decays(self, "b1", "b2")
+
+    def scaling(self, axes: Axes) -> list[optax.GradientTransformation]:
+        return [optax.scale_by_adam(self.b1, self.b2, self.eps)]
+
+
+@dataclass(frozen=True)
+class AdamW(Optimizer):
+    """Adam with decoupled weight decay (Loshchilov and Hutter 2019); norms and biases do not decay."""
+
+    schedule: Schedule = LinearDecay()
+    b1: float = 0.9
+    """Decay of the mean of gradients."""
+    b2: float = 0.999
+    """Decay of the mean of squared gradients."""
+    eps: float = 1e-6
+    """Added to the root of the second moment."""
+    weight_decay: float = 0.01
+    """Times the learning rate: the share of a weight that is lost at each step."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        _check_decays(self, "b1", "b2")
+        if not self.weight_decay >= 0:
+            raise InputError(f"weight_decay={self.weight_decay} is negative; choose e.g. 0.01")
+
+    def scaling(self, axes: Axes) -> list[optax.GradientTransformation]:
+        return [
+            optax.scale_by_adam(self.b1, self.b2, self.eps),
+            optax.add_decayed_weights(self.weight_decay, mask=decays(axes)),
+        ]
+
+
+@dataclass(frozen=True)
+class Adafactor(Optimizer):
+    """Adafactor (Shazeer and Stern 2018) as T5 was trained with it: no momentum, steps relative to parameter scale."""
+
+    schedule: Schedule = T5InverseSqrt()
+    decay_rate: float = 0.8
+    """Second moments decay by 1 - step ** -decay_rate."""
+    clipping_threshold: float = 1.0
+    """Updates of a matrix with a larger root mean square are scaled down to it."""
+    min_scale: float = 1e-3
+    """Lower bound of a parameter's scale, so that zeros can leave zero."""
+    min_dim_size_to_factor: int = 128
+    """Matrices with both dimensions at least this large keep factored second moments."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        _check_decays(self, "decay_rate")
+
+    def scaling(self, axes: Axes) -> list[optax.GradientTransformation]:
+        one_matrix = optax.chain(
+            optax.scale_by_factored_rms(decay_rate=self.decay_rate, min_dim_size_to_factor=self.min_dim_size_to_factor),
+            optax.clip_by_block_rms(self.clipping_threshold),
+            optax.scale_by_param_block_rms(self.min_scale),
+        )
+        return [each_layer(one_matrix, axes)]
+
+
+def decays(axes: Axes) -> Any:
+    """True for the weights that decay: kernels and embeddings, no norms, no biases (of layers or of positions).
+
+    The parameter's name decides; its rank cannot, for the norms of a scanned stack are matrices.
+    """
+    return jax.tree_util.tree_map_with_path(
+        lambda path, _: path[-1].key not in ("scale", "bias"), axes, is_leaf=_is_axes
+    )
+
+
+def each_layer(transformation: optax.GradientTransformation, axes: Axes) -> optax.GradientTransformation:
+    """Applies a transformation that looks at whole matrices to each layer of a scanned stack by itself.
+
+    Factored moments, clipping by root mean square and parameter scale belong to the matrix of one layer, while the
+    parameters of all layers lie in one array.
+    """
+
+    def stacked(path: Any, leaf_axes: tuple[str | None, ...]) -> str:
+        # Stacks differ in depth, and one vmap has one length: the stack is the first name of the path.
+        return path[0].key if "layers" in leaf_axes else ""
+
+    labels = jax.tree_util.tree_map_with_path(stacked, axes, is_leaf=_is_axes)
+    over_layers = optax.GradientTransformation(
+        jax.vmap(transformation.init),
+        lambda updates, state, params=None: jax.vmap(transformation.update)(updates, state, params),
+    )
+    names = set(jax.tree.leaves(labels))
+    return optax.partition({name: over_layers if name else transformation for name in names}, labels)
+
+
+def _is_axes(node: Any) -> bool:
+    return isinstance(node, tuple)
+
+
+def _check_decays(optimizer: Optimizer, *fields: str) -> None:
+    for field in fields:
+        if not 0.0 <= getattr(optimizer, field) < 1.0:
+            raise InputError(f"{field}={getattr(optimizer, field)} is not in [0, 1); choose e.g. 0.9")

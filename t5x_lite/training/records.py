@@ -1,0 +1,105 @@
+"""What a run writes down as it goes: metrics.jsonl, TensorBoard events, and lines or a bar on the screen."""
+
+import json
+import math
+import time
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, SpinnerColumn, TaskID, TextColumn, TimeRemainingColumn
+
+Figures = dict[str, float]
+
+
+class Records:
+    """The records of a run from `first_step` on; those of a later step, left by a run that was killed, are dropped.
+
+    Args:
+      workdir: where `metrics.jsonl` and `tensorboard/` are.
+      first_step: updates already done.
+      steps: updates of the whole run.
+      tokens_per_step: raw ids in a batch, for the tokens per second.
+    """
+
+    def __init__(self, workdir: Path, console: Console, *, first_step: int, steps: int, tokens_per_step: int):
+        # Imported here: TensorBoard's writer costs half a second that only training needs to pay.
+        from tensorboardX import SummaryWriter
+
+        self._path = workdir / "metrics.jsonl"
+        kept = [record for record in read_records(self._path) if record["step"] <= first_step]
+        temporary = self._path.with_suffix(".tmp")
+        temporary.write_text("".join(json.dumps(record) + "\n" for record in kept))
+        temporary.replace(self._path)
+        self._file = self._path.open("a", buffering=1)
+        self._board = SummaryWriter(str(workdir / "tensorboard"), purge_step=first_step + 1)
+        self._console, self._steps, self._tokens_per_step = console, steps, tokens_per_step
+        self._since = (first_step, time.perf_counter())
+        self._bar = Progress(
+            SpinnerColumn(),
+            TextColumn("step {task.completed}/{task.total}"),
+            BarColumn(),
+            TextColumn("{task.fields[figures]}"),
+            TimeRemainingColumn(),
+            console=console,
+            disable=not console.is_terminal,
+        )
+        self._task: TaskID = self._bar.add_task("train", total=steps, completed=first_step, figures="compiling")
+
+    def __enter__(self) -> "Records":
+        self._bar.start()
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        self._bar.stop()
+        self._file.close()
+        self._board.close()
+
+    def advance(self, step: int) -> None:
+        """Moves the bar on."""
+        self._bar.update(self._task, completed=step)
+
+    def train(self, step: int, metrics: Figures) -> None:
+        """Figures of a train step."""
+        (last_step, last_time), now = self._since, time.perf_counter()
+        self._since = (step, now)
+        metrics = metrics | {
+            "tokens_per_second": (step - last_step) * self._tokens_per_step / max(now - last_time, 1e-9)
+        }
+        self._write(step, "train", metrics)
+        speed = metrics["tokens_per_second"]
+        figures = f"loss {metrics['loss']:.3f}  accuracy {metrics['accuracy']:.1%}  {speed:,.0f} tokens/s"
+        self._bar.update(self._task, completed=step, figures=figures)
+        self._line(step, figures)
+
+    def held_out(self, step: int, metrics: Figures) -> None:
+        """Figures of an evaluation; its time does not count as training's."""
+        self._write(step, "held_out", metrics)
+        self._console.print(
+            f"step {step}/{self._steps}  held-out loss {metrics['loss']:.3f}  accuracy {metrics['accuracy']:.1%}  "
+            f"perplexity {metrics['perplexity']:.1f}",
+            highlight=False,
+        )
+        self._since = (step, time.perf_counter())
+
+    def _line(self, step: int, figures: str) -> None:
+        if not self._console.is_terminal:
+            self._console.print(f"step {step}/{self._steps}  {figures}", highlight=False)
+
+    def _write(self, step: int, kind: str, metrics: Figures) -> None:
+        # JSON has no NaN; a loss that is none is written as null.
+        figures = {name: value if math.isfinite(value) else None for name, value in metrics.items()}
+        self._file.write(json.dumps({"step": step, "kind": kind} | figures) + "\n")
+        for name, value in metrics.items():
+            self._board.add_scalar(f"{kind}/{name}", value, step)
+
+
+def read_records(path: Path) -> list[dict[str, Any]]:
+    """The records of a `metrics.jsonl`; a last line that a killed run left unfinished is skipped."""
+    records = []
+    for line in path.read_text().splitlines() if path.exists() else []:
+        try:
+            records.append(json.loads(line))
+        except ValueError:
+            continue
+    return records

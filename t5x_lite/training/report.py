@@ -1,0 +1,128 @@
+"""What a run leaves for people to look at: progress, the loss curve, held-out figures, fill-ins, a wreck's remains."""
+
+import json
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+from jaxtyping import Int
+from rich.console import Console
+from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+from t5x_lite.data import Tokenizer, TokenStore, Vocabulary
+from t5x_lite.training.evaluation import Rows, evaluate, held_out_features, unigram_loss
+from t5x_lite.training.records import read_records
+from t5x_lite.training.step import Program, TrainState
+from t5x_lite.training.workdir import write_atomically
+
+
+@contextmanager
+def preparation(console: Console) -> Iterator[Callable[[str, float | None], None]]:
+    """A bar for the stages of `Data.prepare`: call it with the stage and the share done, None if that is not known."""
+    columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=console, disable=not console.is_terminal) as bar:
+        tasks: dict[str, Any] = {}
+
+        def progress(stage: str, share: float | None) -> None:
+            if stage not in tasks:
+                tasks[stage] = bar.add_task(stage, total=None if share is None else 1.0)
+                if not console.is_terminal:
+                    console.print(stage, highlight=False)
+            bar.update(tasks[stage], total=None if share is None else 1.0, completed=share or 0.0)
+
+        yield progress
+
+
+def finish(program: Program, params: Any, store: TokenStore, workdir: Path, console: Console) -> None:
+    """Writes and prints the end of a run: held-out figures beside the unigram model's, fill-ins, the loss curve."""
+    max_rows = program.experiment.evaluation.rows
+    figures = held_out_figures(program, params, store.held_out, store.tokenizer.vocabulary, max_rows)
+    write_atomically(workdir / "held_out.json", json.dumps(figures, indent=2) + "\n")
+    samples = fill_ins(program, params, store)
+    write_atomically(workdir / "samples.txt", samples)
+    plot_losses(workdir / "metrics.jsonl", workdir / "loss.png", figures["unigram_loss"])
+    console.print("\n" + samples, markup=False, highlight=False)
+    console.print(describe(figures), highlight=False)
+    console.print(f"{workdir}: checkpoints, loss.png, samples.txt, metrics.jsonl, tensorboard", highlight=False)
+
+
+def held_out_figures(
+    program: Program, params: Any, rows: Rows, vocabulary: Vocabulary, max_rows: int
+) -> dict[str, float]:
+    """`evaluate` on rows of raw ids, and what the best model without context would lose on the same targets."""
+    figures = evaluate(program, params, rows, max_rows=max_rows)
+    features = held_out_features(program.objective, rows, max_rows)
+    return figures | {"unigram_loss": unigram_loss(features["targets"], vocabulary)}
+
+
+def describe(figures: dict[str, float]) -> str:
+    """Held-out figures as a sentence."""
+    return (
+        f"held-out: loss {figures['loss']:.3f} nats a token "
+        f"(the text's unigram model: {figures['unigram_loss']:.3f}), accuracy {figures['accuracy']:.1%}, "
+        f"perplexity {figures['perplexity']:.1f}, {figures['tokens']:,.0f} tokens"
+    )
+
+
+def fill_ins(program: Program, params: Any, store: TokenStore, num_rows: int = 5) -> str:
+    """Held-out rows as the model sees them, what was there, and what it says."""
+    features = held_out_features(program.objective, store.held_out, num_rows)
+    local, asked = jax.device_put((params, features), jax.local_devices()[0])
+    answers = jax.device_get(program.objective.predict(program.module, local, asked))
+    decode = store.tokenizer.decode
+    return "\n".join(
+        f"--- held-out row {row}\n"
+        f"input:  {decode(features['inputs'][row])}\n"
+        f"target: {decode(features['targets'][row])}\n"
+        f"model:  {decode(answers[row])}\n"
+        for row in range(len(answers))
+    )
+
+
+def plot_losses(metrics: Path, picture: Path, unigram: float) -> None:
+    """Draws the losses of `metrics.jsonl` over the steps, the unigram model's as a line to beat."""
+    # Without pyplot: no display, no global state.
+    from matplotlib.figure import Figure
+
+    records = read_records(metrics)
+    figure = Figure(figsize=(8, 4.5), layout="constrained")
+    axes = figure.subplots()
+    for kind, style in (("train", "-"), ("held_out", "o-")):
+        points = [(record["step"], record["loss"]) for record in records if record["kind"] == kind]
+        if points:
+            axes.plot(*zip(*points, strict=True), style, label=kind.replace("_", "-"), markersize=4)
+    axes.axhline(unigram, linestyle=":", color="gray", label="unigram model")
+    axes.set(xlabel="step", ylabel="loss (nats a token)")
+    axes.grid(alpha=0.3)
+    axes.legend()
+    temporary = picture.with_suffix(".tmp.png")
+    figure.savefig(temporary, dpi=120)
+    temporary.replace(picture)
+
+
+def write_nonfinite(
+    workdir: Path, state: TrainState, figures: dict[str, Any], raw: Int[np.ndarray, "B R"], tokenizer: Tokenizer
+) -> Path:
+    """Writes what is needed to look into a loss that is not finite; returns the folder.
+
+    `state` is that before the failing step. `figures.json` has the step's figures, `batch.npz` the raw ids,
+    `batch.txt` their text, `parameters.json` each parameter's largest absolute value, `params.npz` all of them.
+    """
+    folder = workdir / "nonfinite"
+    folder.mkdir(exist_ok=True)
+    leaves = {
+        jax.tree_util.keystr(path, simple=True, separator="/"): np.asarray(jax.device_get(leaf))
+        for path, leaf in jax.tree_util.tree_leaves_with_path(state.params)
+    }
+    step = int(jax.device_get(state.step)) + 1
+    spelled = {"step": step} | {name: str(value) for name, value in figures.items()}
+    (folder / "figures.json").write_text(json.dumps(spelled, indent=2) + "\n")
+    np.savez(folder / "batch.npz", raw=raw)
+    (folder / "batch.txt").write_text("\n\n".join(tokenizer.decode(row) for row in raw) + "\n")
+    largest = {name: float(np.abs(leaf).max()) for name, leaf in leaves.items()}
+    (folder / "parameters.json").write_text(json.dumps(largest, indent=2) + "\n")
+    np.savez(folder / "params.npz", **leaves)
+    return folder

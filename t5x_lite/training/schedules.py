@@ -1,0 +1,107 @@
+"""Learning rates as functions of the step, counted from 1 as the papers do."""
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Int
+
+from t5x_lite.errors import InputError
+
+Step = Int[Array, ""] | Float[Array, ""] | int
+Rate = Float[Array, ""]
+
+
+@dataclass(frozen=True)
+class Schedule(ABC):
+    """A learning rate for every step."""
+
+    @abstractmethod
+    def learning_rate(self, step: Step) -> Rate:
+        """The learning rate of the update number `step`, the first being 1."""
+
+
+@dataclass(frozen=True)
+class Constant(Schedule):
+    """The same rate throughout."""
+
+    rate: float = 1e-3
+    """The learning rate."""
+
+    def __post_init__(self) -> None:
+        _check_positive("rate", self.rate)
+
+    def learning_rate(self, step: Step) -> Rate:
+        return jnp.full_like(jnp.asarray(step, jnp.float32), self.rate)
+
+
+@dataclass(frozen=True)
+class InverseSqrt(Schedule):
+    """Vaswani et al. 2017, equation 3: factor * embed_dim^-0.5 * min(step^-0.5, step * warmup_steps^-1.5).
+
+    >>> float(InverseSqrt(embed_dim=512, warmup_steps=4000).learning_rate(4000)).__round__(9)
+    0.000698771
+    """
+
+    embed_dim: int = 512
+    """The model's width, which scales the rate down by its root."""
+    warmup_steps: int = 4000
+    """Steps of linear growth before the decay."""
+    factor: float = 1.0
+    """Multiplies all rates."""
+
+    def __post_init__(self) -> None:
+        _check_positive("embed_dim", self.embed_dim)
+        _check_positive("warmup_steps", self.warmup_steps)
+        _check_positive("factor", self.factor)
+
+    def learning_rate(self, step: Step) -> Rate:
+        step = jnp.asarray(step, jnp.float32)
+        return self.factor * self.embed_dim**-0.5 * jnp.minimum(step**-0.5, step * self.warmup_steps**-1.5)
+
+
+@dataclass(frozen=True)
+class T5InverseSqrt(Schedule):
+    """Raffel et al. 2020, section 3.1.2: factor / sqrt(max(step, warmup_steps)); flat, then decaying."""
+
+    warmup_steps: int = 10_000
+    """Steps at the highest rate, which is factor / sqrt(warmup_steps)."""
+    factor: float = 1.0
+    """Multiplies all rates."""
+
+    def __post_init__(self) -> None:
+        _check_positive("warmup_steps", self.warmup_steps)
+        _check_positive("factor", self.factor)
+
+    def learning_rate(self, step: Step) -> Rate:
+        return self.factor * jnp.maximum(jnp.asarray(step, jnp.float32), self.warmup_steps) ** -0.5
+
+
+@dataclass(frozen=True)
+class LinearDecay(Schedule):
+    """Linear growth to `peak`, then linear decay to zero at the last step (Devlin et al. 2019, appendix A.2)."""
+
+    peak: float = 1e-4
+    """The highest learning rate."""
+    warmup_steps: int = 10_000
+    """Steps of linear growth."""
+    total_steps: int = 1_000_000
+    """The step at which the rate reaches zero; usually the run's number of steps."""
+
+    def __post_init__(self) -> None:
+        _check_positive("peak", self.peak)
+        if not 0 <= self.warmup_steps < self.total_steps:
+            raise InputError(
+                f"warmup_steps={self.warmup_steps} is not in [0, total_steps={self.total_steps}); choose fewer"
+            )
+
+    def learning_rate(self, step: Step) -> Rate:
+        step = jnp.asarray(step, jnp.float32)
+        growth = step / max(self.warmup_steps, 1)
+        decay = (self.total_steps - step) / (self.total_steps - self.warmup_steps)
+        return self.peak * jnp.clip(jnp.minimum(growth, decay), 0.0, 1.0)
+
+
+def _check_positive(field: str, value: float) -> None:
+    if not value > 0:
+        raise InputError(f"{field}={value} is not positive; choose a number above 0")

@@ -1,0 +1,114 @@
+"""Frozen dataclasses to JSON and back. Reading runs no code: only classes that are already known are rebuilt."""
+
+import dataclasses
+import functools
+import json
+import types
+from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+
+from t5x_lite.errors import InputError
+
+T = TypeVar("T")
+
+
+def to_json(value: Any) -> str:
+    """A dataclass as indented JSON; `class` names each dataclass in it."""
+    return json.dumps(_encode(value), indent=2)
+
+
+def from_json(cls: type[T], text: str) -> T:
+    """The dataclass `cls` that `to_json` wrote.
+
+    A value's class is the annotated one or one derived from it. Fields that are absent keep their defaults. Raises
+    `InputError` for text that is no JSON, unknown classes and fields, and values of the wrong type.
+    """
+    try:
+        data = json.loads(text)
+    except ValueError as error:
+        raise InputError(f"the experiment is no JSON ({error}); the file may be truncated") from None
+    return _decode(data, cls, "experiment")
+
+
+def check_types(value: Any) -> None:
+    """Raises `InputError` where a field of a dataclass, or of one inside it, has not its annotated type."""
+    for field, annotation in _annotations(type(value)).items():
+        _check(getattr(value, field), annotation, field)
+
+
+def _encode(value: Any) -> Any:
+    if dataclasses.is_dataclass(value):
+        fields = {field.name: _encode(getattr(value, field.name)) for field in dataclasses.fields(value)}
+        return {"class": type(value).__name__} | fields
+    return [_encode(item) for item in value] if isinstance(value, tuple) else value
+
+
+def _decode(data: Any, annotation: Any, path: str) -> Any:
+    if isinstance(data, dict):
+        return _decode_dataclass(data, annotation, path)
+    value = tuple(data) if isinstance(data, list) else data
+    if isinstance(value, int) and not isinstance(value, bool) and annotation is float:
+        value = float(value)
+    _check(value, annotation, path)
+    return value
+
+
+def _decode_dataclass(data: dict[str, Any], annotation: Any, path: str) -> Any:
+    known = {cls.__name__: cls for option in _options(annotation) for cls in _family(option)}
+    name = data.get("class")
+    if name not in known:
+        raise InputError(
+            f"{path} is of class {name!r}, which is not known; known are {', '.join(sorted(known)) or 'none'}"
+        )
+    annotations = _annotations(known[name])
+    values = {field: value for field, value in data.items() if field != "class"}
+    if unknown := set(values) - set(annotations):
+        raise InputError(f"{path} has unknown fields {sorted(unknown)}; it may come from a newer version of t5x_lite")
+    try:
+        return known[name](**{k: _decode(v, annotations[k], f"{path}.{k}") for k, v in values.items()})
+    except TypeError as error:
+        raise InputError(f"{path} is incomplete: {error}") from None
+
+
+def _check(value: Any, annotation: Any, path: str) -> None:
+    if dataclasses.is_dataclass(value):
+        if not isinstance(value, tuple(option for option in _options(annotation) if isinstance(option, type))):
+            raise InputError(f"{path} is a {type(value).__name__}; it must be a {_spell(annotation)}")
+        check_types(value)
+    elif not any(_fits(value, option) for option in _options(annotation)):
+        raise InputError(f"{path}={value!r} is no {_spell(annotation)}; give a value of that type")
+
+
+def _fits(value: Any, annotation: Any) -> bool:
+    origin = get_origin(annotation)
+    if origin is Literal:
+        return value in get_args(annotation)
+    if origin is tuple:
+        return isinstance(value, tuple) and all(_fits(item, get_args(annotation)[0]) for item in value)
+    if annotation is float:
+        return isinstance(value, float | int) and not isinstance(value, bool)
+    if annotation is int:
+        return isinstance(value, int) and not isinstance(value, bool)
+    return isinstance(value, annotation)
+
+
+def _options(annotation: Any) -> tuple[Any, ...]:
+    return get_args(annotation) if get_origin(annotation) in (Union, types.UnionType) else (annotation,)
+
+
+def _family(cls: Any) -> list[type]:
+    """`cls` and all classes derived from it, so far as they have been imported."""
+    if not dataclasses.is_dataclass(cls):
+        return []
+    return [cls, *(derived for child in cls.__subclasses__() for derived in _family(child))]
+
+
+@functools.cache
+def _annotations(cls: type) -> dict[str, Any]:
+    hints = get_type_hints(cls)
+    return {field.name: hints[field.name] for field in dataclasses.fields(cls) if field.init}
+
+
+def _spell(annotation: Any) -> str:
+    if get_origin(annotation) is Literal:
+        return "one of " + ", ".join(map(repr, get_args(annotation)))
+    return getattr(annotation, "__name__", str(annotation)).replace("NoneType", "None")

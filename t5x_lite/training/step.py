@@ -1,0 +1,142 @@
+"""The train step and the evaluation step: pure functions of the state and raw ids, compiled once."""
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import optax
+from flax import linen as nn
+from flax import struct
+from jax.sharding import Mesh
+from jaxtyping import Array, Bool, Float, Int, Key
+
+from t5x_lite.models.base import abstract_params
+from t5x_lite.objectives import Features, Metrics, Objective, corrupt_rows
+from t5x_lite.parallel import batch_sharding, logical_axes, replicated, shardings, use_mesh
+from t5x_lite.training.experiment import Experiment
+
+TrainStep = Callable[["TrainState", Int[Array, "B R"]], tuple["TrainState", Metrics]]
+EvalStep = Callable[[Any, Int[Array, "B R"], Bool[Array, "B"], Int[Array, ""]], Metrics]
+
+
+class TrainState(struct.PyTreeNode):
+    """What changes from step to step; the leaves are arrays, or what stands for them: shapes, shardings."""
+
+    step: Any
+    """Updates done so far, and so the position in the data: int32, no dimensions."""
+    params: Any
+    opt_state: optax.OptState
+    finite: Any
+    """Boolean: false from the step on whose loss or gradient was not finite; the rest then stays as it was before it."""
+
+
+def build_module(experiment: Experiment) -> nn.Module:
+    """The model, computing as the experiment says."""
+    return experiment.model.build(dtype=jnp.dtype(experiment.precision.compute), remat=experiment.remat)
+
+
+class Program:
+    """An experiment on a mesh: where its state lies, how it begins, and its compiled steps.
+
+    Args:
+      experiment: the run.
+      objective: its objective, knowing the vocabulary.
+      mesh: the devices.
+    """
+
+    def __init__(self, experiment: Experiment, objective: Objective, mesh: Mesh):
+        self.experiment, self.objective, self.mesh = experiment, objective, mesh
+        self.module = build_module(experiment)
+        self.optimizer = experiment.optimizer.build(logical_axes(abstract_params(experiment.model)))
+        boxed = jax.eval_shape(self._init, jax.random.key(0))
+        self.state_shardings = shardings(mesh, boxed)
+        self.abstract_state = jax.tree.map(
+            lambda leaf, sharding: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=sharding),
+            nn.unbox(boxed),
+            self.state_shardings,
+        )
+        batch, everywhere = batch_sharding(mesh), replicated(mesh)
+        self.train_step: TrainStep = jax.jit(
+            self._in_mesh(self._train_step),
+            in_shardings=(self.state_shardings, batch),
+            out_shardings=(self.state_shardings, everywhere),
+            donate_argnums=0,
+        )
+        self.eval_step: EvalStep = jax.jit(
+            self._in_mesh(self._eval_step),
+            in_shardings=(self.state_shardings.params, batch, batch, everywhere),
+            out_shardings=everywhere,
+        )
+
+    def init(self) -> TrainState:
+        """The state before the first step, born sharded."""
+        key = jax.random.key(self.experiment.seed)
+        return jax.jit(lambda key: nn.unbox(self._init(key)), out_shardings=self.state_shardings)(key)
+
+    def _init(self, key: Key[Array, ""]) -> TrainState:
+        ids = jnp.zeros((1, 2), jnp.int32)
+        params = self.module.init(key, ids, ids)["params"]
+        return TrainState(jnp.int32(0), params, self.optimizer.init(params), jnp.bool_(True))
+
+    def _in_mesh(self, step: Callable) -> Callable:
+        def traced(*args: Any) -> Any:
+            with use_mesh(self.mesh):
+                return step(*args)
+
+        return traced
+
+    def _train_step(self, state: TrainState, raw: Int[Array, "B R"]) -> tuple[TrainState, Metrics]:
+        corrupt_key, dropout_key = jax.random.split(
+            jax.random.fold_in(jax.random.key(self.experiment.seed), state.step)
+        )
+        features = corrupt_rows(self.objective, corrupt_key, raw)
+        (loss_sum, weight, sums), grads = self.gradients(state.params, features, dropout_key)
+        # Every microbatch weighs by its tokens, as if all had been one batch.
+        grads = jax.tree.map(lambda g: g / weight, grads)
+        updates, opt_state = self.optimizer.update(grads, state.opt_state, state.params)
+        new = state.replace(step=state.step + 1, params=optax.apply_updates(state.params, updates), opt_state=opt_state)
+
+        metrics = {name: value / weight for name, value in sums.items()}
+        metrics["objective"] = loss_sum / weight
+        metrics["gradient_norm"] = optax.tree.norm(grads)
+        metrics["learning_rate"] = self.experiment.optimizer.schedule.learning_rate(state.step + 1)
+        finite = state.finite & jnp.isfinite(metrics["objective"]) & jnp.isfinite(metrics["gradient_norm"])
+        state = jax.tree.map(lambda before, after: jnp.where(finite, after, before), state, new)
+        return state.replace(finite=finite), metrics | {"finite": finite}
+
+    def gradients(
+        self, params: Any, features: Features, key: Key[Array, ""]
+    ) -> tuple[tuple[Float[Array, ""], Float[Array, ""], Metrics], Any]:
+        """Sums over the whole batch of (loss, weight, metrics), and the gradient of the first."""
+
+        def loss(params: Any, features: Features, key: Key[Array, ""]) -> tuple[Array, tuple[Array, Array, Metrics]]:
+            loss_sum, weight, metrics = self.objective.loss(self.module, params, features, key)
+            return loss_sum, (loss_sum, weight, metrics)
+
+        def one_part(params: Any, features: Features, key: Key[Array, ""]) -> tuple[Any, Any]:
+            grads, sums = jax.grad(loss, has_aux=True)(params, features, key)
+            return sums, grads
+
+        parts = self.experiment.accumulation
+        if parts == 1:
+            return one_part(params, features, key)
+
+        # Row r goes to part r % parts, so that each device cuts up the rows it has and none travel.
+        cut = jax.tree.map(lambda x: x.reshape(-1, parts, *x.shape[1:]).swapaxes(0, 1), features)
+        keys = jax.random.split(key, parts)
+        first = jax.tree.map(lambda x: x[0], cut)
+        zeros = jax.tree.map(lambda s: jnp.zeros(s.shape, s.dtype), jax.eval_shape(one_part, params, first, keys[0]))
+
+        def add(total: Any, part: tuple[Features, Key[Array, ""]]) -> tuple[Any, None]:
+            return jax.tree.map(jnp.add, total, one_part(params, *part)), None
+
+        return jax.lax.scan(add, zeros, (cut, keys))[0]
+
+    def _eval_step(
+        self, params: Any, raw: Int[Array, "B R"], valid: Bool[Array, "B"], first_row: Int[Array, ""]
+    ) -> Metrics:
+        # One key for all runs and steps: held-out figures compare because they were asked the same.
+        features = corrupt_rows(self.objective, jax.random.key(0), raw, first_row)
+        _, weight, metrics = self.objective.loss(self.module, params, features | {"valid": valid}, None)
+        return metrics | {"weight": weight}

@@ -1,0 +1,82 @@
+"""The folder of a run: opening it, and refusing what would spoil it.
+
+experiment.json   the run as one value
+store.json        which token store it reads
+tokenizer/        what its ids mean
+checkpoints/N/    the state after N steps; stands by itself
+metrics.jsonl, tensorboard/, loss.png, held_out.json, samples.txt
+"""
+
+import json
+import os
+import shutil
+import tempfile
+from pathlib import Path
+
+from t5x_lite.data import Tokenizer, TokenStore, load_tokenizer
+from t5x_lite.errors import InputError
+from t5x_lite.training.checkpoints import Files, is_checkpoint, latest_step
+from t5x_lite.training.experiment import Experiment, differences
+
+
+def open_workdir(workdir: Path, experiment: Experiment) -> None:
+    """Makes the folder, or checks that the run in it is this one; then writes the experiment into it.
+
+    Raises `InputError` for a path that is a file or cannot be written to, and for a run that computes something else.
+    """
+    try:
+        workdir.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=workdir):
+            pass
+    except (FileExistsError, NotADirectoryError):
+        raise InputError(f"workdir={workdir} is, or lies in, a file; choose a folder") from None
+    except OSError as error:
+        raise InputError(f"workdir={workdir} cannot be written to ({error.strerror}); choose another folder") from None
+    if is_checkpoint(workdir):
+        raise InputError(f"workdir={workdir} is one checkpoint of a run; name the run's folder, two levels above")
+    saved = workdir / "experiment.json"
+    if saved.exists():
+        before = Experiment.from_json(saved.read_text())
+        if changed := differences(before, experiment):
+            fields = ", ".join(f"{field} ({old!r} there, {new!r} here)" for field, old, new in changed)
+            raise InputError(f"workdir={workdir} holds a run that differs in {fields}; choose another --workdir")
+    elif latest_step(workdir / "checkpoints"):
+        raise InputError(f"workdir={workdir} has checkpoints but no experiment.json; choose another --workdir")
+    write_atomically(saved, experiment.to_json() + "\n")
+
+
+def saved_tokenizer(workdir: Path) -> Tokenizer | None:
+    """The tokenizer that the run began with, if it has begun."""
+    folder = workdir / "tokenizer"
+    return load_tokenizer(folder) if folder.is_dir() else None
+
+
+def save_data(workdir: Path, store: TokenStore) -> None:
+    """Keeps the tokenizer and the token store's key with the run, or checks that they are those it began with."""
+    folder, record = workdir / "tokenizer", workdir / "store.json"
+    if not folder.is_dir():
+        temporary = Path(tempfile.mkdtemp(prefix="tokenizer.tmp", dir=workdir))
+        store.tokenizer.save(temporary)
+        temporary.chmod(0o755)
+        temporary.replace(folder)
+    for stale in workdir.glob("tokenizer.tmp*"):
+        shutil.rmtree(stale, ignore_errors=True)
+    if record.exists() and json.loads(record.read_text())["key"] != store.key:
+        raise InputError(
+            f"workdir={workdir} began on other data: data.source no longer gives the text it gave then; "
+            "bring that text back or choose another --workdir"
+        )
+    figures = {"key": store.key, "train_rows": len(store.train), "held_out_rows": len(store.held_out)}
+    write_atomically(record, json.dumps(figures) + "\n")
+
+
+def tokenizer_files(folder: Path) -> Files:
+    """The tokenizer's files by name."""
+    return {path.name: path.read_bytes() for path in sorted(folder.iterdir())}
+
+
+def write_atomically(path: Path, text: str) -> None:
+    """Writes a small file that is either the old one or the new one, whatever happens."""
+    temporary = path.with_name(f"{path.name}.{os.getpid()}.tmp")
+    temporary.write_text(text)
+    temporary.replace(path)

@@ -1,0 +1,257 @@
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from safetensors.flax import save_file as save_jax
+from safetensors.numpy import load_file, save_file
+
+from t5x_lite.convert import export_folder, import_folder, is_huggingface_folder
+from t5x_lite.data.tokenizers import ByteTokenizer
+from t5x_lite.errors import InputError
+from t5x_lite.models import PRESETS, T5Config
+
+CONFIG = T5Config(
+    vocab_size=400, embed_dim=7, num_heads=2, head_dim=3, mlp_dim=11, num_encoder_layers=1, num_decoder_layers=2
+)
+UNTIED = replace(CONFIG, tied=False, scale_output=False, gated=True, activation="gelu_tanh")
+KEY = "decoder.block.1.layer.2.DenseReluDense.wo.weight"
+IDS = jnp.ones((1, 2), jnp.int32)
+
+
+@pytest.fixture(scope="module")
+def params(make_params):
+    return make_params(CONFIG.build(), 0, IDS, IDS)
+
+
+@pytest.fixture
+def folder(tmp_path, params) -> Path:
+    export_folder(tmp_path / "hf", CONFIG, params, None)
+    return tmp_path / "hf"
+
+
+def change_config(folder: Path, **fields) -> None:
+    path = folder / "config.json"
+    described = json.loads(path.read_text()) | fields
+    path.write_text(json.dumps({name: value for name, value in described.items() if value != "absent"}))
+
+
+def change_tensors(folder: Path, change) -> None:
+    tensors = load_file(folder / "model.safetensors")
+    change(tensors)
+    save_file({name: np.ascontiguousarray(value) for name, value in tensors.items()}, folder / "model.safetensors")
+
+
+def assert_same(params, others) -> None:
+    assert jax.tree.structure(params) == jax.tree.structure(others)
+    jax.tree.map(np.testing.assert_array_equal, params, others)
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        CONFIG,
+        UNTIED,
+        replace(CONFIG, scale_output=False),
+        replace(UNTIED, scale_output=True),
+        replace(CONFIG, activation="gelu_tanh"),
+        replace(CONFIG, activation="gelu"),
+        replace(UNTIED, activation="silu"),
+        replace(UNTIED, activation="tanh", relative_buckets=7, relative_max_distance=9, dropout_rate=0.0),
+    ],
+)
+def test_import_undoes_export(tmp_path, make_params, config):
+    params = make_params(config.build(), 1, IDS, IDS)
+    export_folder(tmp_path, config, params, None)
+    assert is_huggingface_folder(tmp_path)
+    imported = import_folder(tmp_path)
+    assert imported.config == config
+    assert_same(imported.params, params)
+
+
+def test_every_tensor_lands_where_its_name_says(folder, params):
+    tensors = load_file(folder / "model.safetensors")
+    assert len(tensors) == 3 + 2 + 1 * 8 + 2 * 13
+    np.testing.assert_array_equal(tensors[KEY], params["decoder"]["layers"]["feed_forward"]["wo"]["kernel"][1].T)
+    np.testing.assert_array_equal(
+        tensors["decoder.block.0.layer.1.EncDecAttention.k.weight"],
+        params["decoder"]["layers"]["cross_attention"]["key"]["kernel"][0].T,
+    )
+
+
+def test_what_has_no_name_there_is_not_exported(tmp_path, params):
+    with pytest.raises(InputError, match="activation='gelu' with gated=True"):
+        export_folder(tmp_path, replace(UNTIED, activation="gelu"), params, None)
+
+
+def test_mt5_is_told_by_its_vocabulary(tmp_path, make_params):
+    config = replace(UNTIED, vocab_size=PRESETS["mt5-small"].vocab_size, embed_dim=1)
+    export_folder(tmp_path, config, make_params(config.build(), 0, IDS, IDS), None)
+    assert json.loads((tmp_path / "config.json").read_text())["model_type"] == "mt5"
+    assert import_folder(tmp_path).config == config
+
+
+def test_bfloat16_and_several_files(folder, params):
+    tensors = {
+        name: jnp.asarray(value, jnp.bfloat16) for name, value in load_file(folder / "model.safetensors").items()
+    }
+    (folder / "model.safetensors").unlink()
+    names = sorted(tensors)
+    parts = {"model-00001-of-00002.safetensors": names[::2], "model-00002-of-00002.safetensors": names[1::2]}
+    for file, own in parts.items():
+        save_jax({name: tensors[name] for name in own}, folder / file)
+    index = folder / "model.safetensors.index.json"
+    index.write_text(json.dumps({"weight_map": {name: file for file, own in parts.items() for name in own}}))
+    expected = jax.tree.map(lambda leaf: np.asarray(leaf.astype(jnp.bfloat16), np.float32), params)
+    imported = import_folder(folder).params
+    assert {leaf.dtype for leaf in jax.tree.leaves(imported)} == {np.dtype(np.float32)}
+    assert_same(imported, expected)
+
+    (folder / "model-00002-of-00002.safetensors").unlink()
+    with pytest.raises(InputError, match="model-00002-of-00002.safetensors cannot be read"):
+        import_folder(folder)
+    index.write_text("{}")
+    with pytest.raises(InputError, match=r"index\.json has no weight_map"):
+        import_folder(folder)
+
+
+def test_repeated_and_unused_tensors_are_ignored(folder, params):
+    def add(tensors):
+        for name in ("encoder.embed_tokens.weight", "decoder.embed_tokens.weight", "lm_head.weight"):
+            tensors[name] = tensors["shared.weight"]
+        tensors["decoder.block.0.layer.1.EncDecAttention.relative_attention_bias.weight"] = np.ones((32, 2), np.float32)
+
+    change_tensors(folder, add)
+    imported = import_folder(folder)
+    assert imported.config.tied
+    assert_same(imported.params, params)
+
+
+def test_the_embedding_may_have_the_encoders_name_alone(folder, params):
+    def rename(tensors):
+        tensors["encoder.embed_tokens.weight"] = tensors.pop("shared.weight")
+
+    change_tensors(folder, rename)
+    assert_same(import_folder(folder).params, params)
+
+
+def test_a_head_of_its_own_means_untied(folder):
+    change_tensors(folder, lambda t: t.update({"lm_head.weight": 2 * t["shared.weight"]}))
+    imported = import_folder(folder)
+    assert not imported.config.tied
+    np.testing.assert_array_equal(
+        imported.params["output"]["kernel"].T, 2 * imported.params["token_embedding"]["embedding"]
+    )
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda t: t.pop(KEY), f"{KEY} is missing"),
+        (lambda t: t.update({KEY: t[KEY][:, :-1]}), rf"{KEY} has shape \(10, 7\), not \(11, 7\)"),
+        (lambda t: t.update({KEY: t[KEY].T}), rf"{KEY} has shape \(7, 11\), not \(11, 7\)"),
+        (lambda t: t.update(adapter=np.ones(2, np.float32)), "adapter is not of this architecture"),
+        (lambda t: t.pop("shared.weight"), "shared.weight is missing"),
+        (lambda t: (t.pop(KEY), t.update(adapter=np.ones(2, np.float32))), f"{KEY} is missing.*adapter is not"),
+    ],
+)
+def test_tensors_that_do_not_fit_are_named(folder, change, message):
+    change_tensors(folder, change)
+    with pytest.raises(InputError, match=message):
+        import_folder(folder)
+
+
+@pytest.mark.parametrize(
+    ("change", "expected"),
+    [
+        ({"tie_word_embeddings": False, "scale_decoder_outputs": "absent"}, {"scale_output": False}),
+        ({"tie_word_embeddings": True, "scale_decoder_outputs": "absent"}, {"scale_output": True}),
+        ({"tie_word_embeddings": "absent", "scale_decoder_outputs": "absent"}, {"scale_output": True}),
+        ({"tie_word_embeddings": True, "scale_decoder_outputs": False}, {"scale_output": False}),
+        ({"model_type": "mt5"}, {"scale_output": False}),
+        ({"feed_forward_proj": "absent"}, {"activation": "relu", "gated": False}),
+        ({"feed_forward_proj": "gelu_new"}, {"activation": "gelu_tanh"}),
+        ({"dropout_rate": "absent", "layer_norm_epsilon": "absent"}, {"dropout_rate": 0.1, "norm_epsilon": 1e-6}),
+        ({"relative_attention_max_distance": "absent"}, {"relative_max_distance": 128}),
+    ],
+)
+def test_what_a_config_means(folder, change, expected):
+    change_config(folder, **change)
+    config = import_folder(folder).config
+    assert {name: getattr(config, name) for name in expected} == expected
+
+
+def test_a_silent_config_means_as_many_layers_on_either_side(tmp_path, make_params):
+    config = replace(CONFIG, num_encoder_layers=2)
+    params = make_params(config.build(), 0, IDS, IDS)
+    export_folder(tmp_path, config, params, None)
+    change_config(tmp_path, num_decoder_layers="absent")
+    assert_same(import_folder(tmp_path).params, params)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"model_type": "bart"}, "model_type='bart'.*t5, mt5"),
+        ({"model_type": "absent"}, "model_type=None"),
+        ({"d_model": "absent", "d_kv": None}, "lacks d_model, d_kv"),
+        ({"feed_forward_proj": "gated-swiglu"}, "feed_forward_proj='gated-swiglu'"),
+        ({"num_layers": 0}, "num_encoder_layers=0"),
+    ],
+)
+def test_configs_that_we_do_not_have(folder, change, message):
+    change_config(folder, **change)
+    with pytest.raises(InputError, match=message):
+        import_folder(folder)
+
+
+def test_a_truncated_config(folder):
+    content = (folder / "config.json").read_text()
+    for broken in (content[: len(content) // 2], "", "[]"):
+        (folder / "config.json").write_text(broken)
+        with pytest.raises(InputError, match=r"config\.json"):
+            import_folder(folder)
+    (folder / "config.json").unlink()
+    assert not is_huggingface_folder(folder)
+
+
+@pytest.mark.parametrize("keep", [0, 4, 200, -1])
+def test_truncated_weights(folder, keep):
+    file = folder / "model.safetensors"
+    file.write_bytes(file.read_bytes()[:keep])
+    with pytest.raises(InputError, match=r"model\.safetensors cannot be read"):
+        import_folder(folder)
+
+
+def test_pickled_weights_are_not_opened(folder):
+    (folder / "model.safetensors").rename(folder / "pytorch_model.bin")
+    with pytest.raises(InputError, match=r"no model\.safetensors \(it has pytorch_model\.bin.*safe_serialization"):
+        import_folder(folder)
+
+
+def test_the_tokenizer_travels(tmp_path, params, spiece_tokenizer):
+    for number, tokenizer in enumerate([spiece_tokenizer, ByteTokenizer(extra_ids=0)]):
+        folder = tmp_path / str(number)
+        export_folder(folder, CONFIG, params, tokenizer)
+        imported = import_folder(folder).tokenizer
+        assert imported.vocabulary == tokenizer.vocabulary
+        assert imported.fingerprint == tokenizer.fingerprint
+
+
+def test_a_tokenizer_larger_than_the_model(tmp_path, make_params, spiece_tokenizer):
+    config = replace(CONFIG, vocab_size=20)
+    export_folder(tmp_path, config, make_params(config.build(), 0, IDS, IDS), spiece_tokenizer)
+    with pytest.raises(InputError, match="60 ids, the model only 20"):
+        import_folder(tmp_path)
+
+
+@pytest.fixture(scope="module")
+def spiece_tokenizer():
+    from t5x_lite.data import SentencePiece, make_tokenizer
+
+    texts = [f"{i} the model reads a row of ids and writes another one {i * i}" for i in range(50)]
+    config = SentencePiece(vocab_size=50, extra_ids=10, character_coverage=1.0)
+    return make_tokenizer(config, lambda: iter(texts))

@@ -1,0 +1,216 @@
+"""Whole runs: what they leave, and that stopping, dying and moving change nothing."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import jax
+import numpy as np
+import pytest
+from flax import traverse_util
+from rich.console import Console
+
+import t5x_lite
+from t5x_lite.errors import InputError
+from t5x_lite.parallel import MeshShape
+from t5x_lite.training import loop
+from t5x_lite.training.loop import NonFiniteError
+from t5x_lite.training.optimizers import AdamW
+from t5x_lite.training.records import Records, read_records
+from t5x_lite.training.schedules import Constant
+
+
+@pytest.fixture(scope="module")
+def console():
+    with open(os.devnull, "w") as nowhere:
+        yield Console(file=nowhere)
+
+
+@pytest.fixture(scope="module")
+def train(console):
+    """`train` on one device unless told otherwise."""
+    return lambda experiment, workdir, devices=1: loop.train(experiment, workdir, console, jax.devices()[:devices])
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tiny, tmp_path_factory, train):
+    workdir = tmp_path_factory.mktemp("undisturbed")
+    train(tiny, workdir)
+    return workdir
+
+
+def final_params(workdir: Path) -> dict[str, np.ndarray]:
+    return traverse_util.flatten_dict(jax.device_get(t5x_lite.load(workdir).params), sep="/")
+
+
+def losses(workdir: Path) -> list[tuple[int, str, float]]:
+    return [(record["step"], record["kind"], record["loss"]) for record in read_records(workdir / "metrics.jsonl")]
+
+
+def assert_identical(workdir: Path, undisturbed: Path) -> None:
+    ours, theirs = final_params(workdir), final_params(undisturbed)
+    for name, expected in theirs.items():
+        np.testing.assert_array_equal(ours[name], expected, err_msg=name)
+    assert losses(workdir) == losses(undisturbed)
+
+
+def at_step(monkeypatch, step: int, action) -> None:
+    """Has `action` happen when the figures of `step` are recorded."""
+    record = Records.train
+
+    def record_and_act(self, at, metrics):
+        record(self, at, metrics)
+        if at == step:
+            action()
+
+    monkeypatch.setattr(Records, "train", record_and_act)
+
+
+def test_a_run_leaves_what_it_promises(undisturbed, tiny):
+    assert {path.name for path in undisturbed.iterdir()} == {
+        *("experiment.json", "store.json", "tokenizer", "checkpoints", "metrics.jsonl", "tensorboard"),
+        *("loss.png", "held_out.json", "samples.txt"),
+    }
+    assert [step for step, kind, _ in losses(undisturbed) if kind == "train"] == [1, 2, 3, 4, 5, 6]
+    assert [step for step, kind, _ in losses(undisturbed) if kind == "held_out"] == [3, 6]
+    assert sorted(path.name for path in (undisturbed / "checkpoints").iterdir()) == ["2", "4", "6"]
+    assert (undisturbed / "loss.png").read_bytes().startswith(b"\x89PNG")
+    assert (undisturbed / "samples.txt").read_text().count("model:") == 5
+    figures = json.loads((undisturbed / "held_out.json").read_text())
+    assert figures["perplexity"] == pytest.approx(np.exp(figures["loss"]))
+    assert figures["tokens"] == 10 * tiny.objective.target_length
+    assert t5x_lite.load(undisturbed).experiment == tiny
+    assert "tensorflow" not in sys.modules
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_asked_to_stop_it_saves_and_goes_on_later(tiny, undisturbed, tmp_path, train, monkeypatch, number):
+    with monkeypatch.context() as patch:
+        at_step(patch, 3, lambda: signal.raise_signal(number))
+        train(tiny, tmp_path)
+    stopped_at = max(int(path.name) for path in (tmp_path / "checkpoints").iterdir())
+    assert 3 <= stopped_at < 6
+    train(tiny, tmp_path)
+    assert_identical(tmp_path, undisturbed)
+
+
+def test_dying_between_checkpoints_changes_nothing(tiny, undisturbed, tmp_path, train, monkeypatch):
+    def die():
+        raise MemoryError("as if killed")
+
+    with monkeypatch.context() as patch:
+        at_step(patch, 5, die)
+        with pytest.raises(MemoryError):
+            train(tiny, tmp_path)
+    assert losses(tmp_path)[-1][0] == 5
+    train(tiny, tmp_path)
+    assert_identical(tmp_path, undisturbed)
+
+
+def test_killed_by_the_system(tiny, undisturbed, tmp_path, train):
+    workdir, config = tmp_path / "run", tmp_path / "config.py"
+    config.write_text(
+        "import sys\n"
+        "from t5x_lite import Experiment\n"
+        f"experiment = Experiment.from_json(open({str(undisturbed / 'experiment.json')!r}).read())\n"
+    )
+    command = [sys.executable, "-m", "t5x_lite", "train", str(config), "--workdir", str(workdir)]
+    environment = os.environ | {"XLA_FLAGS": "", "JAX_PLATFORMS": "cpu"}
+    process = subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    deadline = time.monotonic() + 120
+    while process.poll() is None and time.monotonic() < deadline:
+        if len(read_records(workdir / "metrics.jsonl")) >= 3:
+            break
+        time.sleep(0.01)
+    process.kill()
+    process.wait()
+    assert losses(workdir), "the process never came to its first step"
+    train(tiny, workdir)
+    # Another process on another number of threads: the same batches, the same figures to rounding.
+    assert [entry[:2] for entry in losses(workdir)] == [entry[:2] for entry in losses(undisturbed)]
+    np.testing.assert_allclose([e[2] for e in losses(workdir)], [e[2] for e in losses(undisturbed)], rtol=1e-5)
+
+
+def test_it_goes_on_with_eight_devices_where_one_stopped(tiny, undisturbed, tmp_path, train, monkeypatch):
+    with monkeypatch.context() as patch:
+        at_step(patch, 3, lambda: signal.raise_signal(signal.SIGTERM))
+        train(tiny, tmp_path)
+    train(replace(tiny, mesh=MeshShape(2, 2, 2)), tmp_path, devices=8)
+    assert [entry[:2] for entry in losses(tmp_path)] == [entry[:2] for entry in losses(undisturbed)]
+    np.testing.assert_allclose([e[2] for e in losses(tmp_path)], [e[2] for e in losses(undisturbed)], rtol=1e-5)
+
+
+def test_a_longer_run_goes_on_but_another_run_is_refused(tiny, undisturbed, train):
+    before = (undisturbed / "experiment.json").read_text()
+    other = replace(tiny, seed=7, objective=replace(tiny.objective, noise_density=0.3))
+    with pytest.raises(InputError, match=r"objective.noise_density \(0.15 there, 0.3 here\), seed \(0 there, 7 here\)"):
+        train(other, undisturbed)
+    assert (undisturbed / "experiment.json").read_text() == before
+
+
+def test_other_text_is_refused(tiny, tmp_path, train):
+    text = tmp_path / "text.txt"
+    text.write_text(Path(tiny.data.source.paths[0]).read_text())
+    experiment = replace(tiny, steps=1, data=replace(tiny.data, source=replace(tiny.data.source, paths=(str(text),))))
+    train(experiment, tmp_path / "run")
+    text.write_text(text.read_text().replace("alpha", "omega"))
+    with pytest.raises(InputError, match="began on other data"):
+        train(replace(experiment, steps=2), tmp_path / "run")
+
+
+def test_a_loss_that_is_not_finite_ends_the_run_with_its_remains(tiny, tmp_path, train):
+    experiment = replace(tiny, optimizer=AdamW(Constant(1e30)))
+    with pytest.raises(NonFiniteError, match=r"not finite at step [2-5]"):
+        train(experiment, tmp_path)
+    remains = tmp_path / "nonfinite"
+    step = json.loads((remains / "figures.json").read_text())["step"]
+    raw = np.load(remains / "batch.npz")["raw"]
+    assert raw.shape == (8, tiny.objective.raw_length)
+    assert len((remains / "batch.txt").read_text().split("\n\n")) >= 8
+    assert np.isfinite(np.load(remains / "params.npz")["token_embedding/embedding"]).all()
+    # The batch is that of the failing step.
+    from t5x_lite.data import batches
+
+    store = experiment.data.prepare(experiment.objective.raw_length)
+    np.testing.assert_array_equal(raw, batches(store.train, batch_size=8, seed=0)[step - 1])
+
+
+@pytest.mark.parametrize(
+    ("change", "named"),
+    [
+        ({"batch_size": 6}, "batch_size=6 .* multiple of 8"),
+        ({"mesh": MeshShape(1, 1, 8)}, "num_heads=4 is not divided by mesh.tensor=8"),
+        ({"mesh": MeshShape(3)}, "mesh data=3"),
+    ],
+)
+def test_what_the_devices_do_not_divide_is_refused_before_anything_is_written(tiny, tmp_path, train, change, named):
+    with pytest.raises(InputError, match=named):
+        train(replace(tiny, **change), tmp_path / "run", devices=8)
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_vocabulary_smaller_than_the_tokenizers_is_refused(tiny, tmp_path, train):
+    with pytest.raises(InputError, match=r"model.vocab_size=100 .* choose 259 or more"):
+        train(replace(tiny, model=replace(tiny.model, vocab_size=100)), tmp_path)
+
+
+def test_a_workdir_that_is_a_file(tiny, tmp_path, train):
+    file = tmp_path / "file"
+    file.write_text("precious")
+    for workdir in (file, file / "below"):
+        with pytest.raises(InputError, match="file; choose a folder"):
+            train(tiny, workdir)
+    assert file.read_text() == "precious"
+
+
+def test_another_tokenizer_in_the_run_is_refused(tiny, tmp_path, train):
+    train(replace(tiny, steps=1), tmp_path)
+    config = tmp_path / "tokenizer" / "tokenizer_config.json"
+    config.write_text(config.read_text().replace('"extra_ids": 0', '"extra_ids": 5'))
+    with pytest.raises(InputError, match="tokenizer"):
+        train(replace(tiny, steps=2), tmp_path)

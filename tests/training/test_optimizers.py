@@ -1,0 +1,98 @@
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+from t5x_lite.errors import InputError
+from t5x_lite.models.base import abstract_params
+from t5x_lite.parallel import logical_axes
+from t5x_lite.training.optimizers import Adafactor, Adam, AdamW, decays
+from t5x_lite.training.schedules import Constant, InverseSqrt
+
+AXES = {"layers": {"kernel": ("layers", "embed", "mlp"), "scale": ("layers", "norm")}, "embedding": ("vocab", "embed")}
+
+
+@pytest.fixture(scope="module")
+def trees():
+    shapes = {"layers": {"kernel": (3, 8, 6), "scale": (3, 8)}, "embedding": (10, 8)}
+    keys = iter(jax.random.split(jax.random.key(0), 9))
+    draw = lambda scale: jax.tree.map(  # noqa: E731
+        lambda shape: scale * jax.random.normal(next(keys), shape), shapes, is_leaf=lambda node: isinstance(node, tuple)
+    )
+    return draw(1.0), [draw(0.1), draw(10.0)]
+
+
+def run(transformation, params, gradients):
+    state = transformation.init(params)
+    for gradient in gradients:
+        updates, state = transformation.update(gradient, state, params)
+        params = optax.apply_updates(params, updates)
+    return params
+
+
+def test_adam_is_vaswanis(trees):
+    params, gradients = trees
+    schedule = InverseSqrt(embed_dim=512, warmup_steps=4)
+    reference = optax.adam(lambda count: schedule.learning_rate(count + 1), b1=0.9, b2=0.98, eps=1e-9)
+    ours = run(Adam(schedule).build(AXES), params, gradients)
+    jax.tree.map(np.testing.assert_array_equal, ours, run(reference, params, gradients))
+
+
+def test_the_first_update_uses_the_rate_of_step_one(trees):
+    params, gradients = trees
+    zeros = jax.tree.map(jnp.zeros_like, params)
+    moved = run(Adam(InverseSqrt(embed_dim=512, warmup_steps=4000)).build(AXES), zeros, gradients[:1])
+    # Adam's first update is the sign of the gradient times the rate.
+    assert np.abs(moved["embedding"]).max() == pytest.approx(512**-0.5 * 4000**-1.5, rel=1e-2)
+
+
+def test_weight_decay_spares_norms_and_biases(tiny):
+    axes = logical_axes(abstract_params(tiny.model))
+    flat = {jax.tree_util.keystr(p, simple=True, separator="/"): d for p, d in jax.tree.leaves_with_path(decays(axes))}
+    assert {name for name, decay in flat.items() if not decay} == {
+        name for name in flat if "norm" in name or "position_bias" in name
+    }
+    assert sum(flat.values()) > 10
+
+
+def test_weight_decay_shrinks_what_has_no_gradient(trees):
+    params, _ = trees
+    zeros = jax.tree.map(jnp.zeros_like, params)
+    after = run(AdamW(Constant(0.1), weight_decay=0.5).build(AXES), params, [zeros])
+    np.testing.assert_allclose(after["embedding"], params["embedding"] * 0.95, rtol=1e-6)
+    np.testing.assert_array_equal(after["layers"]["scale"], params["layers"]["scale"])
+
+
+def test_adafactor_treats_each_layer_of_a_stack_by_itself(trees):
+    """The stacked parameters move exactly as three separate matrices do under Optax's own Adafactor."""
+    params, gradients = trees
+    ours = run(Adafactor(Constant(0.01), min_dim_size_to_factor=4).build(AXES), params, gradients)
+    reference = optax.adafactor(0.01, min_dim_size_to_factor=4, multiply_by_parameter_scale=True, momentum=None)
+    for layer in range(3):
+        alone = run(
+            reference,
+            params["layers"]["kernel"][layer],
+            [gradient["layers"]["kernel"][layer] for gradient in gradients],
+        )
+        np.testing.assert_allclose(ours["layers"]["kernel"][layer], alone, rtol=1e-5)
+    alone = run(reference, params["embedding"], [gradient["embedding"] for gradient in gradients])
+    np.testing.assert_allclose(ours["embedding"], alone, rtol=1e-5)
+
+
+def test_clipping_bounds_the_global_norm(trees):
+    params, gradients = trees
+    seen = Adafactor(Constant(1.0), clip_norm=0.5).build(AXES)
+    reference = Adafactor(Constant(1.0)).build(AXES)
+    norm = optax.tree.norm(gradients[1])
+    clipped = jax.tree.map(lambda g: g * 0.5 / norm, gradients[1])
+    left, right = run(seen, params, [gradients[1]]), run(reference, params, [clipped])
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5), left, right)
+
+
+@pytest.mark.parametrize(
+    "make", [lambda: Adam(b2=1.0), lambda: AdamW(weight_decay=-1.0), lambda: Adafactor(clip_norm=-1.0)]
+)
+def test_values_out_of_range_are_named(make):
+    with pytest.raises(InputError, match="="):
+        make()

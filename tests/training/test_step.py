@@ -1,0 +1,115 @@
+from dataclasses import replace
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from flax import traverse_util
+
+from t5x_lite.errors import InputError
+from t5x_lite.objectives import corrupt_rows
+from t5x_lite.parallel import MeshShape, use_mesh
+from t5x_lite.training.optimizers import Adafactor
+from t5x_lite.training.schedules import Constant
+
+
+def gradients(program, raw):
+    """(loss, gradients) of the objective over a batch, on the program's mesh."""
+    state = program.init()
+
+    def compute(params, raw):
+        with use_mesh(program.mesh):
+            features = corrupt_rows(program.objective, jax.random.key(3), raw)
+            (loss, weight, _), grads = program.gradients(params, features, jax.random.key(4))
+        return loss / weight, jax.tree.map(lambda g: g / weight, grads)
+
+    loss, grads = jax.jit(compute, in_shardings=(program.state_shardings.params, None))(state.params, raw)
+    return float(loss), traverse_util.flatten_dict(jax.device_get(grads), sep="/")
+
+
+@pytest.fixture(scope="module")
+def on_one_device(tiny, make_program, raw):
+    return gradients(make_program(tiny), raw)
+
+
+@pytest.mark.parametrize(
+    "shape",
+    [MeshShape(8), MeshShape(1, 8), MeshShape(2, 1, 4), MeshShape(2, 2, 2)],
+    ids=["data", "fsdp", "tensor", "mixed"],
+)
+def test_eight_devices_compute_what_one_does(tiny, make_program, raw, on_one_device, shape):
+    """With dropout on: the random numbers do not depend on the mesh either."""
+    loss, grads = gradients(make_program(replace(tiny, mesh=shape), devices=8), raw)
+    assert loss == pytest.approx(on_one_device[0], rel=1e-5)
+    for name, expected in on_one_device[1].items():
+        np.testing.assert_allclose(grads[name], expected, rtol=1e-4, atol=1e-5 * np.abs(expected).max(), err_msg=name)
+
+
+def test_state_is_born_sharded(tiny, make_program):
+    program = make_program(replace(tiny, mesh=MeshShape(2, 2, 2)), devices=8)
+    state = program.init()
+    kernel = state.params["encoder"]["layers"]["feed_forward"]["wi"]["kernel"]
+    assert kernel.shape == (1, 16, 24)
+    assert kernel.addressable_shards[0].data.shape == (1, 8, 12)
+    moments = [leaf for leaf in jax.tree.leaves(state.opt_state) if leaf.shape == kernel.shape]
+    assert moments
+    assert all(leaf.addressable_shards[0].data.shape in {(1, 8, 12), (1, 12, 8)} for leaf in moments)
+
+
+def test_parts_of_a_batch_add_up_to_it(without_dropout, make_program, raw):
+    whole = gradients(make_program(without_dropout), raw)
+    parts = gradients(make_program(replace(without_dropout, accumulation=4)), raw)
+    assert parts[0] == pytest.approx(whole[0], rel=1e-6)
+    for name, expected in whole[1].items():
+        np.testing.assert_allclose(parts[1][name], expected, rtol=1e-4, atol=1e-6, err_msg=name)
+
+
+def test_steps_learn_compile_once_and_depend_on_nothing_but_the_state(tiny, make_program, raw):
+    program = make_program(tiny)
+    before = program.train_step._cache_size()
+    state, losses = program.init(), []
+    for _ in range(30):
+        state, metrics = program.train_step(state, jnp.asarray(raw))
+        losses.append(float(metrics["loss"]))
+    assert program.train_step._cache_size() - before <= 1
+    assert np.mean(losses[-5:]) < losses[0] - 0.5
+    again, metrics = program.train_step(program.init(), jnp.asarray(raw))
+    assert float(metrics["loss"]) == losses[0]
+    assert int(again.step) == 1
+    # The same raw rows are corrupted afresh at each step.
+    _, second = program.train_step(again, jnp.asarray(raw))
+    assert float(second["loss"]) == losses[1] != losses[0]
+
+
+def test_a_state_that_met_a_non_finite_loss_stays_as_it_was(tiny, make_program, raw):
+    program = make_program(tiny)
+    state = program.init()
+    poisoned = state.replace(params=state.params | {"output": {"kernel": state.params["output"]["kernel"] * jnp.inf}})
+    embedding = np.asarray(poisoned.params["token_embedding"]["embedding"])
+    after, metrics = program.train_step(poisoned, jnp.asarray(raw))
+    assert not metrics["finite"]
+    assert not after.finite
+    assert int(after.step) == 0
+    np.testing.assert_array_equal(after.params["token_embedding"]["embedding"], embedding)
+    # ... also when the next batch would be fine.
+    mended = after.replace(params=program.init().params)
+    embedding = np.asarray(mended.params["token_embedding"]["embedding"])
+    still, metrics = program.train_step(mended, jnp.asarray(raw))
+    assert not metrics["finite"]
+    np.testing.assert_array_equal(still.params["token_embedding"]["embedding"], embedding)
+
+
+def test_adafactor_runs_sharded(tiny, make_program, raw):
+    optimizer = Adafactor(Constant(0.01), min_dim_size_to_factor=4)
+    one = make_program(replace(tiny, optimizer=optimizer))
+    eight = make_program(replace(tiny, optimizer=optimizer, mesh=MeshShape(2, 2, 2)), devices=8)
+    results = [program.train_step(program.init(), jnp.asarray(raw))[0] for program in (one, eight)]
+    left, right = (traverse_util.flatten_dict(jax.device_get(state.params), sep="/") for state in results)
+    for name, expected in left.items():
+        np.testing.assert_allclose(right[name], expected, rtol=1e-3, atol=1e-5, err_msg=name)
+
+
+def test_a_dimension_the_mesh_does_not_divide_is_named(tiny, make_program):
+    model = replace(tiny.model, vocab_size=261)
+    with pytest.raises(InputError, match=r"mesh.tensor=2 does not divide the 261 of axis 'vocab'"):
+        make_program(replace(tiny, model=model, mesh=MeshShape(4, 1, 2)), devices=8)
