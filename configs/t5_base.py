@@ -1,0 +1,30 @@
+"""The baseline of the T5 paper (Raffel et al. 2020, section 3.1): T5 base, C4, 2^19 steps of 128 x 512 tokens.
+
+    python -m t5x_lite train configs/t5_base.py
+
+Needs C4 on disk or the means to prepare it (TensorFlow Datasets `c4/en`, 806 GB), and accelerators: it has not been run
+to its end by us. To look at it: `python -m t5x_lite inspect configs/t5_base.py --text any_text.txt`. To try it on a
+laptop: add `--text any_text.txt --steps 3 --batch-size 4 --precision.compute float32`.
+"""
+
+from t5x_lite import Experiment
+from t5x_lite.data import Data, SentencePiece, Tfds
+from t5x_lite.models import PRESETS
+from t5x_lite.objectives import SpanCorruption
+from t5x_lite.training import Checkpointing, Evaluation, Logging, Precision
+from t5x_lite.training.optimizers import Adafactor
+from t5x_lite.training.schedules import T5InverseSqrt
+
+experiment = Experiment(
+    model=PRESETS["t5-base"],
+    objective=SpanCorruption(input_length=512, noise_density=0.15, mean_span_length=3.0),
+    # Trained on the corpus as the paper's was; the published one: SentencePiece(model_file="spiece.model").
+    data=Data(source=Tfds("c4/en"), tokenizer=SentencePiece(vocab_size=32_000), held_out=0.001),
+    optimizer=Adafactor(schedule=T5InverseSqrt(warmup_steps=10_000)),
+    steps=2**19,
+    batch_size=128,
+    precision=Precision("bfloat16"),
+    evaluation=Evaluation(every=5000, rows=1024),
+    checkpoints=Checkpointing(every=5000),
+    logging=Logging(every=100),
+)

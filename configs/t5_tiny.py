@@ -1,0 +1,40 @@
+"""T5 v1.1 in miniature on the documentation that every Python carries: no download, any machine.
+
+    python -m t5x_lite train configs/t5_tiny.py
+
+About TIME on two CPU cores. The held-out loss falls from 7.6 to about X nats a token; the best model
+that ignores context stays at Y.
+"""
+
+from t5x_lite import Experiment
+from t5x_lite.data import Data, PythonDocs, SentencePiece
+from t5x_lite.models import T5Config
+from t5x_lite.objectives import SpanCorruption
+from t5x_lite.training import Checkpointing, Evaluation, Logging
+from t5x_lite.training.optimizers import Adafactor
+from t5x_lite.training.schedules import T5InverseSqrt
+
+experiment = Experiment(
+    model=T5Config(
+        vocab_size=2048,
+        embed_dim=128,
+        num_heads=4,
+        head_dim=32,
+        mlp_dim=256,
+        num_encoder_layers=2,
+        num_decoder_layers=2,
+        activation="gelu_tanh",
+        gated=True,
+        tied=False,
+        scale_output=False,
+        dropout_rate=0.0,
+    ),
+    objective=SpanCorruption(input_length=64),
+    data=Data(source=PythonDocs(), tokenizer=SentencePiece(vocab_size=1948), held_out=0.05),
+    optimizer=Adafactor(schedule=T5InverseSqrt(warmup_steps=400)),
+    steps=600,
+    batch_size=32,
+    evaluation=Evaluation(every=200, rows=256),
+    checkpoints=Checkpointing(every=200),
+    logging=Logging(every=20),
+)

@@ -1,0 +1,82 @@
+"""`inspect CONFIG`: what a run would do, before it does it."""
+
+import re
+from dataclasses import dataclass
+from typing import Annotated
+
+import jax
+import tyro
+from flax import linen as nn
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from t5x_lite.cli.arguments import load_config, parse, take_config, with_text
+from t5x_lite.data import Tokenizer
+from t5x_lite.models import abstract_params, num_params
+from t5x_lite.parallel import logical_axes
+from t5x_lite.training.evaluation import held_out_features
+from t5x_lite.training.experiment import Experiment
+from t5x_lite.training.preparation import prepare
+
+PROG = "t5x-lite inspect"
+USAGE = f"""usage: {PROG} CONFIG [options]
+
+Prints the parameters with shapes and logical axes, the shapes of a batch, and three real rows as the model sees them.
+Tokenizes the text first if that has not been done. Options are those of train, without --workdir:
+"{PROG} CONFIG --help" lists them."""
+
+
+@dataclass(frozen=True)
+class Inspect:
+    """Show what the config describes, with these fields of the experiment changed."""
+
+    experiment: Annotated[Experiment, tyro.conf.arg(name="")]
+    text: tuple[str, ...] = ()
+    """Files, globs or folders (.txt, .jsonl, .gz) to take the rows from instead of the config's source."""
+
+
+def run(arguments: list[str]) -> None:
+    config, arguments = take_config(arguments, PROG, USAGE)
+    command = parse(Inspect, arguments, prog=f"{PROG} {config}", default=Inspect(load_config(config)))
+    experiment, console = with_text(command.experiment, command.text), Console()
+    console.print(parameter_table(experiment))
+    console.print(f"{num_params(experiment.model):,} parameters\n", highlight=False)
+    store, objective = prepare(experiment, console)
+    features = held_out_features(objective, store.train, 3)
+    console.print(batch_table(experiment, features))
+    for row in range(len(features["inputs"])):
+        console.print(f"\n[bold]row {row}[/bold]  raw")
+        console.print(Text(store.tokenizer.decode(store.train[row])))
+        for name, ids in features.items():
+            console.print(f"[bold]{name}[/bold]")
+            console.print(highlighted(store.tokenizer, ids[row]))
+
+
+def parameter_table(experiment: Experiment) -> Table:
+    """Every parameter: path, shape, logical axes, count."""
+    table = Table("parameter", "shape", "logical axes", box=None)
+    table.add_column("count", justify="right")
+    boxed = abstract_params(experiment.model)
+    axes = jax.tree.leaves(logical_axes(boxed), is_leaf=lambda node: isinstance(node, tuple))
+    leaves = jax.tree_util.tree_leaves_with_path(nn.unbox(boxed))
+    for (path, leaf), names in zip(leaves, axes, strict=True):
+        name = jax.tree_util.keystr(path, simple=True, separator="/")
+        table.add_row(name, " x ".join(map(str, leaf.shape)), ", ".join(names), f"{leaf.size:,}")
+    return table
+
+
+def batch_table(experiment: Experiment, features: dict) -> Table:
+    """Every array of a batch: name, shape, type."""
+    table = Table("batch", "shape", "type", box=None)
+    table.add_row("raw", f"{experiment.batch_size} x {experiment.objective.raw_length}", "int32")
+    for name, value in features.items():
+        table.add_row(name, " x ".join(map(str, (experiment.batch_size, *value.shape[1:]))), str(value.dtype))
+    return table
+
+
+def highlighted(tokenizer: Tokenizer, ids: list[int]) -> Text:
+    """The text of some ids, sentinels in colour."""
+    text = Text(tokenizer.decode(ids))
+    text.highlight_regex(re.compile(r"<extra_id_\d+>"), "bold black on yellow")
+    return text

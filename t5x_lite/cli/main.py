@@ -1,0 +1,83 @@
+"""Which command is meant, and what becomes of its errors: one sentence and exit status 2 for bad input."""
+
+import errno
+import importlib
+import os
+import sys
+
+import t5x_lite
+from t5x_lite.errors import InputError
+
+COMMANDS = {
+    "train": "train CONFIG [options]     pretrain; goes on by itself if the workdir holds checkpoints",
+    "inspect": "inspect CONFIG [options]   parameters, batch shapes, and three real rows as the model sees them",
+    "evaluate": "evaluate RUN [options]     loss, token accuracy and perplexity on held-out text",
+    "generate": "generate RUN TEXT          fill in the blanks <extra_id_0>, <extra_id_1>, ... of a text",
+    "convert": "convert SRC DST            a run into a Hugging Face folder, or the other way round",
+}
+
+USAGE = f"""t5x_lite {t5x_lite.__version__}: T5 and its kin in JAX, from raw text to a checkpoint
+
+usage: python -m t5x_lite COMMAND ...
+
+  {(chr(10) + "  ").join(COMMANDS.values())}
+
+"COMMAND --help" lists a command's options; for train and inspect "COMMAND CONFIG --help" lists every field of the
+experiment, each of which can be overridden (--steps 200 --objective.noise-density 0.3).
+"""
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Runs a command; returns the exit status: 0, 1 for a run that failed, 2 for bad input."""
+    argv = sys.argv[1:] if argv is None else argv
+    if not argv or argv[0] in ("-h", "--help", "help"):
+        print(USAGE, end="")
+        return 0 if argv else 2
+    if argv[0] == "--version":
+        print(f"t5x_lite {t5x_lite.__version__}")
+        return 0
+    command, *arguments = argv
+    if command not in COMMANDS:
+        return _fail(f"command {command!r} is not known; choose one of {', '.join(COMMANDS)}", 2)
+    try:
+        # Imported for its command alone: --help of one does not pay for the libraries of another.
+        importlib.import_module(f"t5x_lite.cli.{command}").run(arguments)
+    except InputError as error:
+        return _fail(str(error), 2)
+    except OSError as error:
+        if error.errno != errno.ENOSPC:
+            raise
+        return _disk_full(error.filename)
+    except KeyboardInterrupt:
+        return _fail("interrupted", 130)
+    except BrokenPipeError:
+        os._exit(1)
+    except Exception as error:
+        if _says_disk_full(error):
+            return _disk_full(None)
+        if type(error).__name__ == "NonFiniteError":
+            return _fail(str(error), 1)
+        raise
+    return 0
+
+
+def _says_disk_full(error: BaseException | None) -> bool:
+    # TensorStore reports a full disk as a ValueError; asynchronous writes wrap whatever happened.
+    while error is not None:
+        if (isinstance(error, OSError) and error.errno == errno.ENOSPC) or "No space left" in str(error):
+            return True
+        error = error.__cause__ or error.__context__
+    return False
+
+
+def _disk_full(file: str | None) -> int:
+    where = f" at {file}" if file else ""
+    return _fail(
+        f"the disk is full{where}; all checkpoints saved before are complete: free some space and run it again",
+        2,
+    )
+
+
+def _fail(message: str, status: int) -> int:
+    print(f"t5x-lite: {message}", file=sys.stderr)
+    return status

@@ -1,0 +1,47 @@
+"""`train CONFIG`."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import tyro
+from rich.console import Console
+
+from t5x_lite.cli.arguments import load_config, parse, take_config, with_text
+from t5x_lite.training.experiment import Experiment
+from t5x_lite.training.loop import train
+from t5x_lite.training.signals import Stopped
+
+PROG = "t5x-lite train"
+USAGE = f"""usage: {PROG} CONFIG [options]
+
+Pretrains what CONFIG describes, from text to checkpoints; CONFIG is a Python file that binds `experiment`. If the
+workdir holds checkpoints of the same experiment, training goes on from the last one. SIGTERM and Ctrl-C save and exit.
+
+  --workdir FOLDER     checkpoints, records and pictures go there (default: runs/<name of CONFIG>)
+  --text PATH ...      train on these files, globs or folders (.txt, .jsonl, .gz) instead of the config's source
+
+and every field of the experiment, such as --steps 200 --objective.noise-density 0.3 --mesh.fsdp 4:
+"{PROG} CONFIG --help" lists them with CONFIG's values."""
+
+
+@dataclass(frozen=True)
+class Train:
+    """Pretrain what the config describes, with these fields of the experiment changed."""
+
+    experiment: Annotated[Experiment, tyro.conf.arg(name="")]
+    workdir: str
+    """Checkpoints, records and pictures go there; if it holds checkpoints of this experiment, training goes on."""
+    text: tuple[str, ...] = ()
+    """Files, globs or folders (.txt, .jsonl, .gz) to train on instead of the config's source."""
+
+
+def run(arguments: list[str]) -> None:
+    config, arguments = take_config(arguments, PROG, USAGE)
+    default = Train(load_config(config), f"runs/{Path(config).stem}")
+    command = parse(Train, arguments, prog=f"{PROG} {config}", default=default)
+    console = Console()
+    try:
+        train(with_text(command.experiment, command.text), Path(command.workdir), console)
+    except Stopped:
+        console.print("stopped before the first step; there was nothing to save", highlight=False)

@@ -1,0 +1,205 @@
+"""The command line, in the process of the test: what it prints, and what it says to bad input."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from t5x_lite.cli import main
+
+CONFIG = """
+from t5x_lite import Experiment
+from t5x_lite.data import Bytes, Data, TextFiles
+from t5x_lite.models import T5Config
+from t5x_lite.objectives import SpanCorruption
+from t5x_lite.training import Checkpointing, Evaluation
+from t5x_lite.training.optimizers import AdamW
+from t5x_lite.training.schedules import Constant
+
+experiment = Experiment(
+    model=T5Config(vocab_size=264, embed_dim=16, num_heads=4, head_dim=4, mlp_dim=24, num_encoder_layers=1,
+                   num_decoder_layers=1),
+    objective=SpanCorruption(input_length=24),
+    data=Data(TextFiles(({corpus!r},)), Bytes(), held_out=0.1, cache_dir={cache!r}),
+    optimizer=AdamW(Constant(3e-3)),
+    steps=2,
+    batch_size=8,
+    evaluation=Evaluation(rows=10),
+)
+"""
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory) -> Path:
+    """A text, a config that reads it, and an empty cache."""
+    folder = tmp_path_factory.mktemp("cli")
+    lines = [f"{number} green bottles hanging on the wall number {number * 7}" for number in range(300)]
+    (folder / "text.txt").write_text("\n".join(lines))
+    (folder / "config.py").write_text(CONFIG.format(corpus=str(folder / "text.txt"), cache=str(folder / "cache")))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def trained(folder) -> Path:
+    assert main(["train", str(folder / "config.py"), "--workdir", str(folder / "run"), "--steps", "1"]) == 0
+    return folder / "run"
+
+
+def run(capsys, *arguments) -> tuple[int, str, str]:
+    capsys.readouterr()
+    try:
+        status = main([str(argument) for argument in arguments])
+    except SystemExit as end:
+        status = end.code or 0
+    out, err = capsys.readouterr()
+    return status, out, err
+
+
+def test_usage_names_every_command(capsys):
+    status, out, _ = run(capsys, "--help")
+    assert status == 0
+    for command in ("train", "inspect", "evaluate", "generate", "convert"):
+        assert f"  {command} " in out
+        status, help_text, _ = run(capsys, command, "--help")
+        assert status == 0
+        assert "usage: t5x-lite" in help_text
+
+
+def test_help_of_a_config_lists_the_fields_with_their_values(capsys, folder):
+    status, out, _ = run(capsys, "train", folder / "config.py", "--help")
+    assert status == 0
+    for option in ("--workdir", "--objective.noise-density", "--model.num-heads", "--mesh.fsdp", "--steps"):
+        assert option in out
+    assert "vocabulary" not in out.split("model options")[0]
+
+
+def test_train_evaluate_generate(capsys, folder, trained):
+    # Overrides are part of the run: the same command goes on, with more steps.
+    status, out, err = run(capsys, "train", folder / "config.py", "--workdir", trained)
+    assert (status, err) == (0, "")
+    assert "resuming from step 1" in out
+    assert "step 2/2" in out
+    status, out, _ = run(capsys, "evaluate", trained)
+    assert status == 0
+    assert all(word in out for word in ("loss", "accuracy", "perplexity", "unigram"))
+    status, out, _ = run(capsys, "evaluate", trained, "--json", "--rows", "3", "--text", folder / "text.txt")
+    assert status == 0
+    assert '"tokens": 24' in out or '"unigram_loss"' in out
+    status, out, _ = run(capsys, "generate", trained, "7 green <extra_id_0> on the wall", "--max-length", "5")
+    assert status == 0
+    assert out.count("\n") == 1
+
+
+def test_convert_there_and_back(capsys, trained, tmp_path):
+    import numpy as np
+
+    import t5x_lite
+
+    assert run(capsys, "convert", trained, tmp_path / "theirs")[0] == 0
+    assert run(capsys, "convert", tmp_path / "theirs", tmp_path / "ours")[0] == 0
+    ids = np.array([[5, 6, 7, 1]])
+    models = [t5x_lite.load(path) for path in (trained, tmp_path / "theirs", tmp_path / "ours")]
+    expected, *others = [np.asarray(model(ids, ids)) for model in models]
+    for logits in others:
+        np.testing.assert_array_equal(logits, expected)
+    assert models[2].generate("7 green", max_length=4) == models[0].generate("7 green", max_length=4)
+    status, _, err = run(capsys, "convert", trained, tmp_path / "theirs")
+    assert status == 2
+    assert "not empty" in err
+
+
+def test_inspect_shows_parameters_shapes_and_rows(capsys, folder, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "200")
+    status, out, _ = run(capsys, "inspect", folder / "config.py")
+    assert status == 0
+    assert "encoder/layers/feed_forward/wi/kernel" in out
+    assert "layers, embed, mlp" in out
+    assert "8 x 24" in out
+    assert out.count("raw") >= 3
+    assert "<extra_id_0>" in out
+
+
+BAD = {
+    "no command": (["paint"], "command 'paint' is not known"),
+    "unknown override": (
+        ["train", "CONFIG", "--objective.noise-densty", "0.3"],
+        "perhaps you meant --objective.noise-density",
+    ),
+    "wrong type": (["train", "CONFIG", "--steps", "many"], "--steps"),
+    "out of range": (
+        ["train", "CONFIG", "--objective.noise-density", "1.5"],
+        "noise_density=1.5 is not between 0 and 1",
+    ),
+    "no such choice": (["train", "CONFIG", "--remat", "sometimes"], "--remat"),
+    "batch and parts": (["train", "CONFIG", "--accumulation", "3"], "accumulation=3 does not divide batch_size=8"),
+    "devices": (["train", "CONFIG", "--mesh.data", "5"], "mesh data=5"),
+    "missing config": (["train", "absent.py"], "config absent.py is no file"),
+    "option for config": (["train", "--steps", "3"], "stands where the config belongs"),
+    "missing text": (["train", "CONFIG", "--text", "absent.txt"], "absent.txt"),
+    "empty text": (["train", "CONFIG", "--text", "EMPTY"], "empty"),
+    "no UTF-8": (["train", "CONFIG", "--text", "LATIN"], "UTF-8"),
+    "too little text": (["train", "CONFIG", "--text", "SHORT"], "row"),
+    "spans over sentinels": (
+        ["train", "CONFIG", "--objective.input-length", "700", "--objective.mean-span-length", "1"],
+        "sentinels",
+    ),
+    "no run": (["evaluate", "FOLDER"], "holds no checkpoint"),
+    "no such run": (["generate", "absent/run/at/all", "text"], "is no folder here"),
+    "a sentinel too many": (["generate", "RUN", "a <extra_id_500>"], "extra_id_500"),
+    "max length": (["generate", "RUN", "a", "--max-length", "0"], "max_length=0"),
+    "rows": (["evaluate", "RUN", "--rows", "0"], "rows=0"),
+    "onto a file": (["convert", "RUN", "CONFIG"], "is a file"),
+    "workdir in a file": (["train", "CONFIG", "--workdir", "CONFIG"], "file; choose a folder"),
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_bad_input_is_one_sentence_and_status_2(capsys, folder, trained, tmp_path, name):
+    files = {"EMPTY": b"", "LATIN": "caf\xe9 ".encode("latin-1") * 500, "SHORT": b"one\ntwo\nthree\n"}
+    for file, content in files.items():
+        (tmp_path / f"{file}.txt").write_bytes(content)
+    places = {file: tmp_path / f"{file}.txt" for file in files}
+    places |= {"CONFIG": folder / "config.py", "RUN": trained, "FOLDER": tmp_path}
+    arguments, expected = BAD[name]
+    workdir = [] if arguments[0] != "train" or "--workdir" in arguments else ["--workdir", tmp_path / "run"]
+    before = (trained / "experiment.json").read_bytes()
+    status, _, err = run(capsys, *(places.get(argument, argument) for argument in arguments), *workdir)
+    assert status == 2
+    assert err.startswith("t5x-lite: ")
+    assert expected in err
+    assert err.count("\n") == 1, "one sentence on one line"
+    assert "Traceback" not in err
+    assert (trained / "experiment.json").read_bytes() == before
+    assert not (tmp_path / "run" / "checkpoints").exists()
+
+
+@pytest.mark.parametrize(
+    ("source", "expected"),
+    [
+        ("experiment = 3", "binds `experiment` to a int"),
+        ("x = 1", "binds no name `experiment`"),
+        ("def broken(:", "fails at line 1 (SyntaxError"),
+        ("\nimport nothing_of_the_kind", "fails at line 2 (ModuleNotFoundError"),
+        ("from t5x_lite.models import T5Config\nT5Config(num_heads=0)", "num_heads=0 is too small"),
+    ],
+)
+def test_a_config_that_is_none(capsys, tmp_path, source, expected):
+    (tmp_path / "config.py").write_text(source)
+    status, _, err = run(capsys, "train", tmp_path / "config.py")
+    assert status == 2
+    assert expected in err
+
+
+def test_importing_the_package_costs_nothing():
+    heavy = ("jax", "tensorflow", "torch", "matplotlib", "flax", "orbax", "tensorflow_datasets", "grain")
+    code = f"import sys, t5x_lite; print([name for name in {heavy} if name in sys.modules])"
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert result.stdout.strip() == "[]"
+
+
+def test_the_module_is_the_program():
+    result = subprocess.run([sys.executable, "-m", "t5x_lite", "--version"], capture_output=True, text=True, check=True)
+    import t5x_lite
+
+    assert result.stdout.strip() == f"t5x_lite {t5x_lite.__version__}"
