@@ -28,7 +28,7 @@ class TrainState(struct.PyTreeNode):
     params: Any
     opt_state: optax.OptState
     finite: Any
-    """Boolean: false from the step on whose loss or gradient was not finite; the rest then stays as it was before it."""
+    """Boolean: false from the step on that was not finite; the rest then stays as it was before it."""
 
 
 def build_module(experiment: Experiment) -> nn.Module:
