@@ -2,6 +2,7 @@
 
 import tempfile
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -48,12 +49,7 @@ class Pretrained:
         """
         input_ids, target_ids = self._ids(inputs), self._ids(targets)
         pad_id = self._vocabulary.pad_id
-        return self.module.apply(
-            {"params": self.params},
-            input_ids,
-            shift_right(target_ids, pad_id),
-            inputs_valid=input_ids != pad_id,
-        )
+        return _logits(self.module, self.params, input_ids, shift_right(target_ids, pad_id), input_ids != pad_id)
 
     def generate(self, texts: list[str] | str, *, max_length: int = 128) -> list[str] | str:
         """The model's continuation of each text, greedily: for T5 the spans behind `<extra_id_0>`, `<extra_id_1>`, ...
@@ -144,6 +140,17 @@ def open_checkpoint(folder: Path) -> Checkpoint:
             f"{found.get(path)} where the model has {needed.get(path)}; use another checkpoint"
         )
     return checkpoint
+
+
+@partial(jax.jit, static_argnums=0)
+def _logits(
+    module: nn.Module,
+    params: Any,
+    inputs: Int[Array, "B M"],
+    decoder_inputs: Int[Array, "B L"],
+    inputs_valid: Bool[Array, "B M"],
+) -> Float[Array, "B L V"]:
+    return module.apply({"params": params}, inputs, decoder_inputs, inputs_valid=inputs_valid)
 
 
 def _shapes(params: Any) -> dict[str, tuple[int, ...]]:

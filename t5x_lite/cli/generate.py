@@ -5,6 +5,7 @@ from dataclasses import dataclass
 import tyro
 
 from t5x_lite.cli.arguments import parse
+from t5x_lite.errors import InputError
 from t5x_lite.pretrained import load
 
 
@@ -22,5 +23,7 @@ class Generate:
 
 def run(arguments: list[str]) -> None:
     command = parse(Generate, arguments, prog="t5x-lite generate")
+    if not command.text:
+        raise InputError(f'text is missing; write t5x-lite generate {command.run} "a text with an <extra_id_0> in it"')
     for answer in load(command.run).generate(list(command.text), max_length=command.max_length):
         print(answer)

@@ -2,6 +2,7 @@
 
 import errno
 import importlib
+import logging
 import os
 import sys
 
@@ -39,6 +40,9 @@ def main(argv: list[str] | None = None) -> int:
     command, *arguments = argv
     if command not in COMMANDS:
         return _fail(f"command {command!r} is not known; choose one of {', '.join(COMMANDS)}", 2)
+    # What goes wrong is said below, in one sentence; Orbax's background tasks and TensorStore say it many times more.
+    logging.getLogger("asyncio").setLevel(logging.CRITICAL)
+    logging.getLogger("absl").setLevel(logging.ERROR)
     try:
         # Imported for its command alone: --help of one does not pay for the libraries of another.
         importlib.import_module(f"t5x_lite.cli.{command}").run(arguments)

@@ -20,6 +20,10 @@ FAMILIES = dict.fromkeys(t5.MODEL_TYPES, t5)
 """The module with the tables of each `model_type`."""
 
 
+# Their byte tokenizer counts its extra ids upwards, ours down; ours are kept under a name that theirs ignores.
+_OUR_EXTRA_IDS = "t5x_lite_extra_ids"
+
+
 @dataclass(frozen=True)
 class Imported:
     """What a folder holds, in our terms."""
@@ -69,6 +73,9 @@ def export_folder(folder: Path, config: ModelConfig, params: Any, tokenizer: Tok
         raise InputError(f"a {type(config).__name__} has no Hugging Face counterpart; only T5Config has")
     description = t5.export_config(config)
     tensors = to_theirs(t5.rows(config), params)
+    if config.tied and not config.scale_output:
+        # Transformers 4 takes an output that is not scaled for one that is not tied.
+        tensors["lm_head.weight"] = tensors["shared.weight"].copy()
     folder.mkdir(parents=True, exist_ok=True)
     save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
     if tokenizer is not None:
@@ -119,7 +126,7 @@ def _read_tokenizer(folder: Path, config: dict[str, Any]) -> Tokenizer | None:
     described = _read_json(path) if path.exists() else {}
     if described.get("tokenizer_class") == "ByT5Tokenizer":
         # ByT5 was pretrained with its last byte ids as sentinels and never saw the extra ids of this class.
-        return ByteTokenizer(extra_ids=0)
+        return ByteTokenizer(described.get(_OUR_EXTRA_IDS, 0))
     model = folder / "spiece.model"
     if not model.exists():
         return None
@@ -131,8 +138,8 @@ def _read_tokenizer(folder: Path, config: dict[str, Any]) -> Tokenizer | None:
 def _write_tokenizer(folder: Path, tokenizer: Tokenizer) -> None:
     tokens = {"eos_token": "</s>", "unk_token": "<unk>", "pad_token": "<pad>"}
     if isinstance(tokenizer, SentencePieceTokenizer):
-        tokenizer.save(folder)  # spiece.model, and a tokenizer_config.json of ours that is written over below
+        (folder / "spiece.model").write_bytes(tokenizer.model)
         described = {"tokenizer_class": "T5Tokenizer", "extra_ids": tokenizer.extra_ids}
     else:
-        described = {"tokenizer_class": "ByT5Tokenizer", "extra_ids": 125}
+        described = {"tokenizer_class": "ByT5Tokenizer", "extra_ids": 125, _OUR_EXTRA_IDS: tokenizer.extra_ids}
     (folder / "tokenizer_config.json").write_text(json.dumps(described | tokens, indent=2) + "\n")

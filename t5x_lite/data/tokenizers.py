@@ -137,7 +137,7 @@ class ByteTokenizer(Tokenizer):
     """
 
     def __init__(self, extra_ids: int) -> None:
-        self._extra_ids = extra_ids
+        self.extra_ids = extra_ids
         size = _BYTE_VOCABULARY + extra_ids
         self.vocabulary = Vocabulary(size, 0, 1, 2, first_sentinel_id=size - 1, num_sentinels=extra_ids or 100)
 
@@ -145,11 +145,11 @@ class ByteTokenizer(Tokenizer):
         return [np.frombuffer(t.encode(), np.uint8).astype(np.int32) + np.int32(_BYTE_OFFSET) for t in texts]
 
     def save(self, folder: Path) -> None:
-        _write_config(folder, kind="bytes", extra_ids=self._extra_ids)
+        _write_config(folder, kind="bytes", extra_ids=self.extra_ids)
 
     @property
     def fingerprint(self) -> str:
-        return hashlib.sha256(f"bytes {self._extra_ids}".encode()).hexdigest()
+        return hashlib.sha256(f"bytes {self.extra_ids}".encode()).hexdigest()
 
     def _encode_piece(self, text: str, *, first: bool) -> list[int]:
         return [byte + _BYTE_OFFSET for byte in text.encode()]
@@ -161,7 +161,7 @@ class ByteTokenizer(Tokenizer):
 
     def _shown_sentinel(self, token_id: int) -> int | None:
         # Where sentinels reuse byte ids, only those that occur in no UTF-8 text can be told from text.
-        if not self._extra_ids and token_id < _FIRST_BYTE_NOT_IN_UTF8 + _BYTE_OFFSET:
+        if not self.extra_ids and token_id < _FIRST_BYTE_NOT_IN_UTF8 + _BYTE_OFFSET:
             return None
         return self.vocabulary.sentinel_number(token_id)
 

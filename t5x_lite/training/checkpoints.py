@@ -47,6 +47,7 @@ class Checkpoints:
                     keep_checkpoints_without_metrics=False,
                 )
             )
+        folder = folder.absolute()  # Orbax takes no other
         self._orbax = ocp.training.Checkpointer(
             folder,
             preservation_policy=policies.AnyPreservationPolicy(keep),
@@ -114,16 +115,20 @@ def checkpointables(experiment: Experiment, tokenizer_files: Files, params: Any)
 
 def write_checkpoint(folder: Path, step: int, experiment: Experiment, tokenizer_files: Files, params: Any) -> None:
     """Writes one checkpoint without training's part, to `folder/<step>`."""
-    ocp.save_checkpointables(folder / str(step), checkpointables(experiment, tokenizer_files, params))
+    ocp.save_checkpointables(folder.absolute() / str(step), checkpointables(experiment, tokenizer_files, params))
 
 
 def read_checkpoint(folder: Path, sharding: Sharding) -> Checkpoint:
     """Opens the checkpoint in `folder` without its optimizer state, every parameter with the given sharding.
 
-    Raises `InputError` if the folder is none of ours, is truncated, or its arrays are not what its model needs.
+    Raises `InputError` if the folder is none of ours, or is truncated.
     """
     metadata = _metadata(folder)
     found = _load(folder, {name: None for name in ("experiment", "tokenizer") if name in metadata})
+    if "experiment.json" not in found["experiment"]:
+        raise InputError(
+            f"{folder} holds no experiment that this version of t5x_lite can read; use the one that wrote it"
+        )
     files = {
         part: {name: np.asarray(content).tobytes() for name, content in contents.items()}
         for part, contents in found.items()
@@ -150,7 +155,7 @@ def latest_step(folder: Path) -> Path | None:
 
 def _metadata(folder: Path) -> dict[str, Any]:
     try:
-        metadata = ocp.checkpointables_metadata(folder).metadata
+        metadata = ocp.checkpointables_metadata(folder.absolute()).metadata
     except Exception as error:
         raise _unreadable(folder, error) from error
     if missing := {"experiment", "params"} - set(metadata):
@@ -162,7 +167,7 @@ def _metadata(folder: Path) -> dict[str, Any]:
 
 def _load(folder: Path, asked: dict[str, Any]) -> dict[str, Any]:
     try:
-        return ocp.load_checkpointables(folder, asked)
+        return ocp.load_checkpointables(folder.absolute(), asked)
     except Exception as error:
         raise _unreadable(folder, error) from error
 

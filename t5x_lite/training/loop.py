@@ -19,7 +19,7 @@ from t5x_lite.training.preparation import check_mesh, prepare
 from t5x_lite.training.records import Records
 from t5x_lite.training.signals import StopSignals
 from t5x_lite.training.step import Program, TrainState
-from t5x_lite.training.workdir import open_workdir, tokenizer_files
+from t5x_lite.training.workdir import open_workdir, remove_if_empty, tokenizer_files
 
 
 class NonFiniteError(RuntimeError):
@@ -38,7 +38,11 @@ def train(experiment: Experiment, workdir: Path, console: Console, devices: Sequ
         mesh = make_mesh(experiment.mesh, devices)
         check_mesh(experiment, mesh)
         open_workdir(workdir, experiment)
-        store, objective = prepare(experiment, console, workdir)
+        try:
+            store, objective = prepare(experiment, console, workdir)
+        except BaseException:
+            remove_if_empty(workdir)
+            raise
         program = Program(experiment, objective, mesh)
         with Checkpoints(workdir / "checkpoints", experiment.checkpoints) as checkpoints:
             stop.hold()

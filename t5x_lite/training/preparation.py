@@ -10,7 +10,7 @@ from t5x_lite.errors import InputError
 from t5x_lite.objectives import Objective
 from t5x_lite.training.experiment import Experiment
 from t5x_lite.training.report import preparation
-from t5x_lite.training.workdir import save_data, saved_tokenizer
+from t5x_lite.training.workdir import begin, saved_tokenizer
 
 
 def prepare(experiment: Experiment, console: Console, workdir: Path | None = None) -> tuple[TokenStore, Objective]:
@@ -25,9 +25,10 @@ def prepare(experiment: Experiment, console: Console, workdir: Path | None = Non
             f"model.vocab_size={experiment.model.vocab_size} is smaller than the tokenizer's {vocabulary.size} ids; "
             f"choose {vocabulary.size} or more"
         )
+    objective = experiment.objective.for_vocabulary(vocabulary)
     if workdir:
-        save_data(workdir, store)
-    return store, experiment.objective.for_vocabulary(vocabulary)
+        begin(workdir, experiment, store)
+    return store, objective
 
 
 def check_mesh(experiment: Experiment, mesh: Mesh) -> None:

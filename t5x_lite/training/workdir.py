@@ -7,6 +7,7 @@ checkpoints/N/    the state after N steps; stands by itself
 metrics.jsonl, tensorboard/, loss.png, held_out.json, samples.txt
 """
 
+import contextlib
 import json
 import os
 import shutil
@@ -20,7 +21,7 @@ from t5x_lite.training.experiment import Experiment, differences
 
 
 def open_workdir(workdir: Path, experiment: Experiment) -> None:
-    """Makes the folder, or checks that the run in it is this one; then writes the experiment into it.
+    """Makes the folder, or checks that the run in it is this one.
 
     Raises `InputError` for a path that is a file or cannot be written to, and for a run that computes something else.
     """
@@ -34,39 +35,58 @@ def open_workdir(workdir: Path, experiment: Experiment) -> None:
         raise InputError(f"workdir={workdir} cannot be written to ({error.strerror}); choose another folder") from None
     if is_checkpoint(workdir):
         raise InputError(f"workdir={workdir} is one checkpoint of a run; name the run's folder, two levels above")
-    saved = workdir / "experiment.json"
-    if saved.exists():
-        before = Experiment.from_json(saved.read_text())
+    if has_begun(workdir):
+        if not (workdir / "store.json").exists():
+            raise InputError(f"workdir={workdir} holds converted parameters, no run; choose another --workdir")
+        before = Experiment.from_json((workdir / "experiment.json").read_text())
         if changed := differences(before, experiment):
             fields = ", ".join(f"{field} ({old!r} there, {new!r} here)" for field, old, new in changed)
             raise InputError(f"workdir={workdir} holds a run that differs in {fields}; choose another --workdir")
-    elif latest_step(workdir / "checkpoints"):
-        raise InputError(f"workdir={workdir} has checkpoints but no experiment.json; choose another --workdir")
-    write_atomically(saved, experiment.to_json() + "\n")
+
+
+def remove_if_empty(workdir: Path) -> None:
+    """Removes the folder that `open_workdir` made, if nothing came of it."""
+    with contextlib.suppress(OSError):
+        workdir.rmdir()
+
+
+def has_begun(workdir: Path) -> bool:
+    """Whether the folder holds a run to go on with: one with a checkpoint. Without one there is nothing to lose."""
+    return latest_step(workdir / "checkpoints") is not None
 
 
 def saved_tokenizer(workdir: Path) -> Tokenizer | None:
     """The tokenizer that the run began with, if it has begun."""
-    folder = workdir / "tokenizer"
-    return load_tokenizer(folder) if folder.is_dir() else None
+    return load_tokenizer(workdir / "tokenizer") if has_begun(workdir) else None
 
 
-def save_data(workdir: Path, store: TokenStore) -> None:
-    """Keeps the tokenizer and the token store's key with the run, or checks that they are those it began with."""
+def begin(workdir: Path, experiment: Experiment, store: TokenStore) -> None:
+    """Writes down what the run is, or checks that its tokenizer and its data are those it began with."""
     folder, record = workdir / "tokenizer", workdir / "store.json"
-    if not folder.is_dir():
+    figures = {
+        "key": store.key,
+        "tokenizer": store.tokenizer.fingerprint,
+        "train_rows": len(store.train),
+        "held_out_rows": len(store.held_out),
+    }
+    if has_begun(workdir):
+        before = json.loads(record.read_text())
+        if before["tokenizer"] != store.tokenizer.fingerprint:
+            raise InputError(f"{folder} is not the tokenizer that the run began with; put that one back")
+        if before["key"] != store.key:
+            raise InputError(
+                f"workdir={workdir} began on other data: data.source no longer gives the text it gave then; "
+                "bring that text back or choose another --workdir"
+            )
+    else:
+        shutil.rmtree(folder, ignore_errors=True)
         temporary = Path(tempfile.mkdtemp(prefix="tokenizer.tmp", dir=workdir))
         store.tokenizer.save(temporary)
         temporary.chmod(0o755)
         temporary.replace(folder)
     for stale in workdir.glob("tokenizer.tmp*"):
         shutil.rmtree(stale, ignore_errors=True)
-    if record.exists() and json.loads(record.read_text())["key"] != store.key:
-        raise InputError(
-            f"workdir={workdir} began on other data: data.source no longer gives the text it gave then; "
-            "bring that text back or choose another --workdir"
-        )
-    figures = {"key": store.key, "train_rows": len(store.train), "held_out_rows": len(store.held_out)}
+    write_atomically(workdir / "experiment.json", experiment.to_json() + "\n")
     write_atomically(record, json.dumps(figures) + "\n")
 
 

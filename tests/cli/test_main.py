@@ -147,6 +147,7 @@ BAD = {
     "no run": (["evaluate", "FOLDER"], "holds no checkpoint"),
     "no such run": (["generate", "absent/run/at/all", "text"], "is no folder here"),
     "a sentinel too many": (["generate", "RUN", "a <extra_id_500>"], "extra_id_500"),
+    "no text": (["generate", "RUN"], "text is missing"),
     "max length": (["generate", "RUN", "a", "--max-length", "0"], "max_length=0"),
     "rows": (["evaluate", "RUN", "--rows", "0"], "rows=0"),
     "onto a file": (["convert", "RUN", "CONFIG"], "is a file"),
@@ -171,7 +172,7 @@ def test_bad_input_is_one_sentence_and_status_2(capsys, folder, trained, tmp_pat
     assert err.count("\n") == 1, "one sentence on one line"
     assert "Traceback" not in err
     assert (trained / "experiment.json").read_bytes() == before
-    assert not (tmp_path / "run" / "checkpoints").exists()
+    assert not (tmp_path / "run").exists()
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from flax import linen as nn
 from safetensors.flax import save_file as save_jax
 from safetensors.numpy import load_file, save_file
 
@@ -255,3 +256,11 @@ def spiece_tokenizer():
     texts = [f"{i} the model reads a row of ids and writes another one {i * i}" for i in range(50)]
     config = SentencePiece(vocab_size=50, extra_ids=10, character_coverage=1.0)
     return make_tokenizer(config, lambda: iter(texts))
+
+
+def test_sentinels_above_the_bytes_survive_the_journey(tmp_path):
+    config = T5Config(384, 2, embed_dim=4, head_dim=2, mlp_dim=4, num_encoder_layers=1, num_decoder_layers=1)
+    ids = jnp.ones((1, 2), jnp.int32)
+    params = nn.unbox(config.build().init(jax.random.key(0), ids, ids))["params"]
+    export_folder(tmp_path, config, params, ByteTokenizer(extra_ids=20))
+    assert import_folder(tmp_path).tokenizer.vocabulary == ByteTokenizer(extra_ids=20).vocabulary

@@ -212,5 +212,5 @@ def test_another_tokenizer_in_the_run_is_refused(tiny, tmp_path, train):
     train(replace(tiny, steps=1), tmp_path)
     config = tmp_path / "tokenizer" / "tokenizer_config.json"
     config.write_text(config.read_text().replace('"extra_ids": 0', '"extra_ids": 5'))
-    with pytest.raises(InputError, match="tokenizer"):
+    with pytest.raises(InputError, match="is not the tokenizer that the run began with"):
         train(replace(tiny, steps=2), tmp_path)
