@@ -17,6 +17,8 @@ COMMANDS = {
     "convert": "convert SRC DST            a run into a Hugging Face folder, or the other way round",
 }
 
+_PLACES_THAT_REFUSE = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EISDIR, errno.EEXIST)
+
 USAGE = f"""t5x_lite {t5x_lite.__version__}: T5 and its kin in JAX, from raw text to a checkpoint
 
 usage: python -m t5x_lite COMMAND ...
@@ -48,14 +50,16 @@ def main(argv: list[str] | None = None) -> int:
         importlib.import_module(f"t5x_lite.cli.{command}").run(arguments)
     except InputError as error:
         return _fail(str(error), 2)
-    except OSError as error:
-        if error.errno != errno.ENOSPC:
-            raise
-        return _disk_full(error.filename)
-    except KeyboardInterrupt:
-        return _fail("interrupted", 130)
     except BrokenPipeError:
         os._exit(1)
+    except OSError as error:
+        if error.errno == errno.ENOSPC:
+            return _disk_full(error.filename)
+        if error.errno not in _PLACES_THAT_REFUSE:
+            raise
+        return _fail(f"{error.filename or 'a file'}: {error.strerror}; choose another place or change its rights", 2)
+    except KeyboardInterrupt:
+        return _fail("interrupted", 130)
     except Exception as error:
         if _says_disk_full(error):
             return _disk_full(None)

@@ -1,5 +1,6 @@
 """The command line, in the process of the test: what it prints, and what it says to bad input."""
 
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -190,6 +191,30 @@ def test_a_config_that_is_none(capsys, tmp_path, source, expected):
     status, _, err = run(capsys, "train", tmp_path / "config.py")
     assert status == 2
     assert expected in err
+
+
+@pytest.mark.parametrize(
+    "error",
+    [OSError(28, "No space left on device", "x.zarr"), ValueError("UNKNOWN: Error writing: No space left on device")],
+)
+def test_a_full_disk_keeps_what_was_saved(capsys, folder, trained, tmp_path, monkeypatch, error):
+    """Orbax reports a full disk in either way; the second comes from TensorStore."""
+    from t5x_lite.training.checkpoints import Checkpoints
+
+    workdir = tmp_path / "run"
+    shutil.copytree(trained, workdir)
+    before = max(int(step.name) for step in (workdir / "checkpoints").iterdir())
+
+    def fail(*args, **kwargs):
+        raise error
+
+    monkeypatch.setattr(Checkpoints, "save", fail)
+    status, _, err = run(capsys, "train", folder / "config.py", "--workdir", workdir, "--steps", "5")
+    assert status == 2
+    assert "the disk is full" in err
+    assert err.count("\n") == 1
+    assert max(int(step.name) for step in (workdir / "checkpoints").iterdir()) == before
+    assert run(capsys, "generate", workdir, "7 green <extra_id_0>", "--max-length", "5")[0] == 0
 
 
 def test_importing_the_package_costs_nothing():
