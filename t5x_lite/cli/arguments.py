@@ -22,6 +22,7 @@ T = TypeVar("T")
 
 def parse(cls: type[T], arguments: list[str], *, prog: str, default: Any = tyro.MISSING_NONPROP) -> T:
     """The dataclass that the arguments spell. Raises `InputError` with tyro's complaint as one sentence."""
+    is_experiment = default is not tyro.MISSING_NONPROP
     complaint, columns = io.StringIO(), os.environ.get("COLUMNS")
     os.environ["COLUMNS"] = "1000"  # tyro breaks its lines at the terminal's width; a sentence is put together below
     try:
@@ -33,7 +34,8 @@ def parse(cls: type[T], arguments: list[str], *, prog: str, default: Any = tyro.
                 args=arguments,
                 prog=prog,
                 default=default,
-                config=(tyro.conf.AvoidSubcommands, tyro.conf.FlagCreatePairsOff),
+                # --model.gated False, as in the config, rather than --model.no-gated
+                config=(tyro.conf.AvoidSubcommands, *([tyro.conf.FlagConversionOff] if is_experiment else [])),
             )
     except SystemExit as end:
         if end.code in (0, None):

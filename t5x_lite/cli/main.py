@@ -5,6 +5,7 @@ import importlib
 import logging
 import os
 import sys
+import warnings
 
 import t5x_lite
 from t5x_lite.errors import InputError
@@ -42,10 +43,8 @@ def main(argv: list[str] | None = None) -> int:
     command, *arguments = argv
     if command not in COMMANDS:
         return _fail(f"command {command!r} is not known; choose one of {', '.join(COMMANDS)}", 2)
-    # What goes wrong is said below, in one sentence; Orbax's background tasks and TensorStore say it many times more.
-    logging.getLogger("asyncio").setLevel(logging.CRITICAL)
-    logging.getLogger("absl").setLevel(logging.ERROR)
     try:
+        _silence_background_tasks()
         # Imported for its command alone: --help of one does not pay for the libraries of another.
         importlib.import_module(f"t5x_lite.cli.{command}").run(arguments)
     except InputError as error:
@@ -67,6 +66,15 @@ def main(argv: list[str] | None = None) -> int:
             return _fail(str(error), 1)
         raise
     return 0
+
+
+def _silence_background_tasks() -> None:
+    # What goes wrong is said here, in one sentence; Orbax's threads and tasks log it with a traceback each before.
+    from absl import logging as absl_logging  # Orbax's
+
+    absl_logging.set_verbosity(absl_logging.FATAL)
+    logging.getLogger("asyncio").setLevel(logging.CRITICAL)
+    warnings.filterwarnings("ignore", message="coroutine .* was never awaited", category=RuntimeWarning)
 
 
 def _says_disk_full(error: BaseException | None) -> bool:

@@ -1,5 +1,7 @@
 """T5's objective: replace random spans by sentinels and ask for them (Raffel et al. 2020, sections 3.1.4 and 3.3.4)."""
 
+import bisect
+import math
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Self
@@ -18,12 +20,7 @@ from t5x_lite.objectives.losses import encoder_decoder_loss
 
 @dataclass(frozen=True)
 class SpanCorruption(Objective):
-    """Noise spans become one sentinel each in the input; the target lists each sentinel and the span behind it.
-
-    >>> objective = SpanCorruption(input_length=512)
-    >>> objective.raw_length, objective.target_length, objective.num_noise_spans
-    (568, 114, 28)
-    """
+    """Noise spans become one sentinel each in the input; the target lists each sentinel and the span behind it."""
 
     input_length: int = 512
     """Ids of the encoder's input, sentinels and EOS included; filled exactly."""
@@ -64,11 +61,15 @@ class SpanCorruption(Objective):
 
     @cached_property
     def raw_length(self) -> int:
-        """The most raw ids whose corrupted form fits `input_length`, which it then fills exactly (the paper's code)."""
-        length = 2
-        while self._input_length_of(length + 1) <= self.input_length:
-            length += 1
-        return length
+        """The most raw ids whose corrupted form fits `input_length`, which it then fills exactly (the paper's code).
+
+        >>> objective = SpanCorruption(input_length=512)
+        >>> objective.raw_length, objective.target_length, objective.num_noise_spans
+        (568, 114, 28)
+        """
+        # The corrupted form never gets shorter as the raw one grows; above this bound what is no noise overflows it.
+        bound = math.ceil((self.input_length + 2) / (1.0 - self.noise_density)) + 2
+        return bisect.bisect_right(range(2, bound), self.input_length, key=self._input_length_of) + 1
 
     @property
     def num_noise_tokens(self) -> int:

@@ -157,7 +157,7 @@ def _metadata(folder: Path) -> dict[str, Any]:
     try:
         metadata = ocp.checkpointables_metadata(folder.absolute()).metadata
     except Exception as error:
-        raise _unreadable(folder, error) from error
+        raise _unreadable(folder) from error
     if missing := {"experiment", "params"} - set(metadata):
         raise InputError(
             f"{folder} is no checkpoint of t5x_lite (it lacks {', '.join(sorted(missing))}); name a run's folder"
@@ -169,12 +169,12 @@ def _load(folder: Path, asked: dict[str, Any]) -> dict[str, Any]:
     try:
         return ocp.load_checkpointables(folder.absolute(), asked)
     except Exception as error:
-        raise _unreadable(folder, error) from error
+        raise _unreadable(folder) from error
 
 
-def _unreadable(folder: Path, error: Exception) -> InputError:
-    # Orbax and TensorStore have no one exception for files that are missing, cut short or overwritten.
-    reason = " ".join(str(error).split())[:200]
+def _unreadable(folder: Path) -> InputError:
+    # Orbax and TensorStore have no one exception for this; theirs is kept as the cause.
     return InputError(
-        f"{folder} cannot be read as a checkpoint ({type(error).__name__}: {reason}); use an earlier step"
+        f"{folder} cannot be read as a checkpoint: files of it are missing, cut short or not ours; "
+        "use another checkpoint of the run, or a copy"
     )
