@@ -2,7 +2,7 @@
 
     python -m t5x_lite train configs/t5_tiny.py
 
-About two minutes on two CPU cores, tokenizer and all. Held-out loss 4.02 nats a token and accuracy 31 %, where a
+About two minutes on two CPU cores, tokenizer and all. Held-out loss 4.09 nats a token and accuracy 31 %, where a
 unigram model of the same text has 5.10 (Python 3.11's documentation; another version's differs a little).
 """
 
@@ -31,7 +31,8 @@ experiment = Experiment(
     ),
     objective=SpanCorruption(input_length=64),
     data=Data(source=PythonDocs(), tokenizer=SentencePiece(vocab_size=1948), held_out=0.05),
-    optimizer=Adafactor(schedule=T5InverseSqrt(warmup_steps=400)),
+    # T5's own schedule. Five times its rate learns faster here, but so wildly that two roundings part ways in 30 steps.
+    optimizer=Adafactor(T5InverseSqrt(warmup_steps=10_000)),
     steps=600,
     batch_size=32,
     evaluation=Evaluation(every=200, rows=256),
