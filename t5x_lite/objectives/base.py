@@ -1,7 +1,7 @@
 """What every objective is: two pure functions, `corrupt` and `loss`, and the row length they need."""
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Self
 
 import jax
@@ -23,7 +23,7 @@ Metrics = dict[str, Float[Array, ""]]
 class Objective(ABC):
     """How raw ids become a task, and what the model pays for its answers. A new objective is a file beside this one."""
 
-    vocabulary: tyro.conf.Suppress[Vocabulary | None] = None
+    vocabulary: tyro.conf.Suppress[Vocabulary | None] = field(default=None, kw_only=True)
     """The ids with a meaning of their own. The tokenizer knows them: see `for_vocabulary`."""
 
     @property
