@@ -55,7 +55,7 @@ def _write_run(folder: Path, model: Pretrained) -> None:
         if isinstance(own, SentencePieceTokenizer):
             tokenizer = SentencePiece(model_file=str(folder / "tokenizer" / "spiece.model"), extra_ids=own.extra_ids)
         else:
-            tokenizer = Bytes()
+            tokenizer = Bytes(own.extra_ids)
     experiment = Experiment(
         model=model.config,
         objective=SpanCorruption(),
