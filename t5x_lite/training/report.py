@@ -90,7 +90,7 @@ def plot_losses(metrics: Path, picture: Path, unigram: float) -> None:
     records = read_records(metrics)
     figure = Figure(figsize=(8, 4.5), layout="constrained")
     axes = figure.subplots()
-    for kind, style in (("train", "-"), ("held_out", "o-")):
+    for kind, style in (("train", ".-"), ("held_out", "o-")):
         points = [(record["step"], record["loss"]) for record in records if record["kind"] == kind]
         if points:
             axes.plot(*zip(*points, strict=True), style, label=kind.replace("_", "-"), markersize=4)
