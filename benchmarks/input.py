@@ -42,7 +42,7 @@ def main() -> None:
         data = Data(PythonDocs(), SentencePiece(vocab_size=8000), cache_dir=cache)
         list(data.source.documents())  # parsing the documentation is not tokenizing it
         start = time.perf_counter()
-        store = data.prepare(objective.raw_length)
+        store = data.prepare(objective.row_format)
         prepared = (len(store.train) + len(store.held_out)) * objective.raw_length
         preparing = time.perf_counter() - start
         objective = objective.for_vocabulary(store.tokenizer.vocabulary)

@@ -1,35 +1,56 @@
 """From raw text to batches of ids: sources, tokenizers, the token store, batches.
 
-`tensorflow_datasets`, `grain` and `sentencepiece` are imported inside the functions that need them: the first two take
-half a second and more, which a command that only prints a config or loads a checkpoint should not pay.
+`tensorflow_datasets`, `grain`, `sentencepiece` and `tokenizers` are imported inside the functions that need them: the
+first two take half a second and more, which a command that only prints a config or loads a checkpoint should not pay.
 """
 
 from t5x_lite.data.batches import batches, evaluation_batches, prefetch
 from t5x_lite.data.config import Data
+from t5x_lite.data.formats import Pairs, RowFormat, Sentences, Stream
+from t5x_lite.data.sentences import SentenceRule, split_sentences
 from t5x_lite.data.sources import PythonDocs, Source
 from t5x_lite.data.store import Rows, TokenStore, prepare
 from t5x_lite.data.text_files import TextFiles
 from t5x_lite.data.tfds_source import Tfds
-from t5x_lite.data.tokenizers import Bytes, SentencePiece, Tokenizer, TokenizerConfig, load_tokenizer, make_tokenizer
+from t5x_lite.data.tokenizers import (
+    ByteLevelBPE,
+    Bytes,
+    SentencePiece,
+    Tokenizer,
+    TokenizerConfig,
+    TokenizerFile,
+    WordPiece,
+    load_tokenizer,
+    make_tokenizer,
+)
 from t5x_lite.data.vocabulary import Vocabulary
 
 __all__ = [
+    "ByteLevelBPE",
     "Bytes",
     "Data",
+    "Pairs",
     "PythonDocs",
+    "RowFormat",
     "Rows",
     "SentencePiece",
+    "SentenceRule",
+    "Sentences",
     "Source",
+    "Stream",
     "TextFiles",
     "Tfds",
     "TokenStore",
     "Tokenizer",
     "TokenizerConfig",
+    "TokenizerFile",
     "Vocabulary",
+    "WordPiece",
     "batches",
     "evaluation_batches",
     "load_tokenizer",
     "make_tokenizer",
     "prefetch",
     "prepare",
+    "split_sentences",
 ]

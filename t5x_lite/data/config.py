@@ -5,6 +5,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from t5x_lite.data.formats import RowFormat
+from t5x_lite.data.sentences import SentenceRule
 from t5x_lite.data.sources import PythonDocs, Source
 from t5x_lite.data.store import TokenStore, prepare
 from t5x_lite.data.tokenizers import SentencePiece, Tokenizer, TokenizerConfig
@@ -21,23 +23,26 @@ class Data:
     32,000."""
     held_out: float = 0.02
     """Share of the corpus's characters that is kept from training for evaluation, in whole documents."""
+    sentences: SentenceRule = "punctuation"
+    """Where sentences end, for objectives that tell them apart: 'punctuation' (rules), or 'line' (each line is one)."""
     cache_dir: str = ""
     """Folder for tokenizers and token stores; empty means $T5X_LITE_CACHE, else ~/.cache/t5x_lite."""
 
     def prepare(
         self,
-        row_length: int,
+        row_format: RowFormat,
         *,
         tokenizer: Tokenizer | None = None,
         progress: Callable[[str, float | None], None] | None = None,
     ) -> TokenStore:
-        """The corpus as rows of `row_length` ids: see `t5x_lite.data.store.prepare`."""
+        """The corpus as rows of this format: see `t5x_lite.data.store.prepare`."""
         return prepare(
             self.source,
             self.tokenizer,
-            row_length,
+            row_format,
             held_out=self.held_out,
             cache_dir=self.cache_path,
+            sentences=self.sentences,
             tokenizer=tokenizer,
             progress=progress,
         )

@@ -12,10 +12,13 @@ from typing import Any
 import numpy as np
 
 from t5x_lite.data.atomic_folder import write_folder
-from t5x_lite.data.held_out_split import HeldOutSplit, split_documents
+from t5x_lite.data.formats import RowFormat, Stream
+from t5x_lite.data.held_out_split import split_documents
+from t5x_lite.data.row_builders import RowBuilder
+from t5x_lite.data.sentences import SentenceRule, check_rule, split_sentences
 from t5x_lite.data.sources import Source
 from t5x_lite.data.tfds_source import import_tfds
-from t5x_lite.data.tokenizers import SentencePiece, Tokenizer, TokenizerConfig, load_tokenizer, make_tokenizer
+from t5x_lite.data.tokenizers import Tokenizer, TokenizerConfig, is_trained, load_tokenizer, make_tokenizer
 from t5x_lite.errors import InputError
 
 Progress = Callable[[str, float | None], None]
@@ -63,39 +66,42 @@ class TokenStore:
     tokenizer: Tokenizer
     train: Rows
     held_out: Rows
+    format: RowFormat
 
 
 def prepare(
     source: Source,
     tokenizer_config: TokenizerConfig,
-    row_length: int,
+    row_format: RowFormat,
     *,
     held_out: float,
     cache_dir: Path,
+    sentences: SentenceRule = "punctuation",
     tokenizer: Tokenizer | None = None,
     progress: Progress | None = None,
 ) -> TokenStore:
     """Tokenize a corpus into a store, or open the one that is there.
 
-    Documents are joined in order, an EOS after each, and cut into rows of exactly `row_length` ids; the last partial
-    row of each split is dropped. `held_out` of the characters, in whole documents, are kept from training (see
-    `held_out_split`). Everything appears at once or not at all: a killed run leaves nothing that a later one reads.
+    `held_out` of the characters, in whole documents, are kept from training (see `held_out_split`); the documents of
+    each split become rows on their own. Everything appears at once or not at all: a killed run leaves nothing that a
+    later one reads.
 
     Args:
       source: the corpus.
       tokenizer_config: how to make the tokenizer; a trained one is kept in `cache_dir`.
-      row_length: ids in a row.
+      row_format: how documents become rows: Stream, Sentences or Pairs.
       held_out: fraction of the corpus, between 0 and 0.5.
       cache_dir: folder for `tokenizers/` and `stores/`.
+      sentences: where sentences end, for formats that read them (see `split_sentences`).
       tokenizer: used instead of making one, when a run is resumed.
       progress: is told what is done and how much of it, from 0 to 1, or None when nobody knows.
 
     Raises:
-      InputError: a value out of range, unreadable text, or a corpus that does not fill a row of each split.
+      InputError: a value out of range, unreadable text, a tokenizer without the special ids of the rows, or a corpus
+        that does not fill a row of each split.
       OSError: the disk is full (nothing is left behind).
     """
-    if row_length < 1:
-        raise InputError(f"row_length={row_length} is no length; choose 1 or more")
+    check_rule(sentences)
     if not 0 < held_out < 0.5:
         raise InputError(f"held_out={held_out} is no share of the corpus to evaluate on; choose one between 0 and 0.5")
     report = progress or (lambda stage, fraction: None)
@@ -103,25 +109,33 @@ def prepare(
     source_key = source.fingerprint()
     if tokenizer is None:
         tokenizer = _cached_tokenizer(source, source_key, tokenizer_config, cache_dir / "tokenizers", report)
-    key = _hash(source_key, tokenizer.fingerprint, row_length, held_out)
+    key = _hash(source_key, tokenizer.fingerprint, _format_key(row_format, sentences), held_out)
     folder = cache_dir / "stores" / key
     if not _is_complete(folder):
-        write = functools.partial(_write_store, source, tokenizer, row_length, held_out, report)
+        write = functools.partial(_write_store, source, tokenizer, row_format, sentences, held_out, report)
         write_folder(folder, write, _is_complete)
     rows = json.loads((folder / _SUMMARY).read_text())["rows"]
     train, held = (Rows(folder, split, rows[split]) for split in _SPLITS)
-    return TokenStore(key, folder, tokenizer, train, held)
+    return TokenStore(key, folder, tokenizer, train, held, row_format)
 
 
 def _hash(*parts: Any) -> str:
     return hashlib.blake2b(json.dumps([_FORMAT, *parts]).encode(), digest_size=16).hexdigest()
 
 
+def _format_key(row_format: RowFormat, sentences: SentenceRule) -> Any:
+    """What the rows follow, of a format. A stream's is its length alone: runs that began when there was no other format
+    go on with their store."""
+    if isinstance(row_format, Stream):
+        return row_format.length
+    return [type(row_format).__name__, asdict(row_format), *([sentences] if row_format.reads_sentences else [])]
+
+
 def _cached_tokenizer(
     source: Source, source_key: str, config: TokenizerConfig, folder: Path, report: Progress
 ) -> Tokenizer:
     """Training is what takes long; other tokenizers are just made."""
-    if not isinstance(config, SentencePiece) or config.model_file:
+    if not is_trained(config):
         return make_tokenizer(config, source.documents)
     target = folder / _hash(source_key, type(config).__name__, asdict(config))
     if not _is_tokenizer(target):
@@ -149,32 +163,45 @@ def _is_complete(folder: Path) -> bool:
 
 
 def _write_store(
-    source: Source, tokenizer: Tokenizer, row_length: int, held_out: float, report: Progress, folder: Path
+    source: Source,
+    tokenizer: Tokenizer,
+    row_format: RowFormat,
+    sentences: SentenceRule,
+    held_out: float,
+    report: Progress,
+    folder: Path,
 ) -> None:
+    builders = {name: row_format.start(tokenizer.vocabulary) for name in _SPLITS}
     report("split documents", None)
     split = split_documents(source.documents(), held_out, lambda characters: report("split documents", None))
-    streams = {name: _RowStream(row_length) for name in _SPLITS}
     try:
-        with _RowWriter(folder, row_length, _id_dtype(tokenizer)) as writer:
+        with _RowWriter(folder, row_format.row_length, _id_dtype(tokenizer)) as writer:
             done = 0
             for texts in _chunks(source.documents()):
-                _tokenize(texts, tokenizer, split, streams)
-                writer.add({name: stream.take() for name, stream in streams.items()})
+                documents = _tokenize(texts, tokenizer, sentences if row_format.reads_sentences else None)
+                for text, document in zip(texts, documents, strict=True):
+                    builders["held_out" if split.holds_out(text) else "train"].add(document)
+                writer.add({name: builder.take() for name, builder in builders.items()})
                 done += sum(map(len, texts))
                 report("tokenize", min(done / split.characters, 1.0))
+            for builder in builders.values():
+                builder.finish()
+            writer.add({name: builder.take() for name, builder in builders.items()})
     except RuntimeError as error:
         # ArrayRecord's C++ knows no OSError.
         if "No space left" in str(error):
             raise OSError(errno.ENOSPC, "No space left on device", str(folder)) from error
         raise
-    _check_filled(streams, row_length, held_out)
+    _check_filled(builders, held_out)
     tokenizer.save(folder / "tokenizer")
     sizes = {str(file.relative_to(folder)): file.stat().st_size for file in sorted(folder.rglob("*")) if file.is_file()}
     summary = {
         "format": _FORMAT,
-        "row_length": row_length,
-        "rows": {name: stream.rows for name, stream in streams.items()},
-        "tokens": {name: stream.tokens for name, stream in streams.items()},
+        "row_format": {"class": type(row_format).__name__, **asdict(row_format)},
+        "row_length": row_format.row_length,
+        "rows": {name: builder.rows for name, builder in builders.items()},
+        "tokens": {name: builder.tokens for name, builder in builders.items()},
+        "skipped_documents": {name: builder.skipped for name, builder in builders.items()},
         "documents": split.documents,
         "characters": split.characters,
         "sizes": sizes,
@@ -200,41 +227,30 @@ def _chunks(documents: Iterable[str]) -> Iterator[list[str]]:
         yield chunk
 
 
-def _tokenize(texts: list[str], tokenizer: Tokenizer, split: HeldOutSplit, streams: "dict[str, _RowStream]") -> None:
-    eos = np.array([tokenizer.vocabulary.eos_id], np.int32)
-    for text, ids in zip(texts, tokenizer.encode_batch(texts), strict=True):
-        streams["held_out" if split.holds_out(text) else "train"].add(ids, eos)
+def _tokenize(texts: list[str], tokenizer: Tokenizer, sentences: SentenceRule | None) -> Iterator[list[np.ndarray]]:
+    """Each text's ids, sentence by sentence or, without a rule, in one piece."""
+    if sentences is None:
+        yield from ([ids] for ids in tokenizer.encode_batch(texts))
+        return
+    documents = [_with_blanks(split_sentences(text, sentences)) for text in texts]
+    ids = iter(tokenizer.encode_batch([sentence for document in documents for sentence in document]))
+    yield from ([next(ids) for _ in document] for document in documents)
 
 
-def _check_filled(streams: "dict[str, _RowStream]", row_length: int, held_out: float) -> None:
-    for name, stream in streams.items():
-        if not stream.rows:
-            remedy = "a larger held_out, " if name == "held_out" else ""
+def _with_blanks(sentences: list[str]) -> list[str]:
+    """Sentences as they stand in running text, for tokenizers to which " The" and "The" are two."""
+    return [*sentences[:1], *(f" {sentence}" for sentence in sentences[1:])]
+
+
+def _check_filled(builders: dict[str, RowBuilder], held_out: float) -> None:
+    for name, builder in builders.items():
+        if not builder.rows:
+            needs, remedy = builder.shortage
+            larger = "a larger held_out, " if name == "held_out" else ""
             raise InputError(
-                f"the corpus is too small: its {name} part (held_out={held_out}) has {stream.tokens} tokens and "
-                f"row_length={row_length} needs at least as many; give more text, {remedy}or a shorter row_length"
+                f"the corpus is too small: its {name} part (held_out={held_out}) has {needs}; give more text, "
+                f"{larger}or {remedy}"
             )
-
-
-class _RowStream:
-    """Joins arrays of ids and hands out whole rows."""
-
-    def __init__(self, row_length: int) -> None:
-        self._row_length = row_length
-        self._pieces: list[np.ndarray] = []
-        self.tokens = self.rows = 0
-
-    def add(self, *pieces: np.ndarray) -> None:
-        self._pieces.extend(pieces)
-        self.tokens += sum(map(len, pieces))
-
-    def take(self) -> np.ndarray:
-        """The whole rows gathered so far [n, row_length]; the rest stays."""
-        ids = np.concatenate([np.empty(0, np.int32), *self._pieces])
-        count = len(ids) // self._row_length
-        self._pieces = [ids[count * self._row_length :]]
-        self.rows += count
-        return ids[: count * self._row_length].reshape(count, self._row_length)
 
 
 class _RowWriter:

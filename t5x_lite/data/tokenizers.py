@@ -1,27 +1,42 @@
-"""Text to ids and back: what an experiment says about it (configs) and what does it (tokenizers)."""
+"""What an experiment says about its tokenizer, and making and loading the tokenizer it describes."""
 
-import abc
-import functools
-import hashlib
 import json
-import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, get_args
 
-import numpy as np
-
-from t5x_lite.data.sentencepiece_training import train_sentencepiece, without_dummy_prefix
-from t5x_lite.data.vocabulary import Vocabulary
+from t5x_lite.data.base_tokenizer import CONFIG_FILE, Tokenizer, read_bytes, read_json
+from t5x_lite.data.byte_tokenizer import ByteTokenizer
+from t5x_lite.data.sentencepiece_encoders import (
+    AlbertTokenizer,
+    EncoderSentencePieceTokenizer,
+    XlmRobertaTokenizer,
+    albert_normalizer,
+)
+from t5x_lite.data.sentencepiece_tokenizer import MODEL_FILE, SentencePieceTokenizer
+from t5x_lite.data.sentencepiece_training import Layout, train_sentencepiece
+from t5x_lite.data.subword_files import open_subword_file
+from t5x_lite.data.subword_tokenizer import TOKENIZER_FILE, SubwordTokenizer, model_type
+from t5x_lite.data.subword_training import SMALLEST_BYTE_LEVEL, train_byte_level, train_wordpiece
 from t5x_lite.errors import InputError
 
-_SENTINEL = re.compile(r"<extra_id_(\d+)>")
-_CONFIG_FILE = "tokenizer_config.json"
-_MODEL_FILE = "spiece.model"
-_BYTE_OFFSET = 3
-_BYTE_VOCABULARY = 256 + _BYTE_OFFSET
-_FIRST_BYTE_NOT_IN_UTF8 = 0xF5
+__all__ = [
+    "ByteLevelBPE",
+    "ByteTokenizer",
+    "Bytes",
+    "SentencePiece",
+    "SentencePieceTokenizer",
+    "SubwordTokenizer",
+    "Tokenizer",
+    "TokenizerConfig",
+    "TokenizerFile",
+    "WordPiece",
+    "is_trained",
+    "load_tokenizer",
+    "make_tokenizer",
+    "saved_config",
+]
 
 
 @dataclass(frozen=True)
@@ -31,17 +46,22 @@ class TokenizerConfig:
 
 @dataclass(frozen=True)
 class SentencePiece(TokenizerConfig):
-    """SentencePiece as T5 has it (Kudo and Richardson 2018): pad 0, eos 1, unk 2, sentinels on top of the pieces."""
+    """SentencePiece (Kudo and Richardson 2018) with the ids of T5, ALBERT or XLM-R."""
 
     vocab_size: int = 32_000
-    """Pieces to train; the vocabulary has extra_ids more. Not used with model_file."""
+    """Pieces to train; the vocabulary has extra_ids more (t5), or two more (xlm-roberta). Not used with model_file."""
     extra_ids: int = 100
-    """Sentinels; <extra_id_0> is the highest id."""
+    """Sentinels; <extra_id_0> is the highest id. Only T5's layout has them, the others ignore this."""
     model_file: str = ""
     """A trained spiece.model to load; empty means train on the corpus."""
     character_coverage: float = 0.9995
     """Share of the corpus's characters that get a piece, the others are unk; 1.0 for small alphabets."""
     algorithm: Literal["unigram", "bpe"] = "unigram"
+    """How pieces are found; ALBERT's and XLM-R's are unigram."""
+    layout: Layout = "t5"
+    """t5: pad 0, eos 1, unk 2, sentinels on top of the pieces. albert: <pad> 0, <unk> 1, [CLS] 2, [SEP] 3, [MASK] 4,
+    text without capitals and accents; a model file keeps its own ids. xlm-roberta: <s> 0, <pad> 1, </s> 2, <unk> 3,
+    then the pieces, <mask> last."""
 
     def __post_init__(self) -> None:
         _check_extra_ids(self.extra_ids)
@@ -49,10 +69,59 @@ class SentencePiece(TokenizerConfig):
             raise InputError(
                 f"vocab_size={self.vocab_size} has no room for pad, eos, unk and a piece; choose 4 or more"
             )
-        if not 0 < self.character_coverage <= 1:
-            raise InputError(f"character_coverage={self.character_coverage} is no share; choose one in (0, 1]")
+        _check_coverage(self.character_coverage)
         if self.algorithm not in get_args(Literal["unigram", "bpe"]):
             raise InputError(f"algorithm={self.algorithm!r} is unknown; choose unigram or bpe")
+        if self.layout not in get_args(Layout):
+            raise InputError(f"layout={self.layout!r} is unknown; choose {', '.join(get_args(Layout))}")
+        if self.layout != "t5" and self.algorithm != "unigram":
+            raise InputError(
+                f"algorithm={self.algorithm!r} does not go with layout={self.layout!r}; choose unigram, or layout t5"
+            )
+
+
+@dataclass(frozen=True)
+class WordPiece(TokenizerConfig):
+    """BERT's words of pieces (Devlin et al. 2019): [PAD] 0, [UNK] 1, [CLS] 2, [SEP] 3, [MASK] 4 when trained here."""
+
+    vocab_size: int = 30_522
+    """Ids, the special ones included; a small corpus fills fewer. Not used with file."""
+    lowercase: bool = True
+    """Drop capitals, and accents with them. A tokenizer.json says this itself, a tokenizer_config.json too."""
+    file: str = ""
+    """A tokenizer.json, a vocab.txt, or a folder with one of them; empty means train on the corpus."""
+    character_coverage: float = 0.9995
+    """Share of the corpus's characters that get a piece; a word with another one is unk as a whole."""
+
+    def __post_init__(self) -> None:
+        _check_coverage(self.character_coverage)
+
+
+@dataclass(frozen=True)
+class ByteLevelBPE(TokenizerConfig):
+    """RoBERTa's merged bytes (Radford et al. 2019): <s> 0, <pad> 1, </s> 2, <unk> 3, <mask> last when trained here.
+    Any text can be written; a blank belongs to the word behind it."""
+
+    vocab_size: int = 50_265
+    """Ids, the special ones included; a small corpus fills fewer. Not used with file."""
+    file: str = ""
+    """A tokenizer.json, a vocab.json with merges.txt beside it, or a folder with them; empty means train on the
+    corpus."""
+
+    def __post_init__(self) -> None:
+        if self.vocab_size < SMALLEST_BYTE_LEVEL:
+            raise InputError(
+                f"vocab_size={self.vocab_size} has no room for 256 bytes and the special tokens; choose "
+                f"{SMALLEST_BYTE_LEVEL} or more"
+            )
+
+
+@dataclass(frozen=True)
+class TokenizerFile(TokenizerConfig):
+    """Any tokenizer.json of the library `tokenizers`; the tokenizer_config.json beside it names the special tokens."""
+
+    file: str
+    """A tokenizer.json, or a folder with one."""
 
 
 @dataclass(frozen=True)
@@ -66,203 +135,65 @@ class Bytes(TokenizerConfig):
         _check_extra_ids(self.extra_ids)
 
 
-def _check_extra_ids(extra_ids: int) -> None:
-    if extra_ids < 0:
-        raise InputError(f"extra_ids={extra_ids} is negative; choose 0 or more")
-
-
-class Tokenizer(abc.ABC):
-    """Text to ids and back."""
-
-    vocabulary: Vocabulary
-
-    def encode(self, text: str) -> list[int]:
-        """Ids of a text, no EOS; `<extra_id_N>` becomes its sentinel (`InputError` when there is none)."""
-        ids: list[int] = []
-        end = 0
-        for match in _SENTINEL.finditer(text):
-            ids += self._encode_piece(text[end : match.start()], first=end == 0)
-            ids.append(self.vocabulary.sentinel_id(int(match[1])))
-            end = match.end()
-        return ids + self._encode_piece(text[end:], first=end == 0)
-
-    def decode(self, ids: Iterable[int]) -> str:
-        """Text of ids: pad, eos and ids beyond the vocabulary are left out, sentinels written as `<extra_id_N>`."""
-        text = ""
-        run: list[int] = []
-        for token_id in map(int, ids):
-            number = self._shown_sentinel(token_id)
-            if number is not None:
-                text = self._append_sentinel(text + self._decode_run(run, first=not text), number)
-                run = []
-            elif 0 <= token_id < self.vocabulary.size and token_id not in self._silent_ids():
-                run.append(token_id)
-        return text + self._decode_run(run, first=not text)
-
-    @abc.abstractmethod
-    def encode_batch(self, texts: list[str]) -> list[np.ndarray]:
-        """Ids int32 [L] of each text, no EOS: the fast path for corpora. `<extra_id_N>` is NOT parsed, it is plain
-        text there."""
-
-    @abc.abstractmethod
-    def save(self, folder: Path) -> None:
-        """Write what `load_tokenizer` reads into a folder, which is made when missing."""
-
-    @property
-    @abc.abstractmethod
-    def fingerprint(self) -> str:
-        """Hexadecimal hash: equal means equal ids for every text."""
-
-    @abc.abstractmethod
-    def _encode_piece(self, text: str, *, first: bool) -> list[int]: ...
-
-    @abc.abstractmethod
-    def _decode_run(self, ids: list[int], *, first: bool) -> str: ...
-
-    def _silent_ids(self) -> tuple[int, ...]:
-        return self.vocabulary.pad_id, self.vocabulary.eos_id
-
-    def _shown_sentinel(self, token_id: int) -> int | None:
-        return self.vocabulary.sentinel_number(token_id)
-
-    def _append_sentinel(self, text: str, number: int) -> str:
-        return f"{text}<extra_id_{number}>"
-
-
-class ByteTokenizer(Tokenizer):
-    """See `Bytes`.
-
-    >>> ByteTokenizer(0).encode("hi<extra_id_0>")
-    [107, 108, 258]
-    """
-
-    def __init__(self, extra_ids: int) -> None:
-        self.extra_ids = extra_ids
-        size = _BYTE_VOCABULARY + extra_ids
-        self.vocabulary = Vocabulary(size, 0, 1, 2, first_sentinel_id=size - 1, num_sentinels=extra_ids or 100)
-
-    def encode_batch(self, texts: list[str]) -> list[np.ndarray]:
-        return [np.frombuffer(t.encode(), np.uint8).astype(np.int32) + np.int32(_BYTE_OFFSET) for t in texts]
-
-    def save(self, folder: Path) -> None:
-        _write_config(folder, kind="bytes", extra_ids=self.extra_ids)
-
-    @property
-    def fingerprint(self) -> str:
-        return hashlib.sha256(f"bytes {self.extra_ids}".encode()).hexdigest()
-
-    def _encode_piece(self, text: str, *, first: bool) -> list[int]:
-        return [byte + _BYTE_OFFSET for byte in text.encode()]
-
-    def _decode_run(self, ids: list[int], *, first: bool) -> str:
-        # unk is no byte; a run of bytes that is not UTF-8 shows as the replacement character.
-        values = (token_id - _BYTE_OFFSET for token_id in ids)
-        return bytes(value for value in values if 0 <= value < 256).decode(errors="replace")
-
-    def _shown_sentinel(self, token_id: int) -> int | None:
-        # Where sentinels reuse byte ids, only those that occur in no UTF-8 text can be told from text.
-        if not self.extra_ids and token_id < _FIRST_BYTE_NOT_IN_UTF8 + _BYTE_OFFSET:
-            return None
-        return self.vocabulary.sentinel_number(token_id)
-
-
-class SentencePieceTokenizer(Tokenizer):
-    """See `SentencePiece`. Blanks are normalised: runs of them become one space, and the one before a sentinel goes, so
-    `decode` writes one there: encode(decode(ids)) == ids for ids that came from text.
-
-    Raises `InputError` when the bytes are no model, or the model lacks pad, eos or unk.
-    """
-
-    def __init__(self, model: bytes, extra_ids: int, *, name: str = "the model") -> None:
-        self.model, self.extra_ids = model, extra_ids
-        self._processor = _processor(model, name)
-        size = self._processor.get_piece_size()
-        special = {
-            "pad": self._special(self._processor.pad_id(), "<pad>", "[PAD]"),
-            "eos": self._special(self._processor.eos_id(), "</s>", "[SEP]"),
-            "unk": self._processor.unk_id(),
-        }
-        missing = [role for role, token_id in special.items() if token_id < 0]
-        if missing:
-            raise InputError(f"model_file={name} has no {' or '.join(missing)} piece; use a model that has them")
-        first, number = size + extra_ids - 1, extra_ids
-        if not extra_ids:
-            first, number = self._sentinel_pieces()
-        self.vocabulary = Vocabulary(size + extra_ids, *special.values(), first_sentinel_id=first, num_sentinels=number)
-
-    def encode_batch(self, texts: list[str]) -> list[np.ndarray]:
-        return self._processor.encode(texts, return_type="numpy")
-
-    def save(self, folder: Path) -> None:
-        _write_config(folder, kind="sentencepiece", extra_ids=self.extra_ids)
-        (folder / _MODEL_FILE).write_bytes(self.model)
-
-    @property
-    def fingerprint(self) -> str:
-        return hashlib.sha256(f"sentencepiece {self.extra_ids} ".encode() + self.model).hexdigest()
-
-    def _sentinel_pieces(self) -> tuple[int, int]:
-        """(id of the first, number) of the sentinels among the model's own pieces, as mT5's model has them."""
-        first = self._special(-1, "▁<extra_id_0>", "<extra_id_0>")
-        number = 0
-        while first >= number and self._processor.id_to_piece(first - number).endswith(f"<extra_id_{number}>"):
-            number += 1
-        return first, number
-
-    def _special(self, token_id: int, *pieces: str) -> int:
-        """The id the model declares, else that of the first of these pieces it has, else -1."""
-        ids = [token_id, *(self._processor.piece_to_id(piece) for piece in pieces)]
-        return next((i for i in ids if i >= 0 and i != self._processor.unk_id()), -1)
-
-    def _encode_piece(self, text: str, *, first: bool) -> list[int]:
-        # After a sentinel only a text that starts with a blank starts a word: "think<extra_id_0>ing".
-        starts_word = first or text[:1].isspace()
-        return (self._processor if starts_word else self._glued_processor).encode(text)
-
-    def _decode_run(self, ids: list[int], *, first: bool) -> str:
-        if not ids:
-            return ""
-        blank = "" if first or not self._processor.id_to_piece(ids[0]).startswith("▁") else " "
-        return blank + self._processor.decode(ids)
-
-    def _append_sentinel(self, text: str, number: int) -> str:
-        return f"{text}{' ' if text else ''}<extra_id_{number}>"
-
-    @functools.cached_property
-    def _glued_processor(self) -> Any:
-        return _processor(without_dummy_prefix(self.model), "the model")
+def is_trained(config: TokenizerConfig) -> bool:
+    """Whether a config describes a tokenizer that is trained on the corpus, which takes long."""
+    match config:
+        case SentencePiece(model_file="") | WordPiece(file="") | ByteLevelBPE(file=""):
+            return True
+    return False
 
 
 def make_tokenizer(config: TokenizerConfig, documents: Callable[[], Iterator[str]]) -> Tokenizer:
     """The tokenizer a config describes: loaded, or trained on the documents; the same documents give the same bytes.
 
-    Raises `InputError` for a missing or corrupt model file, an empty corpus, or a vocab_size the corpus cannot fill.
+    Raises `InputError` for a missing or corrupt file, one of another kind, an empty corpus, a vocab_size without room
+    for the corpus's characters, and a SentencePiece vocab_size that the corpus cannot fill.
     """
     match config:
         case Bytes(extra_ids):
             return ByteTokenizer(extra_ids)
-        case SentencePiece(model_file="", extra_ids=extra_ids):
-            model = train_sentencepiece(
+        case SentencePiece(model_file=""):
+            return _train_sentencepiece(config, documents)
+        case SentencePiece(model_file=name):
+            path = Path(name).expanduser()
+            model = read_bytes(path, f"model_file={name!r}")
+            options = read_json(path.parent / CONFIG_FILE) if config.layout == "albert" else {}
+            return open_sentencepiece(model, config.layout, config.extra_ids, options, name)
+        case WordPiece(file=""):
+            return train_wordpiece(
                 documents(),
                 vocab_size=config.vocab_size,
+                lowercase=config.lowercase,
                 character_coverage=config.character_coverage,
-                algorithm=config.algorithm,
             )
-            return SentencePieceTokenizer(model, extra_ids)
-        case SentencePiece(model_file=name, extra_ids=extra_ids):
-            return SentencePieceTokenizer(_read(Path(name).expanduser(), f"model_file={name!r}"), extra_ids, name=name)
-    raise InputError(f"tokenizer={config!r} is no tokenizer config; use SentencePiece(...) or Bytes(...)")
+        case WordPiece(file=name):
+            return _open_file(name, "WordPiece", lowercase=config.lowercase)
+        case ByteLevelBPE(file=""):
+            return train_byte_level(documents(), vocab_size=config.vocab_size)
+        case ByteLevelBPE(file=name):
+            return _open_file(name, "BPE")
+        case TokenizerFile(name):
+            return _open_file(name, None)
+    raise InputError(
+        f"tokenizer={config!r} is no tokenizer config; use SentencePiece(...), WordPiece(...), ByteLevelBPE(...) or "
+        f"Bytes(...)"
+    )
 
 
 def load_tokenizer(folder: Path) -> Tokenizer:
     """The tokenizer that `Tokenizer.save` wrote; `InputError` when the folder holds none or a broken one."""
     folder = Path(folder)
-    path = folder / _CONFIG_FILE
+    path, what = folder / CONFIG_FILE, f"tokenizer {folder}"
     try:
-        config = json.loads(_read(path, f"tokenizer {folder}"))
-        kind, extra_ids = config["kind"], config["extra_ids"]
-        known = kind in ("bytes", "sentencepiece") and isinstance(extra_ids, int) and extra_ids >= 0
-    except (ValueError, KeyError, TypeError) as error:
+        config: dict[str, Any] = json.loads(read_bytes(path, what))
+        kind, extra_ids, layout = config["kind"], config.get("extra_ids", 0), config.get("layout", "t5")
+        known = (
+            kind in ("bytes", "sentencepiece", "tokenizers")
+            and layout in get_args(Layout)
+            and isinstance(extra_ids, int)
+            and extra_ids >= 0
+        )
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
         if isinstance(error, InputError):
             raise
         known = False
@@ -270,28 +201,64 @@ def load_tokenizer(folder: Path) -> Tokenizer:
         raise InputError(f"tokenizer file {path} is corrupt; copy the folder again or make a new tokenizer")
     if kind == "bytes":
         return ByteTokenizer(extra_ids)
-    model = folder / _MODEL_FILE
-    return SentencePieceTokenizer(_read(model, f"tokenizer {folder}"), extra_ids, name=str(model))
+    if kind == "tokenizers":
+        return open_subword_file(folder / TOKENIZER_FILE, what)
+    model = folder / MODEL_FILE
+    return open_sentencepiece(read_bytes(model, what), layout, extra_ids, config, str(model))
 
 
-def _read(path: Path, what: str) -> bytes:
-    try:
-        return path.read_bytes()
-    except OSError as error:
-        raise InputError(f"{what}: {path} cannot be read ({error.strerror}); correct the path") from None
+def saved_config(tokenizer: Tokenizer, folder: Path) -> TokenizerConfig:
+    """The config that makes a tokenizer from what its `save(folder)` wrote."""
+    match tokenizer:
+        case ByteTokenizer():
+            return Bytes(tokenizer.extra_ids)
+        case SentencePieceTokenizer() | EncoderSentencePieceTokenizer():
+            model_file = str(folder / MODEL_FILE)
+            return SentencePiece(model_file=model_file, extra_ids=tokenizer.extra_ids, layout=tokenizer.layout)
+        case SubwordTokenizer():
+            configs = {"WordPiece": WordPiece, "BPE": ByteLevelBPE}
+            return configs.get(model_type(tokenizer.description), TokenizerFile)(file=str(folder / TOKENIZER_FILE))
+    raise InputError(f"a {type(tokenizer).__name__} has no config; use one of t5x_lite's tokenizers")
 
 
-def _write_config(folder: Path, **config: Any) -> None:
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / _CONFIG_FILE).write_text(json.dumps({"format": 1, **config}, indent=2) + "\n")
+def open_sentencepiece(
+    model: bytes, layout: Layout, extra_ids: int, options: dict[str, Any], name: str
+) -> SentencePieceTokenizer | EncoderSentencePieceTokenizer:
+    """The tokenizer of a serialized model; `options` is a tokenizer_config.json, of which ALBERT's layout takes
+    do_lower_case and keep_accents."""
+    if layout == "albert":
+        lowercase, keep_accents = options.get("do_lower_case", True), options.get("keep_accents", False)
+        return AlbertTokenizer(model, lowercase=bool(lowercase), keep_accents=bool(keep_accents), name=name)
+    if layout == "xlm-roberta":
+        return XlmRobertaTokenizer(model, name=name)
+    return SentencePieceTokenizer(model, extra_ids, name=name)
 
 
-def _processor(model: bytes, name: str) -> Any:
-    from sentencepiece import SentencePieceProcessor
+def _train_sentencepiece(config: SentencePiece, documents: Callable[[], Iterator[str]]) -> Tokenizer:
+    texts = documents()
+    model = train_sentencepiece(
+        map(albert_normalizer(), texts) if config.layout == "albert" else texts,
+        vocab_size=config.vocab_size,
+        character_coverage=config.character_coverage,
+        algorithm=config.algorithm,
+        layout=config.layout,
+    )
+    return open_sentencepiece(model, config.layout, config.extra_ids, {}, "the model")
 
-    try:
-        if not model:
-            raise RuntimeError("empty")
-        return SentencePieceProcessor(model_proto=model)
-    except RuntimeError:
-        raise InputError(f"model_file={name} is no SentencePiece model; copy it again or train one") from None
+
+def _open_file(name: str, kind: str | None, *, lowercase: bool = True) -> SubwordTokenizer:
+    tokenizer = open_subword_file(Path(name).expanduser(), f"file={name!r}", lowercase=lowercase)
+    found = model_type(tokenizer.description)
+    if kind and found != kind:
+        raise InputError(f"file={name!r} holds a {found}, no {kind}; use TokenizerFile(file={name!r})")
+    return tokenizer
+
+
+def _check_extra_ids(extra_ids: int) -> None:
+    if extra_ids < 0:
+        raise InputError(f"extra_ids={extra_ids} is negative; choose 0 or more")
+
+
+def _check_coverage(character_coverage: float) -> None:
+    if not 0 < character_coverage <= 1:
+        raise InputError(f"character_coverage={character_coverage} is no share; choose one in (0, 1]")

@@ -1,15 +1,19 @@
 """What an id may be: the ranges and the special ids of a vocabulary."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+
+import numpy as np
 
 from t5x_lite.errors import InputError
+
+_SPECIAL = ("pad_id", "eos_id", "unk_id", "cls_id", "sep_id", "mask_id")
 
 
 @dataclass(frozen=True)
 class Vocabulary:
-    """Ids 0..size-1, three special ones and the sentinels, which count down (Raffel et al. 2020, sec. 3.1.4).
+    """Ids 0..size-1, the special ones and the sentinels, which count down (Raffel et al. 2020, sec. 3.1.4).
 
-    Raises `InputError` when the special ids do not fit.
+    Raises `InputError` when the special ids, or the continuations, do not fit.
 
     >>> t5 = Vocabulary(size=32100, pad_id=0, eos_id=1, unk_id=2, first_sentinel_id=32099, num_sentinels=100)
     >>> t5.sentinel_id(0), t5.sentinel_id(99)
@@ -24,14 +28,27 @@ class Vocabulary:
     first_sentinel_id: int = -1
     """The id of <extra_id_0>; <extra_id_N> is N below it. Without sentinels it means nothing."""
     num_sentinels: int = 0
+    cls_id: int | None = None
+    """Begins a row of an encoder: [CLS], <s>. None where the tokenizer has no such token."""
+    sep_id: int | None = None
+    """Ends a segment: [SEP], </s>; then it is `eos_id` too."""
+    mask_id: int | None = None
+    """Stands for a hidden token: [MASK], <mask>."""
+    continuations: bytes = field(default=b"", repr=False)
+    """`np.packbits` of "this id continues the word before it", a bit an id; empty where nobody knows."""
 
     def __post_init__(self) -> None:
-        for name in ("pad_id", "eos_id", "unk_id"):
+        for name in _SPECIAL:
             value = getattr(self, name)
-            if not 0 <= value < self.size:
+            if value is not None and not 0 <= value < self.size:
                 raise InputError(
                     f"{name}={value} is no id of a vocabulary of size={self.size}; choose 0..{self.size - 1}"
                 )
+        if self.continuations and len(self.continuations) != -(-self.size // 8):
+            raise InputError(
+                f"continuations has {len(self.continuations)} bytes, a vocabulary of size={self.size} takes "
+                f"{-(-self.size // 8)}; make them with np.packbits"
+            )
         if self.num_sentinels < 0:
             raise InputError(f"num_sentinels={self.num_sentinels} is negative; choose 0 or more")
         last = self.first_sentinel_id - self.num_sentinels + 1
@@ -47,9 +64,27 @@ class Vocabulary:
             )
 
     @property
-    def special_ids(self) -> tuple[int, int, int]:
-        """pad, eos, unk."""
-        return self.pad_id, self.eos_id, self.unk_id
+    def special_ids(self) -> tuple[int, ...]:
+        """The distinct ids among pad, eos, unk, cls, sep and mask, in ascending order."""
+        return tuple(sorted({getattr(self, name) for name in _SPECIAL} - {None}))
+
+    @property
+    def marks_words(self) -> bool:
+        """Whether it is known which ids continue a word."""
+        return bool(self.continuations)
+
+    def continues_word(self) -> np.ndarray:
+        """Bool [size]: whether an id continues the word of the id before it; `InputError` when nobody knows.
+
+        >>> Vocabulary(size=4, continuations=np.packbits([False, False, False, True]).tobytes()).continues_word()
+        array([False, False, False,  True])
+        """
+        if not self.marks_words:
+            raise InputError(
+                "this vocabulary does not say which ids continue a word; use a tokenizer of words: WordPiece, "
+                "ByteLevelBPE or SentencePiece"
+            )
+        return np.unpackbits(np.frombuffer(self.continuations, np.uint8), count=self.size).astype(bool)
 
     def sentinel_id(self, number: int) -> int:
         """The id of <extra_id_number>; `InputError` when there is no such sentinel."""

@@ -3,7 +3,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from t5x_lite.data import SentencePiece, Source, Tokenizer, make_tokenizer
+from t5x_lite.data import SentencePiece, Source, Tokenizer, WordPiece, make_tokenizer
 
 WORDS = [
     *("the", "model", "reads", "a", "row", "of", "ids", "and", "writes", "another", "one", "while", "we", "wait"),
@@ -41,3 +41,19 @@ def corpus() -> Texts:
 def spiece(corpus: Texts) -> Tokenizer:
     config = SentencePiece(vocab_size=100, extra_ids=10, character_coverage=1.0)
     return make_tokenizer(config, corpus.documents)
+
+
+@pytest.fixture(scope="session")
+def prose() -> Texts:
+    """Distinct documents of one to nine sentences and of one to three lines."""
+    texts = []
+    for number, words in enumerate(make_texts(120)):
+        sentences = [f"Number {number} of {count}: {words}." for count in range(1 + number * 7 % 9)]
+        lines = [" ".join(sentences[start : start + 4]) for start in range(0, len(sentences), 4)]
+        texts.append("\n".join(lines))
+    return Texts(tuple(texts))
+
+
+@pytest.fixture(scope="session")
+def word_piece(prose: Texts) -> Tokenizer:
+    return make_tokenizer(WordPiece(vocab_size=200), prose.documents)

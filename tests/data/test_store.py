@@ -1,4 +1,5 @@
 import errno
+import hashlib
 import json
 import os
 import shutil
@@ -12,13 +13,28 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from t5x_lite.data import Bytes, Data, SentencePiece, TextFiles, prepare, store
+from t5x_lite.data import (
+    ByteLevelBPE,
+    Bytes,
+    Data,
+    Pairs,
+    SentencePiece,
+    Sentences,
+    Stream,
+    TextFiles,
+    WordPiece,
+    pair_rows,
+    prepare,
+    split_sentences,
+    store,
+)
 from t5x_lite.data.held_out_split import split_documents
 from t5x_lite.data.tokenizers import ByteTokenizer
 from t5x_lite.errors import InputError
 
 ROOT = Path(__file__).parents[2]
 LENGTH = 32
+ROWS = Stream(LENGTH)
 
 
 def ids_of(rows) -> list[int]:
@@ -41,13 +57,47 @@ def test_every_token_is_there_once_and_in_order(corpus, spiece, tmp_path, monkey
     monkeypatch.setattr(store, "_CHUNK_CHARACTERS", chunk)
     monkeypatch.setattr(store, "_SHARD_BYTES", shard_bytes)
     small = replace(corpus, texts=corpus.texts[:120])
-    made = prepare(small, SentencePiece(), LENGTH, held_out=0.2, cache_dir=tmp_path, tokenizer=spiece)
+    made = prepare(small, SentencePiece(), ROWS, held_out=0.2, cache_dir=tmp_path, tokenizer=spiece)
     for side in ("train", "held_out"):
         assert ids_of(getattr(made, side)) == expected_ids(small, spiece, held_out=0.2, side=side)
 
 
+def prepare_prose(prose, tokenizer, cache_dir, rows, **options):
+    options = {"held_out": 0.3, "cache_dir": cache_dir, "tokenizer": tokenizer, **options}
+    return prepare(prose, WordPiece(), rows, **options)
+
+
+@pytest.mark.parametrize("chunk", [1, 500, 1 << 20])
+@pytest.mark.parametrize(
+    "rows", [Sentences(24, True), Sentences(24, False), Pairs(24, "sentence"), Pairs(24, "segment", True)], ids=str
+)
+@pytest.mark.parametrize("rule", ["punctuation", "line"])
+def test_each_side_is_made_of_its_own_documents_alone(prose, word_piece, tmp_path, monkeypatch, chunk, rows, rule):
+    monkeypatch.setattr(store, "_CHUNK_CHARACTERS", chunk)
+    monkeypatch.setattr(pair_rows, "_BLOCK_DOCUMENTS", 16)
+    made = prepare_prose(prose, word_piece, tmp_path, rows, sentences=rule)
+    split = split_documents(prose.texts, 0.3)
+    for side in ("train", "held_out"):
+        builder = rows.start(word_piece.vocabulary)
+        for text in prose.texts:
+            if split.holds_out(text) == (side == "held_out"):
+                builder.add(word_piece.encode_batch(split_sentences(text, rule)))
+        builder.finish()
+        np.testing.assert_array_equal(np.stack(list(getattr(made, side))), builder.take())
+        summary = json.loads((made.path / "store.json").read_text())
+        assert summary["tokens"][side] == builder.tokens
+        assert summary["skipped_documents"][side] == builder.skipped
+
+
+def test_sentences_keep_the_blank_before_them(prose, tmp_path):
+    config = ByteLevelBPE(vocab_size=400)
+    made = prepare(prose, config, Sentences(512, False), held_out=0.3, cache_dir=tmp_path)
+    texts = {made.tokenizer.decode(row) for side in (made.train, made.held_out) for row in side}
+    assert texts == {" ".join(text.split()) for text in prose.texts}
+
+
 def test_rows_are_random_access_int32(corpus, tmp_path):
-    rows = prepare(corpus, Bytes(), LENGTH, held_out=0.1, cache_dir=tmp_path).train
+    rows = prepare(corpus, Bytes(), ROWS, held_out=0.1, cache_dir=tmp_path).train
     every = np.stack([rows[i] for i in range(len(rows))])
     assert every.dtype == np.int32 and every.shape == (len(rows), LENGTH)
     order = [5, 0, len(rows) - 1, 5]
@@ -60,8 +110,8 @@ def test_rows_are_random_access_int32(corpus, tmp_path):
 
 
 def test_a_vocabulary_beyond_sixteen_bits(corpus, tmp_path):
-    small = prepare(corpus, Bytes(), LENGTH, held_out=0.1, cache_dir=tmp_path)
-    large = prepare(corpus, Bytes(extra_ids=70_000), LENGTH, held_out=0.1, cache_dir=tmp_path)
+    small = prepare(corpus, Bytes(), ROWS, held_out=0.1, cache_dir=tmp_path)
+    large = prepare(corpus, Bytes(extra_ids=70_000), ROWS, held_out=0.1, cache_dir=tmp_path)
     assert '"uint16"' in (small.path / "features.json").read_text()
     assert '"int32"' in (large.path / "features.json").read_text()
     assert ids_of(small.train) == ids_of(large.train)
@@ -69,19 +119,50 @@ def test_a_vocabulary_beyond_sixteen_bits(corpus, tmp_path):
 
 def test_the_same_data_is_the_same_store_on_another_machine(corpus, tmp_path):
     config = SentencePiece(vocab_size=100, extra_ids=5)
-    first, second = (prepare(corpus, config, LENGTH, held_out=0.1, cache_dir=tmp_path / n) for n in "ab")
+    first, second = (prepare(corpus, config, ROWS, held_out=0.1, cache_dir=tmp_path / n) for n in "ab")
     assert first.key == second.key
     assert ids_of(first.train) == ids_of(second.train)
     assert ids_of(first.held_out) == ids_of(second.held_out)
 
 
 def test_the_key_follows_everything_that_matters(corpus, tmp_path):
-    def key(source=corpus, extra_ids=0, length=LENGTH, held_out=0.1):
-        return prepare(source, Bytes(extra_ids), length, held_out=held_out, cache_dir=tmp_path).key
+    def key(source=corpus, extra_ids=0, rows=ROWS, held_out=0.1, sentences="punctuation"):
+        config = Bytes(extra_ids)
+        return prepare(source, config, rows, held_out=held_out, cache_dir=tmp_path, sentences=sentences).key
 
-    others = [key(source=replace(corpus, texts=corpus.texts[1:])), key(extra_ids=1), key(length=16), key(held_out=0.2)]
+    others = [
+        key(source=replace(corpus, texts=corpus.texts[1:])),
+        key(extra_ids=1),
+        key(rows=Stream(16)),
+        key(held_out=0.2),
+    ]
     assert len({key(), *others}) == 5
-    assert key() == key()
+    assert key() == key() == key(sentences="line"), "a stream reads no sentences"
+
+
+def test_the_key_follows_every_field_of_a_format(prose, word_piece, tmp_path):
+    formats = [
+        Stream(16),
+        *(Sentences(length, across) for length in (16, 20) for across in (True, False)),
+        *(
+            Pairs(length, unit, other)
+            for length in (16, 20)
+            for unit in ("segment", "sentence")
+            for other in (False, True)
+        ),
+    ]
+    made = [prepare_prose(prose, word_piece, tmp_path, rows) for rows in formats]
+    assert [each.format for each in made] == formats
+    for each in made:
+        assert len(each.train[0]) == len(each.held_out[0]) == each.format.row_length
+    made.append(prepare_prose(prose, word_piece, tmp_path, Pairs(16), sentences="line"))
+    assert len({each.key for each in made}) == len(made)
+
+
+def test_the_key_of_a_stream_is_what_it_was_before_there_were_other_formats(corpus, tmp_path):
+    made = prepare(corpus, Bytes(), ROWS, held_out=0.1, cache_dir=tmp_path)
+    followed = json.dumps([1, corpus.fingerprint(), made.tokenizer.fingerprint, LENGTH, 0.1])
+    assert made.key == hashlib.blake2b(followed.encode(), digest_size=16).hexdigest(), "older runs would not go on"
 
 
 def test_a_second_prepare_only_opens(corpus, tmp_path):
@@ -90,7 +171,7 @@ def test_a_second_prepare_only_opens(corpus, tmp_path):
 
     def run():
         return prepare(
-            corpus, config, LENGTH, held_out=0.1, cache_dir=tmp_path, progress=lambda *stage: stages.append(stage)
+            corpus, config, ROWS, held_out=0.1, cache_dir=tmp_path, progress=lambda *stage: stages.append(stage)
         )
 
     first = run()
@@ -104,14 +185,14 @@ def test_a_second_prepare_only_opens(corpus, tmp_path):
 
 
 def test_a_given_tokenizer_is_used(corpus, tmp_path):
-    made = prepare(corpus, SentencePiece(), LENGTH, held_out=0.1, cache_dir=tmp_path, tokenizer=ByteTokenizer(0))
+    made = prepare(corpus, SentencePiece(), ROWS, held_out=0.1, cache_dir=tmp_path, tokenizer=ByteTokenizer(0))
     assert made.tokenizer.vocabulary.size == 259
     assert not (tmp_path / "tokenizers").exists()
 
 
 def test_a_damaged_store_or_tokenizer_is_made_anew(corpus, tmp_path):
     def run():
-        return prepare(corpus, SentencePiece(vocab_size=100), LENGTH, held_out=0.1, cache_dir=tmp_path)
+        return prepare(corpus, SentencePiece(vocab_size=100), ROWS, held_out=0.1, cache_dir=tmp_path)
 
     made = run()
     before = ids_of(made.train)
@@ -139,10 +220,10 @@ def test_an_interrupted_prepare_leaves_nothing(corpus, tmp_path, monkeypatch, er
 
     options = {"held_out": 0.1, "cache_dir": tmp_path}
     with pytest.raises(error if isinstance(error, type) else type(error)):
-        prepare(corpus, Bytes(), LENGTH, progress=interrupt, **options)
+        prepare(corpus, Bytes(), ROWS, progress=interrupt, **options)
     assert seen, "it was interrupted while files were there"
     assert leftovers(tmp_path) == []
-    made = prepare(corpus, Bytes(), LENGTH, **options)
+    made = prepare(corpus, Bytes(), ROWS, **options)
     assert ids_of(made.train) == expected_ids(corpus, made.tokenizer, held_out=0.1, side="train")
 
 
@@ -152,7 +233,7 @@ def test_a_full_disk_seen_by_array_record_is_an_oserror(corpus, tmp_path, monkey
 
     monkeypatch.setattr(store._RowWriter, "add", fail)
     with pytest.raises(OSError) as raised:
-        prepare(corpus, Bytes(), LENGTH, held_out=0.1, cache_dir=tmp_path)
+        prepare(corpus, Bytes(), ROWS, held_out=0.1, cache_dir=tmp_path)
     assert raised.value.errno == errno.ENOSPC
     assert leftovers(tmp_path) == []
 
@@ -160,12 +241,12 @@ def test_a_full_disk_seen_by_array_record_is_an_oserror(corpus, tmp_path, monkey
 KILLED = """
 import os, signal, sys
 from pathlib import Path
-from t5x_lite.data import Bytes, TextFiles, prepare, store
+from t5x_lite.data import Bytes, Stream, TextFiles, prepare, store
 store._CHUNK_CHARACTERS = 500
 def die(stage, fraction):
     if stage == "tokenize" and fraction > 0.5:
         os.kill(os.getpid(), signal.SIGKILL)
-prepare(TextFiles((sys.argv[1],)), Bytes(), 32, held_out=0.1, cache_dir=Path(sys.argv[2]), progress=die)
+prepare(TextFiles((sys.argv[1],)), Bytes(), Stream(32), held_out=0.1, cache_dir=Path(sys.argv[2]), progress=die)
 """
 
 
@@ -187,7 +268,7 @@ def test_a_killed_prepare_leaves_nothing_that_is_read(corpus, tmp_path):
     others = [".tmp-x-another_machine-1-00000000", f"{remains.rsplit('-', 2)[0]}-{os.getpid()}-00000000"]
     for name in others:
         (cache / "stores" / name).mkdir()
-    made = prepare(TextFiles((str(path),)), Bytes(), LENGTH, held_out=0.1, cache_dir=cache)
+    made = prepare(TextFiles((str(path),)), Bytes(), ROWS, held_out=0.1, cache_dir=cache)
     assert ids_of(made.train) == expected_ids(corpus, made.tokenizer, held_out=0.1, side="train")
     assert sorted(leftovers(cache)) == sorted([made.key, *others])
 
@@ -201,7 +282,7 @@ def test_two_that_prepare_the_same_at_once_both_end_well(corpus, tmp_path):
             together.wait()
 
     def run():
-        results.append(prepare(corpus, Bytes(), LENGTH, held_out=0.1, cache_dir=tmp_path, progress=wait))
+        results.append(prepare(corpus, Bytes(), ROWS, held_out=0.1, cache_dir=tmp_path, progress=wait))
 
     threads = [threading.Thread(target=run) for _ in range(2)]
     for thread in threads:
@@ -216,9 +297,10 @@ def test_two_that_prepare_the_same_at_once_both_end_well(corpus, tmp_path):
 WITHOUT_TENSORFLOW = """
 import sys
 from pathlib import Path
-from t5x_lite.data import SentencePiece, TextFiles, Tfds, batches, evaluation_batches, prefetch, prepare
+from t5x_lite.data import SentencePiece, Stream, TextFiles, Tfds, batches, evaluation_batches, prefetch, prepare
 assert not {"tensorflow_datasets", "grain", "sentencepiece", "jax"} & set(sys.modules)
-made = prepare(TextFiles((sys.argv[1],)), SentencePiece(vocab_size=100), 32, held_out=0.1, cache_dir=Path(sys.argv[2]))
+text, cache = TextFiles((sys.argv[1],)), Path(sys.argv[2])
+made = prepare(text, SentencePiece(vocab_size=100), Stream(32), held_out=0.1, cache_dir=cache)
 stream = prefetch(batches(made.train, batch_size=4, seed=0))
 next(stream)
 stream.close()
@@ -258,21 +340,43 @@ def _write_text_dataset(path: Path) -> None:
 @pytest.mark.parametrize(
     ("texts", "options", "message"),
     [
-        (50, {"row_length": 0}, "row_length=0"),
+        (50, {"sentences": "word"}, "sentences='word'"),
+        (50, {"row_format": Pairs(16)}, r"the tokenizer has no \[CLS\] .* use WordPiece"),
         (50, {"held_out": 0.0}, "held_out=0.0"),
         (50, {"held_out": 0.5}, "held_out=0.5"),
         (["same"] * 9, {}, r"1 distinct document.*held_out=0.1.*document='line'"),
         ([], {}, "0 distinct document"),
         (["one", "two"], {}, r"has [45] tokens and row_length=32.*more text"),
-        (50, {"row_length": 500}, r"held_out part .* has \d+ tokens and row_length=500.*larger held_out"),
+        (50, {"row_format": Stream(500)}, r"held_out part .* has \d+ tokens and row_length=500.*larger held_out"),
     ],
 )
 def test_bad_corpora_and_values(corpus, tmp_path, texts, options, message):
-    options = {"row_length": LENGTH, "held_out": 0.1, **options}
+    options = {"row_format": ROWS, "held_out": 0.1, **options}
     texts = corpus.texts[:texts] if isinstance(texts, int) else tuple(texts)
     with pytest.raises(InputError, match=message):
         prepare(replace(corpus, texts=texts), Bytes(), cache_dir=tmp_path, **options)
     assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
+
+
+@pytest.mark.parametrize(
+    ("rows", "message"),
+    [
+        (Pairs(24), r"train part .* has 2 documents, 2 of them of one sentence, .* documents of more sentences"),
+        (Pairs(24, with_other=True), "needs two sentences of a document; .* data.sentences"),
+    ],
+)
+def test_a_corpus_without_pairs(prose, word_piece, tmp_path, rows, message):
+    texts = ("One sentence.", "Another one.", "And a third.", "Here is the last.")
+    with pytest.raises(InputError, match=message):
+        prepare_prose(replace(prose, texts=texts), word_piece, tmp_path, rows)
+    assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
+
+
+def test_a_pair_with_another_document_needs_two_on_each_side(prose, word_piece, tmp_path):
+    few = replace(prose, texts=("One is here. Two is here.", "Three is here. Four is here."))
+    prepare_prose(few, word_piece, tmp_path, Pairs(24))
+    with pytest.raises(InputError, match="train part .* has 1 documents, 0 of them of .* two documents of different"):
+        prepare_prose(few, word_piece, tmp_path, Pairs(24, with_other=True))
 
 
 def test_data_says_where_the_cache_is(corpus, tmp_path, monkeypatch):
@@ -280,12 +384,12 @@ def test_data_says_where_the_cache_is(corpus, tmp_path, monkeypatch):
     monkeypatch.delenv("T5X_LITE_CACHE", raising=False)
     assert data.cache_path == Path.home() / ".cache" / "t5x_lite"
     monkeypatch.setenv("T5X_LITE_CACHE", str(tmp_path / "variable"))
-    assert data.prepare(LENGTH).path.is_relative_to(tmp_path / "variable")
-    assert replace(data, cache_dir=str(tmp_path / "field")).prepare(LENGTH).path.is_relative_to(tmp_path / "field")
+    assert data.prepare(ROWS).path.is_relative_to(tmp_path / "variable")
+    assert replace(data, cache_dir=str(tmp_path / "field")).prepare(ROWS).path.is_relative_to(tmp_path / "field")
 
 
 def test_the_summary_counts(corpus, tmp_path):
-    made = prepare(corpus, Bytes(), LENGTH, held_out=0.1, cache_dir=tmp_path)
+    made = prepare(corpus, Bytes(), ROWS, held_out=0.1, cache_dir=tmp_path)
     summary = json.loads((made.path / "store.json").read_text())
     assert summary["rows"] == {"train": len(made.train), "held_out": len(made.held_out)}
     assert sum(summary["tokens"].values()) == sum(len(text.encode()) + 1 for text in corpus.texts)
@@ -293,7 +397,7 @@ def test_the_summary_counts(corpus, tmp_path):
 
 
 def test_the_defaults_work(tmp_path):
-    made = Data(cache_dir=str(tmp_path)).prepare(512)
+    made = Data(cache_dir=str(tmp_path)).prepare(Stream(512))
     assert made.tokenizer.vocabulary.size == 8_100
     assert len(made.train) > 30 * len(made.held_out) > 0
     text = "Return a list of the words in the string"

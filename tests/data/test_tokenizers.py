@@ -4,8 +4,8 @@ import shutil
 import numpy as np
 import pytest
 
-from t5x_lite.data import Bytes, SentencePiece, load_tokenizer, make_tokenizer, sentencepiece_training
-from t5x_lite.data.tokenizers import ByteTokenizer, SentencePieceTokenizer
+from t5x_lite.data import ByteLevelBPE, Bytes, SentencePiece, TokenizerFile, WordPiece, load_tokenizer, make_tokenizer
+from t5x_lite.data.tokenizers import ByteTokenizer, SentencePieceTokenizer, is_trained, saved_config
 from t5x_lite.errors import InputError
 
 SENTINEL_TEXT = "the model <extra_id_0> a row <extra_id_9> loss"
@@ -20,6 +20,22 @@ def test_sentencepiece_has_the_ids_of_t5(spiece):
     vocabulary = spiece.vocabulary
     assert vocabulary.special_ids == (0, 1, 2)
     assert (vocabulary.size, vocabulary.sentinel_id(0), vocabulary.sentinel_id(9)) == (110, 109, 100)
+    assert (vocabulary.cls_id, vocabulary.sep_id, vocabulary.mask_id) == (None, None, None)
+    assert spiece.mask_token is None
+
+
+def test_sentencepiece_marks_words_bytes_do_not(spiece, corpus):
+    continues = spiece.vocabulary.continues_word()
+    for text in corpus.texts[:60]:
+        assert (~continues[spiece.encode(text)]).sum() == len(text.split())
+    assert not continues[[0, 1, 2, *range(100, 110)]].any()
+    assert not ByteTokenizer(0).vocabulary.marks_words
+
+
+def test_saved_before_there_were_layouts(spiece, tmp_path):
+    spiece.save(tmp_path)
+    (tmp_path / "tokenizer_config.json").write_text('{"format": 1, "kind": "sentencepiece", "extra_ids": 10}')
+    assert load_tokenizer(tmp_path).fingerprint == spiece.fingerprint
 
 
 def test_sentencepiece_round_trips_its_corpus(spiece, corpus):
@@ -78,23 +94,6 @@ def test_training_is_silent(corpus, capfd):
     assert capfd.readouterr() == ("", "")
 
 
-def test_long_lines_are_cut_not_dropped():
-    cut = list(sentencepiece_training._sentences(["猫" * 2500, "word " * 900]))
-    assert "".join(cut[:3]) == "猫" * 2500
-    assert " ".join(cut[3:]).split() == ["word"] * 900
-    assert max(map(len, cut)) <= 1000
-
-
-def test_a_large_corpus_is_sampled_evenly(monkeypatch):
-    monkeypatch.setattr(sentencepiece_training, "_MAX_SENTENCES", 1000)
-    numbers = [int(text) for text in sentencepiece_training._sample(map(str, range(20_000)))]
-    assert 500 <= len(numbers) <= 1000
-    assert numbers == sorted(numbers)
-    assert 8_000 < np.mean(numbers) < 12_000
-    monkeypatch.setattr(sentencepiece_training, "_MAX_CHARACTERS", 900)
-    assert sum(map(len, sentencepiece_training._sample(map(str, range(20_000))))) <= 900
-
-
 def test_bytes_as_byt5_was_published():
     tokenizer = make_tokenizer(Bytes(), lambda: iter(()))
     assert (tokenizer.vocabulary.size, tokenizer.vocabulary.num_sentinels) == (259, 100)
@@ -126,6 +125,8 @@ def test_saving_and_loading(spiece, tmp_path):
     for name, tokenizer in {"sp": spiece, "bytes": ByteTokenizer(7)}.items():
         tokenizer.save(tmp_path / name)
         loaded = load_tokenizer(tmp_path / name)
+        config = saved_config(tokenizer, tmp_path / name)
+        assert make_tokenizer(config, lambda: iter(())).fingerprint == tokenizer.fingerprint
         assert loaded.fingerprint == tokenizer.fingerprint
         assert loaded.vocabulary == tokenizer.vocabulary
         assert loaded.encode(SENTINEL_TEXT.replace("9", "5")) == tokenizer.encode(SENTINEL_TEXT.replace("9", "5"))
@@ -180,7 +181,10 @@ def test_missing_files(spiece, tmp_path):
         load_tokenizer(tmp_path)
 
 
-@pytest.mark.parametrize("content", ["", "{", "[]", "{}", json.dumps({"kind": "words", "extra_ids": 1})])
+@pytest.mark.parametrize(
+    "content",
+    ["", "{", "[]", "{}", json.dumps({"kind": "words", "extra_ids": 1}), '{"kind": "sentencepiece", "layout": "x"}'],
+)
 def test_a_corrupt_config(spiece, tmp_path, content):
     spiece.save(tmp_path)
     (tmp_path / "tokenizer_config.json").write_text(content)
@@ -201,6 +205,24 @@ def test_a_corrupt_config(spiece, tmp_path, content):
 def test_configs_are_checked(options, message):
     with pytest.raises(InputError, match=message):
         SentencePiece(**options)
+
+
+@pytest.mark.parametrize(
+    ("config", "message"),
+    [
+        (lambda: WordPiece(character_coverage=0.0), "character_coverage=0.0"),
+        (lambda: ByteLevelBPE(vocab_size=260), "vocab_size=260 has no room for 256 bytes.*choose 261 or more"),
+    ],
+)
+def test_configs_of_encoders_are_checked(config, message):
+    with pytest.raises(InputError, match=message):
+        config()
+
+
+def test_which_configs_are_trained():
+    assert all(map(is_trained, (SentencePiece(), WordPiece(), ByteLevelBPE(), SentencePiece(layout="albert"))))
+    loaded = (SentencePiece(model_file="m"), WordPiece(file="v"), ByteLevelBPE(file="v"), TokenizerFile("t"), Bytes())
+    assert not any(map(is_trained, loaded))
 
 
 def test_other_misuse(spiece):

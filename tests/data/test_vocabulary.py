@@ -1,3 +1,4 @@
+import numpy as np
 import pytest
 
 from t5x_lite.data import Vocabulary
@@ -28,6 +29,10 @@ def test_a_sentinel_that_does_not_exist(number):
         ({"first_sentinel_id": 32100}, "first_sentinel_id=32100"),
         ({"num_sentinels": 40000}, "num_sentinels=40000"),
         ({"num_sentinels": 32098}, "special id"),
+        ({"mask_id": 32050}, "special id"),
+        ({"cls_id": 32100}, "cls_id=32100"),
+        ({"sep_id": -1}, "sep_id=-1"),
+        ({"continuations": bytes(4012)}, "continuations has 4012 bytes, .* takes 4013"),
     ],
 )
 def test_ranges_are_checked(change, message):
@@ -37,3 +42,24 @@ def test_ranges_are_checked(change, message):
 
 def test_no_sentinels_is_fine():
     assert Vocabulary(10, 0, 1, 2, first_sentinel_id=9, num_sentinels=0).sentinel_number(9) is None
+
+
+def test_special_ids_are_distinct_and_in_order():
+    roberta = Vocabulary(50_265, pad_id=1, eos_id=2, unk_id=3, cls_id=0, sep_id=2, mask_id=50_264)
+    assert roberta.special_ids == (0, 1, 2, 3, 50_264)
+    assert Vocabulary(**T5).special_ids == (0, 1, 2)
+
+
+@pytest.mark.parametrize("size", [3, 8, 17])
+def test_continuations_are_a_bit_an_id(size):
+    flags = np.arange(size) % 3 == 1
+    vocabulary = Vocabulary(size, continuations=np.packbits(flags).tobytes())
+    assert vocabulary.marks_words
+    np.testing.assert_array_equal(vocabulary.continues_word(), flags)
+    assert hash(vocabulary) == hash(Vocabulary(size, continuations=np.packbits(flags).tobytes()))
+
+
+def test_a_vocabulary_that_knows_no_words():
+    assert not Vocabulary(**T5).marks_words
+    with pytest.raises(InputError, match="does not say which ids continue a word; use a tokenizer of words"):
+        Vocabulary(**T5).continues_word()

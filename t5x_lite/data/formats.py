@@ -1,0 +1,142 @@
+"""How documents become rows of raw ids. The families differ in it; an objective names the format it takes."""
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import ClassVar, Literal, get_args
+
+from t5x_lite.data.pair_rows import PairRows
+from t5x_lite.data.row_builders import Marks, RowBuilder, SentenceRows, StreamRows
+from t5x_lite.data.vocabulary import Vocabulary
+from t5x_lite.errors import InputError
+
+PairUnit = Literal["segment", "sentence"]
+
+
+@dataclass(frozen=True)
+class RowFormat(ABC):
+    """What a row of raw ids is made of. The same documents in the same order give the same rows."""
+
+    length: int
+    """Ids of a row, special ones included."""
+
+    reads_sentences: ClassVar[bool] = True
+    """Whether `RowBuilder.add` takes a document sentence by sentence; else it takes it in one piece."""
+
+    @property
+    def row_length(self) -> int:
+        """Ids of a row as it is stored."""
+        return self.length
+
+    @abstractmethod
+    def start(self, vocabulary: Vocabulary) -> RowBuilder:
+        """What makes the rows; `InputError` where the vocabulary lacks ids that the rows are marked with."""
+
+
+@dataclass(frozen=True)
+class Stream(RowFormat):
+    """T5's rows (Raffel et al. 2020, section 3.1.4): documents joined in order, an EOS after each, cut anywhere.
+
+    No row is padded; the last partial one is dropped.
+
+    >>> import numpy as np
+    >>> rows = Stream(4).start(Vocabulary(size=100, eos_id=1))
+    >>> rows.add([np.array([10, 11, 12], np.int32)])
+    >>> rows.add([np.array([20, 21, 22, 23], np.int32)])
+    >>> rows.take()
+    array([[10, 11, 12,  1],
+           [20, 21, 22, 23]], dtype=int32)
+    """
+
+    reads_sentences: ClassVar[bool] = False
+
+    def __post_init__(self) -> None:
+        _check_length(self.length, 1, "a row")
+
+    def start(self, vocabulary: Vocabulary) -> RowBuilder:
+        return StreamRows(self.length, vocabulary.eos_id)
+
+
+@dataclass(frozen=True)
+class Sentences(RowFormat):
+    """RoBERTa's rows (Liu et al. 2019, section 4.2): `[CLS] sentence sentence ... [SEP] pad ...`.
+
+    As many whole sentences in order as fit; what is longer than a row is cut into rows. Across documents
+    ("full-sentences") one more [SEP] stands between the sentences of two; else ("doc-sentences") each document begins a
+    row. No text is lost.
+
+    >>> import numpy as np
+    >>> vocabulary = Vocabulary(size=100, pad_id=0, cls_id=2, sep_id=3, eos_id=3)
+    >>> rows = Sentences(8, across_documents=True).start(vocabulary)
+    >>> rows.add([np.array(sentence, np.int32) for sentence in ([10, 11], [12])])
+    >>> rows.add([np.array(sentence, np.int32) for sentence in ([20, 21], [22, 23])])
+    >>> rows.finish()
+    >>> rows.take()
+    array([[ 2, 10, 11, 12,  3, 20, 21,  3],
+           [ 2, 22, 23,  3,  0,  0,  0,  0]], dtype=int32)
+    """
+
+    across_documents: bool = True
+
+    def __post_init__(self) -> None:
+        _check_length(self.length, 4, "a sentence")
+
+    def start(self, vocabulary: Vocabulary) -> RowBuilder:
+        return SentenceRows(self.length, _marks(vocabulary), across_documents=self.across_documents)
+
+
+@dataclass(frozen=True)
+class Pairs(RowFormat):
+    """BERT's rows (Devlin et al. 2019, section 3.1 and A.2): `[CLS] A [SEP] B [SEP] pad ...`, where B follows A.
+
+    A unit of "segment" takes sentences of one document until they fill the row, in every tenth row a random part of
+    it, and cuts them at a random sentence end into A and B. A unit of "sentence" takes one each (sentence-pair in Liu
+    et al. 2019, section 4.2, here with a single [SEP] between the two). What is too long loses ids of its longer
+    segment, at random at both ends. A last sentence on its own takes the one before it along as A. Documents of one
+    sentence give no pair; `RowBuilder.skipped` counts them.
+
+    `with_other` appends `C pad ...`, a segment of another document that can stand in B's place: at least one id, none
+    of them special, and `[CLS] A [SEP] C [SEP]` fits `length`. It begins at a random sentence and is as long as BERT
+    makes it: until A and C fill the row, or its document ends. It is drawn from the documents near this one (a thousand
+    or two), whose text is another.
+
+    >>> import numpy as np
+    >>> vocabulary = Vocabulary(size=100, pad_id=0, cls_id=2, sep_id=3, eos_id=3)
+    >>> rows = Pairs(8, unit="sentence", with_other=True).start(vocabulary)
+    >>> rows.add([np.array(sentence, np.int32) for sentence in ([10, 11], [12])])
+    >>> rows.add([np.array([20, 21, 22], np.int32)])
+    >>> rows.finish()
+    >>> rows.take()
+    array([[ 2, 10, 11,  3, 12,  3,  0,  0, 20, 21, 22,  0]], dtype=int32)
+    """
+
+    unit: PairUnit = "segment"
+    with_other: bool = False
+
+    def __post_init__(self) -> None:
+        _check_length(self.length, 8, "a pair")
+        if self.unit not in get_args(PairUnit):
+            raise InputError(f"unit={self.unit!r} is unknown; choose one of {', '.join(get_args(PairUnit))}")
+
+    @property
+    def row_length(self) -> int:
+        return 2 * self.length - 4 if self.with_other else self.length
+
+    def start(self, vocabulary: Vocabulary) -> RowBuilder:
+        marks = _marks(vocabulary)
+        return PairRows(self.length, self.row_length, marks, unit=self.unit, with_other=self.with_other)
+
+
+def _check_length(length: int, minimum: int, what: str) -> None:
+    if length < minimum:
+        raise InputError(f"length={length} is too short for {what}; choose {minimum} or more")
+
+
+def _marks(vocabulary: Vocabulary) -> Marks:
+    cls_id, sep_id = vocabulary.cls_id, vocabulary.sep_id
+    if cls_id is None or sep_id is None:
+        missing = " and no ".join(name for name, i in (("[CLS]", cls_id), ("[SEP]", sep_id)) if i is None)
+        raise InputError(
+            f"the tokenizer has no {missing} token; use WordPiece, ByteLevelBPE or SentencePiece with layout='albert' "
+            "or 'xlm-roberta'"
+        )
+    return Marks(cls_id, sep_id, vocabulary.pad_id)

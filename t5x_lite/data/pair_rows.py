@@ -1,0 +1,192 @@
+"""Rows of two segments of one document, and beside them one of another document (see `formats.Pairs`)."""
+
+import bisect
+import hashlib
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+import numpy as np
+
+from t5x_lite.data.row_builders import MarkedRows, Marks
+
+_BLOCK_DOCUMENTS = 1024
+_BLOCK_IDS = 4 << 20
+_SHORT_SHARE = 0.1
+
+
+class PairRows(MarkedRows):
+    """See `Pairs`.
+
+    Where a pair takes another document along, documents wait until a block of them is complete and draw from it and the
+    block before, which leaves none without company in the last, small one.
+    """
+
+    def __init__(self, length: int, row_length: int, marks: Marks, *, unit: str, with_other: bool) -> None:
+        super().__init__(row_length, marks)
+        self._length, self._unit, self._with_other = length, unit, with_other
+        self._room = length - 3
+        # One generator for the pairs and one for the others: the pairs are the same with and without others.
+        self._random, self._random_other = (np.random.default_rng(seed) for seed in range(2))
+        self._too_short = 0
+        self._before = _Block()
+        self._block = _Block()
+
+    def add(self, document: list[np.ndarray]) -> None:
+        self.documents += 1
+        sentences = [sentence for sentence in document if len(sentence)]
+        self.tokens += sum(map(len, sentences))
+        if len(sentences) < 2:
+            self._too_short += 1
+            self.skipped += 1
+        if not sentences:
+            return
+        flat = _Document.of(sentences)
+        if not self._with_other:
+            for first, second, _ in self._pairs(flat):
+                self._add_row(first, second)
+        elif self._block.add(flat):
+            self._end_block()
+
+    def finish(self) -> None:
+        if self._with_other:
+            self._end_block()
+
+    def _end_block(self) -> None:
+        """Rows of the block's documents, if there is any other document to draw from."""
+        company = _Company([*self._before.documents, *self._block.documents])
+        for document in self._block.documents:
+            if not company.has_others:
+                self.skipped += len(document.ends) > 1
+                continue
+            for first, second, target in self._pairs(document):
+                other = company.other_than(document, self._random_other)
+                self._add_row(first, second, self._segment(other, target - len(first), len(first)))
+        self._before, self._block = self._block, _Block()
+
+    def _pairs(self, document: "_Document") -> Iterator[tuple[np.ndarray, np.ndarray, int]]:
+        """(A, B, ids that were aimed at for both) of a document of two sentences or more."""
+        ends, sentence = document.ends, 0
+        if len(ends) < 2:
+            return
+        while sentence < len(ends):
+            target = self._target()
+            # A last one on its own takes the one before it along.
+            sentence = min(sentence, len(ends) - 2)
+            start = ends[sentence - 1] if sentence else 0
+            stop = bisect.bisect_left(ends, start + target) + 1
+            stop = min(max(stop, sentence + 2), len(ends))
+            cut = sentence + 1 + _below(stop - sentence - 1, self._random)
+            first, second = document.ids[start : ends[cut - 1]], document.ids[ends[cut - 1] : ends[stop - 1]]
+            yield *self._truncated(first, second), target
+            sentence = stop
+
+    def _target(self) -> int:
+        """How many ids A and B are to have together at least; one where a unit is a sentence, which then stays alone.
+
+        Every tenth row is shorter, so that a model also meets rows as short as they come later.
+        """
+        if self._unit == "sentence":
+            return 1
+        if self._random.random() < _SHORT_SHARE:
+            return 2 + _below(self._room - 1, self._random)
+        return self._room
+
+    def _truncated(self, first: np.ndarray, second: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """A and B that fit the row: ids go one by one from the longer one, from B where they are equal."""
+        keep_second = min(len(second), max(self._room - len(first), self._room // 2))
+        keep_first = min(len(first), self._room - keep_second)
+        return _shortened(first, keep_first, self._random), _shortened(second, keep_second, self._random)
+
+    def _segment(self, document: "_Document", target: int, beside: int) -> np.ndarray:
+        """C: from a random sentence on, `target` ids or more where there are so many, as far as they fit beside A."""
+        ends = document.ends
+        sentence = _below(len(ends), self._random_other)
+        start = ends[sentence - 1] if sentence else 0
+        stop = max(bisect.bisect_left(ends, start + target), sentence)
+        ids = document.ids[start : ends[min(stop, len(ends) - 1)]]
+        return _shortened(ids, min(len(ids), self._room - beside), self._random_other)
+
+    def _add_row(self, first: np.ndarray, second: np.ndarray, other: np.ndarray | None = None) -> None:
+        row, middle = self._padding(), len(first) + 1
+        end = middle + 1 + len(second)
+        row[0] = self.marks.cls_id
+        row[1:middle] = first
+        row[middle] = self.marks.sep_id
+        row[middle + 1 : end] = second
+        row[end] = self.marks.sep_id
+        if other is not None:
+            row[self._length : self._length + len(other)] = other
+
+    @property
+    def shortage(self) -> tuple[str, str]:
+        found = f"{self.documents} documents, {self._too_short} of them of one sentence"
+        if self._too_short < self.documents:
+            return f"{found}, and a row needs two documents of different text", "shorter documents"
+        remedy = "documents of more sentences (document='file', or data.sentences='line' where each line is one)"
+        return f"{found}, and a row needs two sentences of a document", remedy
+
+
+class _Document(NamedTuple):
+    """The sentences of a document, joined."""
+
+    ids: np.ndarray
+    ends: list[int]
+    """Where each sentence ends."""
+    digest: bytes
+    """Of the ids: documents with the same text are one."""
+
+    @classmethod
+    def of(cls, sentences: list[np.ndarray]) -> "_Document":
+        ids = np.concatenate(sentences)
+        ends = np.cumsum([len(sentence) for sentence in sentences]).tolist()
+        return cls(ids, ends, hashlib.blake2b(ids.data, digest_size=16).digest())
+
+
+class _Block:
+    """Documents in their order, copies in memory once."""
+
+    def __init__(self) -> None:
+        self.documents: list[_Document] = []
+        self._distinct: dict[bytes, _Document] = {}
+        self._ids = 0
+
+    def add(self, document: _Document) -> bool:
+        """Whether the block is complete now."""
+        kept = self._distinct.setdefault(document.digest, document)
+        self.documents.append(kept if kept.ends == document.ends else document)
+        self._ids += len(document.ids)
+        full = len(self.documents) >= _BLOCK_DOCUMENTS or self._ids >= _BLOCK_IDS
+        return full and len(self._distinct) > 1
+
+
+class _Company:
+    """The documents to draw another one from. Copies stand together, to be passed over in one step."""
+
+    def __init__(self, documents: Iterable[_Document]) -> None:
+        self._documents = sorted(documents, key=lambda document: document.digest)
+        digests = [document.digest for document in self._documents]
+        self._copies = Counter(digests)
+        self._first = {digest: place for place, digest in reversed(list(enumerate(digests)))}
+
+    @property
+    def has_others(self) -> bool:
+        return len(self._first) > 1
+
+    def other_than(self, document: _Document, random: np.random.Generator) -> _Document:
+        """A document with another text, all of them equally likely, copies counted."""
+        first, copies = self._first[document.digest], self._copies[document.digest]
+        place = _below(len(self._documents) - copies, random)
+        return self._documents[place if place < first else place + copies]
+
+
+def _below(bound: int, random: np.random.Generator) -> int:
+    """0 to bound - 1; a third of the time that `random.integers` takes."""
+    return int(random.random() * bound)
+
+
+def _shortened(ids: np.ndarray, length: int, random: np.random.Generator) -> np.ndarray:
+    """`length` ids: each that is too many goes from the front or from the end, by the toss of a coin."""
+    spare = len(ids) - length
+    front = int(random.binomial(spare, 0.5)) if spare else 0
+    return ids[front : front + length]

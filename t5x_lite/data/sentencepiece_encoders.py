@@ -1,0 +1,165 @@
+"""SentencePiece models as the encoders ALBERT and XLM-R number their pieces.
+
+Both number and normalize text as the models' authors do, with SentencePiece itself. Transformers does it with the
+library `tokenizers`, which differs at U+0085, where a letter carries two combining marks, and in ALBERT's Korean.
+"""
+
+import functools
+import hashlib
+import re
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from t5x_lite.data.base_tokenizer import SplittingTokenizer, pack_continuations, write_config
+from t5x_lite.data.sentencepiece_tokenizer import MODEL_FILE, check_special, open_processor
+from t5x_lite.data.sentencepiece_training import Layout, is_unigram, with_albert_pieces
+from t5x_lite.data.vocabulary import Vocabulary
+from t5x_lite.errors import InputError
+
+
+class EncoderSentencePieceTokenizer(SplittingTokenizer):
+    """What the two share: no sentinels, but special tokens written in a text. As in Transformers, what follows such a
+    token begins a word, blank or not."""
+
+    layout: Layout
+    extra_ids = 0
+
+    def __init__(self, model: bytes, name: str) -> None:
+        self.model = model
+        self._processor = open_processor(model, name)
+        if not is_unigram(model):
+            raise InputError(f"model_file={name} is no unigram model, which layout={self.layout!r} takes; use another")
+
+    def encode_batch(self, texts: list[str]) -> list[np.ndarray]:
+        ids = self._processor.encode([self._normalize(text) for text in texts], return_type="numpy")
+        return [self._id_of_piece[pieces] for pieces in ids]
+
+    def save(self, folder: Path) -> None:
+        write_config(folder, kind="sentencepiece", layout=self.layout, extra_ids=0, **self.options)
+        (folder / MODEL_FILE).write_bytes(self.model)
+
+    @property
+    def fingerprint(self) -> str:
+        return hashlib.sha256(f"sentencepiece {self.layout} {self.options} ".encode() + self.model).hexdigest()
+
+    @property
+    def options(self) -> dict[str, bool]:
+        """What else determines the ids, under the names of Hugging Face's tokenizer_config.json."""
+        return {}
+
+    def _set_ids(self, id_of_piece: np.ndarray, size: int, special: dict[str, tuple[str, int]]) -> None:
+        """Takes the id of each piece int32 [pieces], the number of ids, and token and id of each special role."""
+        self._id_of_piece = id_of_piece
+        self._piece_of_id = np.full(size, self._processor.unk_id(), np.int32)
+        self._piece_of_id[id_of_piece] = np.arange(len(id_of_piece), dtype=np.int32)
+        self._special_ids = dict(special.values())
+        self._marks = re.compile("|".join(map(re.escape, self._special_ids)))
+        roles = {role: token_id for role, (_, token_id) in special.items()}
+        continues = np.zeros(size, bool)
+        pieces: Sequence[str] = self._processor.id_to_piece(list(range(len(id_of_piece))))
+        continues[id_of_piece] = [not piece.startswith("▁") for piece in pieces]
+        self.mask_token, self._unk_token = special["mask"][0], special["unk"][0]
+        self.vocabulary = Vocabulary(
+            size,
+            pad_id=roles["pad"],
+            eos_id=roles["sep"],
+            unk_id=roles["unk"],
+            cls_id=roles["cls"],
+            sep_id=roles["sep"],
+            mask_id=roles["mask"],
+            continuations=pack_continuations(continues, roles.values()),
+        )
+
+    def _normalize(self, text: str) -> str:
+        return text
+
+    def _encode_piece(self, text: str, *, first: bool) -> list[int]:
+        return self._id_of_piece[np.array(self._processor.encode(self._normalize(text)), int)].tolist()
+
+    def _decode_run(self, ids: list[int], *, first: bool) -> str:
+        if not ids:
+            return ""
+        pieces = self._piece_of_id[ids].tolist()
+        blank = "" if first or not self._processor.id_to_piece(pieces[0]).startswith("▁") else " "
+        return blank + self._processor.decode(pieces)
+
+    def _mark_id(self, match: re.Match[str]) -> int:
+        return self._special_ids[match[0]]
+
+    def _shown_mark(self, token_id: int) -> str | None:
+        return {self.vocabulary.mask_id: self.mask_token, self.vocabulary.unk_id: self._unk_token}.get(token_id)
+
+    def _append_mark(self, text: str, mark: str) -> str:
+        # A mask stands for a word with the blank before it, an unknown character may stand anywhere.
+        return f"{text}{' ' if text and mark == self.mask_token else ''}{mark}"
+
+
+class AlbertTokenizer(EncoderSentencePieceTokenizer):
+    """See `SentencePiece`, layout "albert" (Lan et al. 2020): the pieces keep their ids.
+
+    Raises `InputError` when the bytes are no unigram model, or it lacks <pad>, <unk>, [CLS], [SEP] or [MASK].
+    """
+
+    layout = "albert"
+
+    def __init__(
+        self, model: bytes, *, lowercase: bool = True, keep_accents: bool = False, name: str = "the model"
+    ) -> None:
+        super().__init__(model, name)
+        self.lowercase, self.keep_accents = lowercase, keep_accents
+        self.model = with_albert_pieces(model)
+        self._processor = open_processor(self.model, name)
+        self._normalize = albert_normalizer(lowercase, keep_accents)
+        unk = self._processor.unk_id()
+        tokens = {"pad": "<pad>", "cls": "[CLS]", "sep": "[SEP]", "mask": "[MASK]"}
+        found = {role: self._processor.piece_to_id(token) for role, token in tokens.items()}
+        check_special({tokens[role]: -1 if token_id == unk else token_id for role, token_id in found.items()}, name)
+        special = {role: (tokens[role], token_id) for role, token_id in found.items()}
+        special["unk"] = (self._processor.id_to_piece(unk), unk)
+        size = self._processor.get_piece_size()
+        self._set_ids(np.arange(size, dtype=np.int32), size, special)
+
+    @property
+    def options(self) -> dict[str, bool]:
+        return {"do_lower_case": self.lowercase, "keep_accents": self.keep_accents}
+
+
+class XlmRobertaTokenizer(EncoderSentencePieceTokenizer):
+    """See `SentencePiece`, layout "xlm-roberta" (Conneau et al. 2020): fairseq's <s>, <pad>, </s>, <unk> first, each
+    further piece one above its number, <mask> behind them all.
+
+    Raises `InputError` when the bytes are no unigram model, or it does not begin with unk, <s>, </s>.
+    """
+
+    layout = "xlm-roberta"
+
+    def __init__(self, model: bytes, *, name: str = "the model") -> None:
+        super().__init__(model, name)
+        processor = self._processor
+        if (processor.unk_id(), processor.piece_to_id("<s>"), processor.piece_to_id("</s>")) != (0, 1, 2):
+            raise InputError(
+                f"model_file={name} does not begin with the pieces <unk>, <s>, </s> as layout='xlm-roberta' takes it; "
+                f"use another model or layout"
+            )
+        pieces = processor.get_piece_size()
+        ids = np.arange(1, pieces + 1, dtype=np.int32)
+        ids[:3] = 3, 0, 2
+        special = {"cls": ("<s>", 0), "pad": ("<pad>", 1), "sep": ("</s>", 2), "unk": ("<unk>", 3)}
+        self._set_ids(ids, pieces + 2, special | {"mask": ("<mask>", pieces + 1)})
+
+
+@functools.cache
+def albert_normalizer(lowercase: bool = True, keep_accents: bool = False) -> Callable[[str], str]:
+    """What ALBERT does to a text before SentencePiece sees it.
+
+    >>> albert_normalizer()("``Étude''")
+    '"etude"'
+    """
+    from tokenizers import normalizers
+
+    steps = [normalizers.Replace("``", '"'), normalizers.Replace("''", '"')]
+    steps += [] if keep_accents else [normalizers.NFKD(), normalizers.StripAccents()]
+    steps += [normalizers.Lowercase()] if lowercase else []
+    return normalizers.Sequence(steps).normalize_str
