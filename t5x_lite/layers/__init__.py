@@ -1,1 +1,1 @@
-"""Building blocks that know no model: attention, positions, feed-forward, embedding, norms and the scanned stack."""
+"""Building blocks that know no model: attention, positions, feed-forward, embeddings, norms, heads, scanned stack."""

@@ -1,4 +1,4 @@
-"""Token embedding and the projection back to the vocabulary, tied to it or not."""
+"""Token embedding, alone or with positions and segments, and the projection back to the vocabulary."""
 
 from collections.abc import Callable
 from typing import Any
@@ -6,6 +6,9 @@ from typing import Any
 import jax.numpy as jnp
 from flax import linen as nn
 from jaxtyping import Array, Float, Int
+
+from t5x_lite.layers.norm import make_norm
+from t5x_lite.layers.positions import LearnedPositions
 
 
 class Embedding(nn.Module):
@@ -15,9 +18,10 @@ class Embedding(nn.Module):
     embed_dim: int
     dtype: Any = jnp.float32
     embedding_init: Callable[..., Array] = nn.initializers.normal(1.0)
+    axes: tuple[str, str] = ("vocab", "embed")
 
     def setup(self) -> None:
-        init = nn.with_logical_partitioning(self.embedding_init, ("vocab", "embed"))
+        init = nn.with_logical_partitioning(self.embedding_init, self.axes)
         self.embedding = self.param("embedding", init, (self.vocab_size, self.embed_dim), jnp.float32)
 
     def __call__(self, ids: Int[Array, "B L"]) -> Float[Array, "B L D"]:
@@ -27,6 +31,46 @@ class Embedding(nn.Module):
     def attend(self, x: Float[Array, "B L D"]) -> Float[Array, "B L V"]:
         """Float32 logits of the tied output: the table's rows times `x`."""
         return vocabulary_logits(x, self.embedding.T, self.dtype)
+
+
+class TokenEmbeddings(nn.Module):
+    """What an encoder reads: the normed sum of token, position and segment embeddings (Devlin et al. 2019, figure 2).
+
+    Position i is row i of its table; with `pad_id`, the n-th id (from 1) of a row that is not `pad_id` has row
+    `pad_id + n`, as fairseq counts (RoBERTa), and the table has `pad_id + 1` rows more. Without segment rows there are
+    no segments; a single row is that of every segment.
+    """
+
+    vocab_size: int
+    embed_dim: int
+    max_length: int
+    num_segments: int = 2
+    pad_id: int | None = None
+    norm_epsilon: float = 1e-12
+    dtype: Any = jnp.float32
+    embedding_init: Callable[..., Array] = nn.initializers.truncated_normal(0.02)
+
+    def setup(self) -> None:
+        init, before = self.embedding_init, 0 if self.pad_id is None else self.pad_id + 1
+        self.token = Embedding(self.vocab_size, self.embed_dim, self.dtype, init)
+        self.position = LearnedPositions(before + self.max_length, self.embed_dim, self.dtype, init)
+        if self.num_segments:
+            self.segment = Embedding(self.num_segments, self.embed_dim, self.dtype, init, ("segments", "embed"))
+        self.norm = make_norm("layer", epsilon=self.norm_epsilon, dtype=self.dtype)
+
+    def __call__(self, ids: Int[Array, "B L"], segments: Int[Array, "B L"] | None = None) -> Float[Array, "B L D"]:
+        """The embeddings of `ids`, whose segments are all 0 if `segments` is None."""
+        x = self.token(ids) + self.position(self._positions(ids))
+        if self.num_segments:
+            one_for_all = segments is None or self.num_segments == 1
+            x += self.segment(jnp.zeros_like(ids) if one_for_all else segments)
+        return self.norm(x)
+
+    def _positions(self, ids: Int[Array, "B L"]) -> Int[Array, "_ L"]:
+        if self.pad_id is None:
+            return jnp.arange(ids.shape[1])[None]
+        counted = ids != self.pad_id
+        return self.pad_id + jnp.where(counted, jnp.cumsum(counted, axis=1), 0)
 
 
 class Unembedding(nn.Module):

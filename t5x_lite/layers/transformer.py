@@ -42,7 +42,11 @@ class LayerConfig:
     norm_first: bool = True
     attention_scale: float | None = None
     dropout_rate: float = 0.0
+    """Of the residual branches."""
     attention_dropout_rate: float = 0.0
+    """Of the attention weights."""
+    mlp_dropout_rate: float = 0.0
+    """Of the feed-forward layer's hidden units."""
     query_init: Callable[..., Array] = nn.initializers.lecun_normal()
     kernel_init: Callable[..., Array] = nn.initializers.lecun_normal()
 
@@ -81,7 +85,7 @@ class Layer(nn.Module):
             self.cross_attention = self._attention()
             self.cross_attention_norm = self._norm()
         self.feed_forward = FeedForward(
-            c.mlp_dim, c.activation, c.gated, c.use_bias, c.dropout_rate, self.dtype, c.kernel_init
+            c.mlp_dim, c.activation, c.gated, c.use_bias, c.mlp_dropout_rate, self.dtype, c.kernel_init
         )
         self.feed_forward_norm = self._norm()
         self.dropout = nn.Dropout(c.dropout_rate)
@@ -114,6 +118,13 @@ class Layer(nn.Module):
 
         return self._residual(x, feed_forward, self.feed_forward_norm, deterministic), cache
 
+    def keep_output(
+        self, x: Float[Array, "B L D"], context: Context, deterministic: bool
+    ) -> tuple[Float[Array, "B L D"], Float[Array, "B L D"]]:
+        """The layer's output twice: for the next layer, and for whoever wants all of them."""
+        x, _ = self(x, None, context, deterministic)
+        return x, x
+
     def project_memory(self, memory: Float[Array, "B M D"]) -> tuple[Float[Array, "B M D"], KeyValue]:
         """The keys and values of the memory, for a cache; hands the memory on to the next layer."""
         return memory, self.cross_attention.project(memory)
@@ -143,8 +154,8 @@ class Layer(nn.Module):
 class Stack(nn.Module):
     """`num_layers` layers as one scan, so that compile time does not grow with depth.
 
-    The parameters of all layers lie in one array each, ``[N, ...]``, with the logical axis `layers` in front. Pre-LN
-    stacks end with a norm of their own.
+    The parameters of all layers lie in one array each, ``[N, ...]``, with the logical axis `layers` in front; where
+    the layers share them (ALBERT) there is one of each, without that axis. Pre-LN stacks end with a norm of their own.
     """
 
     config: LayerConfig
@@ -152,16 +163,21 @@ class Stack(nn.Module):
     has_memory: bool = False
     remat: Remat = "none"
     dtype: Any = jnp.float32
+    shared: bool = False
 
     def setup(self) -> None:
         over_layers = {
-            "variable_axes": {"params": 0},
-            "split_rngs": {"params": True, "dropout": True},
+            "variable_axes": {} if self.shared else {"params": 0},
+            "variable_broadcast": "params" if self.shared else False,
+            "split_rngs": {"params": not self.shared, "dropout": True},
             "length": self.num_layers,
             "out_axes": 0,
             "metadata_params": {nn.PARTITION_NAME: "layers"},
         }
-        methods = {"__call__": over_layers | {"in_axes": (0, nn.broadcast, nn.broadcast)}}
+        methods = {
+            "__call__": over_layers | {"in_axes": (0, nn.broadcast, nn.broadcast)},
+            "keep_output": over_layers | {"in_axes": (nn.broadcast, nn.broadcast)},
+        }
         if self.has_memory:
             methods["project_memory"] = over_layers | {"in_axes": ()}
         layer = rematerialised(Layer, self.remat)
@@ -180,6 +196,12 @@ class Stack(nn.Module):
         """Runs `x` through all layers; `cache` has a leading dimension N and is returned with the new keys in it."""
         x, cache = self.layers(x, cache, context, deterministic)
         return (self.final_norm(x) if self.config.norm_first else x), cache
+
+    def outputs(
+        self, x: Float[Array, "B L D"], context: Context, *, deterministic: bool = True
+    ) -> Float[Array, "N B L D"]:
+        """What each layer hands to the next one; of a pre-LN stack the last is not normed yet."""
+        return self.layers.keep_output(x, context, deterministic)[1]
 
     def start_cache(self, batch_size: int, max_length: int, memory: Float[Array, "B M D"] | None = None) -> StackCache:
         """An empty cache for `max_length` tokens, the keys and values of `memory` in it."""

@@ -16,8 +16,15 @@ from t5x_lite.layers.transformer import Remat
 class ModelConfig(ABC):
     """The architecture of a model: sizes and choices, no behaviour. Families derive from it."""
 
-    vocab_size: int
-    num_heads: int
+    @property
+    @abstractmethod
+    def vocab_size(self) -> int:
+        """Rows of the token embedding; the tokenizer's ids must be fewer or as many."""
+
+    @property
+    @abstractmethod
+    def num_heads(self) -> int:
+        """What the mesh's axis `tensor` has to divide."""
 
     @abstractmethod
     def build(self, *, dtype: Any = jnp.float32, remat: Remat = "none") -> nn.Module:
@@ -27,7 +34,8 @@ class ModelConfig(ABC):
 def abstract_params(config: ModelConfig) -> Any:
     """Shapes, dtypes and logical axes of the parameters; nothing is allocated.
 
-    Every leaf is a `nn.LogicallyPartitioned` around a `jax.ShapeDtypeStruct`.
+    Every module of the zoo can be called with two arrays of ids: a T5 with inputs and decoder inputs, an encoder with
+    inputs and segments. Every leaf is a `nn.LogicallyPartitioned` around a `jax.ShapeDtypeStruct`.
     """
     ids = jax.ShapeDtypeStruct((1, 2), jnp.int32)
     module = config.build()
@@ -56,3 +64,9 @@ def check_rates(config: Any, *fields: str) -> None:
     for field in fields:
         if not 0.0 <= getattr(config, field) < 1.0:
             raise InputError(f"{field}={getattr(config, field)} is not in [0, 1); choose e.g. 0.1, or 0 to turn it off")
+
+
+def check_norm_epsilon(config: Any) -> None:
+    """Raises `InputError` for a `norm_epsilon` outside [0, 1)."""
+    if not 0.0 <= config.norm_epsilon < 1.0:
+        raise InputError(f"norm_epsilon={config.norm_epsilon} is not in [0, 1); choose e.g. 1e-6")

@@ -16,7 +16,7 @@ from t5x_lite.layers.embedding import Embedding, Unembedding
 from t5x_lite.layers.feed_forward import check_activation
 from t5x_lite.layers.positions import RelativePositionBias
 from t5x_lite.layers.transformer import Context, LayerConfig, Remat, Stack, StackCache
-from t5x_lite.models.base import ModelConfig, check_at_least, check_rates
+from t5x_lite.models.base import ModelConfig, check_at_least, check_norm_epsilon, check_rates
 
 
 @dataclass(frozen=True)
@@ -25,10 +25,10 @@ class T5Config(ModelConfig):
 
     vocab_size: int = 32_128
     """Rows of the embedding: the tokenizer's ids, sentinels included, padded to a round number."""
-    embed_dim: int = 512
-    """Width of the residual stream (d_model)."""
     num_heads: int = 8
     """Attention heads a layer."""
+    embed_dim: int = 512
+    """Width of the residual stream (d_model)."""
     head_dim: int = 64
     """Width of one head (d_kv); need not be embed_dim / num_heads."""
     mlp_dim: int = 2048
@@ -68,8 +68,7 @@ class T5Config(ModelConfig):
         check_at_least(self, 4, "relative_buckets")
         check_rates(self, "dropout_rate")
         check_activation(self.activation)
-        if not 0.0 <= self.norm_epsilon < 1.0:
-            raise InputError(f"norm_epsilon={self.norm_epsilon} is not in [0, 1); choose e.g. 1e-6")
+        check_norm_epsilon(self)
         if self.relative_max_distance <= self.relative_buckets // 2:
             raise InputError(
                 f"relative_max_distance={self.relative_max_distance} leaves no distances for the logarithmic half of "
@@ -96,6 +95,7 @@ class T5Config(ModelConfig):
             attention_scale=1.0,
             dropout_rate=self.dropout_rate,
             attention_dropout_rate=self.dropout_rate,
+            mlp_dropout_rate=self.dropout_rate,
             query_init=nn.initializers.variance_scaling(1.0 / self.head_dim, "fan_in", "normal"),
             kernel_init=nn.initializers.variance_scaling(1.0, "fan_in", "normal"),
         )

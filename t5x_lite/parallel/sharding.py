@@ -21,6 +21,9 @@ RULES: dict[str, tuple[str, ...]] = {
     "positions": (),
     "position_buckets": (),
     "position_heads": ("tensor",),
+    "segments": (),
+    "hidden": (),
+    "classes": (),
     # activations
     "activation_batch": ("data", "fsdp"),
     "activation_length": (),

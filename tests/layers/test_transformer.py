@@ -149,3 +149,78 @@ def test_dropout_depends_on_the_key_alone(make_params, x):
     np.testing.assert_array_equal(first, again)
     assert jnp.abs(first - other).max() > 0.1
     assert jnp.abs(first - stack.apply({"params": params}, x, Context())[0]).max() > 0.1
+
+
+@pytest.mark.parametrize("rate", ["dropout_rate", "attention_dropout_rate", "mlp_dropout_rate"])
+def test_each_rate_drops_something_by_itself(make_params, x, rate):
+    layer = Layer(replace(CONFIG, **{rate: 0.5}))
+    params = make_params(layer, 0, x, None, Context(), True)
+    rngs = {"dropout": jax.random.key(0)}
+    dropped, _ = layer.apply({"params": params}, x, None, Context(), False, rngs=rngs)
+    assert jnp.abs(dropped - layer.apply({"params": params}, x, None, Context(), True)[0]).max() > 0.01
+    without, _ = Layer(CONFIG).apply({"params": params}, x, None, Context(), False)
+    np.testing.assert_array_equal(without, layer.apply({"params": params}, x, None, Context(), True)[0])
+
+
+@pytest.mark.parametrize("shared", [False, True])
+def test_outputs_are_those_of_every_layer(make_params, x, shared):
+    config, context = replace(CONFIG, norm_first=False), Context(self_mask=causal_mask(L))
+    stack = Stack(config, N, shared=shared)
+    params = make_params(stack, 0, x, context)
+    layer = jax.jit(lambda p, x: Layer(config).apply({"params": p}, x, None, context, True)[0])
+    expected = [x]
+    for n in range(N):
+        own = params["layers"] if shared else jax.tree.map(lambda leaf, n=n: leaf[n], params["layers"])
+        expected.append(layer(own, expected[-1]))
+    got = jax.jit(lambda p: stack.apply({"params": p}, x, context, method="outputs"))(params)
+    np.testing.assert_allclose(got, jnp.stack(expected[1:]), atol=1e-5)
+    last, _ = jax.jit(stack.apply)({"params": params}, x, context)
+    np.testing.assert_allclose(got[-1], last, atol=1e-5)
+
+
+def test_the_outputs_of_a_pre_ln_stack_are_not_normed(make_params, x):
+    stack = Stack(replace(CONFIG, norm_epsilon=1e-3), N)
+    params = make_params(stack, 0, x, Context())
+    last = stack.apply({"params": params}, x, Context(), method="outputs")[-1]
+    norm = make_norm("layer", epsilon=1e-3, dtype=jnp.float32)
+    normed = norm.apply({"params": params["final_norm"]}, last)
+    np.testing.assert_allclose(normed, stack.apply({"params": params}, x, Context())[0], atol=1e-5)
+    assert jnp.abs(normed - last).max() > 0.1
+
+
+def test_shared_layers_have_one_set_of_parameters_without_the_axis_layers(x):
+    params = Stack(CONFIG, N, shared=True).init(jax.random.key(0), x, Context())["params"]["layers"]
+    assert params["feed_forward"]["wi"]["kernel"].names == ("embed", "mlp")
+    alone = Layer(CONFIG).init(jax.random.key(0), x, None, Context(), True)["params"]
+    assert jax.tree.map(jnp.shape, nn.unbox(params)) == jax.tree.map(jnp.shape, nn.unbox(alone))
+
+
+def test_shared_layers_drop_differently(x):
+    """Under zero kernels what a pre-LN layer adds is its dropped biases, and so its mask."""
+    stack = Stack(replace(CONFIG, dropout_rate=0.5), N, shared=True)
+    params = nn.unbox(stack.init(jax.random.key(0), x, Context()))["params"]
+    params = jax.tree_util.tree_map_with_path(
+        lambda path, leaf: jnp.zeros_like(leaf) if path[-1].key == "kernel" else jnp.ones_like(leaf), params
+    )
+    rngs = {"dropout": jax.random.key(1)}
+    outputs = stack.apply({"params": params}, x, Context(), method="outputs", deterministic=False, rngs=rngs)
+    added = np.asarray(jnp.diff(jnp.concatenate([x[None], outputs]), axis=0)).round(3)
+    assert set(np.unique(added)) == {0.0, 2.0, 4.0}
+    for one in range(N):
+        for other in range(one):
+            assert 0.2 < np.mean(added[one] != added[other]) < 0.9
+
+
+def test_remat_changes_no_output_that_is_kept(make_params, x):
+    config = replace(CONFIG, norm_first=False)
+    params = make_params(Stack(config, N), 0, x, Context())
+
+    def gradient(remat):
+        def loss(params):
+            return (Stack(config, N, remat=remat).apply({"params": params}, x, Context(), method="outputs") ** 3).sum()
+
+        return str(jax.make_jaxpr(jax.grad(loss))(params)), jax.jit(jax.grad(loss))(params)
+
+    (plain, expected), (again, got) = gradient("none"), gradient("full")
+    assert len(re.findall(r"= erfc? ", again)) > len(re.findall(r"= erfc? ", plain))
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-3, atol=1e-3), expected, got)

@@ -8,7 +8,8 @@ import pytest
 from flax import linen as nn
 
 from t5x_lite.errors import InputError
-from t5x_lite.models import PRESETS, T5Config, abstract_params, num_params
+from t5x_lite.models import T5Config, abstract_params, num_params
+from t5x_lite.models.t5 import PRESETS
 from t5x_lite.objectives.losses import encoder_decoder_loss
 
 # As published: the T5 paper's models, and the checkpoints of v1.1, mT5 and ByT5.

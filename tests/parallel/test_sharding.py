@@ -1,15 +1,38 @@
+from dataclasses import replace
+
 import jax
 import jax.numpy as jnp
+import numpy as np
 import pytest
 from flax import linen as nn
 from jax.sharding import PartitionSpec
 
 from t5x_lite.errors import InputError
-from t5x_lite.models import T5Config, abstract_params
+from t5x_lite.models import (
+    AlbertConfig,
+    BertConfig,
+    DistilBertConfig,
+    ElectraConfig,
+    ElectraPairConfig,
+    RobertaConfig,
+    T5Config,
+    abstract_params,
+)
 from t5x_lite.parallel import RULES, MeshShape, batch_sharding, logical_axes, make_mesh, shardings, use_mesh
 from t5x_lite.parallel.sharding import partition_spec
 
 CONFIG = T5Config(64, 4, embed_dim=8, head_dim=4, mlp_dim=16, num_encoder_layers=2, num_decoder_layers=2, tied=False)
+SIZES = {"vocab_size": 64, "embed_dim": 8, "num_heads": 2, "mlp_dim": 16, "num_layers": 2, "max_length": 6}
+BERT = BertConfig(**SIZES, heads=("masked_lm", "sentence_pair", "span_boundary"))
+ELECTRA = ElectraConfig(**SIZES, token_embed_dim=4, heads=("replaced_token",))
+EVERY_FAMILY = [
+    CONFIG,
+    BERT,
+    RobertaConfig(**SIZES, heads=("masked_lm",)),
+    AlbertConfig(**SIZES, token_embed_dim=4, heads=("masked_lm", "sentence_pair")),
+    DistilBertConfig(**SIZES, heads=("masked_lm",), tied=False),
+    ElectraPairConfig(replace(ELECTRA, heads=("masked_lm",)), ELECTRA),
+]
 
 
 @pytest.fixture(scope="module")
@@ -22,12 +45,18 @@ def test_two_axes_on_one_mesh_axis_are_refused():
         partition_spec(("heads", "mlp"))
 
 
-def test_every_parameter_has_axes_of_the_table_in_its_rank():
-    boxed = abstract_params(CONFIG)
+@pytest.mark.parametrize("config", EVERY_FAMILY, ids=lambda config: type(config).__name__)
+def test_every_parameter_has_axes_of_the_table_in_its_rank(mesh, config):
+    boxed = abstract_params(config)
     leaves = jax.tree.leaves(nn.unbox(boxed))
     axes = jax.tree.leaves(logical_axes(boxed), is_leaf=lambda node: isinstance(node, tuple))
     assert [len(names) for names in axes] == [leaf.ndim for leaf in leaves]
     assert {name for names in axes for name in names} <= set(RULES)
+    placed = jax.tree.leaves(shardings(mesh, boxed))
+    # Nothing large lies whole on every device.
+    for leaf, sharding in zip(leaves, placed, strict=True):
+        whole = leaf.size > 8 * 20 and leaf.shape[-1] != 200  # but for the small table of offsets in a span
+        assert not (whole and sharding.is_fully_replicated)
 
 
 def test_matrices_are_cut_along_fsdp_and_tensor(mesh):
@@ -57,3 +86,23 @@ def test_activations_are_cut_where_the_model_names_their_axes(mesh):
     out = jax.jit(logits, in_shardings=(placed, batch_sharding(mesh)))(params, ids)
     assert out.sharding.spec == PartitionSpec(("data", "fsdp"), None, "tensor")
     assert out.addressable_shards[0].data.shape == (2, 4, 32)
+
+
+def test_an_encoder_says_the_same_on_eight_devices(mesh):
+    module = BERT.build()
+    ids = jnp.asarray(np.random.default_rng(0).integers(0, 64, size=(8, 6)))
+
+    def answer(params, ids):
+        return module.apply({"params": params}, ids, ids % 2, inputs_valid=ids != 0)
+
+    def answer_on_mesh(params, ids):
+        with use_mesh(mesh):
+            return answer(params, ids)
+
+    params = jax.jit(lambda: nn.unbox(module.init(jax.random.key(0), ids))["params"])()
+    params = jax.tree.map(lambda leaf: 5 * leaf, params)
+    placed = shardings(mesh, abstract_params(BERT))
+    got = jax.jit(answer_on_mesh, in_shardings=(placed, batch_sharding(mesh)))(params, ids)
+    assert got["masked_lm_logits"].sharding.spec == PartitionSpec(("data", "fsdp"), None, "tensor")
+    for name, expected in jax.jit(answer)(params, ids).items():
+        np.testing.assert_allclose(got[name], expected, atol=1e-4, err_msg=name)

@@ -1,0 +1,131 @@
+"""What stands on an encoder while it is pretrained: heads that turn its output into float32 logits."""
+
+from collections.abc import Callable
+from typing import Any
+
+import jax.numpy as jnp
+from flax import linen as nn
+from jaxtyping import Array, Float, Int
+
+from t5x_lite.layers.dense import Dense
+from t5x_lite.layers.embedding import Embedding, vocabulary_logits
+from t5x_lite.layers.feed_forward import ACTIVATIONS
+from t5x_lite.layers.norm import make_norm
+
+_INIT = nn.initializers.truncated_normal(0.02)
+
+SPAN_POSITIONS = 20
+"""Offsets in a span that SpanBERT tells apart; those beyond share the last one."""
+SPAN_POSITION_DIM = 200
+"""Width of the embedding of such an offset."""
+
+
+class Transform(nn.Module):
+    """norm(activation(x kernel + bias)): the layer between an encoder and its predictions."""
+
+    features: int
+    activation: str = "gelu"
+    norm_epsilon: float = 1e-12
+    dtype: Any = jnp.float32
+
+    @nn.compact
+    def __call__(self, x: Float[Array, "B P I"]) -> Float[Array, "B P O"]:
+        x = Dense(self.features, ("hidden", "embed"), True, self.dtype, _INIT, name="dense")(x)
+        x = ACTIVATIONS[self.activation](x)
+        return make_norm("layer", epsilon=self.norm_epsilon, dtype=self.dtype, name="norm")(x)
+
+
+class TokenScores(nn.Module):
+    """A logit for every id of the vocabulary: x times the token table, or times a kernel of its own, plus a bias."""
+
+    vocab_size: int
+    dtype: Any = jnp.float32
+    kernel_init: Callable[..., Array] = _INIT
+
+    @nn.compact
+    def __call__(self, x: Float[Array, "B P E"], table: Float[Array, "V E"] | None) -> Float[Array, "B P V"]:
+        """`table` is the token embedding that the output is tied to; None means a kernel."""
+        if table is None:
+            init = nn.with_logical_partitioning(self.kernel_init, ("embed", "vocab"))
+            kernel = self.param("kernel", init, (x.shape[-1], self.vocab_size), jnp.float32)
+        else:
+            kernel = table.T
+        bias_init = nn.with_logical_partitioning(nn.initializers.zeros, ("vocab",))
+        bias = self.param("bias", bias_init, (self.vocab_size,), jnp.float32)
+        return vocabulary_logits(x, kernel, self.dtype) + bias[None, None]
+
+
+class MaskedLMHead(nn.Module):
+    """Which token stands at a position (Devlin et al. 2019, section 3.1, with the transform of the released code)."""
+
+    vocab_size: int
+    features: int
+    activation: str = "gelu"
+    norm_epsilon: float = 1e-12
+    dtype: Any = jnp.float32
+
+    @nn.compact
+    def __call__(self, hidden: Float[Array, "B P D"], table: Float[Array, "V E"] | None) -> Float[Array, "B P V"]:
+        """`features` is the width of `table`, or of the kernel in its place; see `TokenScores`."""
+        transform = Transform(self.features, self.activation, self.norm_epsilon, self.dtype, name="transform")
+        return TokenScores(self.vocab_size, self.dtype, name="scores")(transform(hidden), table)
+
+
+class SpanBoundaryHead(nn.Module):
+    """Which token stands in a span, told by the span's two neighbours and the place in it (Joshi et al. 2020, 3.2)."""
+
+    vocab_size: int
+    features: int
+    activation: str = "gelu"
+    norm_epsilon: float = 1e-12
+    dtype: Any = jnp.float32
+
+    @nn.compact
+    def __call__(
+        self,
+        left: Float[Array, "B P D"],
+        right: Float[Array, "B P D"],
+        offsets: Int[Array, "B P"],
+        table: Float[Array, "V E"] | None,
+    ) -> Float[Array, "B P V"]:
+        """`offsets` count from 0 at the span's first token; see `SPAN_POSITIONS`."""
+        place = Embedding(
+            SPAN_POSITIONS, SPAN_POSITION_DIM, self.dtype, _INIT, ("positions", "hidden"), name="position"
+        )
+        x = jnp.concatenate([left, right, place(offsets.clip(max=SPAN_POSITIONS - 1))], axis=-1)
+        for name, features in (("first", left.shape[-1]), ("second", self.features)):
+            x = Transform(features, self.activation, self.norm_epsilon, self.dtype, name=name)(x)
+        return TokenScores(self.vocab_size, self.dtype, name="scores")(x, table)
+
+
+class Pooler(nn.Module):
+    """One vector for a row: tanh of a dense layer on its first position (Devlin et al. 2019, section 3.1)."""
+
+    dtype: Any = jnp.float32
+
+    @nn.compact
+    def __call__(self, hidden: Float[Array, "B L D"]) -> Float[Array, "B D"]:
+        return jnp.tanh(
+            Dense(hidden.shape[-1], ("hidden", "embed"), True, self.dtype, _INIT, name="dense")(hidden[:, 0])
+        )
+
+
+class SentencePairHead(nn.Module):
+    """Whether the second segment follows the first (class 0) or not (Devlin et al. 2019, Lan et al. 2020, 3.1)."""
+
+    @nn.compact
+    def __call__(self, pooled: Float[Array, "B D"]) -> Float[Array, "B 2"]:
+        return Dense(2, ("embed", "classes"), True, jnp.float32, _INIT, name="dense")(pooled)
+
+
+class ReplacedTokenHead(nn.Module):
+    """The logit that a token is not the original one (Clark et al. 2020, section 2, and the released code)."""
+
+    activation: str = "gelu"
+    dtype: Any = jnp.float32
+
+    @nn.compact
+    def __call__(self, hidden: Float[Array, "B L D"]) -> Float[Array, "B L"]:
+        x = Dense(hidden.shape[-1], ("hidden", "embed"), True, self.dtype, _INIT, name="dense")(hidden)
+        scores = Dense(1, ("embed", "classes"), True, jnp.float32, _INIT, name="scores")
+        return scores(ACTIVATIONS[self.activation](x))[..., 0]

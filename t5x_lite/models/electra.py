@@ -1,0 +1,135 @@
+"""ELECTRA: a small generator and a discriminator over shared embeddings (Clark et al. 2020)."""
+
+import math
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Literal
+
+import jax.numpy as jnp
+from flax import linen as nn
+from jaxtyping import Array, Bool, Float, Int
+
+from t5x_lite.errors import InputError
+from t5x_lite.layers.transformer import Remat
+from t5x_lite.models.base import ModelConfig, check_at_least
+from t5x_lite.models.encoder import Encoder, EncoderConfig
+
+Part = Literal["discriminator", "generator"]
+
+
+@dataclass(frozen=True)
+class ElectraConfig(EncoderConfig):
+    """The architecture of one of ELECTRA's two networks. The defaults are the base discriminator, without its head."""
+
+    token_embed_dim: int = 768
+    """Width of the embeddings; where embed_dim differs, a dense layer projects them."""
+    num_segments: int = 2
+    """Rows of the segment embedding: the two sentences of a pair."""
+
+    known_heads: ClassVar[tuple[str, ...]] = ("masked_lm", "replaced_token")
+    # The generator's head has the exact GELU whatever the layers have.
+    token_activation: ClassVar[str] = "gelu"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_at_least(self, 1, "num_segments")
+
+
+_SHARED = ("vocab_size", "token_embed_dim", "max_length", "num_segments", "norm_epsilon")
+_SIZES = ("embed_dim", "num_layers", "num_heads", "mlp_dim")
+
+
+@dataclass(frozen=True)
+class ElectraPairConfig(ModelConfig):
+    """Generator and discriminator as they are trained: together, with the embeddings in common (section 3.2)."""
+
+    generator: ElectraConfig
+    """Fills in hidden tokens; smaller than the discriminator (section 3.2). Needs the head masked_lm."""
+    discriminator: ElectraConfig
+    """Finds the tokens that were filled in; what is kept in the end. Needs the head replaced_token."""
+
+    def __post_init__(self) -> None:
+        for field in _SHARED:
+            ours, theirs = getattr(self.generator, field), getattr(self.discriminator, field)
+            if ours != theirs:
+                raise InputError(
+                    f"generator.{field}={ours} is not discriminator.{field}={theirs}; choose one value, since the two "
+                    "share their embeddings"
+                )
+        for field in _SIZES:
+            ours, theirs = getattr(self.generator, field), getattr(self.discriminator, field)
+            if ours > theirs:
+                raise InputError(
+                    f"the generator is larger than its discriminator: generator.{field}={ours} exceeds "
+                    f"discriminator.{field}={theirs}; choose {theirs} or less"
+                )
+        for part, head in (("generator", "masked_lm"), ("discriminator", "replaced_token")):
+            if head not in getattr(self, part).heads:
+                raise InputError(
+                    f"{part}.heads={getattr(self, part).heads} lacks {head}; set {part}.heads to ('{head}',)"
+                )
+
+    @property
+    def vocab_size(self) -> int:
+        return self.discriminator.vocab_size
+
+    @property
+    def num_heads(self) -> int:
+        return math.gcd(self.generator.num_heads, self.discriminator.num_heads)
+
+    def build(self, *, dtype: Any = jnp.float32, remat: Remat = "none") -> "ElectraPair":
+        return ElectraPair(self, dtype=dtype, remat=remat)
+
+    def separate(self, params: Any, part: Part) -> tuple[ElectraConfig, Any]:
+        """(config, parameters) of one of the two as an encoder of its own, the shared embeddings in it."""
+        return getattr(self, part), {"embeddings": params["embeddings"]} | params[part]
+
+
+class ElectraPair(nn.Module):
+    """`generator` and `discriminator`, both an `Encoder` on `embeddings`. Used inside `apply` through these three."""
+
+    config: ElectraPairConfig
+    dtype: Any = jnp.float32
+    remat: Remat = "none"
+
+    def setup(self) -> None:
+        c = self.config
+        self.embeddings = c.discriminator.embeddings(self.dtype)
+        self.generator = Encoder(c.generator, self.dtype, self.remat, self.embeddings)
+        self.discriminator = Encoder(c.discriminator, self.dtype, self.remat, self.embeddings)
+
+    def __call__(
+        self,
+        inputs: Int[Array, "B L"],
+        segments: Int[Array, "B L"] | None = None,
+        *,
+        inputs_valid: Bool[Array, "B L"] | None = None,
+        deterministic: bool = True,
+    ) -> dict[str, dict[str, Float[Array, "B L _"] | Float[Array, "B L"]]]:
+        """What `generator` and `discriminator` say of the same rows: see `Encoder`."""
+        arguments = {"inputs_valid": inputs_valid, "deterministic": deterministic}
+        return {
+            "generator": self.generator(inputs, segments, **arguments),
+            "discriminator": self.discriminator(inputs, segments, **arguments),
+        }
+
+
+def _presets() -> dict[str, ModelConfig]:
+    base = ElectraConfig(heads=("replaced_token",))
+    small = replace(base, token_embed_dim=128, embed_dim=256, num_heads=4, mlp_dim=1024)
+    large = replace(base, token_embed_dim=1024, embed_dim=1024, num_heads=16, mlp_dim=4096, num_layers=24)
+    narrow = {"embed_dim": 256, "num_heads": 4, "mlp_dim": 1024, "heads": ("masked_lm",)}
+    pairs = {
+        "small": (replace(small, embed_dim=64, num_heads=1, mlp_dim=256, heads=("masked_lm",)), small),
+        "base": (replace(base, **narrow), base),
+        "large": (replace(large, **narrow), large),
+    }
+    return (
+        {f"electra-{size}": ElectraPairConfig(*pair) for size, pair in pairs.items()}
+        | {f"electra-{size}-generator": generator for size, (generator, _) in pairs.items()}
+        | {f"electra-{size}-discriminator": discriminator for size, (_, discriminator) in pairs.items()}
+    )
+
+
+PRESETS: dict[str, ModelConfig] = _presets()
+"""The published sizes under their public names: `electra-small-generator` .. `electra-large-discriminator` with their
+heads, and `electra-small` .. `electra-large`, the two together."""

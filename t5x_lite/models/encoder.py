@@ -1,0 +1,262 @@
+"""The encoder that BERT and its descendants are: post-LN layers over embeddings, and the heads that pretrain them.
+
+A family is a config: a file beside this one says what is particular to it and which sizes were published.
+"""
+
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal
+
+import jax.numpy as jnp
+from flax import linen as nn
+from jaxtyping import Array, Bool, Float, Int
+
+from t5x_lite.errors import InputError
+from t5x_lite.layers.attention import padding_mask
+from t5x_lite.layers.dense import Dense
+from t5x_lite.layers.embedding import TokenEmbeddings
+from t5x_lite.layers.feed_forward import check_activation
+from t5x_lite.layers.heads import MaskedLMHead, Pooler, ReplacedTokenHead, SentencePairHead, SpanBoundaryHead
+from t5x_lite.layers.transformer import Context, LayerConfig, Remat, Stack
+from t5x_lite.models.base import ModelConfig, check_at_least, check_norm_epsilon, check_rates
+
+Head = Literal["masked_lm", "sentence_pair", "span_boundary", "replaced_token"]
+"""What an encoder can be asked while it is pretrained."""
+
+_INIT = nn.initializers.truncated_normal(0.02)
+
+
+@dataclass(frozen=True)
+class EncoderConfig(ModelConfig):
+    """What all families have. What only some have is a field there, and a constant or a property here."""
+
+    vocab_size: int = 30_522
+    """Rows of the token embedding: the tokenizer's ids or more."""
+    num_heads: int = 12
+    """Attention heads a layer; each is embed_dim / num_heads wide."""
+    embed_dim: int = 768
+    """Width of the residual stream."""
+    mlp_dim: int = 3072
+    """Width of the feed-forward layer."""
+    num_layers: int = 12
+    """Layers."""
+    max_length: int = 512
+    """Positions that can be used: the longest row."""
+    activation: str = "gelu"
+    """Of the feed-forward layer: gelu, gelu_tanh, relu, silu or tanh."""
+    dropout_rate: float = 0.1
+    """Dropout on embeddings and residual branches."""
+    attention_dropout_rate: float = 0.1
+    """Dropout on attention weights."""
+    norm_epsilon: float = 1e-12
+    """Added to the variance in LayerNorm."""
+    tied: bool = True
+    """Predictions of tokens are scored by the token embedding; otherwise by a kernel of their own."""
+    heads: tuple[Head, ...] = ()
+    """What stands on the encoder: the heads that its objective trains."""
+
+    known_heads: ClassVar[tuple[str, ...]] = ("masked_lm",)
+    """The heads that the family was pretrained with."""
+    num_segments: ClassVar[int] = 0
+    """Rows of the segment embedding."""
+    pooler: ClassVar[bool] = False
+    """A dense layer on the first position, for tasks on whole rows."""
+    pad_id: ClassVar[int | None] = None
+    """The padding id, where positions count the other ids only: see `TokenEmbeddings`."""
+    layers_share_parameters: ClassVar[bool] = False
+    """All layers are one and the same."""
+
+    @property
+    def token_embed_dim(self) -> int:
+        """Width of the embeddings, before they are projected to `embed_dim`."""
+        return self.embed_dim
+
+    @property
+    def projects_embeddings(self) -> bool:
+        """Whether a dense layer stands between the embeddings and the first layer."""
+        return self.token_embed_dim != self.embed_dim
+
+    @property
+    def token_activation(self) -> str:
+        """Activation in the heads that predict tokens."""
+        return self.activation
+
+    def __post_init__(self) -> None:
+        check_at_least(self, 1, "vocab_size", "num_heads", "embed_dim", "mlp_dim", "num_layers", "token_embed_dim")
+        check_at_least(self, 2, "max_length")
+        check_rates(self, "dropout_rate", "attention_dropout_rate")
+        check_norm_epsilon(self)
+        check_activation(self.activation)
+        if self.embed_dim % self.num_heads:
+            nearest = max(1, round(self.embed_dim / self.num_heads)) * self.num_heads
+            raise InputError(
+                f"num_heads={self.num_heads} does not divide embed_dim={self.embed_dim}; choose a multiple of "
+                f"{self.num_heads} (e.g. {nearest})"
+            )
+        self._check_heads()
+
+    def _check_heads(self) -> None:
+        for head in self.heads:
+            if head not in self.known_heads:
+                raise InputError(
+                    f"heads={self.heads}: {head!r} is no head of {type(self).__name__}; "
+                    f"choose among {', '.join(self.known_heads)}"
+                )
+        if len(set(self.heads)) < len(self.heads):
+            raise InputError(f"heads={self.heads} names one of them twice; name each once")
+        if "sentence_pair" in self.heads and not self.pooler:
+            raise InputError("heads with 'sentence_pair' need pooler=True, which gives them one vector for a row")
+
+    def build(self, *, dtype: Any = jnp.float32, remat: Remat = "none") -> "Encoder":
+        return Encoder(self, dtype=dtype, remat=remat)
+
+    def layer(self) -> LayerConfig:
+        """The shape of a layer, initialised as BERT's."""
+        return LayerConfig(
+            num_heads=self.num_heads,
+            head_dim=self.embed_dim // self.num_heads,
+            mlp_dim=self.mlp_dim,
+            activation=self.activation,
+            norm_epsilon=self.norm_epsilon,
+            norm_first=False,
+            dropout_rate=self.dropout_rate,
+            attention_dropout_rate=self.attention_dropout_rate,
+            query_init=_INIT,
+            kernel_init=_INIT,
+        )
+
+    def embeddings(self, dtype: Any) -> TokenEmbeddings:
+        """The module of the embeddings."""
+        return TokenEmbeddings(
+            vocab_size=self.vocab_size,
+            embed_dim=self.token_embed_dim,
+            max_length=self.max_length,
+            num_segments=self.num_segments,
+            pad_id=self.pad_id,
+            norm_epsilon=self.norm_epsilon,
+            dtype=dtype,
+        )
+
+
+class Encoder(nn.Module):
+    """Embeddings, a stack of layers, and the config's heads. Logits are float32 whatever `dtype` the layers compute in.
+
+    `shared_embeddings` are used where there are any, in the place of embeddings of its own.
+    """
+
+    config: EncoderConfig
+    dtype: Any = jnp.float32
+    remat: Remat = "none"
+    shared_embeddings: TokenEmbeddings | None = None
+
+    def setup(self) -> None:
+        c = self.config
+        self.embeddings = c.embeddings(self.dtype) if self.shared_embeddings is None else self.shared_embeddings
+        self.dropout = nn.Dropout(c.dropout_rate)
+        if c.projects_embeddings:
+            self.projection = Dense(c.embed_dim, ("hidden", "embed"), True, self.dtype, _INIT)
+        self.encoder = Stack(
+            c.layer(), c.num_layers, remat=self.remat, dtype=self.dtype, shared=c.layers_share_parameters
+        )
+        if c.pooler:
+            self.pooler = Pooler(self.dtype)
+        to_tokens = (c.vocab_size, c.token_embed_dim, c.token_activation, c.norm_epsilon, self.dtype)
+        if "masked_lm" in c.heads:
+            self.masked_lm = MaskedLMHead(*to_tokens)
+        if "sentence_pair" in c.heads:
+            self.sentence_pair = SentencePairHead()
+        if "span_boundary" in c.heads:
+            self.span_boundary = SpanBoundaryHead(*to_tokens)
+        if "replaced_token" in c.heads:
+            self.replaced_token = ReplacedTokenHead(c.activation, self.dtype)
+
+    def __call__(
+        self,
+        inputs: Int[Array, "B L"],
+        segments: Int[Array, "B L"] | None = None,
+        *,
+        inputs_valid: Bool[Array, "B L"] | None = None,
+        deterministic: bool = True,
+    ) -> dict[str, Array]:
+        """All that this encoder says of some rows.
+
+        Args:
+          inputs: ids.
+          segments: the segment of each id; None means 0. Families without segments take no notice of it.
+          inputs_valid: true where `inputs` is no padding; None means everywhere.
+          deterministic: no dropout; otherwise the caller gives a key named `dropout`.
+
+        Returns:
+          `hidden` [B L D]; `pooled` [B D] if there is a pooler; for each head `<head>_logits`: `masked_lm_logits`
+          [B L V], `sentence_pair_logits` [B 2], `replaced_token_logits` [B L], and `span_boundary_logits` [B L V]
+          as if each position were a span with itself on either side.
+        """
+        hidden = self.encode(inputs, segments, inputs_valid=inputs_valid, deterministic=deterministic)
+        said = {"hidden": hidden}
+        if self.config.pooler:
+            said["pooled"] = self.pooler(hidden)
+        for head in self.config.heads:
+            arguments = (hidden, hidden, jnp.zeros_like(inputs)) if head == "span_boundary" else (hidden,)
+            said[f"{head}_logits"] = getattr(self, f"{head}_logits")(*arguments)
+        return said
+
+    def encode(
+        self,
+        inputs: Int[Array, "B L"],
+        segments: Int[Array, "B L"] | None = None,
+        *,
+        inputs_valid: Bool[Array, "B L"] | None = None,
+        deterministic: bool = True,
+    ) -> Float[Array, "B L D"]:
+        """The last layer's output. Raises `InputError` for rows longer than the config's `max_length`."""
+        x = self._embed(inputs, segments, deterministic)
+        return self.encoder(x, _context(inputs_valid), deterministic=deterministic)[0]
+
+    def encode_layers(
+        self,
+        inputs: Int[Array, "B L"],
+        segments: Int[Array, "B L"] | None = None,
+        *,
+        inputs_valid: Bool[Array, "B L"] | None = None,
+        deterministic: bool = True,
+    ) -> Float[Array, "_ B L D"]:
+        """num_layers + 1 of them: what the first layer reads (embeddings, normed, projected), and each one's output."""
+        x = self._embed(inputs, segments, deterministic)
+        outputs = self.encoder.outputs(x, _context(inputs_valid), deterministic=deterministic)
+        return jnp.concatenate([x[None], outputs])
+
+    def masked_lm_logits(self, hidden: Float[Array, "B P D"]) -> Float[Array, "B P V"]:
+        """Which token stands at each position of the encoder's output."""
+        return self.masked_lm(hidden, self._table())
+
+    def sentence_pair_logits(self, hidden: Float[Array, "B L D"]) -> Float[Array, "B 2"]:
+        """Whether the second segment follows the first, in that order (class 0), or not (class 1)."""
+        return self.sentence_pair(self.pooler(hidden))
+
+    def span_boundary_logits(
+        self, left: Float[Array, "B P D"], right: Float[Array, "B P D"], offsets: Int[Array, "B P"]
+    ) -> Float[Array, "B P V"]:
+        """Which token stands in a span, `offsets` behind its first, from the encoder's output beside the span."""
+        return self.span_boundary(left, right, offsets, self._table())
+
+    def replaced_token_logits(self, hidden: Float[Array, "B L D"]) -> Float[Array, "B L"]:
+        """Positive where a token is thought not to be the original one."""
+        return self.replaced_token(hidden)
+
+    def _embed(
+        self, inputs: Int[Array, "B L"], segments: Int[Array, "B L"] | None, deterministic: bool
+    ) -> Float[Array, "B L D"]:
+        length, max_length = inputs.shape[1], self.config.max_length
+        if length > max_length:
+            raise InputError(
+                f"the rows have length {length}, the model has positions for max_length={max_length}; "
+                f"cut the rows to {max_length} ids or choose a model with more positions"
+            )
+        x = self.dropout(self.embeddings(inputs, segments), deterministic=deterministic)
+        return self.projection(x) if self.config.projects_embeddings else x
+
+    def _table(self) -> Float[Array, "V E"] | None:
+        return self.embeddings.token.embedding if self.config.tied else None
+
+
+def _context(inputs_valid: Bool[Array, "B L"] | None) -> Context:
+    return Context(self_mask=None if inputs_valid is None else padding_mask(inputs_valid))

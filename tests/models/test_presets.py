@@ -1,0 +1,96 @@
+"""Every published encoder has its published number of parameters (T5's are in `test_t5`)."""
+
+import re
+
+import pytest
+
+from t5x_lite.models import PRESETS, AlbertConfig, ElectraPairConfig, EncoderConfig, num_params
+
+# Of the published checkpoints: encoder and pooler, and for ELECTRA the head; SpanBERT's are BERT's.
+PUBLISHED = {
+    "bert-tiny": 4_385_920,
+    "bert-base-uncased": 109_482_240,
+    "bert-base-cased": 108_310_272,
+    "bert-base-multilingual-cased": 177_853_440,
+    "bert-base-multilingual-uncased": 167_356_416,
+    "bert-large-uncased": 335_141_888,
+    "bert-large-cased": 333_579_264,
+    "spanbert-base-cased": 108_310_272,
+    "spanbert-large-cased": 333_579_264,
+    "roberta-base": 124_645_632,
+    "roberta-large": 355_359_744,
+    "xlm-roberta-base": 278_043_648,
+    "xlm-roberta-large": 559_890_432,
+    "albert-base-v2": 11_683_584,
+    "albert-large-v2": 17_683_968,
+    "albert-xlarge-v2": 58_724_864,
+    "albert-xxlarge-v2": 222_595_584,
+    "distilbert-base-uncased": 66_362_880,
+    "distilbert-base-cased": 65_190_912,
+    "distilbert-base-multilingual-cased": 134_734_080,
+    "electra-small-discriminator": 13_549_057,
+    "electra-base-discriminator": 109_483_009,
+    "electra-large-discriminator": 335_142_913,
+    "electra-small-generator": 4_620_026,
+    "electra-base-generator": 33_740_602,
+    "electra-large-generator": 51_295_290,
+}
+# Turc et al. 2019, table 1: layers and width.
+NAMED = {"bert-tiny": (2, 128), "bert-mini": (4, 256), "bert-small": (4, 512), "bert-medium": (8, 512)}
+
+ENCODERS = {name: config for name, config in PRESETS.items() if isinstance(config, EncoderConfig)}
+OTHERS = [name for name in ENCODERS if name not in PUBLISHED]
+
+
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_published_parameter_counts(name):
+    assert num_params(PRESETS[name]) == PUBLISHED[name]
+
+
+def test_the_small_berts_have_the_sizes_of_their_names():
+    shapes = [re.fullmatch(r"bert-uncased-L-(\d+)-H-(\d+)-A-(\d+)", name) for name in PRESETS]
+    shapes = {match[0]: tuple(map(int, match.groups())) for match in shapes if match}
+    assert len(shapes) == 24
+    for name, shape in shapes.items():
+        config = PRESETS[name]
+        assert (config.num_layers, config.embed_dim, config.num_heads) == shape
+        assert config.mlp_dim == 4 * config.embed_dim
+    for name, shape in NAMED.items():
+        assert (PRESETS[name].num_layers, PRESETS[name].embed_dim) == shape
+    assert PRESETS["bert-uncased-L-12-H-768-A-12"] == PRESETS["bert-base-uncased"]
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_the_other_parameter_counts_equal_those_of_transformers(name):
+    torch = pytest.importorskip("torch", reason="torch is the oracle")
+    transformers = pytest.importorskip("transformers", reason="transformers is the oracle")
+    c = PRESETS[name]
+    family = {"bert": "Bert", "albert": "Albert"}[name.split("-")[0]]
+    config = getattr(transformers, f"{family}Config")(
+        vocab_size=c.vocab_size,
+        hidden_size=c.embed_dim,
+        num_hidden_layers=c.num_layers,
+        num_attention_heads=c.num_heads,
+        intermediate_size=c.mlp_dim,
+    )
+    with torch.device("meta"):
+        model = getattr(transformers, f"{family}Model")(config)
+    assert num_params(c) == sum(parameter.numel() for parameter in model.parameters())
+
+
+@pytest.mark.parametrize("size", ["small", "base", "large"])
+def test_an_electra_is_its_two_networks_with_one_set_of_embeddings(size):
+    pair = PRESETS[f"electra-{size}"]
+    assert pair == ElectraPairConfig(PRESETS[f"electra-{size}-generator"], PRESETS[f"electra-{size}-discriminator"])
+    width = pair.discriminator.token_embed_dim
+    embeddings = (30_522 + 512 + 2 + 2) * width
+    assert num_params(pair) == num_params(pair.generator) + num_params(pair.discriminator) - embeddings
+
+
+def test_version_2_of_albert_is_version_1_without_dropout():
+    for size, rate in {"base": 0.1, "large": 0.1, "xlarge": 0.1, "xxlarge": 0.0}.items():
+        version_1, version_2 = PRESETS[f"albert-{size}-v1"], PRESETS[f"albert-{size}-v2"]
+        assert isinstance(version_1, AlbertConfig)
+        assert (version_1.dropout_rate, version_1.attention_dropout_rate) == (rate, rate)
+        assert (version_2.dropout_rate, version_2.attention_dropout_rate) == (0.0, 0.0)
+        assert num_params(version_1) == num_params(version_2)
