@@ -9,19 +9,22 @@ import jax
 import numpy as np
 from flax import linen as nn
 
-from t5x_lite.convert import t5
+from t5x_lite.convert import albert, bert, distilbert, electra, roberta, t5
 from t5x_lite.convert.table import to_ours, to_theirs
+from t5x_lite.convert.tokenizers import read_tokenizer, write_tokenizer
 from t5x_lite.data import Tokenizer
-from t5x_lite.data.tokenizers import ByteTokenizer, SentencePieceTokenizer
 from t5x_lite.errors import InputError
-from t5x_lite.models import ModelConfig, T5Config, abstract_params
+from t5x_lite.models import ElectraPairConfig, ModelConfig, abstract_params
+from t5x_lite.models.electra import Part
 
-FAMILIES = dict.fromkeys(t5.MODEL_TYPES, t5)
+_TABLES = (t5, bert, roberta, albert, distilbert, electra)
+FAMILIES = {model_type: family for family in _TABLES for model_type in family.MODEL_TYPES}
 """The module with the tables of each `model_type`."""
 
-
-# Their byte tokenizer counts its extra ids upwards, ours down; ours are kept under a name that theirs ignores.
-_OUR_EXTRA_IDS = "t5x_lite_extra_ids"
+# Pretraining heads that no class of theirs has.
+_OURS_ALONE = ("span_boundary",)
+# What their older and other programs write.
+_PICKLES = (".bin", ".pt", ".pth", ".ckpt", ".h5", ".msgpack")
 
 
 @dataclass(frozen=True)
@@ -50,38 +53,56 @@ def import_folder(folder: Path) -> Imported:
         raise InputError(
             f"model_type={theirs.get('model_type')!r} in {folder} is not known; known are {', '.join(FAMILIES)}"
         )
-    tensors = _read_tensors(folder)
+    tensors = family.own_names(theirs, _read_tensors(folder, theirs))
     config = family.import_config(theirs, tensors)
-    if "shared.weight" not in tensors and "encoder.embed_tokens.weight" in tensors:
-        tensors["shared.weight"] = tensors["encoder.embed_tokens.weight"]
-    abstract = nn.unbox(abstract_params(config))
-    params = to_ours(family.rows(config), tensors, abstract, family.ignored(tensors))
-    tokenizer = _read_tokenizer(folder, theirs)
-    if tokenizer and tokenizer.vocabulary.size > config.vocab_size:
-        raise InputError(
-            f"the tokenizer in {folder} has {tokenizer.vocabulary.size} ids, the model only {config.vocab_size}; "
-            "put the tokenizer there that the model was trained with"
-        )
+    params = to_ours(family.rows(config), tensors, nn.unbox(abstract_params(config)))
+    tokenizer = read_tokenizer(folder, theirs)
+    if tokenizer is not None:
+        _check_tokenizer(folder, tokenizer, config)
     return Imported(config, params, tokenizer)
 
 
-def export_folder(folder: Path, config: ModelConfig, params: Any, tokenizer: Tokenizer | None) -> None:
-    """Writes a folder that Transformers' `from_pretrained` opens."""
+def export_folder(
+    folder: Path, config: ModelConfig, params: Any, tokenizer: Tokenizer | None, *, part: Part = "discriminator"
+) -> None:
+    """Writes a folder that Transformers' `from_pretrained` opens.
+
+    Args:
+      part: of ELECTRA's two networks the one to write, with the shared embeddings; other models have no parts.
+    """
     from safetensors.numpy import save_file
 
-    if not isinstance(config, T5Config):
-        raise InputError(f"a {type(config).__name__} has no Hugging Face counterpart; only T5Config has")
-    description = t5.export_config(config)
-    tensors = to_theirs(t5.rows(config), params)
-    if config.tied and not config.scale_output:
-        # Transformers 4 takes an output that is not scaled for one that is not tied.
-        tensors["lm_head.weight"] = tensors["shared.weight"].copy()
+    if isinstance(config, ElectraPairConfig):
+        config, params = config.separate(params, part)
+    family = next((family for family in _TABLES if family.CONFIG is type(config)), None)
+    if family is None:
+        known = ", ".join(family.CONFIG.__name__ for family in _TABLES)
+        raise InputError(f"{type(config).__name__} has no Hugging Face counterpart; those with one are {known}")
+    description = family.export_config(config, tokenizer)
+    params = {name: value for name, value in params.items() if name not in _OURS_ALONE}
+    tensors = to_theirs(family.rows(config), params)
+    tensors |= {name: tensors[source].copy() for name, source in family.repeated(config).items()}
     folder.mkdir(parents=True, exist_ok=True)
     save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
     if tokenizer is not None:
-        _write_tokenizer(folder, tokenizer)
+        write_tokenizer(folder, tokenizer, description["model_type"])
     # Last, since it is what makes the folder one of theirs.
     (folder / "config.json").write_text(json.dumps(description, indent=2) + "\n")
+
+
+def _check_tokenizer(folder: Path, tokenizer: Tokenizer, config: ModelConfig) -> None:
+    vocabulary = tokenizer.vocabulary
+    if vocabulary.size > config.vocab_size:
+        raise InputError(
+            f"the tokenizer in {folder} has {vocabulary.size} ids, the model only {config.vocab_size}; "
+            "put the tokenizer there that the model was trained with"
+        )
+    pad_id = getattr(config, "pad_id", None)
+    if pad_id is not None and vocabulary.pad_id != pad_id:
+        raise InputError(
+            f"the tokenizer in {folder} pads with id {vocabulary.pad_id}, the model counts positions from pad_id="
+            f"{pad_id}; put the tokenizer there that the model was trained with"
+        )
 
 
 def _read_json(path: Path) -> dict[str, Any]:
@@ -96,7 +117,7 @@ def _read_json(path: Path) -> dict[str, Any]:
     return content
 
 
-def _read_tensors(folder: Path) -> dict[str, np.ndarray]:
+def _read_tensors(folder: Path, theirs: dict[str, Any]) -> dict[str, np.ndarray]:
     from safetensors import SafetensorError, safe_open
 
     files = sorted(folder.glob("model*.safetensors"))
@@ -107,9 +128,7 @@ def _read_tensors(folder: Path) -> dict[str, np.ndarray]:
             raise InputError(f"{index} has no weight_map; it is damaged: fetch it again")
         files = sorted({folder / name for name in weight_map.values()})
     if not files:
-        pickles = [path.name for path in folder.iterdir() if path.suffix in (".bin", ".ckpt", ".h5", ".msgpack")]
-        found = f" (it has {', '.join(sorted(pickles))}: save it again with safe_serialization=True)" if pickles else ""
-        raise InputError(f"{folder} has no model.safetensors{found}")
+        raise InputError(f"{folder} has no model.safetensors; {_without_safetensors(folder, theirs)}")
     tensors = {}
     for file in files:
         try:
@@ -121,25 +140,13 @@ def _read_tensors(folder: Path) -> dict[str, np.ndarray]:
     return tensors
 
 
-def _read_tokenizer(folder: Path, config: dict[str, Any]) -> Tokenizer | None:
-    path = folder / "tokenizer_config.json"
-    described = _read_json(path) if path.exists() else {}
-    if described.get("tokenizer_class") == "ByT5Tokenizer":
-        # ByT5 was pretrained with its last byte ids as sentinels and never saw the extra ids of this class.
-        return ByteTokenizer(described.get(_OUR_EXTRA_IDS, 0))
-    model = folder / "spiece.model"
-    if not model.exists():
-        return None
-    # mT5's sentinels are pieces of its model; T5's 100 stand behind it.
-    extra_ids = described.get("extra_ids", 0 if config["model_type"] == "mt5" else 100)
-    return SentencePieceTokenizer(model.read_bytes(), extra_ids=extra_ids, name=str(model))
-
-
-def _write_tokenizer(folder: Path, tokenizer: Tokenizer) -> None:
-    tokens = {"eos_token": "</s>", "unk_token": "<unk>", "pad_token": "<pad>"}
-    if isinstance(tokenizer, SentencePieceTokenizer):
-        (folder / "spiece.model").write_bytes(tokenizer.model)
-        described = {"tokenizer_class": "T5Tokenizer", "extra_ids": tokenizer.extra_ids}
-    else:
-        described = {"tokenizer_class": "ByT5Tokenizer", "extra_ids": 125, _OUR_EXTRA_IDS: tokenizer.extra_ids}
-    (folder / "tokenizer_config.json").write_text(json.dumps(described | tokens, indent=2) + "\n")
+def _without_safetensors(folder: Path, theirs: dict[str, Any]) -> str:
+    pickles = sorted(path.name for path in folder.iterdir() if path.suffix in _PICKLES)
+    if not pickles:
+        return "fetch it, or name another folder"
+    # The class that the weights are of, lest heads get lost or are made up.
+    name = next(iter(theirs.get("architectures") or ()), "AutoModel")
+    return (
+        f"it has {', '.join(pickles)}, which we do not open; if you trust it, convert it once with Transformers: "
+        f"import transformers; transformers.{name}.from_pretrained({str(folder)!r}).save_pretrained('new_folder')"
+    )

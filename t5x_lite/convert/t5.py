@@ -4,11 +4,14 @@ from typing import Any
 
 import numpy as np
 
+from t5x_lite.convert.special_ids import special_ids
 from t5x_lite.convert.table import Row, Tensors
+from t5x_lite.data import Tokenizer
 from t5x_lite.errors import InputError
 from t5x_lite.models.t5 import PRESETS, T5Config
 
 MODEL_TYPES = ("t5", "mt5")
+CONFIG = T5Config
 
 # What feed_forward_proj may say after "gated-"; "gated-gelu" alone means the tanh approximation there.
 _ACTIVATIONS = {
@@ -42,6 +45,21 @@ _DEFAULTS = {
 }
 
 
+def own_names(theirs: dict[str, Any], tensors: Tensors) -> Tensors:
+    """Their tensors under the names of `rows`; without those that repeat another one, or that no layer reads."""
+    head, shared = (tensors.get(name) for name in ("lm_head.weight", "shared.weight"))
+    shared = tensors.get("encoder.embed_tokens.weight") if shared is None else shared
+    repeated = {"encoder.embed_tokens.weight", "decoder.embed_tokens.weight"}
+    # The cross-attention of early exports carries a bias that no model ever used.
+    unused = "decoder.block.0.layer.1.EncDecAttention.relative_attention_bias.weight"
+    renamed = {name: value for name, value in tensors.items() if name not in repeated | {unused}}
+    if shared is not None:
+        renamed["shared.weight"] = shared
+    if head is not None and shared is not None and np.array_equal(head, shared):
+        del renamed["lm_head.weight"]
+    return renamed
+
+
 def import_config(theirs: dict[str, Any], tensors: Tensors) -> T5Config:
     """The architecture that a config.json and its tensors describe. Raises `InputError` for what we do not have."""
     theirs = _DEFAULTS | theirs
@@ -63,12 +81,12 @@ def import_config(theirs: dict[str, Any], tensors: Tensors) -> T5Config:
         **{ours: theirs[name] for name, ours in _SIZES.items()},
         activation="gelu_tanh" if projection == "gated-gelu" else _ACTIVATIONS[activation],
         gated=gated,
-        tied=_is_tied(tensors),
+        tied="lm_head.weight" not in tensors,
         scale_output=scaled,
     )
 
 
-def export_config(config: T5Config) -> dict[str, Any]:
+def export_config(config: T5Config, tokenizer: Tokenizer | None) -> dict[str, Any]:
     """The config.json of an architecture."""
     ours_to_theirs = {ours: theirs for theirs, ours in _ACTIVATIONS.items() if theirs != "swish"}
     activation = ours_to_theirs[config.activation]
@@ -81,6 +99,7 @@ def export_config(config: T5Config) -> dict[str, Any]:
         )
     # An mT5 is a T5 v1.1 with mT5's vocabulary; nothing else tells them apart.
     multilingual = config.vocab_size == PRESETS["mt5-small"].vocab_size and not config.scale_output
+    ids = special_ids(tokenizer, pad_token_id=0, eos_token_id=1)
     return {theirs: getattr(config, ours) for theirs, ours in _SIZES.items()} | {
         "architectures": ["MT5ForConditionalGeneration" if multilingual else "T5ForConditionalGeneration"],
         "model_type": "mt5" if multilingual else "t5",
@@ -90,9 +109,8 @@ def export_config(config: T5Config) -> dict[str, Any]:
         "is_encoder_decoder": True,
         "use_cache": True,
         "initializer_factor": 1.0,
-        "pad_token_id": 0,
-        "eos_token_id": 1,
-        "decoder_start_token_id": 0,
+        **ids,
+        "decoder_start_token_id": ids["pad_token_id"],
     }
 
 
@@ -106,13 +124,10 @@ def rows(config: T5Config) -> list[Row]:
     return table if config.tied else [*table, Row("lm_head.weight", "output/kernel", transpose=True)]
 
 
-def ignored(tensors: Tensors) -> set[str]:
-    """Their names that repeat another tensor, or that no layer reads."""
-    # The cross-attention of early exports carries a bias that no model ever used.
-    names = {"decoder.block.0.layer.1.EncDecAttention.relative_attention_bias.weight"}
-    if "shared.weight" in tensors:
-        names |= {"encoder.embed_tokens.weight", "decoder.embed_tokens.weight"}
-    return names | ({"lm_head.weight"} if _is_tied(tensors) else set())
+def repeated(config: T5Config) -> dict[str, str]:
+    """Further names for some of the tensors."""
+    # Transformers 4 takes an output that is not scaled for one that is not tied.
+    return {"lm_head.weight": "shared.weight"} if config.tied and not config.scale_output else {}
 
 
 def _stack_rows(stack: str, config: T5Config, sublayers: list[str]) -> list[Row]:
@@ -129,8 +144,3 @@ def _stack_rows(stack: str, config: T5Config, sublayers: list[str]) -> list[Row]
         for their_name, our_name in (feed_forward if sublayer == "DenseReluDense" else attention).items():
             table.append(Row(f"{theirs}.{sublayer}.{their_name}.weight", f"{ours}/{our_name}/kernel", transpose=True))
     return table
-
-
-def _is_tied(tensors: Tensors) -> bool:
-    head, shared = tensors.get("lm_head.weight"), tensors.get("shared.weight")
-    return head is None or (shared is not None and head.shape == shared.shape and np.array_equal(head, shared))

@@ -31,18 +31,17 @@ class Row:
         return "{layer}" in self.theirs
 
 
-def to_ours(rows: list[Row], tensors: Tensors, abstract: Any, ignored: set[str]) -> Any:
+def to_ours(rows: list[Row], tensors: Tensors, abstract: Any) -> Any:
     """Our parameter tree (float32) from their tensors.
 
     Args:
       abstract: our tree with the shapes that the architecture needs.
-      ignored: their names that carry nothing of their own.
 
     Raises:
       InputError: every name that is missing, left over, or of another shape is listed.
     """
     shapes = {path: leaf.shape for path, leaf in traverse_util.flatten_dict(abstract, sep="/").items()}
-    params, problems, used = {}, [], set(ignored)
+    params, problems, used = {}, [], set()
     for row in rows:
         shape = shapes[row.ours]
         names = [row.theirs.format(layer=layer) for layer in range(shape[0])] if row.stacked else [row.theirs]
@@ -62,9 +61,11 @@ def to_ours(rows: list[Row], tensors: Tensors, abstract: Any, ignored: set[str])
             values.append(value)
         if not problems:
             params[row.ours] = np.stack(values) if row.stacked else values[0]
-    problems += [f"{name} is not of this architecture" for name in sorted(set(tensors) - used)]
+    unknown = sorted(set(tensors) - used)
+    problems += [f"{name} is not of this architecture" for name in unknown]
     if problems:
-        raise InputError(f"the checkpoint does not fit its config.json: {'; '.join(problems)}")
+        remedy = "save it without what is not of it, such as a task's head" if unknown else "fetch it again"
+        raise InputError(f"the checkpoint does not fit its config.json: {'; '.join(problems)}; {remedy}")
     return traverse_util.unflatten_dict(params, sep="/")
 
 

@@ -13,11 +13,21 @@ from safetensors.numpy import load_file, save_file
 from t5x_lite.convert import export_folder, import_folder, is_huggingface_folder
 from t5x_lite.data.tokenizers import ByteTokenizer
 from t5x_lite.errors import InputError
-from t5x_lite.models import PRESETS, T5Config
+from t5x_lite.models import (
+    PRESETS,
+    AlbertConfig,
+    BertConfig,
+    DistilBertConfig,
+    ElectraConfig,
+    EncoderConfig,
+    RobertaConfig,
+    T5Config,
+)
 
 CONFIG = T5Config(
     vocab_size=400, embed_dim=7, num_heads=2, head_dim=3, mlp_dim=11, num_encoder_layers=1, num_decoder_layers=2
 )
+SIZES = {"vocab_size": 30, "embed_dim": 6, "num_heads": 2, "mlp_dim": 11, "num_layers": 3, "max_length": 13}
 UNTIED = replace(CONFIG, tied=False, scale_output=False, gated=True, activation="gelu_tanh")
 KEY = "decoder.block.1.layer.2.DenseReluDense.wo.weight"
 IDS = jnp.ones((1, 2), jnp.int32)
@@ -62,6 +72,24 @@ def assert_same(params, others) -> None:
         replace(CONFIG, activation="gelu"),
         replace(UNTIED, activation="silu"),
         replace(UNTIED, activation="tanh", relative_buckets=7, relative_max_distance=9, dropout_rate=0.0),
+        BertConfig(**SIZES, dropout_rate=0.2, attention_dropout_rate=0.3),
+        BertConfig(**SIZES, pooler=False, num_segments=3, activation="relu", norm_epsilon=1e-3),
+        BertConfig(**SIZES, heads=("masked_lm",), activation="gelu_tanh"),
+        BertConfig(**SIZES, heads=("sentence_pair",), activation="silu"),
+        BertConfig(**SIZES, heads=("masked_lm", "sentence_pair"), tied=False, activation="tanh"),
+        RobertaConfig(**SIZES, pad_id=0),
+        RobertaConfig(**SIZES, pad_id=7, heads=("masked_lm",), num_segments=2, pooler=False),
+        RobertaConfig(**SIZES, heads=("masked_lm",), tied=False),
+        AlbertConfig(**SIZES, token_embed_dim=5, pooler=False),
+        AlbertConfig(**SIZES, token_embed_dim=6, heads=("masked_lm",), tied=False),
+        AlbertConfig(**SIZES, token_embed_dim=5, heads=("masked_lm", "sentence_pair"), dropout_rate=0.1),
+        AlbertConfig(**SIZES, heads=("sentence_pair",)),
+        DistilBertConfig(**SIZES, dropout_rate=0.2, attention_dropout_rate=0.3),
+        DistilBertConfig(**SIZES, heads=("masked_lm",)),
+        DistilBertConfig(**SIZES, heads=("masked_lm",), tied=False, activation="relu"),
+        ElectraConfig(**SIZES, token_embed_dim=6, num_segments=1),
+        ElectraConfig(**SIZES, token_embed_dim=5, heads=("masked_lm",)),
+        ElectraConfig(**SIZES, token_embed_dim=5, heads=("masked_lm", "replaced_token"), tied=False),
     ],
 )
 def test_import_undoes_export(tmp_path, make_params, config):
@@ -81,6 +109,11 @@ def test_every_tensor_lands_where_its_name_says(folder, params):
         tensors["decoder.block.0.layer.1.EncDecAttention.k.weight"],
         params["decoder"]["layers"]["cross_attention"]["key"]["kernel"][0].T,
     )
+
+
+def test_models_without_a_counterpart_are_not_exported(tmp_path, params):
+    with pytest.raises(InputError, match="EncoderConfig has no .* counterpart; .*T5Config, BertConfig"):
+        export_folder(tmp_path, EncoderConfig(), params, None)
 
 
 def test_what_has_no_name_there_is_not_exported(tmp_path, params):
@@ -196,7 +229,7 @@ def test_a_silent_config_means_as_many_layers_on_either_side(tmp_path, make_para
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"model_type": "bart"}, "model_type='bart'.*t5, mt5"),
+        ({"model_type": "bart"}, "model_type='bart'.*t5, mt5, bert, roberta, xlm-roberta, albert, distilbert, electra"),
         ({"model_type": "absent"}, "model_type=None"),
         ({"d_model": "absent", "d_kv": None}, "lacks d_model, d_kv"),
         ({"feed_forward_proj": "gated-swiglu"}, "feed_forward_proj='gated-swiglu'"),
@@ -229,7 +262,7 @@ def test_truncated_weights(folder, keep):
 
 def test_pickled_weights_are_not_opened(folder):
     (folder / "model.safetensors").rename(folder / "pytorch_model.bin")
-    with pytest.raises(InputError, match=r"no model\.safetensors \(it has pytorch_model\.bin.*safe_serialization"):
+    with pytest.raises(InputError, match=r"it has pytorch_model\.bin.*\.T5ForConditionalGeneration\.from_pre"):
         import_folder(folder)
 
 

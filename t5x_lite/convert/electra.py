@@ -1,0 +1,68 @@
+"""Hugging Face's `electra`, generators and discriminators: its config.json and its parameter names."""
+
+from typing import Any
+
+from t5x_lite.convert import encoders
+from t5x_lite.convert.encoders import DEFAULTS, FIELDS, TokenOutput, dense, has, norm
+from t5x_lite.convert.special_ids import special_ids
+from t5x_lite.convert.table import Row, Tensors
+from t5x_lite.data import Tokenizer
+from t5x_lite.models import ElectraConfig
+
+MODEL_TYPES = ("electra",)
+CONFIG = ElectraConfig
+
+_FIELDS = FIELDS | {"embedding_size": "token_embed_dim"}
+_DEFAULTS = DEFAULTS | {"embedding_size": 128}
+_OUTPUT = TokenOutput(
+    kernel="generator_lm_head.weight",
+    bias="generator_lm_head.bias",
+    table="electra.embeddings.word_embeddings.weight",
+)
+
+
+def own_names(theirs: dict[str, Any], tensors: Tensors) -> Tensors:
+    """Their tensors under the names of `rows`."""
+    parts = ("embeddings", "embeddings_project", "encoder")
+    return encoders.own_names(tensors, "electra", parts, _OUTPUT, encoders.says_tied(theirs))
+
+
+def import_config(theirs: dict[str, Any], tensors: Tensors) -> ElectraConfig:
+    """The architecture that a config.json and its tensors describe. Raises `InputError` for what we do not have."""
+    starts = {"masked_lm": "generator_", "replaced_token": "discriminator_predictions."}
+    return ElectraConfig(
+        **encoders.read_fields(theirs, _FIELDS, _DEFAULTS),
+        activation=encoders.read_activation(theirs),
+        tied=encoders.says_tied(theirs) and _OUTPUT.kernel not in tensors,
+        heads=tuple(head for head, start in starts.items() if has(tensors, start)),
+    )
+
+
+def export_config(config: ElectraConfig, tokenizer: Tokenizer | None) -> dict[str, Any]:
+    """The config.json of an architecture."""
+    architecture = "ForPreTraining" if "replaced_token" in config.heads else "ForMaskedLM" if config.heads else "Model"
+    return encoders.describe(config, _FIELDS) | {
+        "architectures": [f"Electra{architecture}"],
+        "model_type": "electra",
+        **special_ids(tokenizer, pad_token_id=0),
+    }
+
+
+def rows(config: ElectraConfig) -> list[Row]:
+    """The names of every parameter of this architecture."""
+    table = encoders.encoder_rows("electra", config)
+    if config.projects_embeddings:
+        table += dense("electra.embeddings_project", "projection")
+    if "masked_lm" in config.heads:
+        table += dense("generator_predictions.dense", "masked_lm/transform/dense")
+        table += norm("generator_predictions.LayerNorm", "masked_lm/transform/norm")
+        table += encoders.output_rows(_OUTPUT, config)
+    if "replaced_token" in config.heads:
+        table += dense("discriminator_predictions.dense", "replaced_token/dense")
+        table += dense("discriminator_predictions.dense_prediction", "replaced_token/scores")
+    return table
+
+
+def repeated(config: ElectraConfig) -> dict[str, str]:
+    """Further names for some of the tensors: none."""
+    return {}

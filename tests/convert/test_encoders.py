@@ -1,0 +1,255 @@
+"""Hugging Face's encoders as the oracle: the same weights give the same hidden states, logits, loss and gradients."""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+from t5x_lite.convert import export_folder, import_folder
+
+torch = pytest.importorskip("torch", reason="torch is the oracle")
+transformers = pytest.importorskip("transformers", reason="transformers is the oracle")
+
+# Every size differs from every other one.
+SIZES = {
+    "vocab_size": 47,
+    "hidden_size": 21,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 3,
+    "intermediate_size": 31,
+    "max_position_embeddings": 19,
+}
+DISTILBERT_NAMES = {
+    "hidden_size": "dim",
+    "num_hidden_layers": "n_layers",
+    "num_attention_heads": "n_heads",
+    "intermediate_size": "hidden_dim",
+}
+ROWS, LENGTH = 3, 11
+
+
+@dataclass(frozen=True)
+class Case:
+    """A class of the oracle and its config, and what we must read out of them."""
+
+    name: str
+    options: dict[str, Any] = field(default_factory=dict)
+    expected: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def family(self) -> str:
+        return self.name.split("For")[0].removesuffix("Model")
+
+
+BOTH = ("masked_lm", "sentence_pair")
+CASES = {
+    "bert": Case("BertModel", {"hidden_act": "tanh"}, {"heads": (), "pooler": True, "activation": "tanh"}),
+    "bert-mlm": Case(
+        "BertForMaskedLM",
+        {"hidden_act": "relu", "layer_norm_eps": 0.02, "type_vocab_size": 3},
+        {"heads": ("masked_lm",), "pooler": False, "norm_epsilon": 0.02, "num_segments": 3, "tied": True},
+    ),
+    "bert-pretraining": Case("BertForPreTraining", {"hidden_act": "gelu_new"}, {"heads": BOTH, "pooler": True}),
+    "bert-untied": Case("BertForPreTraining", {"tie_word_embeddings": False}, {"heads": BOTH, "tied": False}),
+    "bert-nsp": Case(
+        "BertForNextSentencePrediction",
+        {"hidden_act": "swish", "num_hidden_layers": 3},
+        {"heads": ("sentence_pair",), "num_layers": 3, "activation": "silu"},
+    ),
+    "roberta": Case("RobertaModel", {"type_vocab_size": 1}, {"heads": (), "pooler": True, "max_length": 17}),
+    "roberta-mlm": Case(
+        "RobertaForMaskedLM",
+        {"hidden_act": "relu", "pad_token_id": 4, "type_vocab_size": 2, "layer_norm_eps": 1e-5},
+        {"heads": ("masked_lm",), "pooler": False, "pad_id": 4, "max_length": 14, "activation": "relu"},
+    ),
+    "xlm-roberta-untied": Case("XLMRobertaForMaskedLM", {"tie_word_embeddings": False}, {"tied": False, "pad_id": 1}),
+    "albert": Case(
+        "AlbertModel",
+        {"embedding_size": 9, "num_hidden_layers": 3},
+        {"heads": (), "token_embed_dim": 9, "activation": "gelu_tanh", "num_layers": 3},
+    ),
+    "albert-mlm": Case(
+        "AlbertForMaskedLM",
+        {"embedding_size": 9, "hidden_act": "relu", "tie_word_embeddings": False},
+        {"heads": ("masked_lm",), "tied": False, "pooler": False},
+    ),
+    "albert-pretraining": Case("AlbertForPreTraining", {"embedding_size": 21}, {"heads": BOTH, "token_embed_dim": 21}),
+    "distilbert": Case("DistilBertModel", {"sinusoidal_pos_embds": True}, {"heads": (), "num_segments": 0}),
+    "distilbert-mlm": Case("DistilBertForMaskedLM", {"activation": "relu"}, {"heads": ("masked_lm",), "tied": True}),
+    "distilbert-untied": Case("DistilBertForMaskedLM", {"tie_word_embeddings": False}, {"tied": False}),
+    "electra": Case("ElectraModel", {"embedding_size": 21, "type_vocab_size": 1}, {"projects_embeddings": False}),
+    "electra-discriminator": Case(
+        "ElectraForPreTraining",
+        {"embedding_size": 9, "hidden_act": "relu"},
+        {"heads": ("replaced_token",), "token_embed_dim": 9, "pooler": False},
+    ),
+    "electra-generator": Case(
+        "ElectraForMaskedLM", {"embedding_size": 9, "hidden_act": "relu"}, {"heads": ("masked_lm",), "tied": True}
+    ),
+}
+
+
+def oracle(case: Case) -> Any:
+    """A model in which no parameter has its initial value."""
+    torch.manual_seed(0)
+    names = DISTILBERT_NAMES if case.family == "DistilBert" else {}
+    sizes = {names.get(name, name): value for name, value in (SIZES | case.options).items()}
+    config = getattr(transformers, f"{case.family}Config")(**sizes, attn_implementation="eager")
+    model = getattr(transformers, case.name)(config).eval()
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            if "norm" in name.lower() and "weight" in name:
+                parameter.uniform_(0.5, 1.5)
+            elif parameter.ndim == 1:
+                parameter.normal_(std=0.3)
+            else:
+                parameter.normal_(std=0.5 if "embeddings." in name else 1.2 * parameter.shape[1] ** -0.5)
+    return model
+
+
+@dataclass(frozen=True)
+class Pair:
+    """The oracle and what we read from its folder."""
+
+    case: Case
+    theirs: Any
+    config: Any
+    params: Any
+
+
+@pytest.fixture(scope="module", params=CASES)
+def pair(request, tmp_path_factory) -> Pair:
+    case = CASES[request.param]
+    model, folder = oracle(case), tmp_path_factory.mktemp("oracle")
+    model.save_pretrained(folder)
+    imported = import_folder(folder)
+    return Pair(case, model, imported.config, imported.params)
+
+
+def batch(config: Any) -> dict[str, np.ndarray]:
+    """Ids with padding at the end of two rows, and something to ask of every head."""
+    random = np.random.default_rng(0)
+    pad_id = 0 if config.pad_id is None else config.pad_id
+    valid = np.arange(LENGTH) < np.array([[LENGTH], [7], [4]])
+    inputs = random.integers(pad_id + 1, SIZES["vocab_size"], size=(ROWS, LENGTH))
+    return {
+        "inputs": np.where(valid, inputs, pad_id).astype(np.int32),
+        "segments": random.integers(0, max(config.num_segments, 1), size=(ROWS, LENGTH)).astype(np.int32),
+        "valid": valid,
+        "tokens": random.integers(0, SIZES["vocab_size"], size=(ROWS, LENGTH)).astype(np.int32),
+        "asked": (valid & (random.random((ROWS, LENGTH)) < 0.6)).astype(np.float32),
+        "labels": np.array([0, 1, 1], np.int32),
+        "replaced": random.integers(0, 2, size=(ROWS, LENGTH)).astype(np.float32),
+        "weights": random.normal(size=(ROWS, LENGTH, SIZES["hidden_size"])).astype(np.float32),
+    }
+
+
+def loss_of(said: dict[str, Any], asked: dict[str, Any], log_softmax: Any, softplus: Any, one_hot: Any) -> Any:
+    """The heads' losses by hand, and a weighted sum of the hidden states; the same lines for either framework."""
+    valid = asked["valid"] * 1.0
+    total = (said["hidden"] * asked["weights"] * valid[..., None]).sum() / valid.sum()
+    if "pooled" in said:
+        total = total + (said["pooled"] * asked["weights"][:, 0]).sum()
+    if "masked_lm_logits" in said:
+        scores = (log_softmax(said["masked_lm_logits"]) * one_hot(asked["tokens"], SIZES["vocab_size"])).sum(-1)
+        total = total - (scores * asked["asked"]).sum() / asked["asked"].sum()
+    if "sentence_pair_logits" in said:
+        scores = log_softmax(said["sentence_pair_logits"]) * one_hot(asked["labels"], 2)
+        total = total - scores.sum() / ROWS
+    if "replaced_token_logits" in said:
+        logits = said["replaced_token_logits"]
+        losses = softplus(logits) - logits * asked["replaced"]
+        total = total + (losses * valid).sum() / valid.sum()
+    return total
+
+
+def their_answers(model: Any, features: dict[str, np.ndarray], heads: tuple[str, ...]) -> dict[str, Any]:
+    """What the oracle says, under our names."""
+    tensors = {name: torch.from_numpy(value) for name, value in features.items()}
+    arguments = {"input_ids": tensors["inputs"].long(), "attention_mask": tensors["valid"].long()}
+    if "DistilBert" not in type(model).__name__:
+        arguments["token_type_ids"] = tensors["segments"].long()
+    out = model(**arguments, output_hidden_states=True)
+    said = {"layers": torch.stack(out.hidden_states), "hidden": out.hidden_states[-1]}
+    if heads == ("masked_lm", "sentence_pair"):
+        pair_logits = out.sop_logits if "Albert" in type(model).__name__ else out.seq_relationship_logits
+        said |= {"masked_lm_logits": out.prediction_logits, "sentence_pair_logits": pair_logits}
+    elif heads:
+        said[f"{heads[0]}_logits"] = out.logits
+    elif getattr(out, "pooler_output", None) is not None:
+        said["pooled"] = out.pooler_output
+    return said
+
+
+def test_the_architecture_is_read(pair):
+    assert {name: getattr(pair.config, name) for name in pair.case.expected} == pair.case.expected
+    theirs = {id(parameter): parameter.numel() for parameter in pair.theirs.parameters()}
+    if not pair.config.tied and pair.case.family != "DistilBert":
+        # Their bias beside the one of an untied output, which nothing reads.
+        theirs["unused"] = -SIZES["vocab_size"]
+    assert sum(leaf.size for leaf in jax.tree.leaves(pair.params)) == sum(theirs.values())
+
+
+def test_hidden_states_logits_loss_and_gradients_are_the_same(pair):
+    module, features = pair.config.build(), batch(pair.config)
+    asked = {name: jnp.asarray(value) for name, value in features.items()}
+
+    def answers(encoder):
+        layers = encoder.encode_layers(asked["inputs"], asked["segments"], inputs_valid=asked["valid"])
+        said = {f"{head}_logits": getattr(encoder, f"{head}_logits")(layers[-1]) for head in pair.config.heads}
+        if pair.config.pooler and not said:
+            said["pooled"] = encoder.pooler(layers[-1])
+        return {"layers": layers, "hidden": layers[-1]} | said
+
+    def loss(params):
+        said = module.apply({"params": params}, method=answers)
+        return loss_of(said, asked, jax.nn.log_softmax, jax.nn.softplus, jax.nn.one_hot), said
+
+    (value, said), gradient = jax.jit(jax.value_and_grad(loss, has_aux=True))(pair.params)
+    theirs = their_answers(pair.theirs, features, pair.config.heads)
+    assert set(said) == set(theirs)
+    for name, expected in theirs.items():
+        got, expected = np.asarray(said[name]), expected.detach().numpy()
+        if expected.ndim > 2 or name == "replaced_token_logits":  # what is said of padding is nobody's concern
+            axis = 1 if name == "layers" else 0
+            got, expected = (np.moveaxis(x, (axis, axis + 1), (0, 1))[features["valid"]] for x in (got, expected))
+        assert expected.std() > 0.2
+        np.testing.assert_allclose(got, expected, rtol=0, atol=1e-4, err_msg=name)
+
+    tensors = {name: torch.from_numpy(value) for name, value in features.items()}
+
+    def one_hot(ids, size):
+        return torch.nn.functional.one_hot(ids.long(), size)
+
+    their_loss = loss_of(theirs, tensors, lambda x: torch.log_softmax(x, -1), torch.nn.functional.softplus, one_hot)
+    pair.theirs.zero_grad()
+    their_loss.backward()
+    squares = sum((p.grad**2).sum() for p in pair.theirs.parameters() if p.grad is not None)
+    assert float(value) == pytest.approx(their_loss.item(), abs=1e-4)
+    assert float(optax.tree.norm(gradient)) == pytest.approx(squares.sqrt().item(), rel=1e-4)
+
+
+def test_export_opens_in_transformers_and_imports_exactly(pair, tmp_path):
+    export_folder(tmp_path, pair.config, pair.params, None)
+    # Without its tokenizer or its vocabulary an XLM-R is a RoBERTa.
+    name = pair.case.name.removeprefix("XLM")
+    reopened, report = getattr(transformers, name).from_pretrained(
+        tmp_path, output_loading_info=True, attn_implementation="eager"
+    )
+    assert not report["missing_keys"]
+    assert not report["unexpected_keys"]
+    assert reopened.config.architectures == [name]
+    features = batch(pair.config)
+    with torch.no_grad():
+        expected, got = (their_answers(model.eval(), features, pair.config.heads) for model in (pair.theirs, reopened))
+    for name in expected:
+        np.testing.assert_allclose(got[name], expected[name], rtol=0, atol=1e-5, err_msg=name)
+
+    again = import_folder(tmp_path)
+    assert again.config == pair.config
+    assert jax.tree.structure(again.params) == jax.tree.structure(pair.params)
+    jax.tree.map(np.testing.assert_array_equal, again.params, pair.params)
