@@ -1,8 +1,8 @@
-"""What every objective is: two pure functions, `corrupt` and `loss`, and the row length they need."""
+"""What every objective is: two pure functions, `corrupt` and `loss`, and the rows of raw ids that they need."""
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field, replace
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 import jax
 import jax.numpy as jnp
@@ -10,13 +10,23 @@ import tyro
 from flax import linen as nn
 from jaxtyping import Array, Float, Int, Key
 
+from t5x_lite.data.formats import RowFormat
 from t5x_lite.data.vocabulary import Vocabulary
+from t5x_lite.models.base import ModelConfig
 
 Features = dict[str, Array]
 """What the model sees and is asked, each with a leading row dimension once `corrupt` is vmapped."""
 
-Metrics = dict[str, Float[Array, ""]]
-"""Sums over tokens; divided by the weight they are means."""
+
+class Mean(NamedTuple):
+    """A sum and what it is a mean over, where that is not the weight of the loss."""
+
+    sum: Float[Array, ""]
+    weight: Float[Array, ""]
+
+
+Metrics = dict[str, Float[Array, ""] | Mean]
+"""Figures: sums which divided by the weight of the loss are means, or a `Mean` with a weight of its own."""
 
 
 @dataclass(frozen=True)
@@ -28,8 +38,13 @@ class Objective(ABC):
 
     @property
     @abstractmethod
+    def row_format(self) -> RowFormat:
+        """How documents are laid out as rows of raw ids."""
+
+    @property
     def raw_length(self) -> int:
         """How many raw ids one row takes."""
+        return self.row_format.row_length
 
     @abstractmethod
     def corrupt(self, key: Key[Array, ""], raw: Int[Array, "R"]) -> Features:
@@ -37,21 +52,50 @@ class Objective(ABC):
 
     @abstractmethod
     def loss(
-        self, module: nn.Module, params: Any, features: Features, key: Key[Array, ""] | None
+        self,
+        module: nn.Module,
+        params: Any,
+        features: Features,
+        key: Key[Array, ""] | None,
+        *,
+        whole: Features | None = None,
+        frozen: Any = None,
     ) -> tuple[Float[Array, ""], Float[Array, ""], Metrics]:
         """(sum, weight, metrics) over the features of a batch; the caller divides the sum by the weight.
 
-        `key` drives dropout; None means deterministic. Where the features hold `valid` [B], rows for which it is false
-        count for nothing (they fill up the last batch of an evaluation).
+        Args:
+          key: drives dropout; None means deterministic.
+          features: where they hold `valid` [B], rows for which it is false count for nothing (they fill up the last
+            batch of an evaluation).
+          whole: the features of the whole batch where `features` are a part of it. A loss of several means (of tokens,
+            of sentence pairs) needs their weights over the whole batch for the parts to add up to it.
+          frozen: the parameters of `frozen_model`; None leaves out what needs them.
         """
 
     @abstractmethod
     def predict(self, module: nn.Module, params: Any, features: Features) -> Int[Array, "B T"]:
         """The model's own answers to the features, as ids that compare with `features["targets"]`."""
 
+    @property
+    def frozen_model(self) -> ModelConfig | None:
+        """A model that the loss asks and that nobody trains; None for most objectives."""
+        return None
+
+    def check_model(self, model: ModelConfig) -> None:  # noqa: B027 (most objectives ask nothing of the model)
+        """Raises `InputError` where the model is too short for the rows or lacks what the loss asks of it."""
+
     def for_vocabulary(self, vocabulary: Vocabulary) -> Self:
         """This objective with its vocabulary. Raises `InputError` where the two do not fit."""
         return replace(self, vocabulary=vocabulary)
+
+    @property
+    def known_vocabulary(self) -> Vocabulary:
+        """The vocabulary; a ValueError before `for_vocabulary` was called."""
+        if self.vocabulary is None:
+            raise ValueError(
+                "this objective does not know its vocabulary yet; call for_vocabulary(tokenizer.vocabulary)"
+            )
+        return self.vocabulary
 
 
 def corrupt_rows(

@@ -11,9 +11,11 @@ import jax.numpy as jnp
 from flax import linen as nn
 from jaxtyping import Array, Bool, Float, Int, Key
 
+from t5x_lite.data.formats import Stream
 from t5x_lite.data.vocabulary import Vocabulary
 from t5x_lite.decoding import greedy_decode
 from t5x_lite.errors import InputError
+from t5x_lite.models.base import ModelConfig
 from t5x_lite.objectives.base import Features, Metrics, Objective
 from t5x_lite.objectives.losses import encoder_decoder_loss
 
@@ -51,6 +53,10 @@ class SpanCorruption(Objective):
                 f"choose {length}"
             )
 
+    def check_model(self, model: ModelConfig) -> None:
+        if not hasattr(model, "num_decoder_layers"):
+            raise InputError(f"model is a {type(model).__name__}, an encoder; SpanCorruption trains an encoder-decoder")
+
     def for_vocabulary(self, vocabulary: Vocabulary) -> Self:
         if self.num_noise_spans > vocabulary.num_sentinels:
             raise InputError(
@@ -58,6 +64,10 @@ class SpanCorruption(Objective):
                 f"{vocabulary.num_sentinels} sentinels; raise tokenizer.extra_ids or mean_span_length"
             )
         return super().for_vocabulary(vocabulary)
+
+    @property
+    def row_format(self) -> Stream:
+        return Stream(self.raw_length)
 
     @cached_property
     def raw_length(self) -> int:
@@ -103,7 +113,7 @@ class SpanCorruption(Objective):
         if raw.shape != (self.raw_length,):
             raise ValueError(f"raw has shape {raw.shape}; this objective takes rows of {self.raw_length} ids")
         mask = self.noise_mask(key)
-        inputs, targets = replace_spans(raw, mask, self._known_vocabulary, self.input_length, self.target_length)
+        inputs, targets = replace_spans(raw, mask, self.known_vocabulary, self.input_length, self.target_length)
         return {"inputs": inputs, "targets": targets}
 
     def noise_mask(self, key: Key[Array, ""]) -> Bool[Array, "R"]:
@@ -118,7 +128,14 @@ class SpanCorruption(Objective):
         return jnp.cumsum(passed) % 2 == 1
 
     def loss(
-        self, module: nn.Module, params: Any, features: Features, key: Key[Array, ""] | None
+        self,
+        module: nn.Module,
+        params: Any,
+        features: Features,
+        key: Key[Array, ""] | None,
+        *,
+        whole: Features | None = None,
+        frozen: Any = None,
     ) -> tuple[Float[Array, ""], Float[Array, ""], Metrics]:
         return encoder_decoder_loss(
             module,
@@ -126,14 +143,14 @@ class SpanCorruption(Objective):
             features["inputs"],
             features["targets"],
             key,
-            pad_id=self._known_vocabulary.pad_id,
+            pad_id=self.known_vocabulary.pad_id,
             rows_valid=features.get("valid"),
             label_smoothing=self.label_smoothing,
             z_loss=self.z_loss,
         )
 
     def predict(self, module: nn.Module, params: Any, features: Features) -> Int[Array, "B T"]:
-        vocabulary = self._known_vocabulary
+        vocabulary = self.known_vocabulary
         return greedy_decode(
             module,
             params,
@@ -143,14 +160,6 @@ class SpanCorruption(Objective):
             eos_id=vocabulary.eos_id,
             pad_id=vocabulary.pad_id,
         )
-
-    @property
-    def _known_vocabulary(self) -> Vocabulary:
-        if self.vocabulary is None:
-            raise ValueError(
-                "this objective does not know its vocabulary yet; call for_vocabulary(tokenizer.vocabulary)"
-            )
-        return self.vocabulary
 
 
 def random_segmentation(key: Key[Array, ""], num_items: int, num_segments: int) -> Int[Array, "S"]:

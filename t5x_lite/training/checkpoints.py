@@ -90,17 +90,7 @@ class Checkpoints:
 
     def restore(self, step: int, abstract: TrainState) -> TrainState:
         """The state as saved at `step`, on the devices that the abstract state's shardings name."""
-        folder = self.folder / str(step)
-        asked = {"params": abstract.params, "training": {"step": abstract.step, "opt_state": abstract.opt_state}}
-        if "training" not in _metadata(folder):
-            raise InputError(f"{folder} holds parameters alone (it was converted); train into another workdir")
-        found = _load(folder, asked)
-        return TrainState(
-            found["training"]["step"],
-            found["params"],
-            found["training"]["opt_state"],
-            jax.device_put(np.bool_(True), abstract.finite.sharding),
-        )
+        return read_state(self.folder / str(step), abstract)
 
 
 def checkpointables(experiment: Experiment, tokenizer_files: Files, params: Any) -> dict[str, Any]:
@@ -140,6 +130,20 @@ def read_checkpoint(folder: Path, sharding: Sharding) -> Checkpoint:
     params = _load(folder, {"params": abstract})["params"]
     step = int(folder.name) if folder.name.isdigit() else 0
     return Checkpoint(step, experiment, files.get("tokenizer", {}), params)
+
+
+def read_state(folder: Path, abstract: TrainState) -> TrainState:
+    """The whole state in a checkpoint's folder, on the devices that the abstract state's shardings name."""
+    asked = {"params": abstract.params, "training": {"step": abstract.step, "opt_state": abstract.opt_state}}
+    if "training" not in _metadata(folder):
+        raise InputError(f"{folder} holds parameters alone (it was converted); train into another workdir")
+    found = _load(folder, asked)
+    return TrainState(
+        found["training"]["step"],
+        found["params"],
+        found["training"]["opt_state"],
+        jax.device_put(np.bool_(True), abstract.finite.sharding),
+    )
 
 
 def is_checkpoint(folder: Path) -> bool:

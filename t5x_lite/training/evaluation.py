@@ -20,15 +20,14 @@ def evaluate(program: Program, params: Any, rows: Rows, *, max_rows: int) -> dic
     """Loss (nats), token accuracy and perplexity over the first `max_rows` rows, each corrupted in one fixed way."""
     experiment, placed = program.experiment, batch_sharding(program.mesh)
     batch_size = experiment.batch_size // experiment.accumulation
-    sums: dict[str, float] = {}
+    sums: dict[str, np.ndarray] = {}
     for index, (raw, valid) in enumerate(evaluation_batches(rows, batch_size, max_rows)):
         first_row = jax.device_put(np.int32(index * batch_size), replicated(program.mesh))
         metrics = program.eval_step(params, jax.device_put(raw, placed), jax.device_put(valid, placed), first_row)
-        for name, value in jax.device_get(metrics).items():
-            sums[name] = sums.get(name, 0.0) + float(value)
-    weight = sums.pop("weight")
-    means = {name: value / weight for name, value in sums.items()}
-    return means | {"perplexity": math.exp(min(means["loss"], 700.0)), "tokens": weight}
+        for name, mean in jax.device_get(metrics).items():
+            sums[name] = sums.get(name, 0.0) + np.array(mean, np.float64)
+    means = {name: float(value / max(weight, 1e-9)) for name, (value, weight) in sums.items()}
+    return means | {"perplexity": math.exp(min(means["loss"], 700.0)), "tokens": float(sums["loss"][1])}
 
 
 def held_out_features(objective: Objective, rows: Rows, max_rows: int) -> dict[str, np.ndarray]:

@@ -13,6 +13,7 @@ from t5x_lite.objectives import Objective
 from t5x_lite.parallel import MeshShape
 from t5x_lite.training import serialization
 from t5x_lite.training.optimizers import Optimizer
+from t5x_lite.training.start import FromScratch, Start
 
 
 @dataclass(frozen=True)
@@ -67,6 +68,8 @@ class Experiment:
     """Rows of the global batch."""
     accumulation: int = 1
     """Parts that a batch is cut into to save memory; their gradients are added up."""
+    start: Start = FromScratch()
+    """What the parameters are before the first step: FromScratch, FromModel or FromRun."""
     seed: int = 0
     """Determines initial parameters, order of the data, corruption and dropout."""
     remat: Remat = "none"
@@ -79,6 +82,7 @@ class Experiment:
 
     def __post_init__(self) -> None:
         serialization.check_types(self)
+        self.objective.check_model(self.model)
         _check_minimum(self, 1, "steps", "batch_size", "accumulation")
         _check_minimum(self, 0, "seed")
         _check_minimum(self.evaluation, 0, "every", prefix="evaluation.")

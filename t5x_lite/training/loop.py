@@ -9,13 +9,13 @@ import jax
 import numpy as np
 from rich.console import Console
 
-from t5x_lite.data import TokenStore, batches, prefetch
+from t5x_lite.data import batches, prefetch
 from t5x_lite.parallel import batch_sharding, make_mesh
 from t5x_lite.training import report
 from t5x_lite.training.checkpoints import Checkpoints
 from t5x_lite.training.evaluation import evaluate
 from t5x_lite.training.experiment import Experiment
-from t5x_lite.training.preparation import check_mesh, prepare
+from t5x_lite.training.preparation import Prepared, check_mesh, first_state, prepare
 from t5x_lite.training.records import Records
 from t5x_lite.training.signals import StopSignals
 from t5x_lite.training.step import Program, TrainState
@@ -39,14 +39,14 @@ def train(experiment: Experiment, workdir: Path, console: Console, devices: Sequ
         check_mesh(experiment, mesh)
         open_workdir(workdir, experiment)
         try:
-            store, objective = prepare(experiment, console, workdir)
+            prepared = prepare(experiment, console, workdir)
         except BaseException:
             remove_if_empty(workdir)
             raise
-        program = Program(experiment, objective, mesh)
+        program = Program(experiment, prepared.objective, mesh)
         with Checkpoints(workdir / "checkpoints", experiment.checkpoints) as checkpoints:
             stop.hold()
-            run = _Run(program, store, checkpoints, workdir, console, stop)
+            run = _Run(program, prepared, checkpoints, workdir, console, stop)
             state = run.start()
             state = run.steps(state)
             if stop.asked:
@@ -55,7 +55,7 @@ def train(experiment: Experiment, workdir: Path, console: Console, devices: Sequ
                 console.print(f"stopped at step {step}; the same command goes on from there", highlight=False)
                 return
             checkpoints.wait()
-        report.finish(program, state.params, store, workdir, console)
+        report.finish(program, state.params, prepared.store, workdir, console)
 
 
 class _Run:
@@ -64,25 +64,29 @@ class _Run:
     def __init__(
         self,
         program: Program,
-        store: TokenStore,
+        prepared: Prepared,
         checkpoints: Checkpoints,
         workdir: Path,
         console: Console,
         stop: StopSignals,
     ):
-        self.program, self.store, self.checkpoints = program, store, checkpoints
+        self.program, self.prepared, self.checkpoints = program, prepared, checkpoints
+        self.store = prepared.store
         self.workdir, self.console, self.stop = workdir, console, stop
         self.experiment = program.experiment
         self.tokenizer_files = tokenizer_files(workdir / "tokenizer")
 
     def start(self) -> TrainState:
-        """The state of the last checkpoint, or a new one."""
+        """The state of the last checkpoint, or the one that the run begins with."""
         latest = self.checkpoints.latest
         if latest is None:
-            return self.program.init()
-        state = self.checkpoints.restore(latest, self.program.abstract_state)
-        self.console.print(f"resuming from step {latest}", highlight=False)
-        return state
+            state = first_state(self.program, self.prepared, self.console)
+        else:
+            state = self.checkpoints.restore(latest, self.program.abstract_state)
+            self.console.print(f"resuming from step {latest}", highlight=False)
+        if self.prepared.teacher is None:
+            return state
+        return state.replace(frozen=jax.device_put(self.prepared.teacher.params, self.program.state_shardings.frozen))
 
     def steps(self, state: TrainState) -> TrainState:
         """Trains until the last step or until asked to stop."""

@@ -87,6 +87,19 @@ class AdamW(Optimizer):
 
 
 @dataclass(frozen=True)
+class Lamb(AdamW):
+    """LAMB (You et al. 2020): AdamW's update, scaled for each matrix to the length of the matrix; for large batches.
+
+    A matrix is that of one layer, also where a stack keeps all layers in one array.
+    """
+
+    schedule: Schedule = LinearDecay(peak=1.76e-3, warmup_steps=3125, total_steps=125_000)
+
+    def scaling(self, axes: Axes) -> list[optax.GradientTransformation]:
+        return [*super().scaling(axes), each_layer(optax.scale_by_trust_ratio(), axes)]
+
+
+@dataclass(frozen=True)
 class Adafactor(Optimizer):
     """Adafactor (Shazeer and Stern 2018) as T5 was trained with it: no momentum, steps relative to parameter scale."""
 

@@ -1,34 +1,121 @@
-"""What has to stand before the first step: the token store, and an experiment that fits its data and its devices."""
+"""What has to stand before the first step: data, objective, teacher, first parameters; and that they fit together."""
 
+from dataclasses import dataclass
 from pathlib import Path
 
+import jax
 from jax.sharding import Mesh
 from rich.console import Console
 
-from t5x_lite.data import TokenStore
+from t5x_lite.data import Tokenizer, TokenStore, Vocabulary
 from t5x_lite.errors import InputError
-from t5x_lite.objectives import Objective
+from t5x_lite.models import ModelConfig
+from t5x_lite.objectives import Distillation, Objective
+from t5x_lite.training.checkpoints import read_state
 from t5x_lite.training.experiment import Experiment
+from t5x_lite.training.open_model import OpenedModel, checkpoint_folder, open_model, shapes
 from t5x_lite.training.report import preparation
-from t5x_lite.training.workdir import begin, saved_tokenizer
+from t5x_lite.training.start import FromModel, FromRun, overlay
+from t5x_lite.training.step import Program, TrainState
+from t5x_lite.training.workdir import begin, has_begun, saved_tokenizer
 
 
-def prepare(experiment: Experiment, console: Console, workdir: Path | None = None) -> tuple[TokenStore, Objective]:
-    """The token store, written if it is not there yet, and the objective that knows its vocabulary."""
-    saved = saved_tokenizer(workdir) if workdir else None
+@dataclass(frozen=True)
+class Prepared:
+    """What a run needs beside its experiment and its devices."""
+
+    store: TokenStore
+    objective: Objective
+    """It knows its vocabulary, and its teacher's architecture."""
+    teacher: OpenedModel | None = None
+    start: OpenedModel | None = None
+    """The model that the run begins with, unless it has begun."""
+
+
+def prepare(experiment: Experiment, console: Console, workdir: Path | None = None) -> Prepared:
+    """The token store, written if it is not there yet, and the other models that the run needs.
+
+    The tokenizer is that of the run so far, else the teacher's or that of the model to start from, else the data's.
+    """
+    objective, begun = experiment.objective, workdir is not None and has_begun(workdir)
+    teacher = start = None
+    if isinstance(objective, Distillation):
+        teacher = open_model(objective.teacher)
+        objective = objective.for_teacher(teacher.config, experiment.model)
+    if isinstance(experiment.start, FromModel | FromRun) and not begun:
+        start = open_model(experiment.start.folder)
+        if getattr(experiment.start, "layers", ()) and getattr(start.config, "layers_share_parameters", False):
+            raise InputError(f"start.layers={experiment.start.layers} chooses layers where all are one; leave it empty")
+    tokenizer = saved_tokenizer(workdir) if begun else None
+    tokenizer = _common_tokenizer(tokenizer, teacher, start)
     with preparation(console) as progress:
-        row_length = experiment.objective.raw_length
-        store = experiment.data.prepare(row_length, tokenizer=saved, progress=progress)
+        store = experiment.data.prepare(objective.row_format, tokenizer=tokenizer, progress=progress)
     vocabulary = store.tokenizer.vocabulary
-    if vocabulary.size > experiment.model.vocab_size:
+    _check_vocabulary(experiment.model, vocabulary)
+    objective = objective.for_vocabulary(vocabulary)
+    if workdir:
+        begin(workdir, experiment, store, None if teacher is None else teacher.params)
+    return Prepared(store, objective, teacher, start)
+
+
+def _check_vocabulary(model: ModelConfig, vocabulary: Vocabulary) -> None:
+    if vocabulary.size > model.vocab_size:
         raise InputError(
-            f"model.vocab_size={experiment.model.vocab_size} is smaller than the tokenizer's {vocabulary.size} ids; "
+            f"model.vocab_size={model.vocab_size} is smaller than the tokenizer's {vocabulary.size} ids; "
             f"choose {vocabulary.size} or more"
         )
-    objective = experiment.objective.for_vocabulary(vocabulary)
-    if workdir:
-        begin(workdir, experiment, store)
-    return store, objective
+    # RoBERTa counts positions by the ids that are no padding.
+    pad_id = getattr(model, "pad_id", None)
+    if pad_id not in (None, vocabulary.pad_id):
+        raise InputError(
+            f"model.pad_id={pad_id} is not the tokenizer's {vocabulary.pad_id}; choose {vocabulary.pad_id}"
+        )
+
+
+def _common_tokenizer(saved: Tokenizer | None, *models: OpenedModel | None) -> Tokenizer | None:
+    tokenizers = [saved, *(model.tokenizer for model in models if model is not None)]
+    tokenizers = [tokenizer for tokenizer in tokenizers if tokenizer is not None]
+    if len({tokenizer.fingerprint for tokenizer in tokenizers}) > 1:
+        raise InputError("the run, its teacher and the model it starts from have different tokenizers; choose others")
+    return tokenizers[0] if tokenizers else None
+
+
+def first_state(program: Program, prepared: Prepared, console: Console) -> TrainState:
+    """The state before the run's first step, as `experiment.start` says; without the teacher."""
+    experiment = program.experiment
+    match experiment.start:
+        case FromModel(layers=layers):
+            state = program.init()
+            params, fresh = overlay(state.params, prepared.start.params, layers)
+            random = f"; random are {', '.join(fresh)}" if fresh else ""
+            console.print(f"parameters of {experiment.start.folder}{random}", highlight=False)
+            return state.replace(params=jax.device_put(params, program.state_shardings.params))
+        case FromRun(folder=folder):
+            state = _state_of_run(program, prepared.start, folder)
+            console.print(f"going on from step {int(state.step)} of {folder}", highlight=False)
+            return state
+    return program.init()
+
+
+def _state_of_run(program: Program, start: OpenedModel, folder: str) -> TrainState:
+    before, experiment = start.experiment, program.experiment
+    if before is None:
+        raise InputError(f"start.folder={folder} holds a model without the run that made it; use FromModel")
+    abstract = program.abstract_state.replace(frozen=None)
+    if shapes(abstract.params) != shapes(start.params):
+        raise InputError(f"start.folder={folder} holds a run of another model; give that model, or use FromModel")
+    if type(before.optimizer) is not type(experiment.optimizer):
+        raise InputError(
+            f"start.folder={folder} holds a run with {type(before.optimizer).__name__}, this one has "
+            f"{type(experiment.optimizer).__name__}; give the same optimizer, or use FromModel"
+        )
+    state = read_state(checkpoint_folder(Path(folder).expanduser()), abstract)
+    if int(state.step) >= experiment.steps:
+        raise InputError(
+            f"steps={experiment.steps} is not above the {int(state.step)} that start.folder={folder} has done; "
+            "steps counts from the first run's beginning"
+        )
+    return state
 
 
 def check_mesh(experiment: Experiment, mesh: Mesh) -> None:

@@ -11,6 +11,24 @@ from rich.progress import BarColumn, Progress, SpinnerColumn, TaskID, TextColumn
 
 Figures = dict[str, float]
 
+_SHOWN_APART = ("loss", "accuracy", "perplexity", "tokens", "tokens_per_second")
+_OF_THE_UPDATE = ("objective", "gradient_norm", "learning_rate")
+
+
+def spell(name: str, value: float) -> str:
+    """A figure for people: losses as they are, all others as shares.
+
+    >>> spell("pair_loss", 0.693), spell("detection_accuracy", 0.9)
+    ('pair loss 0.693', 'detection accuracy 90.0%')
+    """
+    return f"{name.replace('_', ' ')} {value:.3f}" if name.endswith("loss") else f"{name.replace('_', ' ')} {value:.1%}"
+
+
+def _others(figures: Figures) -> str:
+    """What only some objectives have."""
+    names = [name for name in figures if name not in (*_SHOWN_APART, *_OF_THE_UPDATE)]
+    return "".join(f"  {spell(name, figures[name])}" for name in names)
+
 
 class Records:
     """The records of a run from `first_step` on; those of a later step, left by a run that was killed, are dropped.
@@ -68,7 +86,8 @@ class Records:
         }
         self._write(step, "train", metrics)
         speed = metrics["tokens_per_second"]
-        figures = f"loss {metrics['loss']:.3f}  accuracy {metrics['accuracy']:.1%}  {speed:,.0f} tokens/s"
+        figures = f"loss {metrics['loss']:.3f}  accuracy {metrics['accuracy']:.1%}"
+        figures += f"{_others(metrics)}  {speed:,.0f} tokens/s"
         self._bar.update(self._task, completed=step, figures=figures)
         self._line(step, figures)
 
@@ -77,7 +96,7 @@ class Records:
         self._write(step, "held_out", metrics)
         self._console.print(
             f"step {step}/{self._steps}  held-out loss {metrics['loss']:.3f}  accuracy {metrics['accuracy']:.1%}  "
-            f"perplexity {metrics['perplexity']:.1f}",
+            f"perplexity {metrics['perplexity']:.1f}{_others(metrics)}",
             highlight=False,
         )
         self._since = (step, time.perf_counter())

@@ -14,7 +14,7 @@ from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeEl
 
 from t5x_lite.data import Tokenizer, TokenStore, Vocabulary
 from t5x_lite.training.evaluation import Rows, evaluate, held_out_features, unigram_loss
-from t5x_lite.training.records import read_records
+from t5x_lite.training.records import read_records, spell
 from t5x_lite.training.step import Program, TrainState
 from t5x_lite.training.workdir import write_atomically
 
@@ -58,27 +58,47 @@ def held_out_figures(
     return figures | {"unigram_loss": unigram_loss(features["targets"], vocabulary)}
 
 
+_COMMON_FIGURES = ("loss", "unigram_loss", "accuracy", "perplexity", "tokens")
+
+
 def describe(figures: dict[str, float]) -> str:
-    """Held-out figures as a sentence."""
+    """Held-out figures as a sentence; those that only some objectives have stand behind the others.
+
+    >>> figures = {"loss": 2, "unigram_loss": 5, "accuracy": 0.5, "perplexity": 7.4, "tokens": 90, "pair_loss": 0.7}
+    >>> describe(figures).partition("perplexity")[2]
+    ' 7.4, 90 tokens; pair loss 0.700'
+    """
+    others = {name: value for name, value in figures.items() if name not in _COMMON_FIGURES}
     return (
         f"held-out: loss {figures['loss']:.3f} nats a token "
         f"(the text's unigram model: {figures['unigram_loss']:.3f}), accuracy {figures['accuracy']:.1%}, "
         f"perplexity {figures['perplexity']:.1f}, {figures['tokens']:,.0f} tokens"
+        f"{'; ' if others else ''}{', '.join(spell(name, value) for name, value in others.items())}"
     )
 
 
 def fill_ins(program: Program, params: Any, store: TokenStore, num_rows: int = 5) -> str:
-    """Held-out rows as the model sees them, what was there, and what it says."""
+    """Held-out rows as the model sees them, what was there, and what it says.
+
+    Where single tokens are asked for, they stand between commas, in the order of their places; of some of them the
+    model sees the token itself, or another one, and no mask.
+    """
     features = held_out_features(program.objective, store.held_out, num_rows)
     local, asked = jax.device_put((params, features), jax.local_devices()[0])
     answers = jax.device_get(program.objective.predict(program.module, local, asked))
-    decode = store.tokenizer.decode
+    decode, pad_id = store.tokenizer.decode, store.tokenizer.vocabulary.pad_id
+
+    def spelled(ids: Int[np.ndarray, "T"], targets: Int[np.ndarray, "T"]) -> str:
+        if "positions" not in features:
+            return decode(ids)
+        return ", ".join(decode([token]).strip() or "(none)" for token in ids[targets != pad_id])
+
     return "\n".join(
         f"--- held-out row {row}\n"
         f"input:  {decode(features['inputs'][row])}\n"
-        f"target: {decode(features['targets'][row])}\n"
-        f"model:  {decode(answers[row])}\n"
-        for row in range(len(answers))
+        f"target: {spelled(targets, targets)}\n"
+        f"model:  {spelled(answers[row], targets)}\n"
+        for row, targets in enumerate(features["targets"])
     )
 
 

@@ -12,7 +12,7 @@ from jax.sharding import Mesh
 from jaxtyping import Array, Bool, Float, Int, Key
 
 from t5x_lite.models.base import abstract_params
-from t5x_lite.objectives import Features, Metrics, Objective, corrupt_rows
+from t5x_lite.objectives import Features, Mean, Metrics, Objective, corrupt_rows
 from t5x_lite.parallel import batch_sharding, logical_axes, replicated, shardings, use_mesh
 from t5x_lite.training.experiment import Experiment
 
@@ -29,6 +29,8 @@ class TrainState(struct.PyTreeNode):
     opt_state: optax.OptState
     finite: Any
     """Boolean: false from the step on that was not finite; the rest then stays as it was before it."""
+    frozen: Any = None
+    """Parameters that the loss reads and nobody trains, such as a teacher's; no part of a checkpoint."""
 
 
 def build_module(experiment: Experiment) -> nn.Module:
@@ -49,7 +51,7 @@ class Program:
         self.experiment, self.objective, self.mesh = experiment, objective, mesh
         self.module = build_module(experiment)
         self.optimizer = experiment.optimizer.build(logical_axes(abstract_params(experiment.model)))
-        boxed = jax.eval_shape(self._init, jax.random.key(0))
+        boxed = self._abstract_state()
         self.state_shardings = shardings(mesh, boxed)
         self.abstract_state = jax.tree.map(
             lambda leaf, sharding: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=sharding),
@@ -70,14 +72,21 @@ class Program:
         )
 
     def init(self) -> TrainState:
-        """The state before the first step, born sharded."""
+        """The state before the first step, born sharded; `frozen` is still to be filled in, where there is any."""
         key = jax.random.key(self.experiment.seed)
-        return jax.jit(lambda key: nn.unbox(self._init(key)), out_shardings=self.state_shardings)(key)
+        shardings = self.state_shardings.replace(frozen=None)
+        return jax.jit(lambda key: nn.unbox(self._init(key)), out_shardings=shardings)(key)
 
     def _init(self, key: Key[Array, ""]) -> TrainState:
         ids = jnp.zeros((1, 2), jnp.int32)
         params = self.module.init(key, ids, ids)["params"]
         return TrainState(jnp.int32(0), params, self.optimizer.init(params), jnp.bool_(True))
+
+    def _abstract_state(self) -> TrainState:
+        """Shapes and logical axes of a state, `frozen` with it."""
+        state = jax.eval_shape(self._init, jax.random.key(0))
+        frozen_model = self.objective.frozen_model
+        return state.replace(frozen=None if frozen_model is None else abstract_params(frozen_model))
 
     def _in_mesh(self, step: Callable) -> Callable:
         def traced(*args: Any) -> Any:
@@ -91,34 +100,38 @@ class Program:
             jax.random.fold_in(jax.random.key(self.experiment.seed), state.step)
         )
         features = corrupt_rows(self.objective, corrupt_key, raw)
-        (loss_sum, weight, sums), grads = self.gradients(state.params, features, dropout_key)
+        (loss_sum, weight, sums), grads = self.gradients(state.params, features, dropout_key, state.frozen)
+        weight = jnp.maximum(weight, 1.0)  # a batch may ask for nothing
         # Every microbatch weighs by its tokens, as if all had been one batch.
         grads = jax.tree.map(lambda g: g / weight, grads)
         updates, opt_state = self.optimizer.update(grads, state.opt_state, state.params)
         new = state.replace(step=state.step + 1, params=optax.apply_updates(state.params, updates), opt_state=opt_state)
 
-        metrics = {name: value / weight for name, value in sums.items()}
+        metrics = {name: value / jnp.maximum(of, 1.0) for name, (value, of) in with_weights(sums, weight).items()}
         metrics["objective"] = loss_sum / weight
         metrics["gradient_norm"] = optax.tree.norm(grads)
         metrics["learning_rate"] = self.experiment.optimizer.schedule.learning_rate(state.step + 1)
         finite = state.finite & jnp.isfinite(metrics["objective"]) & jnp.isfinite(metrics["gradient_norm"])
-        state = jax.tree.map(lambda before, after: jnp.where(finite, after, before), state, new)
-        return state.replace(finite=finite), metrics | {"finite": finite}
+        # What nobody trains is handed through as it is.
+        before, after = state.replace(frozen=None), new.replace(frozen=None)
+        after = jax.tree.map(lambda before, after: jnp.where(finite, after, before), before, after)
+        return after.replace(finite=finite, frozen=state.frozen), metrics | {"finite": finite}
 
     def gradients(
-        self, params: Any, features: Features, key: Key[Array, ""]
+        self, params: Any, features: Features, key: Key[Array, ""], frozen: Any = None
     ) -> tuple[tuple[Float[Array, ""], Float[Array, ""], Metrics], Any]:
         """Sums over the whole batch of (loss, weight, metrics), and the gradient of the first."""
 
         def loss(params: Any, features: Features, key: Key[Array, ""]) -> tuple[Array, tuple[Array, Array, Metrics]]:
-            loss_sum, weight, metrics = self.objective.loss(self.module, params, features, key)
+            part = {"whole": whole, "frozen": frozen}
+            loss_sum, weight, metrics = self.objective.loss(self.module, params, features, key, **part)
             return loss_sum, (loss_sum, weight, metrics)
 
         def one_part(params: Any, features: Features, key: Key[Array, ""]) -> tuple[Any, Any]:
             grads, sums = jax.grad(loss, has_aux=True)(params, features, key)
             return sums, grads
 
-        parts = self.experiment.accumulation
+        parts, whole = self.experiment.accumulation, features
         if parts == 1:
             return one_part(params, features, key)
 
@@ -139,4 +152,9 @@ class Program:
         # One key for all runs and steps: held-out figures compare because they were asked the same.
         features = corrupt_rows(self.objective, jax.random.key(0), raw, first_row)
         _, weight, metrics = self.objective.loss(self.module, params, features | {"valid": valid}, None)
-        return metrics | {"weight": weight}
+        return with_weights(metrics, weight)
+
+
+def with_weights(metrics: Metrics, weight: Float[Array, ""]) -> dict[str, Mean]:
+    """Every figure with what it is a mean over."""
+    return {name: value if isinstance(value, Mean) else Mean(value, weight) for name, value in metrics.items()}

@@ -8,11 +8,16 @@ metrics.jsonl, tensorboard/, loss.png, held_out.json, samples.txt
 """
 
 import contextlib
+import hashlib
 import json
 import os
 import shutil
 import tempfile
 from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
 
 from t5x_lite.data import Tokenizer, TokenStore, load_tokenizer
 from t5x_lite.errors import InputError
@@ -60,8 +65,8 @@ def saved_tokenizer(workdir: Path) -> Tokenizer | None:
     return load_tokenizer(workdir / "tokenizer") if has_begun(workdir) else None
 
 
-def begin(workdir: Path, experiment: Experiment, store: TokenStore) -> None:
-    """Writes down what the run is, or checks that its tokenizer and its data are those it began with."""
+def begin(workdir: Path, experiment: Experiment, store: TokenStore, teacher: Any = None) -> None:
+    """Writes down what the run is, or checks that its tokenizer, data and teacher are those it began with."""
     folder, record = workdir / "tokenizer", workdir / "store.json"
     figures = {
         "key": store.key,
@@ -69,6 +74,8 @@ def begin(workdir: Path, experiment: Experiment, store: TokenStore) -> None:
         "train_rows": len(store.train),
         "held_out_rows": len(store.held_out),
     }
+    if teacher is not None:
+        figures["teacher"] = _digest(teacher)
     if has_begun(workdir):
         before = json.loads(record.read_text())
         if before["tokenizer"] != store.tokenizer.fingerprint:
@@ -77,6 +84,10 @@ def begin(workdir: Path, experiment: Experiment, store: TokenStore) -> None:
             raise InputError(
                 f"workdir={workdir} began on other data: data.source no longer gives the text it gave then; "
                 "bring that text back or choose another --workdir"
+            )
+        if before.get("teacher") != figures.get("teacher"):
+            raise InputError(
+                f"workdir={workdir} began with another teacher; bring that one back or choose another --workdir"
             )
     else:
         shutil.rmtree(folder, ignore_errors=True)
@@ -88,6 +99,14 @@ def begin(workdir: Path, experiment: Experiment, store: TokenStore) -> None:
         shutil.rmtree(stale, ignore_errors=True)
     write_atomically(workdir / "experiment.json", experiment.to_json() + "\n")
     write_atomically(record, json.dumps(figures) + "\n")
+
+
+def _digest(params: Any) -> str:
+    digest = hashlib.blake2b(digest_size=16)
+    for path, leaf in jax.tree_util.tree_leaves_with_path(params):
+        digest.update(jax.tree_util.keystr(path).encode())
+        digest.update(np.ascontiguousarray(jax.device_get(leaf)).tobytes())
+    return digest.hexdigest()
 
 
 def tokenizer_files(folder: Path) -> Files:

@@ -1,21 +1,78 @@
 """A run small enough to be made many times, and its compiled program, shared."""
 
+import os
+from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 
 import jax
 import numpy as np
 import pytest
+from rich.console import Console
 
-from t5x_lite.data import Bytes, Data, TextFiles, Vocabulary
-from t5x_lite.models import T5Config
-from t5x_lite.objectives import SpanCorruption
+from t5x_lite.data import ByteLevelBPE, Bytes, Data, TextFiles, Vocabulary, WordPiece
+from t5x_lite.models import (
+    AlbertConfig,
+    BertConfig,
+    DistilBertConfig,
+    ElectraConfig,
+    ElectraPairConfig,
+    RobertaConfig,
+    T5Config,
+)
+from t5x_lite.objectives import (
+    Distillation,
+    MaskedLanguageModel,
+    NextSentencePrediction,
+    ReplacedTokenDetection,
+    SentenceOrderPrediction,
+    SpanBoundary,
+    SpanCorruption,
+)
 from t5x_lite.parallel import make_mesh
-from t5x_lite.training import Checkpointing, Evaluation, Experiment, Logging
+from t5x_lite.training import Checkpointing, Evaluation, Experiment, Logging, loop
 from t5x_lite.training.optimizers import AdamW
 from t5x_lite.training.schedules import Constant
+from t5x_lite.training.start import FromModel
 from t5x_lite.training.step import Program
 
 VOCABULARY = Vocabulary(size=259, first_sentinel_id=258, num_sentinels=100)
+WORDS = Vocabulary(
+    size=101,
+    pad_id=1,
+    eos_id=2,
+    unk_id=3,
+    cls_id=0,
+    sep_id=2,
+    mask_id=100,
+    continuations=np.packbits(np.arange(101) >= 60).tobytes(),
+)
+
+ENCODER = {
+    "vocab_size": 104,
+    "embed_dim": 16,
+    "num_heads": 4,
+    "mlp_dim": 24,
+    "num_layers": 1,
+    "max_length": 24,
+    "dropout_rate": 0.0,
+    "attention_dropout_rate": 0.0,
+}
+DROPOUT = {"dropout_rate": 0.1, "attention_dropout_rate": 0.1}
+MASKED, PAIRED = {"heads": ("masked_lm",)}, {"heads": ("masked_lm", "sentence_pair")}
+STUDENT, TEACHER = DistilBertConfig(**ENCODER, **MASKED), BertConfig(**ENCODER | {"num_layers": 2}, **MASKED)
+GENERATOR = ElectraConfig(**ENCODER | {"embed_dim": 8, "num_heads": 2, "mlp_dim": 12}, token_embed_dim=8, **MASKED)
+DISCRIMINATOR = ElectraConfig(**ENCODER, token_embed_dim=8, heads=("replaced_token",))
+ENCODERS = {
+    "BERT": (NextSentencePrediction(24), BertConfig(**ENCODER, **PAIRED)),
+    "SpanBERT": (SpanBoundary(24), BertConfig(**ENCODER, heads=("masked_lm", "span_boundary"))),
+    "RoBERTa": (MaskedLanguageModel(24), RobertaConfig(**ENCODER, **MASKED)),
+    "whole words, dropout": (MaskedLanguageModel(24, whole_words=True), BertConfig(**ENCODER | DROPOUT, **MASKED)),
+    "ALBERT": (SentenceOrderPrediction(24), AlbertConfig(**ENCODER | {"num_layers": 2}, token_embed_dim=8, **PAIRED)),
+    "ELECTRA": (ReplacedTokenDetection(24), ElectraPairConfig(GENERATOR, DISCRIMINATOR)),
+    "DistilBERT": (Distillation(24, teacher="folder").for_teacher(TEACHER, STUDENT), STUDENT),
+}
+"""Every family with the objective that made it."""
 
 
 @pytest.fixture(scope="session")
@@ -64,7 +121,8 @@ def make_program():
     def make(experiment: Experiment, devices: int = 1) -> Program:
         if (experiment, devices) not in programs:
             mesh = make_mesh(experiment.mesh, jax.devices()[:devices])
-            objective = experiment.objective.for_vocabulary(VOCABULARY)
+            vocabulary = VOCABULARY if isinstance(experiment.objective, SpanCorruption) else WORDS
+            objective = experiment.objective.for_vocabulary(vocabulary)
             programs[experiment, devices] = Program(experiment, objective, mesh)
         return programs[experiment, devices]
 
@@ -81,3 +139,110 @@ def raw(tiny) -> np.ndarray:
 @pytest.fixture(scope="session")
 def without_dropout(tiny) -> Experiment:
     return replace(tiny, model=replace(tiny.model, dropout_rate=0.0))
+
+
+@pytest.fixture(scope="session", params=ENCODERS)
+def encoder(request, tiny) -> Experiment:
+    """An encoder and the objective that made it, one family after the other."""
+    objective, model = ENCODERS[request.param]
+    return replace(tiny, model=model, objective=objective)
+
+
+@pytest.fixture(scope="session")
+def encoder_rows(encoder) -> np.ndarray:
+    """A batch of raw ids, rows of many lengths."""
+    random, row_format = np.random.default_rng(0), encoder.objective.row_format
+    builder = row_format.start(WORDS)
+    for _ in range(20):
+        builder.add([random.integers(4, 100, random.integers(1, 12)).astype(np.int32) for _ in range(4)])
+    builder.finish()
+    rows = builder.take()
+    return rows[:: len(rows) // encoder.batch_size][: encoder.batch_size]
+
+
+@pytest.fixture(scope="session")
+def console():
+    with open(os.devnull, "w") as nowhere:
+        yield Console(file=nowhere)
+
+
+@pytest.fixture(scope="session")
+def train(console) -> Callable[..., None]:
+    """`train(experiment, workdir, devices=1)`."""
+    return lambda experiment, workdir, devices=1: loop.train(experiment, workdir, console, jax.devices()[:devices])
+
+
+@pytest.fixture(scope="session")
+def sentences(tmp_path_factory) -> Data:
+    """Documents of two to six lines, each a sentence."""
+    random = np.random.default_rng(0)
+    syllables = ["al", "be", "gam", "del", "ep", "zet", "ta", "the", "io", "kap"]
+    words = ["".join(random.choice(syllables, random.integers(1, 4))) for _ in range(60)]
+    documents = [
+        "\n".join(" ".join(random.choice(words, random.integers(3, 7))) for _ in range(random.integers(2, 7)))
+        for _ in range(80)
+    ]
+    path = tmp_path_factory.mktemp("sentences") / "text.txt"
+    path.write_text("\n\n".join(documents))
+    cache = str(tmp_path_factory.mktemp("cache"))
+    return Data(TextFiles((str(path),)), WordPiece(vocab_size=90), held_out=0.1, sentences="line", cache_dir=cache)
+
+
+@pytest.fixture(scope="session")
+def experiment_of(tiny, sentences, run_of) -> Callable[[str], Experiment]:
+    """`experiment_of(family)`: a short run of it."""
+
+    def make(family: str) -> Experiment:
+        base = replace(tiny, data=sentences, checkpoints=Checkpointing(every=3, keep_last=10, keep_best=0))
+        if family == "teacher":
+            return replace(base, model=TEACHER, objective=MaskedLanguageModel(24))
+        objective, model = ENCODERS[family]
+        if family == "RoBERTa":
+            objective, model = replace(objective, whole_words=True), replace(model, vocab_size=304, **DROPOUT)
+            base = replace(base, data=replace(sentences, tokenizer=ByteLevelBPE(vocab_size=300)))
+        if family == "DistilBERT":
+            folder = str(run_of("teacher"))
+            objective = Distillation(24, teacher=folder)
+            base = replace(base, start=FromModel(folder, layers=(1,)))
+        return replace(base, model=model, objective=objective)
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def programs() -> dict[Experiment, Program]:
+    """The programs of the runs below."""
+    return {}
+
+
+@pytest.fixture(scope="session")
+def train_encoder(train, programs) -> Callable[..., None]:
+    """`train_encoder(experiment, workdir)`, on one device; runs of one experiment share their compiled program."""
+
+    def shared(experiment: Experiment, *args: object) -> Program:
+        if experiment not in programs:
+            programs[experiment] = Program(experiment, *args)
+        return programs[experiment]
+
+    def run(experiment: Experiment, workdir: Path) -> None:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(loop, "Program", shared)
+            train(experiment, workdir)
+
+    return run
+
+
+@pytest.fixture(scope="session")
+def run_of(request, tmp_path_factory, train_encoder) -> Callable[[str], Path]:
+    """`run_of(family)`: the folder of its run, made once."""
+    folders: dict[str, Path] = {}
+
+    def run(family: str) -> Path:
+        if family not in folders:
+            experiment_of = request.getfixturevalue("experiment_of")
+            folder = tmp_path_factory.mktemp(family)
+            train_encoder(experiment_of(family), folder)
+            folders[family] = folder
+        return folders[family]
+
+    return run

@@ -13,28 +13,14 @@ import jax
 import numpy as np
 import pytest
 from flax import traverse_util
-from rich.console import Console
 
 import t5x_lite
 from t5x_lite.errors import InputError
 from t5x_lite.parallel import MeshShape
-from t5x_lite.training import loop
 from t5x_lite.training.loop import NonFiniteError
 from t5x_lite.training.optimizers import AdamW
 from t5x_lite.training.records import Records, read_records
 from t5x_lite.training.schedules import Constant
-
-
-@pytest.fixture(scope="module")
-def console():
-    with open(os.devnull, "w") as nowhere:
-        yield Console(file=nowhere)
-
-
-@pytest.fixture(scope="module")
-def train(console):
-    """`train` on one device unless told otherwise."""
-    return lambda experiment, workdir, devices=1: loop.train(experiment, workdir, console, jax.devices()[:devices])
 
 
 @pytest.fixture(scope="module")
@@ -176,7 +162,7 @@ def test_a_loss_that_is_not_finite_ends_the_run_with_its_remains(tiny, tmp_path,
     # The batch is that of the failing step.
     from t5x_lite.data import batches
 
-    store = experiment.data.prepare(experiment.objective.raw_length)
+    store = experiment.data.prepare(experiment.objective.row_format)
     np.testing.assert_array_equal(raw, batches(store.train, batch_size=8, seed=0)[step - 1])
 
 

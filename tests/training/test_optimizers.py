@@ -7,7 +7,7 @@ import pytest
 from t5x_lite.errors import InputError
 from t5x_lite.models.base import abstract_params
 from t5x_lite.parallel import logical_axes
-from t5x_lite.training.optimizers import Adafactor, Adam, AdamW, decays
+from t5x_lite.training.optimizers import Adafactor, Adam, AdamW, Lamb, decays
 from t5x_lite.training.schedules import Constant, InverseSqrt
 
 AXES = {"layers": {"kernel": ("layers", "embed", "mlp"), "scale": ("layers", "norm")}, "embedding": ("vocab", "embed")}
@@ -69,6 +69,21 @@ def test_adafactor_treats_each_layer_of_a_stack_by_itself(trees):
     params, gradients = trees
     ours = run(Adafactor(Constant(0.01), min_dim_size_to_factor=4).build(AXES), params, gradients)
     reference = optax.adafactor(0.01, min_dim_size_to_factor=4, multiply_by_parameter_scale=True, momentum=None)
+    for layer in range(3):
+        alone = run(
+            reference,
+            params["layers"]["kernel"][layer],
+            [gradient["layers"]["kernel"][layer] for gradient in gradients],
+        )
+        np.testing.assert_allclose(ours["layers"]["kernel"][layer], alone, rtol=1e-5)
+    alone = run(reference, params["embedding"], [gradient["embedding"] for gradient in gradients])
+    np.testing.assert_allclose(ours["embedding"], alone, rtol=1e-5)
+
+
+def test_lamb_treats_each_layer_of_a_stack_by_itself(trees):
+    params, gradients = trees
+    ours = run(Lamb(Constant(0.01), weight_decay=0.1).build(AXES), params, gradients)
+    reference = optax.lamb(0.01, b1=0.9, b2=0.999, eps=1e-6, weight_decay=0.1)
     for layer in range(3):
         alone = run(
             reference,

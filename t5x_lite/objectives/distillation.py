@@ -1,0 +1,123 @@
+"""Distillation: a small encoder learns from the text and from a larger one (Sanh et al. 2019, section 2)."""
+
+from dataclasses import dataclass, field, replace
+from typing import Any, Self
+
+import jax
+import jax.numpy as jnp
+import optax
+import tyro
+from flax import linen as nn
+from jaxtyping import Array, Float, Key
+
+from t5x_lite.errors import InputError
+from t5x_lite.models.base import ModelConfig
+from t5x_lite.objectives.base import Features, Mean, Metrics
+from t5x_lite.objectives.masked_language_model import MaskedLanguageModel, apply, gather_positions
+
+
+@dataclass(frozen=True)
+class Distillation(MaskedLanguageModel):
+    """Weighted sum of three means: soft targets and masked LM over the hidden tokens, cosine over all tokens.
+
+    soft: KL divergence of the student's distribution from the teacher's, both at `temperature`, times temperature^2
+    (Hinton et al. 2015); hidden: 1 - cosine of the two encoders' outputs. The weights are those of the authors' runs,
+    which took the soft targets over all tokens; here only hidden tokens meet the vocabulary.
+    """
+
+    teacher: str = ""
+    """A run's folder or a Hugging Face folder with an encoder of the same vocabulary."""
+    temperature: float = 2.0
+    """Of both distributions."""
+    soft_weight: float = 5.0
+    """Weight of the soft targets."""
+    token_weight: float = 2.0
+    """Weight of the masked language model."""
+    cosine_weight: float = 1.0
+    """Weight of the cosine; 0 where the two have different widths."""
+    teacher_model: tyro.conf.Suppress[ModelConfig | None] = field(default=None, kw_only=True)
+    """The teacher's architecture, which its folder tells: see `for_teacher`."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not self.temperature > 0:
+            raise InputError(f"temperature={self.temperature} is not positive; choose e.g. 2.0")
+        weights = {name: getattr(self, name) for name in ("soft_weight", "token_weight", "cosine_weight")}
+        for name, weight in weights.items():
+            if not weight >= 0:
+                raise InputError(f"{name}={weight} is negative; choose 0 or more")
+        if not self.teacher:
+            raise InputError("teacher='' names no teacher; give the folder of a run or a Hugging Face folder")
+
+    @property
+    def frozen_model(self) -> ModelConfig | None:
+        return self.teacher_model
+
+    def for_teacher(self, teacher: ModelConfig, student: ModelConfig) -> Self:
+        """This objective with the teacher's architecture. Raises `InputError` where it cannot teach the student."""
+        if missing := [head for head in self.heads if head not in getattr(teacher, "heads", ())]:
+            raise InputError(
+                f"objective.teacher={self.teacher!r} is a {type(teacher).__name__} without {', '.join(missing)}; "
+                "choose an encoder that was trained as a masked language model"
+            )
+        if self.input_length > teacher.max_length:
+            raise InputError(
+                f"objective.input_length={self.input_length} exceeds the teacher's max_length={teacher.max_length}; "
+                "choose shorter rows or another teacher"
+            )
+        if self.cosine_weight and teacher.embed_dim != student.embed_dim:
+            raise InputError(
+                f"the teacher's embed_dim={teacher.embed_dim} is not the student's {student.embed_dim}, so there is no "
+                "cosine of their hidden states; set objective.cosine_weight to 0"
+            )
+        if teacher.vocab_size != student.vocab_size:
+            raise InputError(
+                f"model.vocab_size={student.vocab_size} is not the teacher's {teacher.vocab_size}; choose the teacher's"
+            )
+        return replace(self, teacher_model=teacher)
+
+    def loss(
+        self,
+        module: nn.Module,
+        params: Any,
+        features: Features,
+        key: Key[Array, ""] | None,
+        *,
+        whole: Features | None = None,
+        frozen: Any = None,
+    ) -> tuple[Float[Array, ""], Float[Array, ""], Metrics]:
+        """Without `frozen` the masked language model alone, which is what held-out figures are of."""
+        if frozen is None:
+            return super().loss(module, params, features, key)
+
+        def answers(
+            model: nn.Module, key: Key[Array, ""] | None
+        ) -> tuple[Float[Array, "B L D"], Float[Array, "B P V"]]:
+            hidden = self.encode(model, features, key)
+            return hidden, model.masked_lm_logits(gather_positions(hidden, features["positions"]))
+
+        teacher = self.frozen_model.build(dtype=module.dtype)
+        taught, taught_logits = jax.lax.stop_gradient(apply(teacher, frozen, lambda m: answers(m, None), None))
+        hidden, logits = apply(module, params, lambda m: answers(m, key), key)
+
+        tokens, weight, metrics = self.masked_lm_loss(logits, features)
+        soft = (self.soft_losses(logits, taught_logits) * self.prediction_weights(features)).sum()
+        total = self.token_weight * tokens + self.soft_weight * soft
+        metrics |= {"soft_loss": Mean(soft, weight)}
+        if self.cosine_weight:
+            weights = self.token_weights(features)
+            cosine = ((1.0 - _cosine(hidden, taught)) * weights).sum()
+            metrics |= {"cosine_loss": Mean(cosine, weights.sum())}
+            whole = features if whole is None else whole
+            per_token = self.prediction_weights(whole).sum() / jnp.maximum(self.token_weights(whole).sum(), 1.0)
+            total += self.cosine_weight * cosine * per_token
+        return total, weight, metrics
+
+    def soft_losses(self, logits: Float[Array, "B P V"], taught: Float[Array, "B P V"]) -> Float[Array, "B P"]:
+        """temperature^2 * KL(teacher, student) at each position."""
+        student, teacher = (jax.nn.log_softmax(values / self.temperature) for values in (logits, taught))
+        return self.temperature**2 * optax.losses.kl_divergence_with_log_targets(student, teacher)
+
+
+def _cosine(a: Float[Array, "B L D"], b: Float[Array, "B L D"]) -> Float[Array, "B L"]:
+    return optax.losses.cosine_similarity(a.astype(jnp.float32), b.astype(jnp.float32), epsilon=1e-8)

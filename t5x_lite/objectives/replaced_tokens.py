@@ -1,0 +1,119 @@
+"""ELECTRA's objective: a generator fills in hidden tokens, a discriminator finds them (Clark et al. 2020)."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from flax import linen as nn
+from jaxtyping import Array, Bool, Float, Int, Key
+
+from t5x_lite.errors import InputError
+from t5x_lite.models.base import ModelConfig
+from t5x_lite.models.electra import ElectraPairConfig
+from t5x_lite.objectives.base import Features, Mean, Metrics
+from t5x_lite.objectives.masked_language_model import MaskedLanguageModel, apply
+
+
+@dataclass(frozen=True)
+class ReplacedTokenDetection(MaskedLanguageModel):
+    """Generator and discriminator trained together: masked LM loss + discriminator_weight * detection loss.
+
+    Clark et al. 2020, section 2. The generator's samples pass no gradient; the two share their embeddings. A sample
+    that equals the original counts as original. The authors' code shows the mask token in 85 % of the places, the
+    token itself in the rest.
+    """
+
+    mask_share: float = 0.85
+    """Share of the predicted tokens that the generator sees as the mask token ..."""
+    random_share: float = 0.0
+    """... and as another token, drawn at random; the rest it sees as they are."""
+    discriminator_weight: float = 50.0
+    """Weight of the discriminator's loss, a mean over all tokens but padding."""
+    temperature: float = 1.0
+    """Of the generator's samples."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not self.discriminator_weight > 0:
+            raise InputError(f"discriminator_weight={self.discriminator_weight} is not positive; choose e.g. 50.0")
+        if not self.temperature > 0:
+            raise InputError(f"temperature={self.temperature} is not positive; choose e.g. 1.0")
+
+    def check_model(self, model: ModelConfig) -> None:
+        if not isinstance(model, ElectraPairConfig):
+            raise InputError(
+                f"model is a {type(model).__name__}; ReplacedTokenDetection trains an ElectraPairConfig, "
+                "a generator and a discriminator"
+            )
+        super().check_model(model.generator)
+
+    def corrupt(self, key: Key[Array, ""], raw: Int[Array, "R"]) -> Features:
+        """As the masked language model, and `sampling` [2]: the random bits of the generator's samples for the row."""
+        mask_key, sampling_key = jax.random.split(key)
+        return super().corrupt(mask_key, raw) | {"sampling": jax.random.key_data(sampling_key)}
+
+    def loss(
+        self,
+        module: nn.Module,
+        params: Any,
+        features: Features,
+        key: Key[Array, ""] | None,
+        *,
+        whole: Features | None = None,
+        frozen: Any = None,
+    ) -> tuple[Float[Array, ""], Float[Array, ""], Metrics]:
+        def forward(pair: nn.Module) -> tuple[Float[Array, "B P V"], Bool[Array, "B L"], Float[Array, "B L"]]:
+            logits = self.token_logits(pair, features, key)
+            filled, replaced = self.fill_in(features, self.sample(logits, features["sampling"]))
+            return logits, replaced, self._detect(pair.discriminator, features, filled, key)
+
+        logits, replaced, detection = apply(module, params, forward, key)
+        total, weight, metrics = self.masked_lm_loss(logits, features)
+        weights = self.token_weights(features)
+        loss = -jax.nn.log_sigmoid(jnp.where(replaced, detection, -detection))
+        loss = (loss * weights).sum()
+        correct = (detection > 0) == replaced
+        figures = {
+            "detection_loss": loss,
+            "detection_accuracy": (correct * weights).sum(),
+            "replaced": (replaced * weights).sum(),
+        }
+        metrics |= {name: Mean(value, weights.sum()) for name, value in figures.items()}
+        whole = features if whole is None else whole
+        predictions_per_token = self.prediction_weights(whole).sum() / jnp.maximum(self.token_weights(whole).sum(), 1.0)
+        return total + self.discriminator_weight * loss * predictions_per_token, weight, metrics
+
+    def language_model(self, model: nn.Module) -> nn.Module:
+        return model.generator
+
+    def sample(self, logits: Float[Array, "B P V"], sampling: Array) -> Int[Array, "B P"]:
+        """A token for each place from the generator's distribution (the Gumbel-max trick); no gradient passes."""
+        keys = jax.random.wrap_key_data(sampling)
+        noise = jax.vmap(lambda key: jax.random.gumbel(key, logits.shape[1:]))(keys)
+        return jax.lax.stop_gradient(logits / self.temperature + noise).argmax(axis=-1)
+
+    def fill_in(self, features: Features, tokens: Int[Array, "B P"]) -> tuple[Int[Array, "B L"], Bool[Array, "B L"]]:
+        """(the rows with `tokens` at the positions asked for, where they differ from the text).
+
+        >>> from t5x_lite.data import Vocabulary
+        >>> objective = ReplacedTokenDetection(8).for_vocabulary(Vocabulary(20, cls_id=3, sep_id=4, mask_id=5))
+        >>> features = {"inputs": jnp.array([[3, 5, 11, 5, 4]]), "positions": jnp.array([[1, 3]])}
+        >>> features["targets"] = jnp.array([[10, 12]])
+        >>> filled, replaced = objective.fill_in(features, jnp.array([[10, 19]]))
+        >>> filled.tolist(), replaced.astype(int).tolist()
+        ([[3, 10, 11, 19, 4]], [[0, 0, 0, 1, 0]])
+        """
+        inputs, targets = features["inputs"], features["targets"]
+        used = targets != self.known_vocabulary.pad_id
+        # Places not used point behind the row, where nothing is written.
+        positions = jnp.where(used, features["positions"], inputs.shape[1])
+        rows = jnp.arange(inputs.shape[0])[:, None]
+        text = inputs.at[rows, positions].set(targets.astype(inputs.dtype), mode="drop")
+        filled = inputs.at[rows, positions].set(tokens.astype(inputs.dtype), mode="drop")
+        return filled, filled != text
+
+    def _detect(
+        self, discriminator: nn.Module, features: Features, filled: Int[Array, "B L"], key: Key[Array, ""] | None
+    ) -> Float[Array, "B L"]:
+        return discriminator.replaced_token_logits(self.encode(discriminator, features, key, filled))

@@ -1,0 +1,97 @@
+"""Rows of a small vocabulary, made by the formats themselves, and tiny encoders with random parameters."""
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from flax import linen as nn
+
+from t5x_lite.data import RowFormat, Vocabulary
+from t5x_lite.models import ModelConfig
+
+
+@pytest.fixture(scope="session")
+def vocabulary() -> Vocabulary:
+    """61 ids, special ones among the others; of the ids from 40 on every second one continues a word."""
+    continues = (np.arange(61) >= 40) & (np.arange(61) % 2 == 1)
+    return Vocabulary(
+        size=61,
+        pad_id=7,
+        eos_id=31,
+        unk_id=12,
+        cls_id=0,
+        sep_id=31,
+        mask_id=60,
+        continuations=np.packbits(continues).tobytes(),
+    )
+
+
+@pytest.fixture(scope="session")
+def make_rows(vocabulary) -> Callable[..., np.ndarray]:
+    """`make_rows(row_format, count)`: rows of raw ids, from documents of one to nine short sentences. The first one has
+    the most padding."""
+
+    def make(row_format: RowFormat, count: int = 200) -> np.ndarray:
+        random = np.random.default_rng(0)
+        text = np.setdiff1d(np.arange(vocabulary.size), vocabulary.special_ids).astype(np.int32)
+        builder, rows = row_format.start(vocabulary), np.empty((0, row_format.row_length), np.int32)
+        while len(rows) < count:
+            for _ in range(200):
+                builder.add([random.choice(text, random.integers(1, 9)) for _ in range(random.integers(1, 10))])
+            builder.finish()
+            rows = np.concatenate([rows, builder.take()])
+        rows = random.permutation(rows)[:count]
+        shortest = (rows == vocabulary.pad_id).sum(1).argmax()
+        rows[[0, shortest]] = rows[[shortest, 0]]
+        return rows
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def make_model(make_params) -> Callable[[ModelConfig, int], tuple[nn.Module, Any]]:
+    """`make_model(config, seed)`: the module and random parameters of it."""
+
+    def make(config: ModelConfig, seed: int = 0) -> tuple[nn.Module, Any]:
+        ids = jnp.ones((1, 2), jnp.int32)
+        return config.build(), make_params(config.build(), seed, ids, ids)
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def say() -> Callable[..., dict[str, Any]]:
+    """`say(module, params, inputs, segments, pad_id)`: all that a model says of every position of some rows."""
+
+    def all_of(module: nn.Module, params: Any, inputs: Any, segments: Any, pad_id: int) -> dict[str, Any]:
+        call = jax.jit(lambda p, i, s: module.apply({"params": p}, i, s, inputs_valid=i != pad_id))
+        return jax.tree.map(
+            lambda x: np.asarray(x, np.float64), call(params, jnp.asarray(inputs), jnp.asarray(segments))
+        )
+
+    return all_of
+
+
+def log_softmax(logits: np.ndarray) -> np.ndarray:
+    logits = logits - logits.max(-1, keepdims=True)
+    return logits - np.log(np.exp(logits).sum(-1, keepdims=True))
+
+
+@pytest.fixture(scope="session")
+def token_losses() -> Callable[..., np.ndarray]:
+    """`token_losses(logits, features, pad_id)`: the cross entropy in nats of each token asked for, in one row of
+    numbers; `logits` [B L V] are those of all positions. Rows with `valid` false ask for nothing."""
+
+    def losses(logits: np.ndarray, features: dict[str, Any], pad_id: int) -> np.ndarray:
+        found, scores = [], log_softmax(logits)
+        valid = np.asarray(features.get("valid", np.ones(len(scores), bool)))
+        for row in np.nonzero(valid)[0]:
+            for position, target in zip(features["positions"][row], features["targets"][row], strict=True):
+                if target != pad_id:
+                    found.append(-scores[row, position, target])
+        return np.array(found)
+
+    return losses

@@ -1,0 +1,59 @@
+"""What a run prints of an encoder at its end."""
+
+from dataclasses import dataclass
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from t5x_lite.data import Vocabulary, make_tokenizer
+from t5x_lite.data.formats import Sentences
+from t5x_lite.data.tokenizers import WordPiece
+from t5x_lite.objectives import MaskedLanguageModel
+from t5x_lite.training.evaluation import held_out_features, unigram_loss
+from t5x_lite.training.report import describe, fill_ins
+
+
+@dataclass(frozen=True)
+class _Oracle(MaskedLanguageModel):
+    """One who knows what is hidden, but for the first token of a row, which it takes for a mask."""
+
+    def predict(self, module: Any, params: Any, features: dict[str, Any]) -> Any:
+        return features["targets"].at[:, 0].set(self.known_vocabulary.mask_id)
+
+
+def test_fill_ins_line_up():
+    texts = [f"{number} green bottles are hanging on the wall" for number in range(20)]
+    tokenizer = make_tokenizer(WordPiece(vocab_size=90), lambda: iter(texts))
+    builder = Sentences(24).start(tokenizer.vocabulary)
+    for ids in tokenizer.encode_batch(texts):
+        builder.add([ids])
+    builder.finish()
+    rows = builder.take()
+    # All that is asked for is hidden, so that what is shown can be counted.
+    objective = _Oracle(24, mask_share=1.0, random_share=0.0).for_vocabulary(tokenizer.vocabulary)
+    program = SimpleNamespace(objective=objective, module=None)
+    store = SimpleNamespace(held_out=rows, tokenizer=tokenizer)
+    features = held_out_features(objective, rows, 3)
+    blocks = fill_ins(program, {}, store, num_rows=3).split("--- held-out row ")[1:]
+    assert len(blocks) == 3
+    for index, block in enumerate(blocks):
+        lines = dict(line.split(":", 1) for line in block.splitlines()[1:] if line)
+        asked = [i for i in features["targets"][index] if i != tokenizer.vocabulary.pad_id]
+        expected = [tokenizer.decode([token]) for token in asked]
+        assert lines["target"].strip().split(", ") == expected
+        assert lines["model"].strip().split(", ") == ["[MASK]", *expected[1:]]
+        assert lines["input"].count("[MASK]") == len(asked)
+
+
+def test_padding_is_no_target_whatever_its_id():
+    targets = np.array([[7, 7, 8, 8, 1, 1], [1, 1, 1, 1, 1, 1]])
+    assert unigram_loss(targets, Vocabulary(10, pad_id=1, eos_id=2)) == pytest.approx(np.log(2))
+
+
+def test_every_figure_is_told():
+    figures = {"loss": 2.0, "unigram_loss": 5.0, "accuracy": 0.5, "perplexity": 7.4, "tokens": 90.0}
+    assert ";" not in describe(figures)
+    told = describe(figures | {"replaced": 0.11, "detection_loss": 0.25})
+    assert told.endswith("90 tokens; replaced 11.0%, detection loss 0.250")
