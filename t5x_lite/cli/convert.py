@@ -7,13 +7,22 @@ import tyro
 
 from t5x_lite.cli.arguments import parse
 from t5x_lite.convert import export_folder
-from t5x_lite.data import Bytes, Data, SentencePiece
-from t5x_lite.data.tokenizers import SentencePieceTokenizer
+from t5x_lite.data import Data
+from t5x_lite.data.tokenizers import saved_config
 from t5x_lite.errors import InputError
-from t5x_lite.objectives import SpanCorruption
-from t5x_lite.pretrained import Pretrained, load
+from t5x_lite.models import AlbertConfig, ElectraPairConfig, ModelConfig, T5Config
+from t5x_lite.models.electra import Part
+from t5x_lite.objectives import (
+    MaskedLanguageModel,
+    NextSentencePrediction,
+    Objective,
+    SentenceOrderPrediction,
+    SpanCorruption,
+)
+from t5x_lite.objectives.no_objective import NoObjective
 from t5x_lite.training.checkpoints import write_checkpoint
 from t5x_lite.training.experiment import Experiment
+from t5x_lite.training.open_model import OpenedModel, open_model
 from t5x_lite.training.optimizers import Adafactor
 from t5x_lite.training.workdir import tokenizer_files, write_atomically
 
@@ -26,6 +35,8 @@ class Convert:
     """What there is: a run, one of its checkpoints, a Hugging Face folder or hub name."""
     dst: tyro.conf.Positional[str]
     """The new folder; it must not exist or be empty."""
+    part: Part | None = None
+    """Which of ELECTRA's two networks goes to Hugging Face; the discriminator if not given."""
 
 
 def run(arguments: list[str]) -> None:
@@ -35,31 +46,53 @@ def run(arguments: list[str]) -> None:
         raise InputError(f"dst={dst} is a file; choose a folder")
     if dst.is_dir() and any(dst.iterdir()):
         raise InputError(f"dst={dst} is not empty; choose another folder, nothing is overwritten")
-    model = load(command.src)
-    if model.experiment is not None:
-        export_folder(dst, model.config, model.params, model.tokenizer)
-        print(f"{dst}: config.json, model.safetensors; open it with transformers or t5x_lite.load")
+    model = open_model(command.src)
+    is_pair = isinstance(model.config, ElectraPairConfig)
+    if command.part and not is_pair:
+        raise InputError(f"part={command.part}: {command.src} holds one network, no pair; leave --part out")
+    if model.experiment is None:
+        _write_run(dst.absolute(), model)
+        print(f"{dst}: a run's folder with the parameters at step 0; open it with t5x_lite.load")
         return
-    _write_run(dst.absolute(), model)
-    print(f"{dst}: a run's folder with the parameters at step 0; open it with t5x_lite.load")
+    part: Part = command.part or "discriminator"
+    export_folder(dst, model.config, model.params, model.tokenizer, part=part)
+    left_out = _left_out(model.config, part)
+    without = f"; left out: {left_out}" if left_out else ""
+    print(f"{dst}: config.json, model.safetensors; open it with transformers or t5x_lite.load{without}")
 
 
-def _write_run(folder: Path, model: Pretrained) -> None:
+def _left_out(model: ModelConfig, part: Part) -> str:
+    """What of the model no class of Transformers has a place for."""
+    if isinstance(model, ElectraPairConfig):
+        other = "generator" if part == "discriminator" else "discriminator"
+        return f"the {other}, which --part {other} converts"
+    return "the span-boundary head" if "span_boundary" in getattr(model, "heads", ()) else ""
+
+
+def objective_for(model: ModelConfig) -> Objective:
+    """The objective that trains the heads which the model has."""
+    if isinstance(model, T5Config):
+        return SpanCorruption()
+    length = min(512, model.max_length)
+    if "masked_lm" not in model.heads:
+        return NoObjective()
+    if "sentence_pair" not in model.heads:
+        return MaskedLanguageModel(length)
+    return SentenceOrderPrediction(length) if isinstance(model, AlbertConfig) else NextSentencePrediction(length)
+
+
+def _write_run(folder: Path, model: OpenedModel) -> None:
     """A run's folder as if the run stood before its first step, without an optimizer's state."""
-    tokenizer, files = SentencePiece(), {}
+    data, files = Data(), {}
     folder.mkdir(parents=True, exist_ok=True)
     if model.tokenizer is not None:
         model.tokenizer.save(folder / "tokenizer")
         files = tokenizer_files(folder / "tokenizer")
-        own = model.tokenizer
-        if isinstance(own, SentencePieceTokenizer):
-            tokenizer = SentencePiece(model_file=str(folder / "tokenizer" / "spiece.model"), extra_ids=own.extra_ids)
-        else:
-            tokenizer = Bytes(own.extra_ids)
+        data = Data(tokenizer=saved_config(model.tokenizer, folder / "tokenizer"))
     experiment = Experiment(
         model=model.config,
-        objective=SpanCorruption(),
-        data=Data(tokenizer=tokenizer),
+        objective=objective_for(model.config),
+        data=data,
         optimizer=Adafactor(),
         steps=1,
         batch_size=8,

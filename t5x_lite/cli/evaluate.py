@@ -11,14 +11,15 @@ from rich.console import Console
 from t5x_lite.cli.arguments import parse, with_text
 from t5x_lite.errors import InputError
 from t5x_lite.parallel import MeshShape, make_mesh
-from t5x_lite.pretrained import open_checkpoint, tokenizer_from_files
+from t5x_lite.training.open_model import open_checkpoint, tokenizer_from_files
 from t5x_lite.training.report import describe, held_out_figures, preparation
 from t5x_lite.training.step import Program
 
 
 @dataclass(frozen=True)
 class Evaluate:
-    """Loss, token accuracy and perplexity of a run on held-out text, beside the best model without context."""
+    """Loss, token accuracy and perplexity of a run on held-out text, beside the best model without context; and what
+    else its objective asks: sentence pairs, span boundaries, replaced tokens."""
 
     run: tyro.conf.Positional[str]
     """The folder of a run, or of one of its checkpoints."""
@@ -40,8 +41,7 @@ def run(arguments: list[str]) -> None:
     if tokenizer is None:
         raise InputError(f"{command.run} came without a tokenizer; evaluation of text needs one")
     with preparation(Console(stderr=True)) as progress:
-        row_length = experiment.objective.raw_length
-        store = experiment.data.prepare(row_length, tokenizer=tokenizer, progress=progress)
+        store = experiment.data.prepare(experiment.objective.row_format, tokenizer=tokenizer, progress=progress)
     rows = _AllRows(store.train, store.held_out) if command.text else store.held_out
     # On one device, whatever the run had: its batch need not be divided by the devices here.
     one_device = make_mesh(MeshShape(), jax.local_devices()[:1])

@@ -1,6 +1,5 @@
 """`inspect CONFIG`: what a run would do, before it does it."""
 
-import re
 from dataclasses import dataclass
 from typing import Annotated
 
@@ -9,10 +8,9 @@ import tyro
 from flax import linen as nn
 from rich.console import Console
 from rich.table import Table
-from rich.text import Text
 
 from t5x_lite.cli.arguments import load_config, parse, take_config, with_text
-from t5x_lite.data import Tokenizer
+from t5x_lite.cli.rows import describe_row, legend
 from t5x_lite.models import abstract_params, num_params
 from t5x_lite.parallel import logical_axes
 from t5x_lite.training.evaluation import held_out_features
@@ -42,15 +40,16 @@ def run(arguments: list[str]) -> None:
     experiment, console = with_text(command.experiment, command.text), Console()
     console.print(parameter_table(experiment))
     console.print(f"{num_params(experiment.model):,} parameters\n", highlight=False)
-    store, objective = prepare(experiment, console)
-    features = held_out_features(objective, store.train, 3)
+    prepared = prepare(experiment, console)
+    store, features = prepared.store, held_out_features(prepared.objective, prepared.store.train, 3)
     console.print(batch_table(experiment, features))
+    if "positions" in features:
+        console.print("\n", legend(), sep="")
     for row in range(len(features["inputs"])):
-        console.print(f"\n[bold]row {row}[/bold]  raw")
-        console.print(Text(store.tokenizer.decode(store.train[row])))
-        for name, ids in features.items():
-            console.print(f"[bold]{name}[/bold]")
-            console.print(highlighted(store.tokenizer, ids[row]))
+        one = {name: values[row] for name, values in features.items()}
+        for name, text in describe_row(store.tokenizer, store.train[row], one):
+            console.print(f"\n[bold]row {row}[/bold]  {name}" if name == "raw" else f"[bold]{name}[/bold]")
+            console.print(text)
 
 
 def parameter_table(experiment: Experiment) -> Table:
@@ -73,10 +72,3 @@ def batch_table(experiment: Experiment, features: dict) -> Table:
     for name, value in features.items():
         table.add_row(name, " x ".join(map(str, (experiment.batch_size, *value.shape[1:]))), str(value.dtype))
     return table
-
-
-def highlighted(tokenizer: Tokenizer, ids: list[int]) -> Text:
-    """The text of some ids, sentinels in colour."""
-    text = Text(tokenizer.decode(ids))
-    text.highlight_regex(re.compile(r"<extra_id_\d+>"), "bold black on yellow")
-    return text

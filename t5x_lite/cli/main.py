@@ -8,26 +8,28 @@ import sys
 import warnings
 
 import t5x_lite
+from t5x_lite.cli.allocator import keep_memory
 from t5x_lite.errors import InputError
 
 COMMANDS = {
     "train": "train CONFIG [options]     pretrain; goes on by itself if the workdir holds checkpoints",
     "inspect": "inspect CONFIG [options]   parameters, batch shapes, and three real rows as the model sees them",
-    "evaluate": "evaluate RUN [options]     loss, token accuracy and perplexity on held-out text",
+    "evaluate": "evaluate RUN [options]     loss, accuracy and perplexity on held-out text",
     "generate": "generate RUN TEXT          fill in the blanks <extra_id_0>, <extra_id_1>, ... of a text",
+    "fill_mask": "fill_mask RUN TEXT         suggest tokens for each [MASK] of a text",
     "convert": "convert SRC DST            a run into a Hugging Face folder, or the other way round",
 }
 
 _PLACES_THAT_REFUSE = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EISDIR, errno.EEXIST)
 
-USAGE = f"""t5x_lite {t5x_lite.__version__}: T5 and its kin in JAX, from raw text to a checkpoint
+USAGE = f"""t5x_lite {t5x_lite.__version__}: BERT, RoBERTa, ALBERT, ELECTRA, T5 in JAX, from raw text to a checkpoint
 
 usage: python -m t5x_lite COMMAND ...
 
   {(chr(10) + "  ").join(COMMANDS.values())}
 
 "COMMAND --help" lists a command's options; for train and inspect "COMMAND CONFIG --help" lists every field of the
-experiment, each of which can be overridden (--steps 200 --objective.noise-density 0.3).
+experiment, each of which can be overridden (--steps 200 --objective.input-length 128).
 """
 
 
@@ -46,6 +48,8 @@ def main(argv: list[str] | None = None) -> int:
     try:
         _silence_background_tasks()
         # Imported for its command alone: --help of one does not pay for the libraries of another.
+        if command == "train":
+            keep_memory()
         importlib.import_module(f"t5x_lite.cli.{command}").run(arguments)
     except InputError as error:
         return _fail(str(error), 2)

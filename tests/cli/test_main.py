@@ -63,7 +63,7 @@ def run(capsys, *arguments) -> tuple[int, str, str]:
 def test_usage_names_every_command(capsys):
     status, out, _ = run(capsys, "--help")
     assert status == 0
-    for command in ("train", "inspect", "evaluate", "generate", "convert"):
+    for command in ("train", "inspect", "evaluate", "generate", "fill_mask", "convert"):
         assert f"  {command} " in out
         status, help_text, _ = run(capsys, command, "--help")
         assert status == 0
@@ -156,6 +156,7 @@ BAD = {
     "no such run": (["generate", "absent/run/at/all", "text"], "is no folder here"),
     "a sentinel too many": (["generate", "RUN", "a <extra_id_500>"], "extra_id_500"),
     "no text": (["generate", "RUN"], "text is missing"),
+    "no encoder alone": (["fill_mask", "RUN", "a [MASK]"], "a T5Config cannot fill_mask; use generate"),
     "max length": (["generate", "RUN", "a", "--max-length", "0"], "max_length=0"),
     "rows": (["evaluate", "RUN", "--rows", "0"], "rows=0"),
     "onto a file": (["convert", "RUN", "CONFIG"], "is a file"),

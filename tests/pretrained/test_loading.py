@@ -1,7 +1,6 @@
 import json
 import logging
 import shutil
-from dataclasses import replace
 
 import jax
 import jax.numpy as jnp
@@ -9,44 +8,15 @@ import numpy as np
 import pytest
 
 from t5x_lite.convert import export_folder
-from t5x_lite.data import Bytes, Data, make_tokenizer
+from t5x_lite.data import Data
+from t5x_lite.data.tokenizers import WordPiece
 from t5x_lite.errors import InputError
-from t5x_lite.objectives import SpanCorruption
-from t5x_lite.pretrained import load
+from t5x_lite.objectives import MaskedLanguageModel
+from t5x_lite.pretrained import PretrainedEncoder, load
 from t5x_lite.training.checkpoints import write_checkpoint
 from t5x_lite.training.experiment import Experiment
 from t5x_lite.training.optimizers import Adafactor
 from t5x_lite.training.workdir import tokenizer_files
-
-
-def write_step(folder, step, t5, params, **model):
-    module, _ = t5
-    tokenizer = make_tokenizer(Bytes(), lambda: iter(()))
-    tokenizer.save(folder / "tokenizer")
-    experiment = Experiment(
-        model=replace(module.config, **model),
-        objective=SpanCorruption(input_length=16),
-        data=Data(tokenizer=Bytes()),
-        optimizer=Adafactor(),
-        steps=5,
-        batch_size=8,
-    )
-    write_checkpoint(folder / "checkpoints", step, experiment, tokenizer_files(folder / "tokenizer"), params)
-    return experiment
-
-
-@pytest.fixture(scope="module")
-def run(t5, tmp_path_factory):
-    """A run with checkpoints at steps 9 and 10; every parameter of the first is half of the second's."""
-    folder = tmp_path_factory.mktemp("run")
-    write_step(folder, 9, t5, jax.tree.map(lambda leaf: leaf / 2, t5[1]))
-    write_step(folder, 10, t5, t5[1])
-    return folder
-
-
-@pytest.fixture(scope="module")
-def model(run):
-    return load(run)
 
 
 def copy_of(run, tmp_path):
@@ -73,36 +43,6 @@ def test_everything_lies_on_one_cpu_device(model):
     assert len(jax.devices()) == 8
     for leaf in jax.tree.leaves(model.params):
         assert leaf.devices() == {jax.devices("cpu")[0]}
-
-
-def test_calling_it_gives_the_logits_of_the_pure_function(model, t5_logits):
-    inputs, targets = ["Zürich", "a"], ["ab", "c"]
-    logits = model(inputs, targets)
-    ids = np.array([[93, 198, 191, 117, 108, 102, 107, 1], [100, 1, 0, 0, 0, 0, 0, 0]], np.int32)
-    expected = t5_logits(ids, np.array([[0, 100, 101], [0, 102, 1]], np.int32), ids != 0)
-    np.testing.assert_allclose(logits, expected, atol=1e-4)
-    from_ids = model(jnp.asarray(ids), jnp.array([[100, 101, 1], [102, 1, 0]]))
-    np.testing.assert_array_equal(from_ids, logits)
-
-
-def test_generate(model):
-    one = model.generate("abc", max_length=6)
-    assert isinstance(one, str)
-    several = model.generate(["Something longer.", "abc"], max_length=6)
-    assert several[1] == one
-    ids = np.array([[100, 101, 102, 1]], np.int32)
-    generated = np.asarray(model.generate_ids(jnp.asarray(ids), max_length=6))
-    assert generated.shape == (1, 6)
-    assert model.tokenizer.decode(generated[0].tolist()) == one
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [(([],), "texts=\\[\\]"), (("a", 0), "max_length=0"), (("<extra_id_100>",), "<extra_id_100>")],
-)
-def test_what_generate_refuses(model, arguments, message):
-    with pytest.raises(InputError, match=message):
-        model.generate(arguments[0], **({"max_length": arguments[1]} if len(arguments) > 1 else {}))
 
 
 def test_a_hugging_face_folder(model, tmp_path):
@@ -186,16 +126,30 @@ def test_corrupted_arrays(run, tmp_path):
     logging.getLogger("asyncio").setLevel(logging.CRITICAL)
 
 
-def test_parameters_of_another_model(t5, tmp_path):
-    write_step(tmp_path, 1, t5, t5[1], mlp_dim=18)
+def test_parameters_of_another_model(write_step, t5, tmp_path):
+    write_step(tmp_path, 1, t5[1], mlp_dim=18)
     with pytest.raises(
         InputError, match=r"4 parameters differ.*decoder/layers/feed_forward/wi/kernel with shape \(4, 12, 17\)"
     ):
         load(tmp_path)
 
 
-def test_a_tokenizer_of_another_model(t5, tmp_path):
+def test_a_tokenizer_of_another_model(write_step, t5, tmp_path):
     smaller = dict(t5[1], token_embedding={"embedding": t5[1]["token_embedding"]["embedding"][:100]})
-    write_step(tmp_path, 1, t5, smaller, vocab_size=100)
+    write_step(tmp_path, 1, smaller, vocab_size=100)
     with pytest.raises(InputError, match="259 ids, the model only 100"):
         load(tmp_path)
+
+
+def test_an_encoders_run(bert, tmp_path):
+    bert.tokenizer.save(tmp_path / "tokenizer")
+    experiment = Experiment(
+        bert.config, MaskedLanguageModel(32), Data(tokenizer=WordPiece()), Adafactor(), steps=1, batch_size=8
+    )
+    files = tokenizer_files(tmp_path / "tokenizer")
+    write_checkpoint(tmp_path / "checkpoints", 1, experiment, files, bert.params)
+    opened = load(tmp_path)
+    assert isinstance(opened, PretrainedEncoder)
+    assert opened.experiment == experiment
+    text = "green [MASK] on the wall"
+    assert opened.fill_mask(text) == bert.fill_mask(text)

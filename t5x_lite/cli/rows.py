@@ -1,0 +1,130 @@
+"""Corrupted rows for people to look at: what the model sees, and what it is asked."""
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+from jaxtyping import Int
+from rich.text import Text
+
+from t5x_lite.data import Tokenizer
+
+_MARKED = "bold black on yellow"
+STYLES = {"hidden": _MARKED, "random": "bold white on red", "kept": "black on green", "special": "dim", "": ""}
+_ROLES = {"cls_id": "[CLS]", "sep_id": "[SEP]", "unk_id": "[UNK]", "pad_id": "[PAD]"}
+_LABELS = ("0: B follows A in the text", "1: B does not follow A in the text")
+
+Row = dict[str, Any]
+"""The features of one row."""
+
+
+def legend() -> Text:
+    """What the styles of `rows_of_tokens` mean."""
+    words = {"hidden": "hidden", "random": "shown as a random token", "kept": "asked for and shown as it is"}
+    return Text("  ").join(Text(f" {words[kind]} ", STYLES[kind]) for kind in words)
+
+
+def describe_row(tokenizer: Tokenizer, raw: Int[np.ndarray, "R"], features: Row) -> Iterator[tuple[str, Text]]:
+    """(name, text) of the raw ids and of every feature that can be read."""
+    if "positions" not in features:
+        yield "raw", Text(tokenizer.decode(raw))
+        for name, ids in features.items():
+            yield name, highlighted(tokenizer, ids)
+        return
+    length = len(features["inputs"])
+    yield "raw", tokens(tokenizer, raw[:length])
+    if len(raw) > length:
+        yield "a segment of another document", tokens(tokenizer, raw[length:])
+    targets = dict(_asked(tokenizer, features))
+    kinds = {position: _kind(tokenizer, features, position, target) for position, target in targets.items()}
+    yield "inputs", tokens(tokenizer, features["inputs"], targets, kinds)
+    yield "targets", _targets(tokenizer, features, targets, kinds)
+    if "left" in features:
+        yield "span boundaries", _spans(tokenizer, features, targets)
+    if features["segments"].any():
+        yield "segments", _segments(tokenizer, features)
+    if "label" in features:
+        yield "label", Text(_LABELS[int(features["label"])])
+
+
+def highlighted(tokenizer: Tokenizer, ids: Int[np.ndarray, "L"]) -> Text:
+    """The text of some ids, sentinels in colour."""
+    text = Text(tokenizer.decode(ids))
+    text.highlight_regex(re.compile(r"<extra_id_\d+>"), _MARKED)
+    return text
+
+
+def tokens(
+    tokenizer: Tokenizer,
+    ids: Int[np.ndarray, "L"],
+    targets: dict[int, int] | None = None,
+    kinds: dict[int, str] | None = None,
+) -> Text:
+    """The text of some ids, special ones written and padding counted.
+
+    `targets` says what stood at some positions, which decides whether a blank is before them, `kinds` their styles.
+    """
+    vocabulary, text, targets = tokenizer.vocabulary, Text(), targets or {}
+    special = {getattr(vocabulary, role): name for role, name in _ROLES.items()}
+    continues = vocabulary.continues_word() if vocabulary.marks_words else np.zeros(vocabulary.size, bool)
+
+    def kind(position: int) -> str:
+        return (kinds or {}).get(position) or ("special" if ids[position] in special else "")
+
+    start = 0
+    while start < len(ids):
+        end, token = start + 1, ids[start]
+        while end < len(ids) and (ids[end] == token if token in special else kind(end) == kind(start)):
+            end += 1
+        word = tokenizer.decode(ids[start:end]).strip()
+        if token in special:
+            word = special[token] if end == start + 1 else f"{special[token]} x {end - start}"
+        glued = not start or (continues[targets.get(start, token)] and ids[start - 1] not in special)
+        text.append("" if glued else " ").append(word, STYLES[kind(start)])
+        start = end
+    return text
+
+
+def _asked(tokenizer: Tokenizer, features: Row) -> Iterator[tuple[int, int]]:
+    """(position, target) of each place that is used."""
+    for position, target in zip(features["positions"].tolist(), features["targets"].tolist(), strict=True):
+        if target != tokenizer.vocabulary.pad_id:
+            yield position, target
+
+
+def _kind(tokenizer: Tokenizer, features: Row, position: int, target: int) -> str:
+    seen = features["inputs"][position]
+    return "hidden" if seen == tokenizer.vocabulary.mask_id else "kept" if seen == target else "random"
+
+
+def _targets(tokenizer: Tokenizer, features: Row, targets: dict[int, int], kinds: dict[int, str]) -> Text:
+    def one(position: int, target: int) -> Text:
+        shown = {"hidden": "", "kept": " (shown)"}.get(kinds[position])
+        if shown is None:
+            shown = f" (shown as {tokenizer.decode([features['inputs'][position]]).strip()})"
+        return Text.assemble((f"{position} ", "dim"), (tokenizer.decode([target]).strip(), "bold"), shown)
+
+    return Text(", ").join(one(position, target) for position, target in targets.items())
+
+
+def _spans(tokenizer: Tokenizer, features: Row, targets: dict[int, int]) -> Text:
+    """Each hidden span between the two tokens that are asked about it."""
+    spans: dict[tuple[int, int], list[int]] = {}
+    used = len(targets)
+    for left, right, target in zip(
+        *(features[name][:used].tolist() for name in ("left", "right", "targets")), strict=True
+    ):
+        spans.setdefault((left, right), []).append(target)
+
+    def one(bounds: tuple[int, int], inside: list[int]) -> Text:
+        left, right = (tokens(tokenizer, features["inputs"][[bound]]) for bound in bounds)
+        return Text.assemble(left, " < ", (tokenizer.decode(inside).strip(), "bold"), " > ", right)
+
+    return Text("  |  ").join(one(bounds, inside) for bounds, inside in spans.items())
+
+
+def _segments(tokenizer: Tokenizer, features: Row) -> Text:
+    inside = features["inputs"] != tokenizer.vocabulary.pad_id
+    sizes = [int((inside & (features["segments"] == segment)).sum()) for segment in (0, 1)]
+    return Text(f"A {sizes[0]} ids, B {sizes[1]}, special ones included")

@@ -1,0 +1,67 @@
+"""What every model in a notebook has, and how it says what it cannot do."""
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import Any, NoReturn
+
+from flax import linen as nn
+
+from t5x_lite.data import Tokenizer, Vocabulary
+from t5x_lite.errors import InputError
+from t5x_lite.models import ModelConfig
+from t5x_lite.training.experiment import Experiment
+
+
+@dataclass(frozen=True)
+class Pretrained(ABC):
+    """A model with its weights and its tokenizer, on one device.
+
+    `module.apply({"params": params}, ...)` is the pure function below it. Every method of every kind of model has its
+    name here; one that this model cannot follow raises an `InputError` that names those it can.
+    """
+
+    config: ModelConfig
+    module: nn.Module
+    params: Any
+    tokenizer: Tokenizer | None
+    experiment: Experiment | None = None
+    """The run that made it; None for a Hugging Face folder."""
+
+    @property
+    @abstractmethod
+    def abilities(self) -> tuple[str, ...]:
+        """The methods that this model can follow."""
+
+    def generate(self, *args: Any, **kwargs: Any) -> Any:
+        """Text by a decoder: see `PretrainedEncoderDecoder`."""
+        self._cannot("generate")
+
+    def generate_ids(self, *args: Any, **kwargs: Any) -> Any:
+        """Ids by a decoder: see `PretrainedEncoderDecoder`."""
+        self._cannot("generate_ids")
+
+    def fill_mask(self, *args: Any, **kwargs: Any) -> Any:
+        """Suggestions for hidden tokens: see `PretrainedEncoder`."""
+        self._cannot("fill_mask")
+
+    def encode(self, *args: Any, **kwargs: Any) -> Any:
+        """Vectors of texts or tokens: see `PretrainedEncoder`."""
+        self._cannot("encode")
+
+    def detect_replacements(self, *args: Any, **kwargs: Any) -> Any:
+        """Which tokens do not belong: see `PretrainedEncoder`."""
+        self._cannot("detect_replacements")
+
+    def _cannot(self, method: str) -> NoReturn:
+        name, can = type(self.config).__name__, " and ".join(self.abilities)
+        article = "an" if name[0] in "AEIOU" else "a"
+        raise InputError(f"{article} {name} cannot {method}; use {can}, or load another model")
+
+    def _tokenizer(self) -> Tokenizer:
+        if self.tokenizer is None:
+            raise InputError("this checkpoint came without a tokenizer; give ids instead of text")
+        return self.tokenizer
+
+    @property
+    def _vocabulary(self) -> Vocabulary:
+        return self.tokenizer.vocabulary if self.tokenizer else Vocabulary(self.config.vocab_size)

@@ -1,0 +1,253 @@
+"""An encoder in a notebook: hidden tokens filled in, vectors of texts, replaced tokens found."""
+
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from flax import linen as nn
+from jaxtyping import Array, Bool, Float, Int
+
+from t5x_lite.errors import InputError
+from t5x_lite.models import ElectraPair, ElectraPairConfig, EncoderConfig
+from t5x_lite.pretrained.base import Pretrained
+from t5x_lite.pretrained.embeddings import Layers, Pooling, check_layers, check_pooling, choose_layers, pool
+from t5x_lite.pretrained.token_rows import Text, TokenBatch, is_one, padded, power, token_batches, token_rows
+
+
+class Suggestion(NamedTuple):
+    """What the model would put in the place of a mask."""
+
+    token: str
+    probability: float
+    """Of this token in this place, between 0 and 1."""
+    text: str
+    """The whole text with the token in this place; other masks stay."""
+
+
+class Detection(NamedTuple):
+    """What the model thinks of a token that is there."""
+
+    token: str
+    probability: float
+    """That another token stood here and was replaced, between 0 and 1."""
+
+
+@dataclass(frozen=True)
+class PretrainedEncoder(Pretrained):
+    """`fill_mask` for hidden tokens, `encode` for vectors, `detect_replacements` with a discriminator.
+
+    Texts are tokenized as `[CLS] text [SEP]`, pairs `(a, b)` as `[CLS] a [SEP] b [SEP]`. Of ELECTRA's two networks the
+    generator fills in and the discriminator does the rest.
+    """
+
+    @property
+    def abilities(self) -> tuple[str, ...]:
+        by_head = {
+            "masked_lm": ("fill_mask", self._language_model),
+            "replaced_token": ("detect_replacements", self._encoder),
+        }
+        return "encode", *(method for head, (method, config) in by_head.items() if head in config.heads)
+
+    def __call__(
+        self, texts: Text | list[Text] | Int[Array, "B L"], segments: Int[Array, "B L"] | None = None
+    ) -> dict[str, Any]:
+        """Every output for a batch: `hidden` [B L D], `pooled` [B D] where there is a pooler, `<head>_logits`.
+
+        Texts are padded to the longest; of ids, those equal to the padding id count as padding, and `segments` are 0
+        unless given. Of ELECTRA's pair there are two such dictionaries, `generator` and `discriminator`.
+        """
+        if isinstance(texts, str | tuple | list) and (is_one(texts) or not texts or isinstance(texts[0], str | tuple)):
+            batch = padded(self._rows(texts), self._pad_id)
+            inputs, segments, valid = batch.inputs, batch.segments, batch.valid
+        else:
+            inputs = np.asarray(texts)
+            if inputs.ndim != 2 or inputs.dtype.kind not in "iu":
+                raise InputError(
+                    f"ids of shape {inputs.shape} and type {inputs.dtype} are no rows; give integers [B, L]"
+                )
+            segments = np.zeros_like(inputs) if segments is None else np.asarray(segments)
+            valid = inputs != self._pad_id
+        return _outputs(self.module, self.params, inputs, segments, valid)
+
+    def fill_mask(self, texts: Text | list[Text], *, top_k: int = 5) -> list[Any]:
+        """The likeliest tokens for each mask, best first.
+
+        One text with one mask gives `top_k` suggestions, with several masks a list of these in their order; a list of
+        texts gives a list. Only tokens that stand for text are suggested; their probabilities are those among all.
+
+        Raises `InputError` for a text without a mask, and a model without a masked LM head.
+        """
+        config, tokenizer = self._language_model, self._tokenizer()
+        if "masked_lm" not in config.heads:
+            self._lacks_head("fill_mask", "masked_lm", config)
+        allowed = np.zeros(config.vocab_size, bool)
+        allowed[: tokenizer.vocabulary.size] = True
+        allowed[list(tokenizer.vocabulary.special_ids)] = False
+        if not 1 <= top_k <= allowed.sum():
+            raise InputError(f"top_k={top_k} is out of range; choose 1 to {allowed.sum()}")
+        rows = self._rows(texts)
+        masks = [np.flatnonzero(np.array(row.ids) == tokenizer.vocabulary.mask_id) for row in rows]
+        for index, found in enumerate(masks):
+            if not len(found):
+                name = "the text" if is_one(texts) else f"texts[{index}]"
+                raise InputError(f"{name} has no mask; write {tokenizer.mask_token} where a token is to be filled in")
+        answers: list[Any] = [None] * len(rows)
+        for batch in token_batches(rows, self._pad_id, config.max_length):
+            positions = np.zeros((len(batch.inputs), power(max(len(masks[i]) for i in batch.indices), 1)), np.int32)
+            for row, index in enumerate(batch.indices):
+                positions[row, : len(masks[index])] = masks[index]
+            found = _best_tokens(self.module, self.params, *_arrays(batch), positions, allowed, top_k)
+            ids, probabilities = map(np.asarray, found)
+            for row, index in enumerate(batch.indices):
+                by_mask = [
+                    [
+                        self._suggestion(rows[index].ids, position, int(token), float(probability))
+                        for token, probability in zip(ids[row, place], probabilities[row, place], strict=True)
+                    ]
+                    for place, position in enumerate(masks[index])
+                ]
+                answers[index] = by_mask[0] if len(by_mask) == 1 else by_mask
+        return answers[0] if is_one(texts) else answers
+
+    def encode(
+        self, texts: Text | list[Text], *, layers: Layers = "last", pooling: Pooling = "mean"
+    ) -> Float[np.ndarray, "..."] | list[Float[np.ndarray, "L D"]]:
+        """Vectors of texts: [B D] for a list, [D] for one; the same whatever texts stand beside them.
+
+        Args:
+          layers: whose output: last, second_to_last, sum_last_4, concat_last_4 (4 D features), mean, or a layer's
+            number, from 1; 0 is the embeddings, -1 the last layer.
+          pooling: how a text's tokens become one vector. mean: over all of them, special ones included, padding left
+            out; cls: the first one's; tokens: not at all, a list of [L D] (one text: [L D]), special tokens included.
+        """
+        config = self._encoder
+        check_layers(layers, config.num_layers)
+        check_pooling(pooling)
+        rows = self._rows(texts)
+        answers: list[Any] = [None] * len(rows)
+        for batch in token_batches(rows, self._pad_id, config.max_length):
+            vectors = np.asarray(_vectors(self.module, self.params, *_arrays(batch), layers, pooling))
+            for index, vector in zip(batch.indices, vectors, strict=False):
+                answers[index] = vector[: len(rows[index].ids)] if pooling == "tokens" else vector
+        if is_one(texts):
+            return answers[0]
+        return answers if pooling == "tokens" else np.stack(answers)
+
+    def detect_replacements(self, texts: Text | list[Text]) -> list[Any]:
+        """For each token of a text, special ones left out, how likely it is that it was put there in another's place.
+
+        A list of texts gives a list. Raises `InputError` for a model that is no discriminator.
+        """
+        config, tokenizer = self._encoder, self._tokenizer()
+        if "replaced_token" not in config.heads:
+            self._lacks_head("detect_replacements", "replaced_token", config)
+        rows = self._rows(texts)
+        answers: list[Any] = [None] * len(rows)
+        around = (tokenizer.vocabulary.cls_id, tokenizer.vocabulary.sep_id)
+        for batch in token_batches(rows, self._pad_id, config.max_length):
+            probabilities = np.asarray(_replaced(self.module, self.params, *_arrays(batch)))
+            for index, row in zip(batch.indices, probabilities, strict=False):
+                answers[index] = [
+                    Detection(tokenizer.decode([token]), float(probability))
+                    for token, probability in zip(rows[index].ids, row, strict=False)
+                    if token not in around
+                ]
+        return answers[0] if is_one(texts) else answers
+
+    @property
+    def _encoder(self) -> EncoderConfig:
+        return self.config.discriminator if isinstance(self.config, ElectraPairConfig) else self.config
+
+    @property
+    def _language_model(self) -> EncoderConfig:
+        return self.config.generator if isinstance(self.config, ElectraPairConfig) else self.config
+
+    @property
+    def _pad_id(self) -> int:
+        # Without a tokenizer only those know it whose positions depend on it; in BERT's vocabularies it is 0.
+        return self.tokenizer.vocabulary.pad_id if self.tokenizer else self._encoder.pad_id or 0
+
+    def _rows(self, texts: Any) -> list[Any]:
+        return token_rows(self._tokenizer(), texts, self._encoder.max_length)
+
+    def _suggestion(self, ids: list[int], position: int, token: int, probability: float) -> Suggestion:
+        decode = self.tokenizer.decode
+        return Suggestion(decode([token]), probability, decode([*ids[:position], token, *ids[position + 1 :]]))
+
+    def _lacks_head(self, method: str, head: str, config: EncoderConfig) -> None:
+        raise InputError(
+            f"{method} needs the head {head}, and this {type(config).__name__} has heads={config.heads}; "
+            f"use {' and '.join(self.abilities)}, or load a model with that head"
+        )
+
+
+def _arrays(batch: TokenBatch) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    return batch.inputs, batch.segments, batch.valid
+
+
+def _encoder_of(module: nn.Module) -> nn.Module:
+    return module.discriminator if isinstance(module, ElectraPair) else module
+
+
+def _language_model_of(module: nn.Module) -> nn.Module:
+    return module.generator if isinstance(module, ElectraPair) else module
+
+
+@partial(jax.jit, static_argnums=0)
+def _outputs(
+    module: nn.Module, params: Any, inputs: Int[Array, "B L"], segments: Int[Array, "B L"], valid: Bool[Array, "B L"]
+) -> dict[str, Any]:
+    return module.apply({"params": params}, inputs, segments, inputs_valid=valid)
+
+
+@partial(jax.jit, static_argnums=(0, 7))
+def _best_tokens(
+    module: nn.Module,
+    params: Any,
+    inputs: Int[Array, "B L"],
+    segments: Int[Array, "B L"],
+    valid: Bool[Array, "B L"],
+    positions: Int[Array, "B P"],
+    allowed: Bool[Array, "V"],
+    top_k: int,
+) -> tuple[Int[Array, "B P K"], Float[Array, "B P K"]]:
+    """(ids, probabilities) of the likeliest of the allowed tokens at some positions of each row."""
+
+    def logits(module: nn.Module) -> Float[Array, "B P V"]:
+        model = _language_model_of(module)
+        hidden = model.encode(inputs, segments, inputs_valid=valid)
+        return model.masked_lm_logits(jnp.take_along_axis(hidden, positions[..., None], axis=1))
+
+    probabilities = jax.nn.softmax(module.apply({"params": params}, method=logits))
+    best, ids = jax.lax.top_k(jnp.where(allowed[None, None], probabilities, -1.0), top_k)
+    return ids, best
+
+
+@partial(jax.jit, static_argnums=(0, 5, 6))
+def _vectors(
+    module: nn.Module,
+    params: Any,
+    inputs: Int[Array, "B L"],
+    segments: Int[Array, "B L"],
+    valid: Bool[Array, "B L"],
+    layers: Layers,
+    pooling: Pooling,
+) -> Float[Array, "B D"] | Float[Array, "B L D"]:
+    def outputs(module: nn.Module) -> Float[Array, "N1 B L D"]:
+        return _encoder_of(module).encode_layers(inputs, segments, inputs_valid=valid)
+
+    return pool(choose_layers(module.apply({"params": params}, method=outputs), layers), valid, pooling)
+
+
+@partial(jax.jit, static_argnums=0)
+def _replaced(
+    module: nn.Module, params: Any, inputs: Int[Array, "B L"], segments: Int[Array, "B L"], valid: Bool[Array, "B L"]
+) -> Float[Array, "B L"]:
+    def probabilities(module: nn.Module) -> Float[Array, "B L"]:
+        model = _encoder_of(module)
+        return jax.nn.sigmoid(model.replaced_token_logits(model.encode(inputs, segments, inputs_valid=valid)))
+
+    return module.apply({"params": params}, method=probabilities)

@@ -1,0 +1,90 @@
+"""A run to Hugging Face's names and back, for every family."""
+
+from dataclasses import replace
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import t5x_lite
+from t5x_lite import objectives
+from t5x_lite.objectives import (
+    MaskedLanguageModel,
+    NextSentencePrediction,
+    SentenceOrderPrediction,
+)
+from t5x_lite.objectives.no_objective import NoObjective
+from t5x_lite.training.checkpoints import write_checkpoint
+from t5x_lite.training.workdir import tokenizer_files
+
+OBJECTIVES = {
+    "bert": NextSentencePrediction,
+    "spanbert": MaskedLanguageModel,
+    "roberta": MaskedLanguageModel,
+    "xlm-roberta": MaskedLanguageModel,
+    "albert": SentenceOrderPrediction,
+    "distilbert": MaskedLanguageModel,
+}
+
+
+@pytest.mark.parametrize("family", OBJECTIVES)
+def test_there_and_back(run, make_run, tmp_path, family):
+    status, out, err = run("convert", make_run(family), tmp_path / "theirs")
+    assert (status, err) == (0, "")
+    assert ("left out: the span-boundary head" in out) == (family == "spanbert")
+    status, _, err = run("convert", tmp_path / "theirs", tmp_path / "ours")
+    assert (status, err) == (0, "")
+    before, after = t5x_lite.load(make_run(family)), t5x_lite.load(tmp_path / "ours")
+    kept = {name: value for name, value in before.params.items() if name != "span_boundary"}
+    jax.tree.map(np.testing.assert_array_equal, after.params, kept)
+    heads = tuple(head for head in before.config.heads if head != "span_boundary")
+    assert after.config == replace(before.config, heads=heads)
+    assert type(after.experiment.objective) is OBJECTIVES[family]
+    masked = f"The {before.tokenizer.mask_token} stands on the wall"
+    assert after.fill_mask(masked) == before.fill_mask(masked)
+
+
+def test_of_a_pair_one_network(run, make_run, tmp_path):
+    pair = t5x_lite.load(make_run("electra"))
+    status, out, _ = run("convert", make_run("electra"), tmp_path / "theirs")
+    assert status == 0
+    assert "left out: the generator, which --part generator converts" in out
+    discriminator = t5x_lite.load(tmp_path / "theirs")
+    assert discriminator.config == pair.config.discriminator
+    assert discriminator.detect_replacements("the wall") == pair.detect_replacements("the wall")
+    assert run("convert", make_run("electra"), tmp_path / "other", "--part", "generator")[0] == 0
+    assert t5x_lite.load(tmp_path / "other").fill_mask("the [MASK]") == pair.fill_mask("the [MASK]")
+    # No objective trains a discriminator by itself.
+    assert run("convert", tmp_path / "theirs", tmp_path / "ours")[0] == 0
+    assert t5x_lite.load(tmp_path / "ours").experiment.objective == NoObjective()
+
+
+def test_an_encoder_without_heads(run, make_run, experiments, make_params, tmp_path):
+    # A checkpoint is read with the classes that have been imported, and that is what the room imports.
+    assert "NoObjective" in objectives.__all__
+    model = replace(experiments["bert"].model, heads=())
+    experiment = replace(experiments["bert"], model=model, objective=NoObjective())
+    params = make_params(model.build(), 0, *[jnp.ones((1, 2), jnp.int32)] * 2)
+    files = tokenizer_files(make_run("bert") / "tokenizer")
+    write_checkpoint(tmp_path / "run" / "checkpoints", 0, experiment, files, params)
+    for src, dst in (("run", "theirs"), ("theirs", "ours")):
+        assert run("convert", tmp_path / src, tmp_path / dst)[0] == 0
+    before, after = t5x_lite.load(tmp_path / "run"), t5x_lite.load(tmp_path / "ours")
+    assert after.config == model
+    np.testing.assert_array_equal(after.encode("the wall"), before.encode("the wall"))
+    status, _, err = run("evaluate", tmp_path / "ours")
+    assert status == 2
+    assert "came without the heads of an objective" in err
+    assert err.count("\n") == 1
+
+
+def test_a_part_of_what_is_no_pair(run, make_run, tmp_path):
+    status, _, err = run("convert", make_run("bert"), tmp_path / "theirs", "--part", "generator")
+    assert (status, err.count("\n")) == (2, 1)
+    assert "part=generator" in err
+    assert "leave --part out" in err
+    assert not (tmp_path / "theirs").exists()
+    status, _, err = run("convert", make_run("electra"), tmp_path / "theirs", "--part", "decoder")
+    assert status == 2
+    assert "--part" in err

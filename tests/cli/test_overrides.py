@@ -1,0 +1,51 @@
+"""Every field of an experiment on the command line, for every kind of model and objective."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from t5x_lite.cli.arguments import load_config, parse
+from t5x_lite.cli.train import Train
+from t5x_lite.errors import InputError
+from t5x_lite.objectives import Distillation
+from t5x_lite.training.start import FromModel
+
+CONFIGS = sorted(path.stem for path in (Path(__file__).parents[2] / "configs").glob("*.py"))
+
+
+def parsed(experiment, *arguments):
+    return parse(Train, list(arguments), prog="train", default=Train(experiment, "run")).experiment
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+def test_every_config_takes_overrides(run, name):
+    path = Path(__file__).parents[2] / "configs" / f"{name}.py"
+    experiment = load_config(str(path))
+    assert parsed(experiment) == experiment
+    changed = parsed(experiment, "--steps", "7", "--data.held-out", "0.1")
+    assert changed == replace(experiment, steps=7, data=replace(experiment.data, held_out=0.1))
+    status, out, _ = run("train", path, "--help")
+    assert status == 0
+    assert "--objective.input-length" in out
+    assert not any(hidden in out for hidden in ("--objective.vocabulary", "teacher-model"))
+
+
+def test_both_networks_of_a_pair(experiments):
+    sizes = ("--model.generator.embed-dim", "4", "--model.discriminator.embed-dim", "16")
+    model = parsed(experiments["electra"], *sizes).model
+    assert (model.generator.embed_dim, model.discriminator.embed_dim) == (4, 16)
+    assert model.generator.heads == ("masked_lm",)
+    with pytest.raises(InputError, match="the two share their embeddings"):
+        parsed(experiments["electra"], "--model.generator.vocab-size", "400")
+
+
+def test_heads_start_and_teacher(experiments):
+    bert = experiments["bert"]
+    heads = ("masked_lm", "sentence_pair", "span_boundary")
+    assert parsed(bert, "--model.heads", *heads).model.heads == heads
+    student = replace(experiments["distilbert"], objective=Distillation(32, teacher="a"), start=FromModel("a"))
+    options = ("--objective.teacher", "b", "--start.folder", "c", "--start.layers", "0", "2")
+    changed = parsed(student, *options)
+    assert changed.objective == replace(student.objective, teacher="b")
+    assert changed.start == FromModel("c", layers=(0, 2))

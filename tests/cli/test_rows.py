@@ -1,0 +1,107 @@
+"""How a corrupted row is shown."""
+
+import numpy as np
+import pytest
+
+from t5x_lite.cli.rows import STYLES, describe_row
+from t5x_lite.data import Bytes, make_tokenizer
+from t5x_lite.data.tokenizers import WordPiece
+
+
+@pytest.fixture(scope="module")
+def wordpiece():
+    texts = ["green bottles hanging on the wall"] * 9 + ["a wall and the green"] * 9
+    return make_tokenizer(WordPiece(vocab_size=80), lambda: iter(texts))
+
+
+def row_of(tokenizer, text, length):
+    """`text` with [PAD] behind it, and its `segments`."""
+    ids = tokenizer.encode(text)
+    return np.array(ids + [tokenizer.vocabulary.pad_id] * (length - len(ids)), np.int32)
+
+
+def styled(text, kind):
+    """The words of a text that are shown in a style."""
+    return [text.plain[span.start : span.end] for span in text.spans if span.style == STYLES[kind]]
+
+
+def test_masks_replacements_and_kept_tokens(wordpiece):
+    raw = row_of(wordpiece, "[CLS] the green bottles [SEP] on the wall [SEP]", 11)
+    inputs = row_of(wordpiece, "[CLS] the [MASK] bottles [SEP] on hanging wall [SEP]", 11)
+    assert len(wordpiece.encode("the green bottles hanging")) == 4, "the corpus gives whole words"
+    features = {
+        "inputs": inputs,
+        "segments": np.array([0, 0, 0, 0, 0, 1, 1, 1, 1, 0, 0], np.int32),
+        "positions": np.array([2, 6, 7, 0], np.int32),
+        "targets": np.array([raw[2], raw[6], raw[7], wordpiece.vocabulary.pad_id], np.int32),
+        "label": np.int32(1),
+        "sampling": np.zeros(2, np.uint32),
+    }
+    shown = dict(describe_row(wordpiece, raw, features))
+    assert {name: text.plain for name, text in shown.items()} == {
+        "raw": "[CLS] the green bottles [SEP] on the wall [SEP] [PAD] x 2",
+        "inputs": "[CLS] the [MASK] bottles [SEP] on hanging wall [SEP] [PAD] x 2",
+        "targets": "2 green, 6 the (shown as hanging), 7 wall (shown)",
+        "segments": "A 5 ids, B 4, special ones included",
+        "label": "1: B does not follow A in the text",
+    }
+    kinds = {kind: styled(shown["inputs"], kind) for kind in ("hidden", "random", "kept", "special")}
+    assert kinds == {
+        "hidden": ["[MASK]"],
+        "random": ["hanging"],
+        "kept": ["wall"],
+        "special": ["[CLS]", "[SEP]", "[SEP]", "[PAD] x 2"],
+    }
+    features = {name: value for name, value in features.items() if name not in ("segments", "label")}
+    one = dict(describe_row(wordpiece, raw, features | {"segments": np.zeros(11, np.int32)}))
+    assert set(one) == {"raw", "inputs", "targets"}, "of one segment there is nothing to say"
+
+
+def test_spans_stand_between_their_neighbours(wordpiece):
+    raw = row_of(wordpiece, "[CLS] the green bottles on a wall [SEP]", 8)
+    inputs = row_of(wordpiece, "[CLS] the [MASK] [MASK] on [MASK] wall [SEP]", 8)
+    features = {
+        "inputs": inputs,
+        "segments": np.zeros(8, np.int32),
+        "positions": np.array([2, 3, 5, 0], np.int32),
+        "targets": np.array([*raw[[2, 3, 5]], wordpiece.vocabulary.pad_id], np.int32),
+        "left": np.array([1, 1, 4, 0], np.int32),
+        "right": np.array([4, 4, 6, 0], np.int32),
+        "offset": np.array([0, 1, 0, 0], np.int32),
+    }
+    shown = dict(describe_row(wordpiece, raw, features))
+    assert shown["span boundaries"].plain == "the < green bottles > on  |  on < a > wall"
+
+
+def test_what_continues_a_word_stands_close_to_it(wordpiece):
+    pieces = wordpiece.encode("greenest")
+    assert len(pieces) > 1
+    raw = np.array([wordpiece.vocabulary.cls_id, *pieces, wordpiece.vocabulary.sep_id], np.int32)
+    inputs = raw.copy()
+    inputs[2] = wordpiece.vocabulary.mask_id
+    features = {"inputs": inputs, "segments": np.zeros_like(raw)}
+    features |= {"positions": np.array([2]), "targets": raw[[2]]}
+    assert dict(describe_row(wordpiece, raw, features))["inputs"].plain.startswith("[CLS] green[MASK]")
+
+
+def test_what_a_raw_row_carries_beside_itself(wordpiece):
+    raw = row_of(wordpiece, "[CLS] the wall [SEP] a bottles [SEP] green", 9)
+    features = {"inputs": raw[:7], "segments": np.zeros(7, np.int32)}
+    features |= {"positions": np.zeros(1, np.int32), "targets": np.full(1, wordpiece.vocabulary.pad_id)}
+    shown = {name: text.plain for name, text in describe_row(wordpiece, raw, features)}
+    assert shown["raw"] == "[CLS] the wall [SEP] a bottles [SEP]"
+    assert shown["a segment of another document"] == "green [PAD]"
+
+
+def test_a_row_of_spans_as_its_texts():
+    tokenizer = make_tokenizer(Bytes(), lambda: iter(()))
+    features = {
+        name: np.array(tokenizer.encode(text)) for name, text in (("inputs", "a<extra_id_0>"), ("targets", "b"))
+    }
+    shown = list(describe_row(tokenizer, np.array(tokenizer.encode("ab")), features))
+    assert [(name, text.plain) for name, text in shown] == [
+        ("raw", "ab"),
+        ("inputs", "a<extra_id_0>"),
+        ("targets", "b"),
+    ]
+    assert styled(shown[1][1], "hidden") == ["<extra_id_0>"]

@@ -1,0 +1,175 @@
+from dataclasses import replace
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from t5x_lite.errors import InputError
+from t5x_lite.pretrained import PretrainedEncoder
+
+LONG = "green bottles are hanging on the wall and fall " * 5
+TEXTS = ["the wall", LONG, "bottles fall"]
+
+
+def plain(model, text, **asked):
+    """Every output for one text, by the module itself, without padding."""
+    vocabulary = model.tokenizer.vocabulary
+    ids = jnp.array([[vocabulary.cls_id, *model.tokenizer.encode(text), vocabulary.sep_id]])
+    return ids, model.module.apply({"params": model.params}, ids, **asked)
+
+
+@pytest.mark.parametrize("pooling", ["mean", "cls"])
+def test_vectors_of_texts_are_those_of_the_module(bert, pooling):
+    vectors = bert.encode(TEXTS, pooling=pooling)
+    assert vectors.shape == (3, 12)
+    for text, vector in zip(TEXTS, vectors, strict=True):
+        hidden = np.asarray(plain(bert, text)[1]["hidden"])[0]
+        expected = hidden.mean(axis=0) if pooling == "mean" else hidden[0]
+        np.testing.assert_allclose(vector, expected, atol=1e-5)
+
+
+def test_vectors_of_tokens_from_several_layers(bert):
+    vectors = bert.encode(TEXTS, layers="concat_last_4", pooling="tokens")
+    for text, rows in zip(TEXTS, vectors, strict=True):
+        _, outputs = plain(bert, text, method="encode_layers")
+        expected = np.concatenate([outputs[layer][0] for layer in (4, 3, 2, 1)], axis=-1)
+        np.testing.assert_allclose(rows, expected, atol=1e-5)
+
+
+def test_a_text_has_the_same_vector_whatever_stands_beside_it(bert):
+    together = bert.encode([*TEXTS, *["on the wall"] * 40])
+    for text, vector in zip(TEXTS, together, strict=False):
+        np.testing.assert_allclose(bert.encode(text), vector, atol=1e-5)
+    assert np.abs(together[0] - together[2]).max() > 1e-3
+
+
+def test_pairs_have_two_segments(bert):
+    vocabulary, encode = bert.tokenizer.vocabulary, bert.tokenizer.encode
+    a, b = [*encode("the wall"), vocabulary.sep_id], [*encode("bottles fall"), vocabulary.sep_id]
+    ids = jnp.array([[vocabulary.cls_id, *a, *b]])
+    segments = jnp.array([[0] * (1 + len(a)) + [1] * len(b)])
+    outputs = bert.module.apply({"params": bert.params}, ids, segments)
+    np.testing.assert_allclose(
+        bert.encode(("the wall", "bottles fall"), pooling="cls"), outputs["hidden"][0, 0], atol=1e-5
+    )
+    by_call, by_ids = bert([("the wall", "bottles fall")]), bert(ids, segments)
+    np.testing.assert_allclose(by_call["sentence_pair_logits"], outputs["sentence_pair_logits"], atol=1e-5)
+    np.testing.assert_array_equal(by_ids["sentence_pair_logits"], by_call["sentence_pair_logits"])
+    assert np.abs(bert(ids)["hidden"] - by_ids["hidden"]).max() > 1e-3, "the segments count"
+
+
+def test_calling_it_gives_every_output(bert):
+    outputs = bert(TEXTS[::2])
+    assert {name: value.shape[0] for name, value in outputs.items()} == dict.fromkeys(
+        ("hidden", "pooled", "masked_lm_logits", "sentence_pair_logits"), 2
+    )
+    for index, text in enumerate(TEXTS[::2]):
+        ids, expected = plain(bert, text)
+        for name in ("hidden", "masked_lm_logits"):
+            np.testing.assert_allclose(outputs[name][index, : ids.shape[1]], expected[name][0], atol=1e-5)
+        np.testing.assert_allclose(outputs["pooled"][index], expected["pooled"][0], atol=1e-5)
+
+
+def test_suggestions_are_the_likeliest_tokens(bert):
+    text = "the [MASK] bottles are [MASK]"
+    ids, outputs = plain(bert, text)
+    probabilities = np.asarray(jax.nn.softmax(outputs["masked_lm_logits"][0]))
+    vocabulary, decode = bert.tokenizer.vocabulary, bert.tokenizer.decode
+    ordinary = [i for i in range(vocabulary.size) if i not in vocabulary.special_ids]
+    places = np.flatnonzero(ids[0] == vocabulary.mask_id)
+    for place, suggestions in zip(places, bert.fill_mask(text, top_k=3), strict=True):
+        best = sorted(ordinary, key=lambda token: -probabilities[place, token])[:3]
+        assert [suggestion.token for suggestion in suggestions] == [decode([token]) for token in best]
+        np.testing.assert_allclose([s.probability for s in suggestions], probabilities[place, best], rtol=1e-4)
+        filled = np.asarray(ids[0]).copy()
+        filled[place] = best[0]
+        assert suggestions[0].text == decode(filled)
+        assert suggestions[0].text.count("[MASK]") == 1
+    one = bert.fill_mask("the [MASK] bottles")
+    assert [suggestion.probability for suggestion in one] == sorted((s.probability for s in one), reverse=True)
+    assert [len(answer) for answer in bert.fill_mask(["the [MASK] bottles", text], top_k=4)] == [4, 2]
+
+
+def test_no_special_token_is_suggested(bert):
+    """Nor one that the tokenizer has not, though the model thinks of nothing else."""
+    vocabulary = bert.tokenizer.vocabulary
+    likely = np.zeros(bert.config.vocab_size, np.float32)
+    likely[[*vocabulary.special_ids, *range(vocabulary.size, bert.config.vocab_size)]] = 50.0
+    head = bert.params["masked_lm"]
+    scores = {**head["scores"], "bias": jnp.asarray(likely)}
+    sure = replace(bert, params={**bert.params, "masked_lm": {**head, "scores": scores}})
+    every = vocabulary.size - len(vocabulary.special_ids)
+    suggestions = sure.fill_mask("the [MASK]", top_k=every)
+    assert len({suggestion.token for suggestion in suggestions}) == every
+    assert sum(suggestion.probability for suggestion in suggestions) < 1e-6
+    with pytest.raises(InputError, match=f"top_k={every + 1} is out of range; choose 1 to {every}"):
+        sure.fill_mask("the [MASK]", top_k=every + 1)
+
+
+def test_of_a_pair_the_generator_fills_in_and_the_discriminator_does_the_rest(electra, make_encoder):
+    parts = {}
+    for part in ("generator", "discriminator"):
+        config, params = electra.config.separate(electra.params, part)
+        parts[part] = PretrainedEncoder(config, config.build(), params, electra.tokenizer)
+    assert electra.abilities == ("encode", "fill_mask", "detect_replacements")
+    text = "the [MASK] bottles"
+    for ours, theirs in zip(electra.fill_mask(text), parts["generator"].fill_mask(text), strict=True):
+        assert ours.token == theirs.token
+        assert ours.probability == pytest.approx(theirs.probability, rel=1e-4)
+    np.testing.assert_allclose(electra.encode("the wall"), parts["discriminator"].encode("the wall"), atol=1e-5)
+    outputs = electra(["the wall"])
+    assert set(outputs) == {"generator", "discriminator"}
+    assert outputs["discriminator"]["replaced_token_logits"].shape == outputs["generator"]["hidden"].shape[:2]
+
+
+def test_replacements_are_the_sigmoid_of_their_logits(electra):
+    texts = ["the wall", "green bottles are hanging"]
+    for text, detections in zip(texts, electra.detect_replacements(texts), strict=True):
+        _, outputs = plain(electra, text)
+        logits = np.asarray(outputs["discriminator"]["replaced_token_logits"])[0, 1:-1]
+        assert [detection.token for detection in detections] == [
+            electra.tokenizer.decode([token]) for token in electra.tokenizer.encode(text)
+        ]
+        np.testing.assert_allclose([d.probability for d in detections], 1 / (1 + np.exp(-logits)), rtol=1e-4)
+    assert electra.detect_replacements(texts[0])[0].token == "the"
+
+
+@pytest.mark.parametrize(
+    ("ask", "message"),
+    [
+        (lambda model: model.generate("a"), "a BertConfig cannot generate; use encode and fill_mask"),
+        (
+            lambda model: model.detect_replacements("wall"),
+            "needs the head replaced_token, and this BertConfig has heads=",
+        ),
+        (lambda model: model.fill_mask("the wall"), "the text has no mask; write \\[MASK\\]"),
+        (lambda model: model.fill_mask(["the [MASK]", "wall"]), "texts\\[1\\] has no mask"),
+        (lambda model: model.fill_mask("[MASK]", top_k=0), "top_k=0 is out of range"),
+        (lambda model: model.fill_mask([]), "texts=\\[\\] is empty"),
+        (lambda model: model.encode("wall", layers=9), "layers=9 is no layer"),
+        (lambda model: model.encode("wall", pooling="max"), "pooling='max'"),
+        (lambda model: model.encode("wall " * 80), "has 82 tokens.*max_length=70; cut it"),
+        (lambda model: model([]), "texts=\\[\\] is empty"),
+        (lambda model: model([5, 6]), "ids of shape \\(2,\\) and type int64 are no rows"),
+        (lambda model: model(np.ones((1, 71), int)), "max_length=70"),
+    ],
+)
+def test_what_it_refuses(bert, ask, message):
+    with pytest.raises(InputError, match=message):
+        ask(bert)
+
+
+def test_without_a_head_or_a_tokenizer(electra, make_encoder, bert):
+    discriminator = make_encoder(electra.config.discriminator)
+    with pytest.raises(
+        InputError, match="fill_mask needs the head masked_lm, .* has heads=\\('replaced_token',\\); use"
+    ):
+        discriminator.fill_mask("the [MASK]")
+    bare = replace(bert, tokenizer=None)
+    with pytest.raises(InputError, match="without a tokenizer; give ids"):
+        bare.encode("the wall")
+    ids, outputs = plain(bert, "the wall")
+    np.testing.assert_allclose(bare(ids)["pooled"], outputs["pooled"], atol=1e-5)
+    padded = jnp.pad(ids, ((0, 0), (0, 3)))
+    np.testing.assert_allclose(bare(padded)["pooled"], outputs["pooled"], atol=1e-5)

@@ -1,0 +1,58 @@
+import numpy as np
+import pytest
+
+from t5x_lite.data import Bytes, make_tokenizer
+from t5x_lite.errors import InputError
+from t5x_lite.pretrained.token_rows import TokenRow, token_batches, token_rows
+
+
+def test_special_tokens_and_segments(wordpiece):
+    cls, sep = wordpiece.vocabulary.cls_id, wordpiece.vocabulary.sep_id
+    wall, fall = wordpiece.encode("the wall"), wordpiece.encode("fall")
+    one, pair = token_rows(wordpiece, ["the wall", ("the wall", "fall")], 70)
+    assert one == TokenRow([cls, *wall, sep], [0] * (len(wall) + 2))
+    assert pair.ids == [cls, *wall, sep, *fall, sep]
+    assert pair.segments == [0] * (len(wall) + 2) + [1] * (len(fall) + 1)
+    assert token_rows(wordpiece, ("the wall", "fall"), 70) == [pair], "a pair on its own is one text"
+
+
+def test_every_row_comes_once_in_few_shapes():
+    lengths = np.random.default_rng(0).integers(1, 513, 300)
+    rows = [TokenRow([index + 2] * length, [0] * length) for index, length in enumerate(lengths)]
+    seen, shapes = [], set()
+    for batch in token_batches(rows, 1, 512):
+        shapes.add(batch.inputs.shape)
+        assert batch.inputs.size <= 8192
+        for index, inputs, valid in zip(batch.indices, batch.inputs, batch.valid, strict=False):
+            assert inputs[valid].tolist() == rows[index].ids
+            assert set(inputs[~valid].tolist()) <= {1}
+            assert valid[0], "a row without a token would divide by zero"
+            seen.append(index)
+        assert batch.valid.any(axis=1).all()
+    assert sorted(seen) == list(range(300))
+    assert {length for _, length in shapes} <= {32, 64, 128, 256, 512}
+    assert {count for count, _ in shapes} <= {1, 2, 4, 8, 16, 32}
+    # A row of at most 70 positions is never longer than these.
+    assert {batch.inputs.shape[1] for batch in token_batches([TokenRow([1] * 66, [0] * 66)], 0, 70)} == {70}
+
+
+@pytest.mark.parametrize(
+    ("texts", "message"),
+    [
+        ([], "texts=\\[\\] is empty; give one or more"),
+        ("", "the text='' holds no token"),
+        (["wall", ""], "texts\\[1\\]='' holds no token"),
+        (["wall", 3], "texts\\[1\\]=3 is no text"),
+        (("a", "b", "c"), "is no text; give a string or a pair"),
+        (None, "texts=None is no text"),
+        (["wall", "wall " * 7], "texts\\[1\\] has 9 tokens, special ones included, and the model takes max_length=8"),
+    ],
+)
+def test_what_is_no_text(wordpiece, texts, message):
+    with pytest.raises(InputError, match=message):
+        token_rows(wordpiece, texts, 8)
+
+
+def test_a_tokenizer_without_special_tokens():
+    with pytest.raises(InputError, match="no \\[CLS\\] or \\[SEP\\]"):
+        token_rows(make_tokenizer(Bytes(), lambda: iter(())), ["wall"], 8)
