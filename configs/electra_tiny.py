@@ -1,0 +1,31 @@
+"""ELECTRA in miniature: a generator of a quarter and its discriminator, on the documentation that every Python carries.
+
+    python -m t5x_lite train configs/electra_tiny.py
+"""
+
+from dataclasses import replace
+
+from bert_tiny import experiment as base
+
+from t5x_lite.models import ElectraConfig, ElectraPairConfig
+from t5x_lite.objectives import ReplacedTokenDetection
+
+discriminator = ElectraConfig(
+    vocab_size=2048,
+    token_embed_dim=128,
+    embed_dim=128,
+    num_heads=4,
+    mlp_dim=512,
+    num_layers=2,
+    max_length=128,
+    dropout_rate=0.0,
+    attention_dropout_rate=0.0,
+    heads=("replaced_token",),
+)
+generator = replace(discriminator, embed_dim=64, num_heads=2, mlp_dim=256, heads=("masked_lm",))
+
+experiment = replace(
+    base,
+    model=ElectraPairConfig(generator=generator, discriminator=discriminator),
+    objective=ReplacedTokenDetection(input_length=64, input_format="segment-pair"),
+)
