@@ -1,6 +1,6 @@
 """ELECTRA, BERT and RoBERTa-style pretraining at equal compute: what their encoders are worth afterwards.
 
-    python benchmarks/encoders.py --text NOVELS... --polarity sentence_polarity.zip [--petaflops 1.0] [--seeds 3]
+    python benchmarks/encoders.py --text NOVELS... --polarity sentence_polarity.zip [--teraflops 6] [--seeds 3]
 
 Pretrains encoders of one size on the same text with the same tokenizer, each for as many steps as the same number of
 floating-point operations allows (counted from the matrix products of a step, forward and backward). Then, on the
@@ -28,6 +28,7 @@ from rich.console import Console
 from rich.table import Table
 
 import t5x_lite
+from t5x_lite.cli.allocator import keep_memory
 from t5x_lite.data import Data, TextFiles, WordPiece, batches
 from t5x_lite.models import BertConfig, ElectraConfig, ElectraPairConfig
 from t5x_lite.objectives import MaskedLanguageModel, NextSentencePrediction, ReplacedTokenDetection
@@ -36,9 +37,9 @@ from t5x_lite.training.loop import train
 from t5x_lite.training.optimizers import AdamW
 from t5x_lite.training.schedules import LinearDecay
 
-LENGTH, BATCH, VOCABULARY = 128, 32, 8000
-SIZE = {"embed_dim": 128, "num_heads": 4, "mlp_dim": 512, "num_layers": 4, "max_length": LENGTH}
-SENTENCE_LENGTH, EPOCHS, FINE_TUNING_BATCH, FINE_TUNING_RATE = 64, 3, 32, 5e-4
+LENGTH, BATCH, VOCABULARY = 64, 32, 4000
+SIZE = {"embed_dim": 128, "num_heads": 4, "mlp_dim": 512, "num_layers": 2, "max_length": LENGTH}
+SENTENCE_LENGTH, EPOCHS, FINE_TUNING_BATCH, FINE_TUNING_RATE = 64, 2, 32, 5e-4
 
 
 def methods() -> dict[str, tuple[Any, Any]]:
@@ -138,8 +139,11 @@ def sentence_vectors(model: Any, params: Any, ids: jax.Array, key: jax.Array | N
 
 def probe(model: Any, ids: dict[str, np.ndarray], labels: dict[str, np.ndarray]) -> float:
     """Test accuracy of logistic regression on the frozen vectors."""
-    encode = jax.jit(lambda rows: sentence_vectors(model, model.params, rows))
-    vectors = {name: jnp.concatenate([encode(part) for part in np.array_split(rows, 20)]) for name, rows in ids.items()}
+    encode = jax.jit(lambda params, rows: sentence_vectors(model, params, rows))
+    vectors = {
+        name: jnp.concatenate([encode(model.params, part) for part in np.array_split(rows, 20)])
+        for name, rows in ids.items()
+    }
     mean, deviation = vectors["train"].mean(axis=0)[None], vectors["train"].std(axis=0)[None] + 1e-6
     x = {name: (value - mean) / deviation for name, value in vectors.items()}
 
@@ -163,7 +167,7 @@ def probe(model: Any, ids: dict[str, np.ndarray], labels: dict[str, np.ndarray])
 
 
 def fine_tune(model: Any, ids: dict[str, np.ndarray], labels: dict[str, np.ndarray], seed: int) -> float:
-    """Test accuracy after three epochs over all parameters and a new output."""
+    """Test accuracy after two epochs over all parameters and a new output."""
     rows = list(np.concatenate([ids["train"], labels["train"][:, None]], axis=1).astype(np.int32))
     steps = EPOCHS * len(rows) // FINE_TUNING_BATCH
     rate = optax.warmup_cosine_decay_schedule(0.0, FINE_TUNING_RATE, steps // 10, steps)
@@ -187,8 +191,8 @@ def fine_tune(model: Any, ids: dict[str, np.ndarray], labels: dict[str, np.ndarr
     data = batches(rows, batch_size=FINE_TUNING_BATCH, seed=seed)
     for index in range(steps):
         weights, state = step(weights, state, data[index], jax.random.fold_in(key, index))
-    predict = jax.jit(lambda rows: logits(weights, rows, None) > 0)
-    predictions = np.concatenate([predict(part) for part in np.array_split(ids["test"], 10)])
+    predict = jax.jit(lambda weights, rows: logits(weights, rows, None) > 0)
+    predictions = np.concatenate([predict(weights, part) for part in np.array_split(ids["test"], 10)])
     return float((predictions == labels["test"]).mean())
 
 
@@ -200,13 +204,14 @@ def downstream(model: Any, polarity: str, seed: int) -> dict[str, float]:
 
 
 def main() -> None:
+    keep_memory()
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--text", nargs="+", required=True)
     parser.add_argument("--polarity", required=True)
-    parser.add_argument("--petaflops", type=float, default=1.0, help="10^15 operations of each pretraining")
+    parser.add_argument("--teraflops", type=float, default=6.0, help="10^12 operations of each pretraining")
     parser.add_argument("--seeds", type=int, default=3, help="two or more")
     arguments = parser.parse_args()
-    budget, figures = 1e15 * arguments.petaflops, {}
+    budget, figures = 1e12 * arguments.teraflops, {}
     steps = {name: round(budget / step_flops(*method)) for name, method in methods().items()}
     for seed in range(arguments.seeds):
         for name, (model, objective) in methods().items():

@@ -1,6 +1,6 @@
 """ALBERT in miniature: one layer four times over, n-grams, sentence order, LAMB, on the documentation of Python.
 
-    python -m t5x_lite train configs/albert_tiny.py
+python -m t5x_lite train configs/albert_tiny.py
 """
 
 from dataclasses import replace

@@ -1,6 +1,6 @@
 """BERT in miniature (masked tokens and next sentences) on the documentation that every Python carries: no download.
 
-    python -m t5x_lite train configs/bert_tiny.py
+python -m t5x_lite train configs/bert_tiny.py
 """
 
 from t5x_lite import Experiment

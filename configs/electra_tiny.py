@@ -1,6 +1,6 @@
 """ELECTRA in miniature: a generator of a quarter and its discriminator, on the documentation that every Python carries.
 
-    python -m t5x_lite train configs/electra_tiny.py
+python -m t5x_lite train configs/electra_tiny.py
 """
 
 from dataclasses import replace

@@ -1,6 +1,6 @@
 """RoBERTa in miniature: full sentences, byte-level BPE, masks drawn afresh, on the documentation that Python carries.
 
-    python -m t5x_lite train configs/roberta_tiny.py
+python -m t5x_lite train configs/roberta_tiny.py
 """
 
 from dataclasses import replace

@@ -1,6 +1,6 @@
 """SpanBERT in miniature: spans and their boundaries, on the documentation that every Python carries.
 
-    python -m t5x_lite train configs/spanbert_tiny.py
+python -m t5x_lite train configs/spanbert_tiny.py
 """
 
 from dataclasses import replace

@@ -1,6 +1,6 @@
 """XLM-R in miniature: RoBERTa over SentencePiece, in fairseq's order of ids, on the documentation that Python carries.
 
-    python -m t5x_lite train configs/xlmr_tiny.py
+python -m t5x_lite train configs/xlmr_tiny.py
 """
 
 from dataclasses import replace

@@ -23,6 +23,7 @@ FAMILIES = {model_type: family for family in _TABLES for model_type in family.MO
 
 # Pretraining heads that no class of theirs has.
 _OURS_ALONE = ("span_boundary",)
+_EARLY_BERT = {"hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size", "vocab_size"}
 # What their older and other programs write.
 _PICKLES = (".bin", ".pt", ".pth", ".ckpt", ".h5", ".msgpack")
 
@@ -38,7 +39,7 @@ class Imported:
 
 def is_huggingface_folder(folder: Path) -> bool:
     """Whether `folder` has a config.json that names a model type."""
-    return "model_type" in _read_json(folder / "config.json") if (folder / "config.json").exists() else False
+    return "model_type" in _read_config(folder) if (folder / "config.json").exists() else False
 
 
 def import_folder(folder: Path) -> Imported:
@@ -47,7 +48,7 @@ def import_folder(folder: Path) -> Imported:
     Raises `InputError` for a model type we do not have, weights that are no safetensors or truncated, and weights that
     do not fit the config.
     """
-    theirs = _read_json(folder / "config.json")
+    theirs = _read_config(folder)
     family = FAMILIES.get(theirs.get("model_type"))
     if family is None:
         raise InputError(
@@ -103,6 +104,14 @@ def _check_tokenizer(folder: Path, tokenizer: Tokenizer, config: ModelConfig) ->
             f"the tokenizer in {folder} pads with id {vocabulary.pad_id}, the model counts positions from pad_id="
             f"{pad_id}; put the tokenizer there that the model was trained with"
         )
+
+
+def _read_config(folder: Path) -> dict[str, Any]:
+    config = _read_json(folder / "config.json")
+    # Early conversions of BERT and SpanBERT name no type, and nothing that only another family has.
+    if "model_type" not in config and _EARLY_BERT <= set(config) and "embedding_size" not in config:
+        return config | {"model_type": "bert"}
+    return config
 
 
 def _read_json(path: Path) -> dict[str, Any]:

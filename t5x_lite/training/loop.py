@@ -52,7 +52,9 @@ def train(experiment: Experiment, workdir: Path, console: Console, devices: Sequ
             if stop.asked:
                 step = run.save(state)
                 checkpoints.wait()
-                console.print(f"stopped at step {step}; the same command goes on from there", highlight=False)
+                console.print(
+                    f"stopped at step {step}; the same command goes on from there", highlight=False, soft_wrap=True
+                )
                 return
             checkpoints.wait()
         report.finish(program, state.params, prepared.store, workdir, console)
@@ -83,7 +85,7 @@ class _Run:
             state = first_state(self.program, self.prepared, self.console)
         else:
             state = self.checkpoints.restore(latest, self.program.abstract_state)
-            self.console.print(f"resuming from step {latest}", highlight=False)
+            self.console.print(f"resuming from step {latest}", highlight=False, soft_wrap=True)
         if self.prepared.teacher is None:
             return state
         return state.replace(frozen=jax.device_put(self.prepared.teacher.params, self.program.state_shardings.frozen))

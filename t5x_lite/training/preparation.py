@@ -88,11 +88,11 @@ def first_state(program: Program, prepared: Prepared, console: Console) -> Train
             state = program.init()
             params, fresh = overlay(state.params, prepared.start.params, layers)
             random = f"; random are {', '.join(fresh)}" if fresh else ""
-            console.print(f"parameters of {experiment.start.folder}{random}", highlight=False)
+            console.print(f"parameters of {experiment.start.folder}{random}", highlight=False, soft_wrap=True)
             return state.replace(params=jax.device_put(params, program.state_shardings.params))
         case FromRun(folder=folder):
             state = _state_of_run(program, prepared.start, folder)
-            console.print(f"going on from step {int(state.step)} of {folder}", highlight=False)
+            console.print(f"going on from step {int(state.step)} of {folder}", highlight=False, soft_wrap=True)
             return state
     return program.init()
 

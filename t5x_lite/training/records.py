@@ -98,12 +98,13 @@ class Records:
             f"step {step}/{self._steps}  held-out loss {metrics['loss']:.3f}  accuracy {metrics['accuracy']:.1%}  "
             f"perplexity {metrics['perplexity']:.1f}{_others(metrics)}",
             highlight=False,
+            soft_wrap=True,
         )
         self._since = (step, time.perf_counter())
 
     def _line(self, step: int, figures: str) -> None:
         if not self._console.is_terminal:
-            self._console.print(f"step {step}/{self._steps}  {figures}", highlight=False)
+            self._console.print(f"step {step}/{self._steps}  {figures}", highlight=False, soft_wrap=True)
 
     def _write(self, step: int, kind: str, metrics: Figures) -> None:
         # JSON has no NaN; a loss that is none is written as null.

@@ -30,7 +30,7 @@ def preparation(console: Console) -> Iterator[Callable[[str, float | None], None
             if stage not in tasks:
                 tasks[stage] = bar.add_task(stage, total=None if share is None else 1.0)
                 if not console.is_terminal:
-                    console.print(stage, highlight=False)
+                    console.print(stage, highlight=False, soft_wrap=True)
             bar.update(tasks[stage], total=None if share is None else 1.0, completed=share or 0.0)
 
         yield progress
@@ -44,9 +44,11 @@ def finish(program: Program, params: Any, store: TokenStore, workdir: Path, cons
     samples = fill_ins(program, params, store)
     write_atomically(workdir / "samples.txt", samples)
     plot_losses(workdir / "metrics.jsonl", workdir / "loss.png", figures["unigram_loss"])
-    console.print("\n" + samples, markup=False, highlight=False)
-    console.print(describe(figures), highlight=False)
-    console.print(f"{workdir}: checkpoints, loss.png, samples.txt, metrics.jsonl, tensorboard", highlight=False)
+    console.print("\n" + samples, markup=False, highlight=False, soft_wrap=True)
+    console.print(describe(figures), highlight=False, soft_wrap=True)
+    console.print(
+        f"{workdir}: checkpoints, loss.png, samples.txt, metrics.jsonl, tensorboard", highlight=False, soft_wrap=True
+    )
 
 
 def held_out_figures(

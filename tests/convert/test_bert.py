@@ -249,3 +249,11 @@ def test_the_span_boundary_head_stays_at_home(tmp_path, make_params):
     assert imported.config == BertConfig(**SIZES, heads=("masked_lm",))
     del params["span_boundary"]
     jax.tree.map(np.testing.assert_array_equal, imported.params, params)
+
+
+def test_an_early_config_of_berts_names_no_type(tmp_path, make_params):
+    config, ids = CONFIGS["bert"], jnp.ones((1, 2), jnp.int32)
+    folder = Folder("bert", tmp_path, config, make_params(config.build(), 0, ids, ids))
+    export_folder(tmp_path, config, folder.params, None)
+    folder.describe(model_type=None)
+    folder.assert_unchanged()
