@@ -109,7 +109,7 @@ def _check_tokenizer(folder: Path, tokenizer: Tokenizer, config: ModelConfig) ->
 def _read_config(folder: Path) -> dict[str, Any]:
     config = _read_json(folder / "config.json")
     # Early conversions of BERT and SpanBERT name no type, and nothing that only another family has.
-    if "model_type" not in config and _EARLY_BERT <= set(config) and "embedding_size" not in config:
+    if "model_type" not in config and set(config) >= _EARLY_BERT and "embedding_size" not in config:
         return config | {"model_type": "bert"}
     return config
 
