@@ -19,8 +19,8 @@ class Data:
     source: Source = field(default_factory=PythonDocs)
     """The corpus: PythonDocs, TextFiles or Tfds."""
     tokenizer: TokenizerConfig = field(default_factory=lambda: SentencePiece(vocab_size=8_000))
-    """SentencePiece (trained on the corpus or loaded) or Bytes; 8,000 pieces are what PythonDocs can fill, T5 has
-    32,000."""
+    """SentencePiece, WordPiece or ByteLevelBPE (trained on the corpus or loaded), TokenizerFile or Bytes; 8,000 pieces
+    are what PythonDocs can fill, T5 has 32,000. A run with a teacher, or from a model, takes the tokenizer of that."""
     held_out: float = 0.02
     """Share of the corpus's characters that is kept from training for evaluation, in whole documents."""
     sentences: SentenceRule = "punctuation"

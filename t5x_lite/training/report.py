@@ -87,7 +87,8 @@ def fill_ins(program: Program, params: Any, store: TokenStore, num_rows: int = 5
     """
     features = held_out_features(program.objective, store.held_out, num_rows)
     local, asked = jax.device_put((params, features), jax.local_devices()[0])
-    answers = jax.device_get(program.objective.predict(program.module, local, asked))
+    predict = jax.jit(lambda params, features: program.objective.predict(program.module, params, features))
+    answers = jax.device_get(predict(local, asked))
     decode, pad_id = store.tokenizer.decode, store.tokenizer.vocabulary.pad_id
 
     def spelled(ids: Int[np.ndarray, "T"], targets: Int[np.ndarray, "T"]) -> str:

@@ -158,7 +158,14 @@ def test_loss_is_a_mean_over_tokens_plus_a_mean_over_rows(case, vocabulary, make
     module, params = make_model(config)
     features = corrupt_rows(objective, jax.random.key(1), jnp.asarray(make_rows(objective.row_format, 5)))
     features |= {"valid": jnp.array([True, True, False, True, True])}
-    total, weight, metrics = jax.jit(lambda features: objective.loss(module, params, features, None))(features)
+    loss = jax.jit(lambda features, whole: objective.loss(module, params, features, None, whole=whole))
+    total, weight, metrics = loss(features, features)
+    # Parts of a batch add up to it, though they have different numbers of tokens.
+    parts = [features | {"valid": jnp.array(rows)} for rows in ([True] + [False] * 4, [False, True, False, True, True])]
+    sums = [loss(part, features)[:2] for part in parts]
+    assert sums[0][0] + sums[1][0] == pytest.approx(float(total), rel=1e-6)
+    assert sums[0][1] + sums[1][1] == weight
+    assert abs(sum(loss(part, part)[0] for part in parts) - total) > 1e-3
 
     features = jax.device_get(features)
     said = say(module, params, features["inputs"], features["segments"], pad_id)
@@ -173,22 +180,6 @@ def test_loss_is_a_mean_over_tokens_plus_a_mean_over_rows(case, vocabulary, make
     assert metrics["pair_loss"].sum == pytest.approx(pairs.sum(), rel=1e-5)
     assert metrics["pair_loss"].weight == metrics["pair_accuracy"].weight == 4
     assert metrics["pair_accuracy"].sum == sum(scores[row].argmax() == labels[row] for row in rows)
-
-
-def test_parts_of_a_batch_add_up_to_it(vocabulary, make_rows, make_model):
-    """Though they have different numbers of tokens: each weighs its pairs as the whole batch does."""
-    objective, config = CASES["BERT"]
-    objective, (module, params) = objective.for_vocabulary(vocabulary), make_model(config)
-    raw = sorted(make_rows(objective.row_format, 60), key=lambda row: (row[:28] != vocabulary.pad_id).sum())
-    features = corrupt_rows(objective, jax.random.key(1), jnp.asarray([*raw[:3], *raw[-3:]]))
-    parts = [jax.tree.map(lambda x, start=start: x[start : start + 3], features) for start in (0, 3)]
-    loss = jax.jit(lambda part, whole: objective.loss(module, params, part, None, whole=whole)[:2])
-    (total, weight), *sums = [loss(part, features) for part in (features, *parts)]
-    assert sums[0][1] != sums[1][1]
-    assert sums[0][0] + sums[1][0] == pytest.approx(float(total), rel=1e-6)
-    assert sums[0][1] + sums[1][1] == weight
-    alone = [loss(part, part)[0] for part in parts]
-    assert abs(sum(alone) - total) > 1e-3
 
 
 @pytest.mark.parametrize("objective", [NextSentencePrediction, SentenceOrderPrediction])
