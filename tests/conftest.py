@@ -8,6 +8,10 @@ os.environ["JAX_PLATFORMS"] = "cpu"
 _FLAGS = "--xla_force_host_platform_device_count=8 --xla_backend_optimization_level=0"
 os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {_FLAGS}".strip()
 
+from t5x_lite.cli.allocator import keep_memory
+
+keep_memory()  # a third of the tests' time would go into page faults
+
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
