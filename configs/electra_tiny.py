@@ -9,6 +9,7 @@ from bert_tiny import experiment as base
 
 from t5x_lite.models import ElectraConfig, ElectraPairConfig
 from t5x_lite.objectives import ReplacedTokenDetection
+from t5x_lite.training.schedules import LinearDecay
 
 discriminator = ElectraConfig(
     vocab_size=2048,
@@ -28,4 +29,7 @@ experiment = replace(
     base,
     model=ElectraPairConfig(generator=generator, discriminator=discriminator),
     objective=ReplacedTokenDetection(input_length=64, input_format="segment-pair"),
+    # Two networks take longer than one: fewer steps than configs/bert_tiny.py.
+    optimizer=replace(base.optimizer, schedule=LinearDecay(peak=1e-3, warmup_steps=100, total_steps=1501)),
+    steps=1500,
 )
