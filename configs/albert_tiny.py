@@ -1,4 +1,4 @@
-"""ALBERT in miniature: one layer four times over, n-grams, sentence order, LAMB, on the documentation of Python.
+"""ALBERT in miniature: one layer twice over, n-grams, sentence order, LAMB, on the documentation of Python.
 
 python -m t5x_lite train configs/albert_tiny.py
 """
