@@ -12,18 +12,17 @@ import jax.numpy as jnp
 from flax import linen as nn
 from jaxtyping import Array, Bool, Float, Int, Key
 
+from t5x_lite.layers.decoding_cache import CachedKeyValue, KeyValue
 from t5x_lite.layers.dense import Dense
 
-KeyValue = dict[str, Float[Array, "B M H K"]]
 
-
-def padding_mask(valid: Bool[Array, "B M"]) -> Bool[Array, "B 1 1 M"]:
-    """Lets every query look at the valid keys alone.
+def padding_mask(valid: Bool[Array, "B M"] | None) -> Bool[Array, "B 1 1 M"] | None:
+    """Lets every query look at the valid keys alone; None, which is no mask, where all are.
 
     >>> padding_mask(jnp.array([[True, True, False]]))[0, 0].tolist()
     [[True, True, False]]
     """
-    return valid[:, None, None, :]
+    return None if valid is None else valid[:, None, None, :]
 
 
 def causal_mask(length: int) -> Bool[Array, "1 1 L L"]:
@@ -36,12 +35,16 @@ def causal_mask(length: int) -> Bool[Array, "1 1 L L"]:
     return (positions[:, None] >= positions[None, :])[None, None]
 
 
-def segment_mask(query_segments: Int[Array, "B L"], key_segments: Int[Array, "B M"]) -> Bool[Array, "B 1 L M"]:
-    """Lets a query look at the keys of its own segment (packed rows).
+def segment_mask(
+    query_segments: Int[Array, "B L"] | None, key_segments: Int[Array, "B M"] | None
+) -> Bool[Array, "B 1 L M"] | None:
+    """Lets a query look at the keys of its own segment (packed rows); None, which is no mask, without segments.
 
     >>> segment_mask(jnp.array([[1, 1, 2]]), jnp.array([[1, 1, 2]]))[0, 0].astype(int).tolist()
     [[1, 1, 0], [1, 1, 0], [0, 0, 1]]
     """
+    if query_segments is None or key_segments is None:
+        return None
     return (query_segments[:, :, None] == key_segments[:, None, :])[:, None]
 
 
@@ -102,6 +105,8 @@ class Attention(nn.Module):
     dtype: Any = jnp.float32
     query_init: Callable[..., Array] = nn.initializers.lecun_normal()
     kernel_init: Callable[..., Array] = nn.initializers.lecun_normal()
+    out_init: Callable[..., Array] | None = None
+    """Of the output's projection; None means `kernel_init`."""
 
     def setup(self) -> None:
         features = self.num_heads * self.head_dim
@@ -118,31 +123,38 @@ class Attention(nn.Module):
     def __call__(
         self,
         x: Float[Array, "B L D"],
-        key_value: KeyValue | None = None,
+        key_value: KeyValue | CachedKeyValue | None = None,
         *,
-        bias: Float[Array, "_ _ L M"] | None = None,
+        bias: Float[Array, "_ _ _ M"] | None = None,
         mask: Bool[Array, "_ _ #L M"] | None = None,
         deterministic: bool = True,
     ) -> Float[Array, "B L D"]:
-        """Attends from `x` to `key_value` (made by `project`), or to itself if that is None."""
-        key_value = self.project(x) if key_value is None else key_value
-        dropping = self.dropout_rate > 0.0 and not deterministic
-        attended = dot_product_attention(
-            self._split(self.query(x)),
-            key_value["key"],
-            key_value["value"],
-            bias=bias,
-            mask=mask,
-            scale=self.scale,
-            dropout_rate=self.dropout_rate,
-            dropout_key=self.make_rng("dropout") if dropping else None,
-        )
+        """Attends from `x` to `key_value` (made by `project`), or to itself if that is None.
+
+        Cached keys and values take a bias and no mask, and there is no dropout.
+        """
+        query = self._split(self.query(x))
+        if isinstance(key_value, CachedKeyValue):
+            attended = key_value.attend(query, bias, self.head_dim**-0.5 if self.scale is None else self.scale)
+        else:
+            key_value = self.project(x) if key_value is None else key_value
+            dropping = self.dropout_rate > 0.0 and not deterministic
+            attended = dot_product_attention(
+                query,
+                key_value["key"],
+                key_value["value"],
+                bias=bias,
+                mask=mask,
+                scale=self.scale,
+                dropout_rate=self.dropout_rate,
+                dropout_key=self.make_rng("dropout") if dropping else None,
+            )
         out = Dense(
             x.shape[-1],
             ("heads", "embed"),
             use_bias=self.use_bias,
             dtype=self.dtype,
-            kernel_init=self.kernel_init,
+            kernel_init=self.out_init or self.kernel_init,
             name="out",
         )
         return out(attended.reshape(*attended.shape[:2], -1))
@@ -152,12 +164,3 @@ class Attention(nn.Module):
         return nn.with_logical_constraint(
             heads, ("activation_batch", "activation_length", "activation_heads", "activation_kv")
         )
-
-
-def update_cache(cache: KeyValue, new: dict[str, Float[Array, "B L H K"]], index: Int[Array, ""] | int) -> KeyValue:
-    """Writes the keys and values of the positions from `index` on into a cache of the same layout."""
-    return jax.tree.map(
-        lambda old, update: jax.lax.dynamic_update_slice_in_dim(old, update.astype(old.dtype), index, axis=1),
-        cache,
-        new,
-    )

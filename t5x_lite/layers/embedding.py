@@ -30,7 +30,11 @@ class Embedding(nn.Module):
 
     def attend(self, x: Float[Array, "B L D"]) -> Float[Array, "B L V"]:
         """Float32 logits of the tied output: the table's rows times `x`."""
-        return vocabulary_logits(x, self.embedding.T, self.dtype)
+        return vocabulary_logits(x, self.output_kernel(), self.dtype)
+
+    def output_kernel(self) -> Float[Array, "D V"]:
+        """The matrix of the tied output."""
+        return self.embedding.T
 
 
 class TokenEmbeddings(nn.Module):
@@ -85,6 +89,10 @@ class Unembedding(nn.Module):
         init = nn.with_logical_partitioning(self.kernel_init, ("embed", "vocab"))
         kernel = self.param("kernel", init, (x.shape[-1], self.vocab_size), jnp.float32)
         return vocabulary_logits(x, kernel, self.dtype)
+
+    def output_kernel(self) -> Float[Array, "D V"]:
+        """The kernel, of a module that has been called or was given its parameters."""
+        return self.get_variable("params", "kernel")
 
 
 def vocabulary_logits(x: Float[Array, "B L D"], kernel: Float[Array, "D V"], dtype: Any) -> Float[Array, "B L V"]:

@@ -36,11 +36,13 @@ class FeedForward(nn.Module):
     dropout_rate: float = 0.0
     dtype: Any = jnp.float32
     kernel_init: Callable[..., Array] = nn.initializers.lecun_normal()
+    out_init: Callable[..., Array] | None = None
+    """Of the output's projection; None means `kernel_init`."""
 
     @nn.compact
     def __call__(self, x: Float[Array, "B L D"], *, deterministic: bool = True) -> Float[Array, "B L D"]:
-        def dense(features: int, axes: tuple[str, str], name: str) -> Dense:
-            return Dense(features, axes, self.use_bias, self.dtype, self.kernel_init, name=name)
+        def dense(features: int, axes: tuple[str, str], name: str, init: Callable[..., Array] | None = None) -> Dense:
+            return Dense(features, axes, self.use_bias, self.dtype, init or self.kernel_init, name=name)
 
         hidden = dense(self.mlp_dim, ("embed", "mlp"), "wi")(x)
         activation = ACTIVATIONS[self.activation]
@@ -50,4 +52,4 @@ class FeedForward(nn.Module):
             hidden = activation(hidden)
         hidden = nn.with_logical_constraint(hidden, ("activation_batch", "activation_length", "activation_mlp"))
         hidden = nn.Dropout(self.dropout_rate)(hidden, deterministic=deterministic)
-        return dense(x.shape[-1], ("mlp", "embed"), "wo")(hidden)
+        return dense(x.shape[-1], ("mlp", "embed"), "wo", self.out_init)(hidden)

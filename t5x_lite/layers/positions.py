@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from flax import linen as nn
@@ -68,17 +69,29 @@ class RelativePositionBias(nn.Module):
         return bias[jnp.asarray(buckets)[positions]].transpose(2, 0, 1)[None]
 
 
+def positions_in_segments(segments: Int[Array, "B L"]) -> Int[Array, "B L"]:
+    """How many tokens of a token's own segment stand before it, where segments follow each other in a row.
+
+    >>> positions_in_segments(jnp.array([[1, 1, 1, 2, 2, 0, 0]])).tolist()
+    [[0, 1, 2, 0, 1, 0, 1]]
+    """
+    places = jnp.arange(segments.shape[1])[None, :]
+    starts = jnp.pad(segments[:, 1:] != segments[:, :-1], ((0, 0), (1, 0)), constant_values=True)
+    return places - jax.lax.cummax(jnp.where(starts, places, 0), axis=1)
+
+
 def sinusoidal_positions(length: int, embed_dim: int) -> Float[np.ndarray, "L D"]:
-    """sin(i / 10000^(2d/D)) in the first half of the features, cos in the second.
+    """sin(i / 10000^(2d/D)) in the first half of the features, cos in the second; of an odd D one sine more.
 
     Vaswani et al. 2017, section 3.5, the sines in front of the cosines as published checkpoints (Marian) have them;
     the paper writes the two interleaved, which is the same up to a permutation of the features.
+
+    >>> sinusoidal_positions(2, 3).round(3).tolist()
+    [[0.0, 0.0, 1.0], [0.8410000205039978, 0.0020000000949949026, 0.5400000214576721]]
     """
-    half = embed_dim // 2
-    rates = 1.0 / 10_000 ** (np.arange(half) / half)
+    rates = 1.0 / 10_000 ** (np.arange(0, embed_dim, 2) / embed_dim)
     angles = np.arange(length)[:, None] * rates[None, :]
-    table = np.concatenate([np.sin(angles), np.cos(angles)], axis=1).astype(np.float32)
-    return np.pad(table, ((0, 0), (0, embed_dim % 2)))
+    return np.concatenate([np.sin(angles), np.cos(angles)[:, : embed_dim // 2]], axis=1).astype(np.float32)
 
 
 class LearnedPositions(nn.Module):

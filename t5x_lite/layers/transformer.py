@@ -5,7 +5,7 @@ F mlp, V vocabulary, N layers.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 import jax
@@ -13,18 +13,13 @@ import jax.numpy as jnp
 from flax import linen as nn
 from jaxtyping import Array, Bool, Float, Int
 
-from t5x_lite.layers.attention import Attention, KeyValue, update_cache
+from t5x_lite.layers.attention import Attention
+from t5x_lite.layers.decoding_cache import HIDDEN, CachedKeyValue, DecodingCache, KeyValue
 from t5x_lite.layers.feed_forward import FeedForward
 from t5x_lite.layers.norm import Norm, make_norm
 
 Remat = Literal["none", "dots", "full"]
 """What the backward pass of a layer computes again: nothing; all but matrix products; everything."""
-
-LayerCache = dict[str, dict[str, Float[Array, "B _ H K"]]]
-"""A layer's keys and values while decoding: `self` (written as tokens come) and `cross` (of the memory, read alone)."""
-
-StackCache = dict[str, dict[str, Float[Array, "N B _ H K"]]]
-"""The caches of all layers of a stack."""
 
 
 @dataclass(frozen=True)
@@ -37,6 +32,8 @@ class LayerConfig:
     activation: str = "relu"
     gated: bool = False
     use_bias: bool = True
+    """In the feed-forward layer, and in the attention's projections unless `attention_bias` says otherwise."""
+    attention_bias: bool | None = None
     norm: Norm = "layer"
     norm_epsilon: float = 1e-6
     norm_first: bool = True
@@ -49,6 +46,8 @@ class LayerConfig:
     """Of the feed-forward layer's hidden units."""
     query_init: Callable[..., Array] = nn.initializers.lecun_normal()
     kernel_init: Callable[..., Array] = nn.initializers.lecun_normal()
+    residual_init: Callable[..., Array] | None = None
+    """Of the matrix that ends a residual branch; None means `kernel_init`."""
 
 
 @jax.tree_util.register_dataclass
@@ -62,8 +61,21 @@ class Context:
     memory: Float[Array, "B M D"] | None = None
     """What cross-attention looks at: the encoder's output."""
     memory_mask: Bool[Array, "_ _ _ M"] | None = None
-    index: Int[Array, ""] | None = None
-    """While decoding: the position of the first of the tokens given."""
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class StepContext:
+    """What all layers of a stack see alike while decoding."""
+
+    own_bias: Float[Array, "_ _ Q S"]
+    """Added to the logits of the self-attention."""
+    memory_bias: Float[Array, "B 1 1 M"]
+    """Added to the logits of the cross-attention."""
+    slot: Int[Array, ""]
+    """Where the keys and values are written."""
+    num_sequences: int = field(metadata={"static": True})
+    """That are written for an input."""
 
 
 class Layer(nn.Module):
@@ -85,38 +97,58 @@ class Layer(nn.Module):
             self.cross_attention = self._attention()
             self.cross_attention_norm = self._norm()
         self.feed_forward = FeedForward(
-            c.mlp_dim, c.activation, c.gated, c.use_bias, c.mlp_dropout_rate, self.dtype, c.kernel_init
+            c.mlp_dim,
+            c.activation,
+            c.gated,
+            c.use_bias,
+            c.mlp_dropout_rate,
+            self.dtype,
+            c.kernel_init,
+            c.residual_init,
         )
         self.feed_forward_norm = self._norm()
         self.dropout = nn.Dropout(c.dropout_rate)
 
     def __call__(
-        self, x: Float[Array, "B L D"], cache: LayerCache | None, context: Context, deterministic: bool
-    ) -> tuple[Float[Array, "B L D"], LayerCache | None]:
-        """Returns the layer's output and, if a cache was given, the cache with the new keys and values in it."""
+        self, x: Float[Array, "B L D"], _: None, context: Context, deterministic: bool
+    ) -> tuple[Float[Array, "B L D"], None]:
+        """The layer's output; the two Nones are what a scan gives and takes beside it."""
         x = nn.with_logical_constraint(x, ("activation_batch", "activation_length", "activation_embed"))
 
         def attend_to_self(x: Float[Array, "B L D"]) -> Float[Array, "B L D"]:
-            nonlocal cache
-            key_value = self.self_attention.project(x)
-            if cache is not None:
-                key_value = update_cache(cache["self"], key_value, context.index)
-                cache = cache | {"self": key_value}
             masking = {"bias": context.self_bias, "mask": context.self_mask}
-            return self.self_attention(x, key_value, **masking, deterministic=deterministic)
+            return self.self_attention(x, **masking, deterministic=deterministic)
 
         def attend_to_memory(x: Float[Array, "B L D"]) -> Float[Array, "B L D"]:
-            key_value = self.cross_attention.project(context.memory) if cache is None else cache["cross"]
+            key_value = self.cross_attention.project(context.memory)
             return self.cross_attention(x, key_value, mask=context.memory_mask, deterministic=deterministic)
-
-        x = self._residual(x, attend_to_self, self.self_attention_norm, deterministic)
-        if self.has_memory:
-            x = self._residual(x, attend_to_memory, self.cross_attention_norm, deterministic)
 
         def feed_forward(x: Float[Array, "B L D"]) -> Float[Array, "B L D"]:
             return self.feed_forward(x, deterministic=deterministic)
 
-        return self._residual(x, feed_forward, self.feed_forward_norm, deterministic), cache
+        x = self._residual(x, attend_to_self, self.self_attention_norm, deterministic)
+        if self.has_memory and context.memory is not None:
+            x = self._residual(x, attend_to_memory, self.cross_attention_norm, deterministic)
+        return self._residual(x, feed_forward, self.feed_forward_norm, deterministic), None
+
+    def decode(
+        self, x: Float[Array, "B Q D"], own: CachedKeyValue, memory: CachedKeyValue | None, context: StepContext
+    ) -> tuple[Float[Array, "B Q D"], CachedKeyValue]:
+        """The layer's output for the next tokens, and `own` with their keys and values in it."""
+        x = nn.with_logical_constraint(x, ("activation_batch", "activation_length", "activation_embed"))
+
+        def attend_to_self(x: Float[Array, "B Q D"]) -> Float[Array, "B Q D"]:
+            nonlocal own
+            own = own.write(self.self_attention.project(x), context.slot, context.num_sequences)
+            return self.self_attention(x, own, bias=context.own_bias)
+
+        def attend_to_memory(x: Float[Array, "B Q D"]) -> Float[Array, "B Q D"]:
+            return self.cross_attention(x, memory, bias=context.memory_bias)
+
+        x = self._residual(x, attend_to_self, self.self_attention_norm, True)
+        if memory is not None:
+            x = self._residual(x, attend_to_memory, self.cross_attention_norm, True)
+        return self._residual(x, self.feed_forward, self.feed_forward_norm, True), own
 
     def keep_output(
         self, x: Float[Array, "B L D"], context: Context, deterministic: bool
@@ -140,11 +172,12 @@ class Layer(nn.Module):
             c.num_heads,
             c.head_dim,
             c.attention_scale,
-            c.use_bias,
+            c.use_bias if c.attention_bias is None else c.attention_bias,
             c.attention_dropout_rate,
             self.dtype,
             c.query_init,
             c.kernel_init,
+            c.residual_init,
         )
 
     def _norm(self) -> nn.Module:
@@ -186,16 +219,11 @@ class Stack(nn.Module):
             self.final_norm = make_norm(self.config.norm, epsilon=self.config.norm_epsilon, dtype=self.dtype)
 
     def __call__(
-        self,
-        x: Float[Array, "B L D"],
-        context: Context,
-        cache: StackCache | None = None,
-        *,
-        deterministic: bool = True,
-    ) -> tuple[Float[Array, "B L D"], StackCache | None]:
-        """Runs `x` through all layers; `cache` has a leading dimension N and is returned with the new keys in it."""
-        x, cache = self.layers(x, cache, context, deterministic)
-        return (self.final_norm(x) if self.config.norm_first else x), cache
+        self, x: Float[Array, "B L D"], context: Context, *, deterministic: bool = True
+    ) -> Float[Array, "B L D"]:
+        """Runs `x` through all layers."""
+        x, _ = self.layers(x, None, context, deterministic)
+        return self.final_norm(x) if self.config.norm_first else x
 
     def outputs(
         self, x: Float[Array, "B L D"], context: Context, *, deterministic: bool = True
@@ -203,13 +231,66 @@ class Stack(nn.Module):
         """What each layer hands to the next one; of a pre-LN stack the last is not normed yet."""
         return self.layers.keep_output(x, context, deterministic)[1]
 
-    def start_cache(self, batch_size: int, max_length: int, memory: Float[Array, "B M D"] | None = None) -> StackCache:
-        """An empty cache for `max_length` tokens, the keys and values of `memory` in it."""
-        shape = (self.num_layers, batch_size, max_length, self.config.num_heads, self.config.head_dim)
-        cache = {"self": {"key": jnp.zeros(shape, self.dtype), "value": jnp.zeros(shape, self.dtype)}}
-        if self.has_memory:
-            _, cache["cross"] = self.layers.project_memory(memory)
-        return cache
+    def start_decoding(
+        self,
+        inputs_valid: Bool[Array, "B M"],
+        output: Float[Array, "D V"],
+        *,
+        memory: Float[Array, "B M D"] | None = None,
+        max_length: int,
+        shared: int = 0,
+    ) -> DecodingCache:
+        """Room for `max_length` tokens behind `shared`, and all that does not change from step to step."""
+        c, params = self.config, self.layers.variables["params"]
+
+        def apart(stacked: Any) -> list[Any]:
+            return [jax.tree.map(lambda x, n=n: x[n], stacked) for n in range(self.num_layers)]
+
+        layers = [params] * self.num_layers if self.shared else apart(params)
+        memories = [] if memory is None else apart(self.layers.project_memory(memory)[1])
+        batch_size, slots = inputs_valid.shape[0], shared + max_length
+        return DecodingCache(
+            own=(CachedKeyValue.empty(batch_size, c.num_heads, c.head_dim, slots, self.dtype),) * self.num_layers,
+            memory=tuple(map(CachedKeyValue.of, memories)),
+            inputs_valid=inputs_valid,
+            writers=jnp.zeros((batch_size, 1, max_length), jnp.int32),
+            layers=tuple(jax.tree.map(lambda x: x.astype(self.dtype) if x.ndim > 1 else x, layers)),
+            output=output.astype(self.dtype),
+            shared=shared,
+        )
+
+    def decode(
+        self,
+        x: Float[Array, "R L D"],
+        cache: DecodingCache,
+        *,
+        position: Int[Array, ""],
+        mask: Bool[Array, "_ 1 L T"],
+        bias: Float[Array, "1 H L T"] | None = None,
+    ) -> tuple[Float[Array, "R L D"], DecodingCache]:
+        """Runs the tokens from `position` on through all layers; returns the cache with their keys and values in it.
+
+        `mask` and `bias` are over all positions. The layers are written out one by one: a scan would copy all caches,
+        and all parameters, once a token.
+        """
+        layer, own = Layer(self.config, self.has_memory, self.dtype, parent=None), []
+        cache = cache.own_writers(position, x.shape[1])
+        context = StepContext(
+            own_bias=cache.own_bias(mask, bias),
+            memory_bias=jnp.where(cache.inputs_valid, 0.0, HIDDEN)[:, None, None, :],
+            slot=cache.slot(position),
+            num_sequences=cache.num_sequences,
+        )
+        # Sequences of an input are further queries to what they share, so that it is not stored, or read, for each.
+        queries = x.reshape(cache.inputs_valid.shape[0], -1, x.shape[-1])
+        for n in range(self.num_layers):
+            memory = cache.memory[n] if self.has_memory else None
+            queries, kept = layer.apply(
+                {"params": cache.layers[n]}, queries, cache.own[n], memory, context, method="decode"
+            )
+            own.append(kept)
+        x = queries.reshape(x.shape)
+        return (self.final_norm(x) if self.config.norm_first else x), replace(cache, own=tuple(own))
 
 
 def rematerialised(layer: type[nn.Module], remat: Remat) -> type[nn.Module]:

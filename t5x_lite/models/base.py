@@ -30,6 +30,10 @@ class ModelConfig(ABC):
     def build(self, *, dtype: Any = jnp.float32, remat: Remat = "none") -> nn.Module:
         """The module of this architecture, computing in `dtype` and rematerialising as `remat` says."""
 
+    def decoder_start_id(self, *, pad_id: int, eos_id: int) -> int:
+        """What a decoder reads before its first token; it means nothing to an encoder."""
+        return pad_id
+
 
 def abstract_params(config: ModelConfig) -> Any:
     """Shapes, dtypes and logical axes of the parameters; nothing is allocated.
@@ -57,6 +61,17 @@ def check_at_least(config: Any, minimum: int, *fields: str) -> None:
     for field in fields:
         if getattr(config, field) < minimum:
             raise InputError(f"{field}={getattr(config, field)} is too small; choose {minimum} or more")
+
+
+def check_heads(config: Any, field: str = "num_heads") -> None:
+    """Raises `InputError` where the number of heads in `field` does not divide `embed_dim`."""
+    heads = getattr(config, field)
+    if config.embed_dim % heads:
+        nearest = max(1, round(config.embed_dim / heads)) * heads
+        raise InputError(
+            f"{field}={heads} does not divide embed_dim={config.embed_dim}; choose a multiple of "
+            f"{heads} (e.g. {nearest})"
+        )
 
 
 def check_rates(config: Any, *fields: str) -> None:

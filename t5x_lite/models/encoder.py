@@ -17,7 +17,7 @@ from t5x_lite.layers.embedding import TokenEmbeddings
 from t5x_lite.layers.feed_forward import check_activation
 from t5x_lite.layers.heads import MaskedLMHead, Pooler, ReplacedTokenHead, SentencePairHead, SpanBoundaryHead
 from t5x_lite.layers.transformer import Context, LayerConfig, Remat, Stack
-from t5x_lite.models.base import ModelConfig, check_at_least, check_norm_epsilon, check_rates
+from t5x_lite.models.base import ModelConfig, check_at_least, check_heads, check_norm_epsilon, check_rates
 
 Head = Literal["masked_lm", "sentence_pair", "span_boundary", "replaced_token"]
 """What an encoder can be asked while it is pretrained."""
@@ -86,12 +86,7 @@ class EncoderConfig(ModelConfig):
         check_rates(self, "dropout_rate", "attention_dropout_rate")
         check_norm_epsilon(self)
         check_activation(self.activation)
-        if self.embed_dim % self.num_heads:
-            nearest = max(1, round(self.embed_dim / self.num_heads)) * self.num_heads
-            raise InputError(
-                f"num_heads={self.num_heads} does not divide embed_dim={self.embed_dim}; choose a multiple of "
-                f"{self.num_heads} (e.g. {nearest})"
-            )
+        check_heads(self)
         self._check_heads()
 
     def _check_heads(self) -> None:
@@ -209,7 +204,7 @@ class Encoder(nn.Module):
     ) -> Float[Array, "B L D"]:
         """The last layer's output. Raises `InputError` for rows longer than the config's `max_length`."""
         x = self._embed(inputs, segments, deterministic)
-        return self.encoder(x, _context(inputs_valid), deterministic=deterministic)[0]
+        return self.encoder(x, _context(inputs_valid), deterministic=deterministic)
 
     def encode_layers(
         self,
@@ -259,4 +254,4 @@ class Encoder(nn.Module):
 
 
 def _context(inputs_valid: Bool[Array, "B L"] | None) -> Context:
-    return Context(self_mask=None if inputs_valid is None else padding_mask(inputs_valid))
+    return Context(self_mask=padding_mask(inputs_valid))

@@ -11,11 +11,11 @@ from flax import linen as nn
 from jaxtyping import Array, Bool, Float, Int
 
 from t5x_lite.errors import InputError
-from t5x_lite.layers.attention import causal_mask, combine_masks, padding_mask
-from t5x_lite.layers.embedding import Embedding, Unembedding
+from t5x_lite.layers.attention import causal_mask, combine_masks, padding_mask, segment_mask
+from t5x_lite.layers.embedding import Embedding, Unembedding, vocabulary_logits
 from t5x_lite.layers.feed_forward import check_activation
 from t5x_lite.layers.positions import RelativePositionBias
-from t5x_lite.layers.transformer import Context, LayerConfig, Remat, Stack, StackCache
+from t5x_lite.layers.transformer import Context, DecodingCache, LayerConfig, Remat, Stack
 from t5x_lite.models.base import ModelConfig, check_at_least, check_norm_epsilon, check_rates
 
 
@@ -43,6 +43,8 @@ class T5Config(ModelConfig):
     """Gated feed-forward layer (v1.1)."""
     tied: bool = True
     """The output projection is the embedding (v1.0); otherwise it has a kernel of its own (v1.1)."""
+    stacks_share_parameters: bool = False
+    """Encoder and decoder have one set of layers, of which the decoder alone uses the cross-attention (table 2)."""
     scale_output: bool = True
     """Multiply the decoder's output by embed_dim ** -0.5 before the projection (v1.0)."""
     relative_buckets: int = 32
@@ -65,14 +67,14 @@ class T5Config(ModelConfig):
             "num_decoder_layers",
         )
         check_at_least(self, 1, *sizes)
-        check_at_least(self, 4, "relative_buckets")
         check_rates(self, "dropout_rate")
         check_activation(self.activation)
         check_norm_epsilon(self)
-        if self.relative_max_distance <= self.relative_buckets // 2:
+        check_buckets(self)
+        if self.stacks_share_parameters and self.num_encoder_layers != self.num_decoder_layers:
             raise InputError(
-                f"relative_max_distance={self.relative_max_distance} leaves no distances for the logarithmic half of "
-                f"relative_buckets={self.relative_buckets}; choose more than {self.relative_buckets // 2}"
+                f"stacks_share_parameters needs stacks of one depth, not num_encoder_layers={self.num_encoder_layers} "
+                f"and num_decoder_layers={self.num_decoder_layers}; make them equal"
             )
 
     def build(self, *, dtype: Any = jnp.float32, remat: Remat = "none") -> "T5":
@@ -113,8 +115,11 @@ class T5(nn.Module):
         self.token_embedding = Embedding(c.vocab_size, c.embed_dim, self.dtype)
         self.encoder_position_bias = self._position_bias(bidirectional=True)
         self.decoder_position_bias = self._position_bias(bidirectional=False)
-        self.encoder = Stack(c.layer(), c.num_encoder_layers, False, self.remat, self.dtype)
         self.decoder = Stack(c.layer(), c.num_decoder_layers, True, self.remat, self.dtype)
+        if c.stacks_share_parameters:
+            self.encoder = self.decoder
+        else:
+            self.encoder = Stack(c.layer(), c.num_encoder_layers, False, self.remat, self.dtype)
         self.dropout = nn.Dropout(c.dropout_rate)
         if not c.tied:
             self.output = Unembedding(c.vocab_size, self.dtype)
@@ -125,6 +130,8 @@ class T5(nn.Module):
         decoder_inputs: Int[Array, "B L"],
         *,
         inputs_valid: Bool[Array, "B M"] | None = None,
+        inputs_segments: Int[Array, "B M"] | None = None,
+        decoder_segments: Int[Array, "B L"] | None = None,
         deterministic: bool = True,
     ) -> Float[Array, "B L V"]:
         """Logits of the target that follows each decoder input, teacher forced.
@@ -133,71 +140,82 @@ class T5(nn.Module):
           inputs: ids of the encoder's side.
           decoder_inputs: the targets shifted right by one, the start id (T5: padding) in front.
           inputs_valid: true where `inputs` is no padding; None means everywhere.
+          inputs_segments, decoder_segments: for packed rows: tokens see those of their own segment alone.
           deterministic: no dropout; otherwise the caller gives a key named `dropout`.
         """
-        encoded = self.encode(inputs, inputs_valid=inputs_valid, deterministic=deterministic)
+        encoded = self.encode(
+            inputs, inputs_valid=inputs_valid, inputs_segments=inputs_segments, deterministic=deterministic
+        )
         length = decoder_inputs.shape[1]
         context = Context(
             self_bias=self.decoder_position_bias(length, length),
-            self_mask=causal_mask(length),
+            self_mask=combine_masks(causal_mask(length), segment_mask(decoder_segments, decoder_segments)),
             memory=encoded,
-            memory_mask=None if inputs_valid is None else padding_mask(inputs_valid),
+            memory_mask=combine_masks(padding_mask(inputs_valid), segment_mask(decoder_segments, inputs_segments)),
         )
-        return self._decode(decoder_inputs, context, None, deterministic)[0]
+        x = self._embed(decoder_inputs, deterministic)
+        return self._logits(self.decoder(x, context, deterministic=deterministic), deterministic)
+
+    def start_decoding(
+        self, inputs: Int[Array, "B M"], *, inputs_valid: Bool[Array, "B M"] | None = None, max_length: int
+    ) -> DecodingCache:
+        """Runs the encoder; what `decode_step` reads and writes, with room for `max_length` tokens."""
+        valid = jnp.ones(inputs.shape, bool) if inputs_valid is None else inputs_valid
+        encoded = self.encode(inputs, inputs_valid=valid)
+        output = (self.token_embedding if self.config.tied else self.output).output_kernel()
+        return self.decoder.start_decoding(valid, output, memory=encoded, max_length=max_length)
+
+    def decode_step(
+        self, decoder_inputs: Int[Array, "R L"], cache: DecodingCache, index: Int[Array, ""]
+    ) -> tuple[Float[Array, "R L V"], DecodingCache]:
+        """Logits after the decoder inputs at positions `index, index + 1, ...`, given what the cache holds before."""
+        length, positions = decoder_inputs.shape[1], cache.num_positions
+        past = jnp.arange(positions)[None, :] <= index + jnp.arange(length)[:, None]
+        bias = self.decoder_position_bias(length, positions, first_query=index)
+        x = self._embed(decoder_inputs, True)
+        x, cache = self.decoder.decode(x, cache, position=index, mask=past[None, None], bias=bias)
+        return vocabulary_logits(self._scaled(x), cache.output, self.dtype), cache
 
     def encode(
         self,
         inputs: Int[Array, "B M"],
         *,
         inputs_valid: Bool[Array, "B M"] | None = None,
+        inputs_segments: Int[Array, "B M"] | None = None,
         deterministic: bool = True,
     ) -> Float[Array, "B M D"]:
         """The encoder's output."""
         length = inputs.shape[1]
         context = Context(
             self_bias=self.encoder_position_bias(length, length),
-            self_mask=None if inputs_valid is None else padding_mask(inputs_valid),
+            self_mask=combine_masks(padding_mask(inputs_valid), segment_mask(inputs_segments, inputs_segments)),
         )
-        x = self.dropout(self.token_embedding(inputs), deterministic=deterministic)
-        x, _ = self.encoder(x, context, deterministic=deterministic)
+        x = self.encoder(self._embed(inputs, deterministic), context, deterministic=deterministic)
         return self.dropout(x, deterministic=deterministic)
 
-    def start_cache(self, encoded: Float[Array, "B M D"], max_length: int) -> StackCache:
-        """What `decode_step` reads and writes: cross-attention's keys and values, and room for `max_length` tokens."""
-        return self.decoder.start_cache(encoded.shape[0], max_length, encoded)
+    def _embed(self, ids: Int[Array, "B L"], deterministic: bool) -> Float[Array, "B L D"]:
+        return self.dropout(self.token_embedding(ids), deterministic=deterministic)
 
-    def decode_step(
-        self,
-        decoder_inputs: Int[Array, "B L"],
-        cache: StackCache,
-        index: Int[Array, ""],
-        *,
-        inputs_valid: Bool[Array, "B M"] | None = None,
-    ) -> tuple[Float[Array, "B L V"], StackCache]:
-        """Logits after the decoder inputs at positions `index, index + 1, ...`, given what the cache holds before."""
-        length, max_length = decoder_inputs.shape[1], cache["self"]["key"].shape[2]
-        past = jnp.arange(max_length)[None, :] <= index + jnp.arange(length)[:, None]
-        context = Context(
-            self_bias=self.decoder_position_bias(length, max_length, first_query=index),
-            self_mask=combine_masks(past[None, None]),
-            memory_mask=None if inputs_valid is None else padding_mask(inputs_valid),
-            index=index,
-        )
-        return self._decode(decoder_inputs, context, cache, True)
+    def _logits(self, x: Float[Array, "B L D"], deterministic: bool) -> Float[Array, "B L V"]:
+        x = self._scaled(self.dropout(x, deterministic=deterministic))
+        return self.token_embedding.attend(x) if self.config.tied else self.output(x)
 
-    def _decode(
-        self, decoder_inputs: Int[Array, "B L"], context: Context, cache: StackCache | None, deterministic: bool
-    ) -> tuple[Float[Array, "B L V"], StackCache | None]:
-        x = self.dropout(self.token_embedding(decoder_inputs), deterministic=deterministic)
-        x, cache = self.decoder(x, context, cache, deterministic=deterministic)
-        x = self.dropout(x, deterministic=deterministic)
-        if self.config.scale_output:
-            x *= self.config.embed_dim**-0.5
-        return (self.token_embedding.attend(x) if self.config.tied else self.output(x)), cache
+    def _scaled(self, x: Float[Array, "B L D"]) -> Float[Array, "B L D"]:
+        return x * self.config.embed_dim**-0.5 if self.config.scale_output else x
 
     def _position_bias(self, *, bidirectional: bool) -> RelativePositionBias:
         c = self.config
         return RelativePositionBias(c.num_heads, bidirectional, c.relative_buckets, c.relative_max_distance)
+
+
+def check_buckets(config: Any) -> None:
+    """Raises `InputError` for a relative position bias without distances."""
+    check_at_least(config, 4, "relative_buckets")
+    if config.relative_max_distance <= config.relative_buckets // 2:
+        raise InputError(
+            f"relative_max_distance={config.relative_max_distance} leaves no distances for the logarithmic half of "
+            f"relative_buckets={config.relative_buckets}; choose more than {config.relative_buckets // 2}"
+        )
 
 
 def _presets() -> dict[str, T5Config]:

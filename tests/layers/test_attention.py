@@ -3,7 +3,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from t5x_lite.layers.attention import Attention, combine_masks, dot_product_attention, update_cache
+from t5x_lite.layers.attention import Attention, combine_masks, dot_product_attention
 
 B, L, M, H, K = 2, 3, 4, 2, 5
 
@@ -106,11 +106,3 @@ def test_module_projects_attends_and_projects_back(make_params, use_bias):
         )
         expected = project(attended.reshape(B, L, -1), "out")
         np.testing.assert_allclose(module.apply(variables, x, key_value), expected, atol=1e-5)
-
-
-def test_update_cache_writes_from_the_index_on():
-    cache = {"key": jnp.zeros((1, 5, 1, 1)), "value": jnp.zeros((1, 5, 1, 1), jnp.bfloat16)}
-    new = jax.tree.map(lambda x: jnp.arange(1.0, 3.0).reshape(1, 2, 1, 1), cache)
-    updated = update_cache(cache, new, jnp.int32(2))
-    assert updated["key"].ravel().tolist() == [0, 0, 1, 2, 0]
-    assert updated["value"].dtype == jnp.bfloat16

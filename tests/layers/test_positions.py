@@ -86,12 +86,13 @@ def test_shifted_queries_see_a_slice_of_the_full_bias(bidirectional):
 def test_sinusoids(embed_dim):
     table = sinusoidal_positions(50, embed_dim)
     assert table.shape == (50, embed_dim)
+    # Of feature 2d the paper takes the sine, of feature 2d + 1 the cosine, both of the same angle.
+    features = list(range(0, embed_dim, 2)) + list(range(1, embed_dim, 2))
     for position in (0, 1, 17, 49):
-        for d in range(3):
-            angle = position / 10_000 ** (2 * d / 6)
-            assert table[position, d] == pytest.approx(math.sin(angle), abs=1e-6)
-            assert table[position, 3 + d] == pytest.approx(math.cos(angle), abs=1e-6)
-    assert (table[:, 6:] == 0).all()
+        for column, feature in enumerate(features):
+            angle = position / 10_000 ** (2 * (feature // 2) / embed_dim)
+            wave = math.cos(angle) if feature % 2 else math.sin(angle)
+            assert table[position, column] == pytest.approx(wave, abs=1e-6)
 
 
 def test_learned_positions_are_rows_of_a_table():

@@ -82,7 +82,7 @@ def test_stack_is_its_layers_one_after_another(make_params, x, context, norm_fir
         expected = norm.apply({"params": params["final_norm"]}, expected)
     else:
         assert "final_norm" not in params
-    got, _ = jax.jit(stack.apply)({"params": params}, x, context)
+    got = jax.jit(stack.apply)({"params": params}, x, context)
     np.testing.assert_allclose(got, expected, atol=1e-5)
 
 
@@ -99,7 +99,7 @@ def test_layers_start_differently_and_carry_the_axis_layers(x):
 def test_causality_by_zero_gradient(make_params, x, context):
     stack = Stack(CONFIG, N, has_memory=True)
     params = make_params(stack, 0, x, context)
-    jacobian = jax.jit(jax.jacrev(lambda x: stack.apply({"params": params}, x, context)[0].sum((0, 2))))(x)
+    jacobian = jax.jit(jax.jacrev(lambda x: stack.apply({"params": params}, x, context).sum((0, 2))))(x)
     influence = np.abs(np.asarray(jacobian)).max((1, 3))  # [output position, input position]
     assert (influence[np.triu_indices(L, 1)] == 0).all()
     assert (influence[np.tril_indices(L)] > 1e-6).all()
@@ -115,7 +115,7 @@ def gradients(make_params, x):
     def gradient(remat):
         def loss(params):
             rngs = {"dropout": jax.random.key(0)}
-            out, _ = Stack(config, N, remat=remat).apply({"params": params}, x, context, deterministic=False, rngs=rngs)
+            out = Stack(config, N, remat=remat).apply({"params": params}, x, context, deterministic=False, rngs=rngs)
             return (out**3).sum()
 
         traced = jax.jit(jax.grad(loss)).trace(params)
@@ -143,12 +143,12 @@ def test_dropout_depends_on_the_key_alone(make_params, x):
     stack = Stack(config, N)
     params = make_params(stack, 0, x, Context())
     apply = jax.jit(
-        lambda key: stack.apply({"params": params}, x, Context(), deterministic=False, rngs={"dropout": key})[0]
+        lambda key: stack.apply({"params": params}, x, Context(), deterministic=False, rngs={"dropout": key})
     )
     first, again, other = apply(jax.random.key(0)), apply(jax.random.key(0)), apply(jax.random.key(1))
     np.testing.assert_array_equal(first, again)
     assert jnp.abs(first - other).max() > 0.1
-    assert jnp.abs(first - stack.apply({"params": params}, x, Context())[0]).max() > 0.1
+    assert jnp.abs(first - stack.apply({"params": params}, x, Context())).max() > 0.1
 
 
 @pytest.mark.parametrize("rate", ["dropout_rate", "attention_dropout_rate", "mlp_dropout_rate"])
@@ -174,7 +174,7 @@ def test_outputs_are_those_of_every_layer(make_params, x, shared):
         expected.append(layer(own, expected[-1]))
     got = jax.jit(lambda p: stack.apply({"params": p}, x, context, method="outputs"))(params)
     np.testing.assert_allclose(got, jnp.stack(expected[1:]), atol=1e-5)
-    last, _ = jax.jit(stack.apply)({"params": params}, x, context)
+    last = jax.jit(stack.apply)({"params": params}, x, context)
     np.testing.assert_allclose(got[-1], last, atol=1e-5)
 
 
@@ -184,7 +184,7 @@ def test_the_outputs_of_a_pre_ln_stack_are_not_normed(make_params, x):
     last = stack.apply({"params": params}, x, Context(), method="outputs")[-1]
     norm = make_norm("layer", epsilon=1e-3, dtype=jnp.float32)
     normed = norm.apply({"params": params["final_norm"]}, last)
-    np.testing.assert_allclose(normed, stack.apply({"params": params}, x, Context())[0], atol=1e-5)
+    np.testing.assert_allclose(normed, stack.apply({"params": params}, x, Context()), atol=1e-5)
     assert jnp.abs(normed - last).max() > 0.1
 
 
@@ -224,3 +224,39 @@ def test_remat_changes_no_output_that_is_kept(make_params, x):
     (plain, expected), (again, got) = gradient("none"), gradient("full")
     assert len(re.findall(r"= erfc? ", again)) > len(re.findall(r"= erfc? ", plain))
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-3, atol=1e-3), expected, got)
+
+
+@pytest.mark.parametrize(("norm_first", "shared"), [(True, False), (False, True)])
+def test_a_cache_gives_what_the_whole_row_gives(make_params, x, context, norm_first, shared):
+    """Three sequences for each of two inputs, in steps of two tokens and one."""
+    stack = Stack(replace(CONFIG, norm_first=norm_first), N, has_memory=True, shared=shared)
+    params = {"params": make_params(stack, 0, x, context)}
+    start = {"memory": context.memory, "max_length": L, "method": "start_decoding"}
+    cache = stack.apply(params, context.memory_mask[:, 0, 0], jnp.zeros((D, 1)), **start).repeat(3)
+    rows = jnp.asarray(np.random.default_rng(2).normal(size=(3 * B, L, D)).astype(np.float32))
+
+    @jax.jit
+    def step(rows, cache, index):
+        seen = jnp.arange(L)[None, :] <= index + jnp.arange(rows.shape[1])[:, None]
+        return stack.apply(params, rows, cache, position=index, mask=seen[None, None], method="decode")
+
+    outputs = []
+    for start, end in ((0, 2), (2, 4), (4, 5)):
+        out, cache = step(rows[:, start:end], cache, jnp.int32(start))
+        outputs.append(out)
+    assert cache.memory[0].key.shape[0] == B, "a memory is stored once, whoever looks at it"
+    whole = replace(
+        context,
+        self_bias=None,
+        memory=jnp.repeat(context.memory, 3, axis=0),
+        memory_mask=jnp.repeat(context.memory_mask, 3, axis=0),
+    )
+    expected = jax.jit(stack.apply)(params, rows, whole)
+    np.testing.assert_allclose(jnp.concatenate(outputs, axis=1), expected, atol=1e-5)
+
+    # A sequence goes on from another one's past.
+    taken = jnp.array([1, 1, 0, 5, 3, 3])
+    after, _ = step(rows[:, 4:], cache.take(taken), jnp.int32(4))
+    swapped = jax.jit(stack.apply)(params, jnp.concatenate([rows[taken, :4], rows[:, 4:]], axis=1), whole)
+    np.testing.assert_allclose(after[:, 0], swapped[:, 4], atol=1e-5)
+    assert jnp.abs(after[:, 0] - expected[:, 4]).max() > 0.1

@@ -1,6 +1,7 @@
-"""Every published encoder has its published number of parameters (T5's are in `test_t5`)."""
+"""Every published model has its published number of parameters (T5's are in `test_t5`)."""
 
 import re
+from dataclasses import replace
 
 import pytest
 
@@ -35,6 +36,27 @@ PUBLISHED = {
     "electra-base-generator": 33_740_602,
     "electra-large-generator": 51_295_290,
 }
+# Of the published checkpoints of models that write text.
+PUBLISHED |= {
+    "bart-base": 139_420_416,
+    "bart-large": 406_291_456,
+    "openai-gpt": 116_534_784,
+    "gpt2": 124_439_808,
+    "gpt2-medium": 354_823_168,
+    "gpt2-large": 774_030_080,
+    "gpt2-xl": 1_557_611_200,
+}
+# Brown et al. 2020, table 2.1, in millions. The largest has exactly 174,604,259,328, with GPT-2's 50,257 ids.
+GPT_3 = {
+    "small": 125,
+    "medium": 350,
+    "large": 760,
+    "xl": 1_300,
+    "2.7b": 2_700,
+    "6.7b": 6_700,
+    "13b": 13_000,
+    "175b": 175_000,
+}
 # Turc et al. 2019, table 1: layers and width.
 NAMED = {"bert-tiny": (2, 128), "bert-mini": (4, 256), "bert-small": (4, 512), "bert-medium": (8, 512)}
 
@@ -45,6 +67,45 @@ OTHERS = [name for name in ENCODERS if name not in PUBLISHED]
 @pytest.mark.parametrize("name", PUBLISHED)
 def test_published_parameter_counts(name):
     assert num_params(PRESETS[name]) == PUBLISHED[name]
+
+
+@pytest.mark.parametrize("size", GPT_3)
+def test_gpt_3_has_the_sizes_of_its_table(size):
+    config = PRESETS[f"gpt3-{size}"]
+    assert num_params(config) / 1e6 == pytest.approx(GPT_3[size], rel=0.02)
+    assert (config.max_length, config.vocab_size) == (2048, 50_257)
+
+
+def test_the_largest_gpt_3_to_the_parameter():
+    assert num_params(PRESETS["gpt3-175b"]) == 174_604_259_328
+
+
+@pytest.mark.parametrize(
+    ("name", "vocab_size", "expected"),
+    [
+        # Without the embedding, which is 37,000 or 32,000 rows of 512 or 1,024, one for encoder, decoder and output.
+        ("transformer-base-en-de", 37_000, 44_101_632),
+        ("transformer-base-en-fr", 32_000, 44_101_632),
+        ("transformer-big-en-de", 37_000, 176_283_648),
+        ("transformer-big-en-fr", 32_000, 176_283_648),
+    ],
+)
+def test_the_transformers_of_2017(name, vocab_size, expected):
+    """Table 3 says 65 M and 213 M, without telling which parameters it counts."""
+    config = PRESETS[name]
+    assert config.vocab_size == vocab_size
+    assert num_params(config) == expected + vocab_size * config.embed_dim
+
+
+@pytest.mark.parametrize("kind", ["lm", "prefix-lm"])
+@pytest.mark.parametrize("size", ["small", "base", "large", "3b", "11b"])
+def test_t5_decoders_are_one_of_its_stacks_or_as_long_as_both(kind, size):
+    """Raffel et al. 2020, table 2: P parameters or 2P, the embedding left out, and without cross-attention."""
+    t5, one, two = PRESETS[f"t5-{size}"], PRESETS[f"t5-{kind}-{size}"], PRESETS[f"t5-{kind}-{size}-2p"]
+    assert (one.num_layers, two.num_layers) == (t5.num_decoder_layers, t5.num_encoder_layers + t5.num_decoder_layers)
+    with_two_encoders = replace(t5, num_encoder_layers=2 * t5.num_encoder_layers)
+    assert num_params(two) - num_params(one) == num_params(with_two_encoders) - num_params(t5)
+    assert one.full_prefix == two.full_prefix == (kind == "prefix-lm")
 
 
 def test_the_small_berts_have_the_sizes_of_their_names():

@@ -10,7 +10,7 @@ from flax import linen as nn
 from t5x_lite.errors import InputError
 from t5x_lite.models import T5Config, abstract_params, num_params
 from t5x_lite.models.t5 import PRESETS
-from t5x_lite.objectives.losses import encoder_decoder_loss
+from t5x_lite.objectives.losses import text_to_text_loss
 
 # As published: the T5 paper's models, and the checkpoints of v1.1, mT5 and ByT5.
 PUBLISHED = {
@@ -190,9 +190,32 @@ def test_program_size_does_not_grow_with_depth(t5):
         module, params = config.build(remat="full"), nn.unbox(abstract_params(config))
 
         def loss(params, ids):
-            return encoder_decoder_loss(module, params, ids, ids, jax.random.key(0), pad_id=0)[0]
+            return text_to_text_loss(module, params, ids, ids, jax.random.key(0), pad_id=0, eos_id=1)[0]
 
         return jax.jit(jax.grad(loss)).lower(params, jax.ShapeDtypeStruct((2, 8), jnp.int32)).as_text()
 
     shallow, deep = program(2), program(12)
     assert len(deep) == pytest.approx(len(shallow), rel=0.01)
+
+
+def test_stacks_of_one_set_of_parameters(make_params):
+    """Table 2 of Raffel et al. 2020: the encoder is the decoder without its cross-attention."""
+    config = T5Config(vocab_size=384, embed_dim=12, head_dim=5, mlp_dim=17, num_encoder_layers=2, num_decoder_layers=2)
+    shared, ids = replace(config, stacks_share_parameters=True), jnp.ones((1, 2), jnp.int32)
+    params = make_params(shared.build(), 0, ids, ids)
+    assert "encoder" not in params
+    encoder = {
+        "final_norm": params["decoder"]["final_norm"],
+        "layers": {name: of for name, of in params["decoder"]["layers"].items() if "cross" not in name},
+    }
+    said, expected = (
+        jax.jit(c.build().apply)({"params": p}, IDS, TARGETS)
+        for c, p in ((shared, params), (config, params | {"encoder": encoder}))
+    )
+    np.testing.assert_allclose(said, expected, atol=1e-5)
+    assert num_params(shared) == num_params(config) - sum(leaf.size for leaf in jax.tree.leaves(encoder))
+    layers = nn.unbox(shared.build().init(jax.random.key(0), ids, ids))["params"]["decoder"]["layers"]
+    for kernels in (layers["self_attention"]["key"]["kernel"], layers["cross_attention"]["key"]["kernel"]):
+        assert jnp.abs(kernels[0] - kernels[1]).min() > 0
+    with pytest.raises(InputError, match="num_encoder_layers=2 and num_decoder_layers=3; make them equal"):
+        replace(shared, num_decoder_layers=3)

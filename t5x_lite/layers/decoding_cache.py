@@ -1,0 +1,141 @@
+"""What decoding keeps from token to token, laid out so that a step moves nothing but what it writes.
+
+Dimension letters as in `t5x_lite.layers.transformer`, and: P sequences an input (the beams of a search), R = B P
+sequences in all, those of an input side by side, Q = P L their queries, T positions to be written, S slots.
+"""
+
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Bool, Float, Int
+
+KeyValue = dict[str, Float[Array, "B M H K"]]
+
+HIDDEN = -0.7 * float(np.finfo(np.float32).max)
+"""Added to the logits of what a query may not see; finite, so that one that may look nowhere attends to all alike."""
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class CachedKeyValue:
+    """Keys and values in the layout in which XLA's CPU backend multiplies a few queries with them: slots last."""
+
+    key: Float[Array, "B H K S"]
+    value: Float[Array, "B H K S"]
+
+    @classmethod
+    def of(cls, key_value: KeyValue) -> "CachedKeyValue":
+        """The same keys and values, laid out anew."""
+        return cls(*(key_value[name].transpose(0, 2, 3, 1) for name in ("key", "value")))
+
+    @classmethod
+    def empty(cls, batch_size: int, num_heads: int, head_dim: int, slots: int, dtype: Any) -> "CachedKeyValue":
+        """Room for the keys and values of `slots` tokens."""
+        zeros = jnp.zeros((batch_size, num_heads, head_dim, slots), dtype)
+        return cls(zeros, zeros)
+
+    def write(self, new: KeyValue, slot: Int[Array, ""], num_sequences: int = 1) -> "CachedKeyValue":
+        """With new keys and values from `slot` on, those of `num_sequences` given one behind the other."""
+        fresh = CachedKeyValue.of(jax.tree.map(lambda x: by_position(x, num_sequences), new))
+
+        def put(old: Float[Array, "B H K S"], x: Float[Array, "B H K Q"]) -> Float[Array, "B H K S"]:
+            return jax.lax.dynamic_update_slice_in_dim(old, x.astype(old.dtype), slot, axis=3)
+
+        return jax.tree.map(put, self, fresh)
+
+    def spread(self, shared: int, times: int) -> "CachedKeyValue":
+        """With `times` slots for each one behind the first `shared`; the old one is the first of them."""
+
+        def wider(x: Float[Array, "B H K S"]) -> Float[Array, "B H K _"]:
+            front, behind = jnp.split(x, [shared], axis=3)
+            behind = jnp.pad(behind[..., None], [(0, 0)] * 4 + [(0, times - 1)])
+            return jnp.concatenate([front, jax.lax.collapse(behind, 3)], axis=3)
+
+        return jax.tree.map(wider, self)
+
+    def attend(
+        self, query: Float[Array, "B Q H K"], bias: Float[Array, "_ _ _ S"], scale: float
+    ) -> Float[Array, "B Q H K"]:
+        """softmax(scale * query key + bias) value, the softmax in float32."""
+        logits = jnp.einsum("BQHK,BHKS->BHQS", query * scale, self.key, preferred_element_type=jnp.float32)
+        weights = jax.nn.softmax(logits + bias, axis=-1).astype(self.value.dtype)
+        return jnp.einsum("BHQS,BHKS->BQHK", weights, self.value)
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class DecodingCache:
+    """What `decode_step` reads, and returns with the new tokens in it.
+
+    The sequences of an input have a slot each at every position. One that goes on from another one's past moves no keys
+    and values: `writers` says in whose slots to look.
+    """
+
+    own: tuple[CachedKeyValue, ...]
+    """In each layer, of the tokens before: `shared` slots, then P for each position."""
+    memory: tuple[CachedKeyValue, ...]
+    """In each layer, of the encoder's output; empty where there is no encoder."""
+    inputs_valid: Bool[Array, "B M"]
+    """Where the inputs are no padding."""
+    writers: Int[Array, "B P T"]
+    """Which of its input's sequences wrote what a sequence has at each position."""
+    layers: tuple[Any, ...]
+    """The parameters of each layer by itself, matrices in the compute dtype: a step would slice and cast them anew."""
+    output: Float[Array, "D V"]
+    """The matrix that gives the logits, likewise."""
+    shared: int = field(default=0, metadata={"static": True})
+    """Slots in front that all sequences of an input look at: those of a decoder's inputs."""
+
+    @property
+    def num_positions(self) -> int:
+        """That a sequence may look at: a decoder's inputs, and the T to be written."""
+        return self.shared + self.writers.shape[2]
+
+    @property
+    def num_sequences(self) -> int:
+        """P."""
+        return self.writers.shape[1]
+
+    def repeat(self, times: int) -> "DecodingCache":
+        """The cache for `times` sequences an input, all alike so far, of one for each."""
+        own = tuple(one.spread(self.shared, times) for one in self.own)
+        return replace(self, own=own, writers=jnp.repeat(self.writers, times, axis=1))
+
+    def take(self, rows: Int[Array, "R"]) -> "DecodingCache":
+        """The cache of sequences that go on from these rows, each of the same input."""
+        rows = rows.reshape(*self.writers.shape[:2], 1) % self.num_sequences
+        return replace(self, writers=jnp.take_along_axis(self.writers, rows, axis=1))
+
+    def own_writers(self, position: Int[Array, ""], length: int) -> "DecodingCache":
+        """The cache in which every sequence itself has written `length` tokens from `position` on."""
+        if self.num_sequences == 1:
+            return self  # all are 0, and a decoder's inputs stand before the first position
+        batch_size, sequences, _ = self.writers.shape
+        own = jnp.broadcast_to(jnp.arange(sequences)[None, :, None], (batch_size, sequences, length))
+        written = jax.lax.dynamic_update_slice_in_dim(self.writers, own, position - self.shared, axis=2)
+        return replace(self, writers=written)
+
+    def slot(self, position: Int[Array, ""]) -> Int[Array, ""]:
+        """Where the keys and values of the sequences begin at a position."""
+        return position + (self.num_sequences - 1) * jnp.maximum(position - self.shared, 0)
+
+    def own_bias(self, mask: Bool[Array, "_ 1 L T"], bias: Float[Array, "1 H L T"] | None) -> Float[Array, "_ _ Q S"]:
+        """What is added to the logits over all slots, from mask and bias over all positions."""
+        bias = jnp.where(mask, 0.0 if bias is None else bias, HIDDEN)
+        if self.num_sequences == 1:
+            return bias
+        front, behind = jnp.split(bias[:, :, None], [self.shared], axis=-1)
+        sequences = jnp.arange(self.num_sequences).reshape(1, 1, 1, 1, 1, -1)
+        behind = jnp.where(self.writers[:, None, :, None, :, None] == sequences, behind[..., None], HIDDEN)
+        behind = jax.lax.collapse(behind, 4)
+        front = jnp.broadcast_to(front, (*behind.shape[:-1], self.shared))
+        return jax.lax.collapse(jnp.concatenate([front, behind], axis=-1), 2, 4)
+
+
+def by_position(x: Float[Array, "B Q H K"], num_sequences: int) -> Float[Array, "B Q H K"]:
+    """From one sequence after the other to one position after the other, as slots are."""
+    apart = x.reshape(x.shape[0], num_sequences, -1, *x.shape[2:])
+    return apart.swapaxes(1, 2).reshape(x.shape)

@@ -1,0 +1,238 @@
+"""The decoder that GPT and its descendants are, and the one that T5's authors compared with their encoder-decoder.
+
+A family is a config: a file beside this one says what is particular to it and which sizes were published.
+"""
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import jax.numpy as jnp
+from flax import linen as nn
+from jaxtyping import Array, Bool, Float, Int
+
+from t5x_lite.errors import InputError
+from t5x_lite.layers.attention import causal_mask, combine_masks, padding_mask, segment_mask
+from t5x_lite.layers.embedding import Embedding, Unembedding, vocabulary_logits
+from t5x_lite.layers.feed_forward import check_activation
+from t5x_lite.layers.positions import LearnedPositions, RelativePositionBias, positions_in_segments
+from t5x_lite.layers.transformer import Context, DecodingCache, LayerConfig, Remat, Stack
+from t5x_lite.models.base import ModelConfig, check_at_least, check_norm_epsilon
+
+
+@dataclass(frozen=True)
+class DecoderConfig(ModelConfig):
+    """What all families have. What only some have is a field there, and a constant or a property here."""
+
+    vocab_size: int
+    """Rows of the token embedding: the tokenizer's ids or more."""
+    num_heads: int = 12
+    """Attention heads a layer."""
+    embed_dim: int = 768
+    """Width of the residual stream."""
+    mlp_dim: int = 3072
+    """Width of the feed-forward layer."""
+    num_layers: int = 12
+    """Layers."""
+    activation: str = "gelu_tanh"
+    """Of the feed-forward layer: gelu_tanh, gelu, relu, silu or tanh."""
+    norm_epsilon: float = 1e-5
+    """Added to the variance (mean square in RMSNorm)."""
+    tied: bool = True
+    """The output projection is the embedding; otherwise it has a kernel of its own."""
+
+    max_length: ClassVar[int | None] = None
+    """Positions that can be used, inputs and targets together; None: any number."""
+    relative_buckets: ClassVar[int] = 0
+    """Buckets of T5's relative position bias; 0: learned positions instead."""
+    relative_max_distance: ClassVar[int] = 128
+    """Distance from which on all positions share a bucket."""
+    full_prefix: ClassVar[bool] = False
+    """Inputs see each other whole (prefix LM); otherwise they too see only what is before them."""
+    embedding_dropout_rate: ClassVar[float] = 0.0
+    """Dropout on the embeddings."""
+    output_dropout_rate: ClassVar[float] = 0.0
+    """Dropout before the output projection."""
+    output_scale: ClassVar[float] = 1.0
+    """Factor of what is projected to the vocabulary."""
+
+    def __post_init__(self) -> None:
+        check_at_least(self, 1, "vocab_size", "num_heads", "embed_dim", "mlp_dim", "num_layers")
+        check_norm_epsilon(self)
+        check_activation(self.activation)
+
+    def decoder_start_id(self, *, pad_id: int, eos_id: int) -> int:
+        """What stands between inputs and targets: the EOS that closes the inputs."""
+        return eos_id
+
+    def build(self, *, dtype: Any = jnp.float32, remat: Remat = "none") -> "Decoder":
+        return Decoder(self, dtype=dtype, remat=remat)
+
+    def layer(self) -> LayerConfig:
+        """The shape of a layer."""
+        raise NotImplementedError
+
+    @property
+    def embedding_init(self) -> nn.initializers.Initializer:
+        """Of token and position embeddings."""
+        return nn.initializers.normal(0.02)
+
+
+class Decoder(nn.Module):
+    """A causal stack over token embeddings. Logits are float32 whatever `dtype` the layers compute in."""
+
+    config: DecoderConfig
+    dtype: Any = jnp.float32
+    remat: Remat = "none"
+
+    def setup(self) -> None:
+        c = self.config
+        self.token_embedding = Embedding(c.vocab_size, c.embed_dim, self.dtype, c.embedding_init)
+        if c.relative_buckets:
+            self.position_bias = RelativePositionBias(
+                c.num_heads, c.full_prefix, c.relative_buckets, c.relative_max_distance
+            )
+        else:
+            self.position = LearnedPositions(c.max_length, c.embed_dim, self.dtype, c.embedding_init)
+        self.decoder = Stack(c.layer(), c.num_layers, False, self.remat, self.dtype)
+        self.embedding_dropout = nn.Dropout(c.embedding_dropout_rate)
+        self.output_dropout = nn.Dropout(c.output_dropout_rate)
+        if not c.tied:
+            self.output = Unembedding(c.vocab_size, self.dtype)
+
+    def __call__(
+        self,
+        inputs: Int[Array, "B M"],
+        decoder_inputs: Int[Array, "B L"] | None = None,
+        *,
+        inputs_valid: Bool[Array, "B M"] | None = None,
+        decoder_segments: Int[Array, "B L"] | None = None,
+        deterministic: bool = True,
+    ) -> Float[Array, "B _ V"]:
+        """Logits of the token that follows each of `decoder_inputs`, or of `inputs` where those are all there is.
+
+        Args:
+          inputs: ids that come first.
+          decoder_inputs: ids that go on from them, such as targets shifted right by one, the start id in front.
+          inputs_valid: true where `inputs` is no padding, which may stand on either side; None means everywhere.
+          decoder_segments: for packed rows, of `decoder_inputs` alone behind inputs of length 0: tokens see those of
+            their own segment alone, and count their positions from its beginning.
+          deterministic: no dropout; otherwise the caller gives a key named `dropout`.
+
+        Returns:
+          [B L V], or [B M V] without decoder inputs; behind padding it means nothing.
+
+        Raises:
+          InputError: the rows are longer than the config's `max_length`.
+        """
+        if decoder_inputs is None:
+            return self._run(
+                inputs, inputs_valid, None, inputs.shape[1] if self.config.full_prefix else 0, deterministic
+            )
+        if inputs.shape[1] == 0:
+            return self._run(decoder_inputs, None, decoder_segments, 0, deterministic)
+        if decoder_segments is not None:
+            raise ValueError("decoder_segments are for rows without inputs")
+        prefix = inputs.shape[1]
+        valid = jnp.ones(inputs.shape, bool) if inputs_valid is None else inputs_valid
+        inputs, valid = padding_first(inputs, valid)
+        ids = jnp.concatenate([inputs, decoder_inputs], axis=1)
+        valid = jnp.concatenate([valid, jnp.ones(decoder_inputs.shape, bool)], axis=1)
+        return self._run(ids, valid, None, prefix, deterministic, skip=prefix)
+
+    def start_decoding(
+        self, inputs: Int[Array, "B M"], *, inputs_valid: Bool[Array, "B M"] | None = None, max_length: int
+    ) -> DecodingCache:
+        """Runs the inputs; what `decode_step` reads and writes, with room for `max_length` tokens behind them."""
+        length = inputs.shape[1]
+        self._check_length(length + max_length)
+        valid = jnp.ones(inputs.shape, bool) if inputs_valid is None else inputs_valid
+        inputs, valid = padding_first(inputs, valid)
+        output = (self.token_embedding if self.config.tied else self.output).output_kernel()
+        cache = self.decoder.start_decoding(valid, output, max_length=max_length, shared=length)
+        return self._step(inputs, cache, jnp.int32(-length))[1] if length else cache
+
+    def decode_step(
+        self, decoder_inputs: Int[Array, "R L"], cache: DecodingCache, index: Int[Array, ""]
+    ) -> tuple[Float[Array, "R L V"], DecodingCache]:
+        """Logits after the tokens `index, index + 1, ...` behind the inputs, given what the cache holds before."""
+        x, cache = self._step(decoder_inputs, cache, index)
+        return vocabulary_logits(x * self.config.output_scale, cache.output, self.dtype), cache
+
+    def _step(
+        self, ids: Int[Array, "R L"], cache: DecodingCache, index: Int[Array, ""]
+    ) -> tuple[Float[Array, "R L D"], DecodingCache]:
+        length, positions, prefix = ids.shape[1], cache.num_positions, cache.shared
+        first = prefix + index
+        queries = first + jnp.arange(length)
+        seen = jnp.arange(positions)[None, :] <= queries[:, None]
+        if self.config.full_prefix:
+            seen |= (jnp.arange(positions) < prefix)[None, :] & (queries < prefix)[:, None]
+        valid = jnp.pad(cache.inputs_valid, ((0, 0), (0, positions - prefix)), constant_values=True)
+        padding = jnp.repeat((~valid).sum(axis=1, keepdims=True), cache.num_sequences, axis=0)
+        x = self._embed(ids, jnp.maximum(queries[None, :] - padding, 0), True)
+        mask = seen[None, None] & padding_mask(valid)
+        return self.decoder.decode(x, cache, position=first, mask=mask, bias=self._bias(length, positions, first))
+
+    def _run(
+        self,
+        ids: Int[Array, "B L"],
+        valid: Bool[Array, "B L"] | None,
+        segments: Int[Array, "B L"] | None,
+        prefix: int,
+        deterministic: bool,
+        skip: int = 0,
+    ) -> Float[Array, "B _ V"]:
+        """Logits behind all tokens but the first `skip`."""
+        length = ids.shape[1]
+        self._check_length(length)
+        mask = causal_mask(length)
+        if self.config.full_prefix and prefix:
+            inside = jnp.arange(length) < prefix
+            mask |= (inside[None, :] & inside[:, None])[None, None]
+        if segments is not None:
+            positions = positions_in_segments(segments)
+        elif valid is not None:
+            positions = jnp.maximum(jnp.cumsum(valid, axis=1) - 1, 0)
+        else:
+            positions = jnp.arange(length)[None]
+        context = Context(
+            self_bias=self._bias(length, length, 0),
+            self_mask=combine_masks(mask, padding_mask(valid), segment_mask(segments, segments)),
+        )
+        x = self._embed(ids, positions, deterministic)
+        x = self.decoder(x, context, deterministic=deterministic)
+        return self._logits(x[:, skip:], deterministic)
+
+    def _embed(
+        self, ids: Int[Array, "B L"], positions: Int[Array, "_ L"], deterministic: bool
+    ) -> Float[Array, "B L D"]:
+        x = self.token_embedding(ids)
+        if not self.config.relative_buckets:
+            x += self.position(positions)
+        return self.embedding_dropout(x, deterministic=deterministic)
+
+    def _bias(self, length: int, slots: int, first: Int[Array, ""] | int) -> Float[Array, "1 H L M"] | None:
+        return self.position_bias(length, slots, first_query=first) if self.config.relative_buckets else None
+
+    def _logits(self, x: Float[Array, "B L D"], deterministic: bool) -> Float[Array, "B L V"]:
+        x = self.output_dropout(x, deterministic=deterministic) * self.config.output_scale
+        return self.token_embedding.attend(x) if self.config.tied else self.output(x)
+
+    def _check_length(self, length: int) -> None:
+        most = self.config.max_length
+        if most is not None and length > most:
+            raise InputError(
+                f"the rows have length {length}, the model has positions for max_length={most}; "
+                f"cut them to {most} ids or choose a model with more positions"
+            )
+
+
+def padding_first(ids: Int[Array, "B M"], valid: Bool[Array, "B M"]) -> tuple[Int[Array, "B M"], Bool[Array, "B M"]]:
+    """The same rows with their padding in front, so that what is written behind them follows without a gap.
+
+    >>> ids, valid = padding_first(jnp.array([[7, 8, 0]]), jnp.array([[True, True, False]]))
+    >>> ids.tolist(), valid.tolist()
+    ([[0, 7, 8]], [[False, True, True]])
+    """
+    order = jnp.argsort(valid, axis=1, stable=True)
+    return jnp.take_along_axis(ids, order, axis=1), jnp.take_along_axis(valid, order, axis=1)

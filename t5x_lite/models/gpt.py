@@ -1,0 +1,86 @@
+"""GPT, GPT-2 and GPT-3: language models with learned positions (Radford et al. 2018, 2019; Brown et al. 2020)."""
+
+from dataclasses import dataclass
+
+from flax import linen as nn
+
+from t5x_lite.errors import InputError
+from t5x_lite.layers.transformer import LayerConfig
+from t5x_lite.models.base import check_at_least, check_heads, check_rates
+from t5x_lite.models.decoder import DecoderConfig
+
+
+@dataclass(frozen=True)
+class GptConfig(DecoderConfig):
+    """The architecture of one GPT. The defaults are GPT-2 small."""
+
+    vocab_size: int = 50_257
+    """Rows of the token embedding: the tokenizer's ids or more."""
+    max_length: int = 1024
+    """Positions that can be used, prompt and answer together."""
+    head_dim: int | None = None
+    """Width of one head; None means embed_dim / num_heads."""
+    norm_first: bool = True
+    """Pre-LN, with a norm behind the stack (GPT-2, GPT-3); otherwise post-LN (GPT)."""
+    attention_scale: float | None = None
+    """Factor of the attention's logits; None means head_dim ** -0.5."""
+    dropout_rate: float = 0.1
+    """Dropout on residual branches."""
+    attention_dropout_rate: float = 0.1
+    """Dropout on attention weights."""
+    embedding_dropout_rate: float = 0.1
+    """Dropout on the embeddings."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_at_least(self, 4, "max_length")
+        check_rates(self, "dropout_rate", "attention_dropout_rate", "embedding_dropout_rate")
+        if self.head_dim is None:
+            check_heads(self)
+        else:
+            check_at_least(self, 1, "head_dim")
+        if self.attention_scale is not None and not self.attention_scale > 0.0:
+            raise InputError(f"attention_scale={self.attention_scale} is not above 0; choose e.g. 1.0, or None")
+
+    def layer(self) -> LayerConfig:
+        return LayerConfig(
+            num_heads=self.num_heads,
+            head_dim=self.head_dim or self.embed_dim // self.num_heads,
+            mlp_dim=self.mlp_dim,
+            activation=self.activation,
+            norm_epsilon=self.norm_epsilon,
+            norm_first=self.norm_first,
+            attention_scale=self.attention_scale,
+            dropout_rate=self.dropout_rate,
+            attention_dropout_rate=self.attention_dropout_rate,
+            query_init=nn.initializers.normal(0.02),
+            kernel_init=nn.initializers.normal(0.02),
+            # GPT-2 keeps the sum of its residual branches as it is at any depth (Radford et al. 2019, section 2.3).
+            residual_init=nn.initializers.normal(0.02 * (2 * self.num_layers) ** -0.5) if self.norm_first else None,
+        )
+
+
+def _gpt3(num_layers: int, embed_dim: int, num_heads: int) -> GptConfig:
+    rates = dict.fromkeys(("dropout_rate", "attention_dropout_rate", "embedding_dropout_rate"), 0.0)
+    widths = {"embed_dim": embed_dim, "num_heads": num_heads, "mlp_dim": 4 * embed_dim}
+    return GptConfig(num_layers=num_layers, max_length=2048, **widths, **rates)
+
+
+PRESETS: dict[str, GptConfig] = {
+    "openai-gpt": GptConfig(vocab_size=40_478, max_length=512, norm_first=False),
+    "gpt2": GptConfig(),
+    "gpt2-medium": GptConfig(num_layers=24, embed_dim=1024, num_heads=16, mlp_dim=4096),
+    "gpt2-large": GptConfig(num_layers=36, embed_dim=1280, num_heads=20, mlp_dim=5120),
+    "gpt2-xl": GptConfig(num_layers=48, embed_dim=1600, num_heads=25, mlp_dim=6400),
+    # Brown et al. 2020, table 2.1; dense attention in every layer. Where the table contradicts itself, its heads of 128
+    # and its number of parameters are kept: XL has 16 heads, not 24, and 13B is 5,120 wide, not 5,140.
+    "gpt3-small": _gpt3(12, 768, 12),
+    "gpt3-medium": _gpt3(24, 1024, 16),
+    "gpt3-large": _gpt3(24, 1536, 16),
+    "gpt3-xl": _gpt3(24, 2048, 16),
+    "gpt3-2.7b": _gpt3(32, 2560, 32),
+    "gpt3-6.7b": _gpt3(32, 4096, 32),
+    "gpt3-13b": _gpt3(40, 5120, 40),
+    "gpt3-175b": _gpt3(96, 12_288, 96),
+}
+"""The published sizes under their public names."""

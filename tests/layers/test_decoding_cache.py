@@ -1,0 +1,81 @@
+from dataclasses import replace
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from t5x_lite.layers.attention import dot_product_attention
+from t5x_lite.layers.decoding_cache import HIDDEN, CachedKeyValue, DecodingCache, by_position
+
+B, H, K, T, M = 2, 3, 4, 5, 2
+
+
+def random(seed, *shape):
+    return jnp.asarray(np.random.default_rng(seed).normal(size=shape).astype(np.float32))
+
+
+@pytest.mark.parametrize("queries", [1, 3])
+def test_attention_over_a_cache_is_that_of_the_layers(queries):
+    """One of the queries may look nowhere."""
+    query, new = random(0, B, queries, H, K), {"key": random(1, B, T, H, K), "value": random(2, B, T, H, K)}
+    mask = jnp.asarray(np.random.default_rng(3).uniform(size=(B, 1, queries, T)) < 0.6).at[0, 0, 0].set(False)
+    cached = CachedKeyValue.empty(B, H, K, T, jnp.float32)
+    for place in range(T):
+        cached = cached.write(jax.tree.map(lambda x, t=place: x[:, t : t + 1], new), jnp.int32(place))
+    got = cached.attend(query, jnp.where(mask, 0.0, HIDDEN), 0.7)
+    expected = dot_product_attention(query, new["key"], new["value"], mask=mask, scale=0.7)
+    np.testing.assert_allclose(got, expected, atol=1e-5)
+    jax.tree.map(np.testing.assert_array_equal, cached, CachedKeyValue.of(new))
+
+
+def test_the_cache_has_the_compute_dtype():
+    cached = CachedKeyValue.empty(B, H, K, T, jnp.bfloat16)
+    new = {"key": random(1, B, 2, H, K), "value": random(2, B, 2, H, K)}
+    written = cached.write(new, jnp.int32(1))
+    assert {leaf.dtype for leaf in jax.tree.leaves(written)} == {jnp.dtype(jnp.bfloat16)}
+    assert not written.key[..., 0].any()
+    assert written.key[..., 1:3].any()
+
+
+def make_cache(sequences):
+    """Behind two shared slots, positions for three tokens of each sequence."""
+    own = CachedKeyValue(random(4, B, H, K, M + 3), random(5, B, H, K, M + 3))
+    one = DecodingCache((own,), (), jnp.ones((B, M), bool), jnp.zeros((B, 1, 3), jnp.int32), (), random(6, 2, 7), M)
+    return one, one.repeat(sequences)
+
+
+def test_repeating_makes_room_and_keeps_what_is_shared():
+    one, several = make_cache(4)
+    assert (one.num_sequences, several.num_sequences) == (1, 4)
+    assert one.num_positions == several.num_positions == M + 3
+    np.testing.assert_array_equal(several.own[0].key[..., :M], one.own[0].key[..., :M])
+    np.testing.assert_array_equal(several.own[0].value[..., M::4], one.own[0].value[..., M:])
+    assert several.own[0].key.shape[3] == M + 3 * 4
+    assert [int(several.slot(jnp.int32(position))) for position in range(5)] == [0, 1, 2, 6, 10]
+
+
+def test_sequences_look_at_their_own_past_and_at_what_is_shared():
+    _, cache = make_cache(2)
+    cache = cache.own_writers(jnp.int32(M), 1).own_writers(jnp.int32(M + 1), 1)
+    cache = cache.take(jnp.array([1, 1, 2, 3])).own_writers(jnp.int32(M + 2), 1)
+    mask = (jnp.arange(M + 3) <= M + 2)[None, None, None]
+    seen = np.asarray(cache.own_bias(mask, None) == 0.0)
+    assert seen.shape == (B, 1, 2, M + 3 * 2)
+    # In the first input both go on from the second sequence; then each has its own slot.
+    assert seen[0, 0].astype(int).tolist() == [[1, 1, 0, 1, 0, 1, 1, 0], [1, 1, 0, 1, 0, 1, 0, 1]]
+    assert seen[1, 0].astype(int).tolist() == [[1, 1, 1, 0, 1, 0, 1, 0], [1, 1, 0, 1, 0, 1, 0, 1]]
+    biased = cache.own_bias(mask, random(7, 1, H, 1, M + 3))
+    assert biased.shape == (B, H, 2, M + 3 * 2)
+    np.testing.assert_array_equal(np.asarray(biased > HIDDEN / 2)[:, 1:2], seen)
+
+
+def test_one_sequence_needs_no_writers():
+    cache, _ = make_cache(2)
+    assert cache.own_writers(jnp.int32(M), 1) is cache
+    assert replace(cache, shared=0).slot(jnp.int32(3)) == 3
+
+
+def test_from_sequences_to_positions():
+    x = jnp.arange(6).reshape(1, 6, 1, 1).astype(jnp.float32)
+    assert by_position(x, 2).ravel().tolist() == [0, 3, 1, 4, 2, 5]
