@@ -6,15 +6,18 @@ first two take half a second and more, which a command that only prints a config
 
 from t5x_lite.data.batches import batches, evaluation_batches, prefetch
 from t5x_lite.data.config import Data
-from t5x_lite.data.formats import Pairs, RowFormat, Sentences, Stream
+from t5x_lite.data.formats import Pairs, RowFormat, Sentences, Stream, TextPairs
+from t5x_lite.data.pair_sources import JsonlPairs, PairSource, ParallelFiles, TfdsPairs, TsvPairs
 from t5x_lite.data.sentences import SentenceRule, split_sentences
 from t5x_lite.data.sources import PythonDocs, Source
-from t5x_lite.data.store import Rows, TokenStore, prepare
+from t5x_lite.data.store import SplitFigures, TokenStore, prepare
+from t5x_lite.data.stored_rows import Rows
 from t5x_lite.data.text_files import TextFiles
 from t5x_lite.data.tfds_source import Tfds
 from t5x_lite.data.tokenizers import (
     ByteLevelBPE,
     Bytes,
+    MarianFiles,
     SentencePiece,
     Tokenizer,
     TokenizerConfig,
@@ -29,7 +32,11 @@ __all__ = [
     "ByteLevelBPE",
     "Bytes",
     "Data",
+    "JsonlPairs",
+    "MarianFiles",
+    "PairSource",
     "Pairs",
+    "ParallelFiles",
     "PythonDocs",
     "RowFormat",
     "Rows",
@@ -37,13 +44,17 @@ __all__ = [
     "SentenceRule",
     "Sentences",
     "Source",
+    "SplitFigures",
     "Stream",
     "TextFiles",
+    "TextPairs",
     "Tfds",
+    "TfdsPairs",
     "TokenStore",
     "Tokenizer",
     "TokenizerConfig",
     "TokenizerFile",
+    "TsvPairs",
     "Vocabulary",
     "WordPiece",
     "batches",

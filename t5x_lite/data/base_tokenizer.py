@@ -48,6 +48,11 @@ class Tokenizer(abc.ABC):
     def fingerprint(self) -> str:
         """Hexadecimal hash: equal means equal ids for every text."""
 
+    @property
+    def target_side(self) -> "Tokenizer":
+        """What encodes the targets of pairs: this one, but where two languages are split in two ways (Marian)."""
+        return self
+
     def _silent_ids(self) -> set[int]:
         vocabulary = self.vocabulary
         return {vocabulary.pad_id, vocabulary.eos_id, vocabulary.cls_id, vocabulary.sep_id} - {None}

@@ -17,12 +17,15 @@ class Data:
     """Text, how it is tokenized and where the tokens are kept."""
 
     source: Source = field(default_factory=PythonDocs)
-    """The corpus: PythonDocs, TextFiles or Tfds."""
+    """The corpus: PythonDocs, TextFiles or Tfds; of pairs TsvPairs, JsonlPairs, ParallelFiles or TfdsPairs."""
     tokenizer: TokenizerConfig = field(default_factory=lambda: SentencePiece(vocab_size=8_000))
     """SentencePiece, WordPiece or ByteLevelBPE (trained on the corpus or loaded), TokenizerFile or Bytes; 8,000 pieces
     are what PythonDocs can fill, T5 has 32,000. A run with a teacher, or from a model, takes the tokenizer of that."""
     held_out: float = 0.02
-    """Share of the corpus's characters that is kept from training for evaluation, in whole documents."""
+    """Share of the corpus's characters that is kept from training for evaluation, in whole documents or pairs."""
+    held_out_source: Source | None = None
+    """A corpus to evaluate on, such as an official development set; then all of `source` is for training, and
+    `held_out` is not used."""
     sentences: SentenceRule = "punctuation"
     """Where sentences end, for objectives that tell them apart: 'punctuation' (rules), or 'line' (each line is one)."""
     cache_dir: str = ""
@@ -42,6 +45,7 @@ class Data:
             row_format,
             held_out=self.held_out,
             cache_dir=self.cache_path,
+            held_out_source=self.held_out_source,
             sentences=self.sentences,
             tokenizer=tokenizer,
             progress=progress,

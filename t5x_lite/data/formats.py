@@ -4,12 +4,18 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import ClassVar, Literal, get_args
 
+import numpy as np
+from jaxtyping import Int
+
 from t5x_lite.data.pair_rows import PairRows
 from t5x_lite.data.row_builders import Marks, RowBuilder, SentenceRows, StreamRows
+from t5x_lite.data.text_pair_rows import TextPairRows
 from t5x_lite.data.vocabulary import Vocabulary
 from t5x_lite.errors import InputError
 
+Reads = Literal["text", "sentences", "pairs"]
 PairUnit = Literal["segment", "sentence"]
+TooLong = Literal["error", "skip", "cut"]
 
 
 @dataclass(frozen=True)
@@ -19,8 +25,9 @@ class RowFormat(ABC):
     length: int
     """Ids of a row, special ones included."""
 
-    reads_sentences: ClassVar[bool] = True
-    """Whether `RowBuilder.add` takes a document sentence by sentence; else it takes it in one piece."""
+    reads: ClassVar[Reads] = "sentences"
+    """What a document is to `RowBuilder.add`: "text", in one piece; "sentences", each for itself; "pairs", a source and
+    a target."""
 
     @property
     def row_length(self) -> int:
@@ -47,7 +54,7 @@ class Stream(RowFormat):
            [20, 21, 22, 23]], dtype=int32)
     """
 
-    reads_sentences: ClassVar[bool] = False
+    reads: ClassVar[Reads] = "text"
 
     def __post_init__(self) -> None:
         _check_length(self.length, 1, "a row")
@@ -126,9 +133,81 @@ class Pairs(RowFormat):
         return PairRows(self.length, self.row_length, marks, unit=self.unit, with_other=self.with_other)
 
 
-def _check_length(length: int, minimum: int, what: str) -> None:
+@dataclass(frozen=True)
+class TextPairs(RowFormat):
+    """Rows of text to text: `source EOS source EOS ... pad ...` and behind it `target EOS target EOS ... pad ...`.
+
+    Packed rows hold whole pairs, those of a row in their order, and the rows make little padding of them: a few dozen
+    are open at a time, and a pair goes into the first that has room. Else each pair has a row. Since no text holds EOS,
+    segment n of either side reaches to its n-th EOS, and pair n of a row is segment n of both sides.
+
+    >>> import numpy as np
+    >>> rows = TextPairs(6, 5).start(Vocabulary(size=100, pad_id=0, eos_id=1))
+    >>> for source, target in ([10, 11], [20]), ([12, 13, 14], [21, 22]), ([15], [23]):
+    ...     rows.add([np.array(source, np.int32), np.array(target, np.int32)])
+    >>> rows.finish()
+    >>> rows.take()
+    array([[10, 11,  1, 15,  1,  0, 20,  1, 23,  1,  0],
+           [12, 13, 14,  1,  0,  0, 21, 22,  1,  0,  0]], dtype=int32)
+    """
+
+    length: int
+    """Ids of the source side of a row, EOS included."""
+    target_length: int
+    """Ids of the target side of a row, EOS included."""
+    packed: bool = True
+    """Several pairs in a row, as many as fit; else one."""
+    too_long: TooLong = "error"
+    """What becomes of a pair with a side over its length: 'error' refuses the corpus, 'skip' leaves the pair out, 'cut'
+    drops the end of that side. The store counts them."""
+
+    reads: ClassVar[Reads] = "pairs"
+
+    def __post_init__(self) -> None:
+        _check_length(self.length, 2, "a source")
+        _check_length(self.target_length, 2, "a target", "target_length")
+        if self.too_long not in get_args(TooLong):
+            raise InputError(f"too_long={self.too_long!r} is unknown; choose one of {', '.join(get_args(TooLong))}")
+
+    @property
+    def row_length(self) -> int:
+        return self.length + self.target_length
+
+    def start(self, vocabulary: Vocabulary) -> RowBuilder:
+        pad_id, eos_id = vocabulary.pad_id, vocabulary.eos_id
+        if self.packed and pad_id == eos_id:
+            raise InputError(
+                f"the tokenizer pads with its EOS (id {eos_id}), which ends the pairs of a packed row; set "
+                "packed=False, or use a tokenizer with a padding token"
+            )
+        return TextPairRows(
+            self.length,
+            self.target_length,
+            pad_id=pad_id,
+            eos_id=eos_id,
+            packed=self.packed,
+            too_long=self.too_long,
+        )
+
+    def pairs_of(self, row: Int[np.ndarray, "R"], vocabulary: Vocabulary) -> list[tuple[np.ndarray, np.ndarray]]:
+        """(source, target) ids of each pair in a row, without EOS.
+
+        >>> row = np.array([10, 11, 1, 15, 1, 0, 20, 1, 23, 1, 0])
+        >>> TextPairs(6, 5).pairs_of(row, Vocabulary(size=100, pad_id=0, eos_id=1))
+        [(array([10, 11]), array([20])), (array([15]), array([23]))]
+        """
+        sources, targets = (self._segments(side, vocabulary.eos_id) for side in np.split(row, [self.length]))
+        return list(zip(sources, targets, strict=True))
+
+    def _segments(self, side: np.ndarray, eos_id: int) -> list[np.ndarray]:
+        ends = np.flatnonzero(side == eos_id)[: None if self.packed else 1].tolist()
+        starts = [0, *(end + 1 for end in ends)]
+        return [side[start:end] for start, end in zip(starts, ends, strict=False)]
+
+
+def _check_length(length: int, minimum: int, what: str, name: str = "length") -> None:
     if length < minimum:
-        raise InputError(f"length={length} is too short for {what}; choose {minimum} or more")
+        raise InputError(f"{name}={length} is too short for {what}; choose {minimum} or more")
 
 
 def _marks(vocabulary: Vocabulary) -> Marks:

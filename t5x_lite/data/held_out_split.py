@@ -60,7 +60,7 @@ def split_documents(
     if len(distinct) < 2:
         raise InputError(
             f"the corpus has {len(distinct)} distinct document(s), and held_out={held_out} needs two at least; "
-            "set document='line' or give more text"
+            "set document='line', give more text, or a held_out_source"
         )
     total = np.cumsum(np.bincount(place, np.frombuffer(lengths, np.uint64)))
     last = min(int(np.searchsorted(total, held_out * characters)), len(distinct) - 2)

@@ -108,7 +108,7 @@ class PairRows(MarkedRows):
         return _shortened(ids, min(len(ids), self._room - beside), self._random_other)
 
     def _add_row(self, first: np.ndarray, second: np.ndarray, other: np.ndarray | None = None) -> None:
-        row, middle = self._padding(), len(first) + 1
+        row, middle = self._new_row(), len(first) + 1
         end = middle + 1 + len(second)
         row[0] = self.marks.cls_id
         row[1:middle] = first

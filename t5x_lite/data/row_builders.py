@@ -5,6 +5,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from t5x_lite.errors import InputError
+
 
 class Marks(NamedTuple):
     """The special ids of an encoder's rows."""
@@ -12,6 +14,10 @@ class Marks(NamedTuple):
     cls_id: int
     sep_id: int
     pad_id: int
+
+
+class UnfitDocumentError(InputError):
+    """A document that no row can hold; says what is wrong with it and the remedy, not which one it is."""
 
 
 class RowBuilder(ABC):
@@ -27,10 +33,17 @@ class RowBuilder(ABC):
         """Ids of the documents; a stream counts the EOS after each."""
         self.rows = 0
         """Rows handed out."""
+        self.padding = 0
+        """Ids that are padding in the rows handed out, known once all of them are."""
+        self.too_long = 0
+        """Documents that were left out or lost ids since no row can hold them."""
+        self.first_too_long: tuple[int, str] | None = None
+        """(number, what is wrong with it) of the first of them, where the documents taken count from 1."""
 
     @abstractmethod
     def add(self, document: list[np.ndarray]) -> None:
-        """The next document: ids int32 [L] of each sentence, or of the whole text where the format reads none."""
+        """The next document: ids int32 [L] of each sentence, of both sides of a pair, or of the whole text, as the
+        format reads it. Raises `UnfitDocumentError` for one that no row can hold."""
 
     @abstractmethod
     def take(self) -> np.ndarray:
@@ -84,11 +97,13 @@ class MarkedRows(RowBuilder):
         self._ready: list[np.ndarray] = []
 
     def take(self) -> np.ndarray:
-        rows, self._ready = self._ready, []
+        rows = np.stack(self._ready) if self._ready else np.empty((0, self.row_length), np.int32)
+        self._ready = []
         self.rows += len(rows)
-        return np.stack(rows) if rows else np.empty((0, self.row_length), np.int32)
+        self.padding += int((rows == self.marks.pad_id).sum())
+        return rows
 
-    def _padding(self) -> np.ndarray:
+    def _new_row(self) -> np.ndarray:
         """A row still to be filled, which is to be among those that are ready."""
         row = np.full(self.row_length, self.marks.pad_id, np.int32)
         self._ready.append(row)
@@ -132,7 +147,7 @@ class SentenceRows(MarkedRows):
 
     def _end_row(self) -> None:
         if self._filled:
-            row = self._padding()
+            row = self._new_row()
             row[0] = self.marks.cls_id
             np.concatenate(self._pieces, out=row[1 : self._filled + 1])
             row[self._filled + 1] = self.marks.sep_id

@@ -1,5 +1,5 @@
-"""Files that describe a tokenizer of the library `tokenizers`: tokenizer.json, BERT's vocab.txt, RoBERTa's vocab.json
-with merges.txt, and what their neighbours say about special tokens."""
+"""Files that describe a tokenizer of the library `tokenizers`: tokenizer.json, BERT's vocab.txt, the vocab.json with
+merges.txt of RoBERTa, GPT-2 and GPT, and what their neighbours say about special tokens."""
 
 import json
 from collections.abc import Collection, Mapping
@@ -7,16 +7,21 @@ from pathlib import Path
 from typing import Any
 
 from t5x_lite.data.base_tokenizer import CONFIG_FILE, read_bytes, read_json
-from t5x_lite.data.subword_pipelines import byte_level_description, wordpiece_description
+from t5x_lite.data.subword_pipelines import (
+    WORD_END,
+    byte_level_description,
+    lowercase_bpe_description,
+    wordpiece_description,
+)
 from t5x_lite.data.subword_tokenizer import ROLES, TOKENIZER_FILE, SubwordTokenizer
 from t5x_lite.errors import InputError
 
 # What special tokens are called where no file says it.
 _USUAL = {
     "pad_token": ("[PAD]", "<pad>"),
-    "unk_token": ("[UNK]", "<unk>"),
+    "unk_token": ("[UNK]", "<unk>", "<|endoftext|>"),
     "mask_token": ("[MASK]", "<mask>"),
-    "eos_token": ("</s>",),
+    "eos_token": ("</s>", "<|endoftext|>"),
 }
 _USUAL_PAIRS = (("[CLS]", "[SEP]"), ("<s>", "</s>"))
 
@@ -43,7 +48,8 @@ def open_subword_file(path: Path, what: str, *, lowercase: bool = True) -> Subwo
 
 def special_tokens(folder: Path, tokens: Collection[str]) -> dict[str, str]:
     """The token of each role: what tokenizer_config.json or special_tokens_map.json in a folder names, else what is
-    usual, as far as it is among `tokens`. CLS and SEP are found together or not at all: T5's </s> is no SEP."""
+    usual, as far as it is among `tokens`. CLS and SEP are found together or not at all: T5's </s> is no SEP. Where
+    nothing is for padding, EOS is, as Transformers pads with GPT-2's."""
     named: dict[str, str] = {}
     for file in ("special_tokens_map.json", CONFIG_FILE):
         for role, token in read_json(folder / file).items():
@@ -57,7 +63,15 @@ def special_tokens(folder: Path, tokens: Collection[str]) -> dict[str, str]:
         found = next((name for name in names if name in tokens), None)
         if found is not None:
             named.setdefault(role, found)
+    if "eos_token" in named:
+        named.setdefault("pad_token", named["eos_token"])
     return named
+
+
+def with_unknown_for_all(special: dict[str, str]) -> dict[str, str]:
+    """With the unknown token for the padding and the EOS that the first GPT's vocabulary does not have."""
+    unknown = special.get("unk_token")
+    return special if unknown is None else dict.fromkeys(("pad_token", "eos_token"), unknown) | special
 
 
 def _open_description(path: Path, description: dict[str, Any]) -> SubwordTokenizer:
@@ -81,7 +95,10 @@ def _open_description(path: Path, description: dict[str, Any]) -> SubwordTokeniz
         tokens = _tokens(description)
     except (TypeError, ValueError, KeyError, AttributeError) as error:
         raise InputError(f"{path} is no tokenizer.json ({error}); copy it again") from None
-    return SubwordTokenizer(description, special_tokens(path.parent, tokens), name=str(path))
+    special = special_tokens(path.parent, tokens)
+    if (description["model"].get("end_of_word_suffix") or "") == WORD_END:
+        special = with_unknown_for_all(special)
+    return SubwordTokenizer(description, special, name=str(path))
 
 
 def _open_vocabulary(path: Path, what: str, lowercase: bool) -> SubwordTokenizer:
@@ -116,6 +133,11 @@ def _open_merges(path: Path, what: str) -> SubwordTokenizer:
     except Exception as error:  # the library raises nothing narrower
         raise InputError(f"{path} with {merges_path.name} is no BPE ({error}); copy them again") from None
     special = special_tokens(path.parent, vocabulary)
+    if any(token.endswith(WORD_END) for token in vocabulary):
+        special = with_unknown_for_all(special)
+        if "unk_token" not in special:
+            raise InputError(f"{path} has no unk_token; name it in tokenizer_config.json beside it")
+        return SubwordTokenizer(lowercase_bpe_description(vocabulary, merges, special), special, name=str(path))
     prefix_space = read_json(path.parent / CONFIG_FILE).get("add_prefix_space", False)
     description = byte_level_description(vocabulary, merges, special, add_prefix_space=prefix_space)
     return SubwordTokenizer(description, special, name=str(path))

@@ -1,4 +1,4 @@
-"""The published pipelines of WordPiece and byte-level BPE, written as a tokenizer.json."""
+"""The published pipelines of WordPiece and of BPE over bytes or words, written as a tokenizer.json."""
 
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
@@ -17,6 +17,10 @@ BYTE_LEVEL_SPECIAL = {
     "unk_token": "<unk>",
     "mask_token": "<mask>",
 }
+GPT2_SPECIAL = {"pad_token": "<pad>", "eos_token": "<|endoftext|>", "unk_token": "<|endoftext|>"}
+"""Of a vocabulary that is trained here; the published one has no padding."""
+WORD_END = "</w>"
+"""Closes the last piece of a word in the first GPT's vocabulary."""
 
 
 def wordpiece_description(
@@ -60,8 +64,8 @@ def byte_level_description(
     *,
     add_prefix_space: bool = False,
 ) -> dict[str, Any]:
-    """RoBERTa's pipeline (Radford et al. 2019, Liu et al. 2019) as a tokenizer.json; the mask swallows the blank before
-    it, as if it were a word."""
+    """RoBERTa's and GPT-2's pipeline (Radford et al. 2019, Liu et al. 2019) as a tokenizer.json; a mask swallows the
+    blank before it, as if it were a word."""
     byte_level = {"add_prefix_space": add_prefix_space, "trim_offsets": True, "use_regex": True}
     mask = special.get("mask_token")
     return {
@@ -75,18 +79,48 @@ def byte_level_description(
         "pre_tokenizer": {"type": "ByteLevel", **byte_level},
         "post_processor": _template(vocabulary, special, doubled=True),
         "decoder": {"type": "ByteLevel", **byte_level},
-        "model": {
-            "type": "BPE",
-            "dropout": None,
-            "unk_token": None,
-            "continuing_subword_prefix": "",
-            "end_of_word_suffix": "",
-            "fuse_unk": False,
-            "byte_fallback": False,
-            "ignore_merges": False,
-            "vocab": vocabulary,
-            "merges": [list(pair) for pair in merges],
+        "model": _bpe(vocabulary, merges),
+    }
+
+
+def lowercase_bpe_description(
+    vocabulary: dict[str, int], merges: Sequence[Sequence[str]], special: Mapping[str, str]
+) -> dict[str, Any]:
+    """The first GPT's pipeline (Radford et al. 2018) as a tokenizer.json: BERT's lower-case words, split by BPE whose
+    last piece of a word ends in `WORD_END`."""
+    return {
+        "version": "1.0",
+        "truncation": None,
+        "padding": None,
+        "added_tokens": [_added(vocabulary, token) for token in _by_id(vocabulary, special.values())],
+        "normalizer": {
+            "type": "BertNormalizer",
+            "clean_text": True,
+            "handle_chinese_chars": True,
+            "strip_accents": None,
+            "lowercase": True,
         },
+        "pre_tokenizer": {"type": "BertPreTokenizer"},
+        "post_processor": None,
+        "decoder": {"type": "BPEDecoder", "suffix": WORD_END},
+        "model": _bpe(vocabulary, merges, special["unk_token"], WORD_END),
+    }
+
+
+def _bpe(
+    vocabulary: dict[str, int], merges: Sequence[Sequence[str]], unknown: str | None = None, suffix: str = ""
+) -> dict[str, Any]:
+    return {
+        "type": "BPE",
+        "dropout": None,
+        "unk_token": unknown,
+        "continuing_subword_prefix": "",
+        "end_of_word_suffix": suffix,
+        "fuse_unk": False,
+        "byte_fallback": False,
+        "ignore_merges": False,
+        "vocab": vocabulary,
+        "merges": [list(pair) for pair in merges],
     }
 
 

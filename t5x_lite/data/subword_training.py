@@ -3,11 +3,12 @@
 import json
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from typing import Any
+from typing import Any, Literal
 
 from t5x_lite.data.corpus_sample import sample_sentences
 from t5x_lite.data.subword_pipelines import (
     BYTE_LEVEL_SPECIAL,
+    GPT2_SPECIAL,
     WORDPIECE_SPECIAL,
     byte_level_description,
     wordpiece_description,
@@ -18,8 +19,13 @@ from t5x_lite.errors import InputError
 # A pair of pieces that occurs once is chance.
 _LEAST_COUNT = 2
 _BATCH = 1_000
-SMALLEST_BYTE_LEVEL = 256 + len(BYTE_LEVEL_SPECIAL)
-"""Ids that a byte-level BPE has at least."""
+ByteLevelLayout = Literal["roberta", "gpt2"]
+"""Whose special tokens a byte-level BPE has."""
+SMALLEST_BYTE_LEVEL = {
+    "roberta": 256 + len(set(BYTE_LEVEL_SPECIAL.values())),
+    "gpt2": 256 + len(set(GPT2_SPECIAL.values())),
+}
+"""Ids that a byte-level BPE of a layout has at least."""
 
 
 def train_wordpiece(
@@ -63,12 +69,18 @@ def train_wordpiece(
     )
 
 
-def train_byte_level(documents: Iterable[str], *, vocab_size: int) -> SubwordTokenizer:
+def train_byte_level(
+    documents: Iterable[str], *, vocab_size: int, layout: ByteLevelLayout = "roberta"
+) -> SubwordTokenizer:
     """RoBERTa's tokenizer (Radford et al. 2019): <s> 0, <pad> 1, </s> 2, <unk> 3, 256 bytes, merges, <mask> last.
+
+    In GPT-2's layout the bytes come first, and last <pad>, which the published vocabulary lacks, and <|endoftext|>,
+    which is EOS and unknown in one.
 
     Args:
       documents: the corpus; at most a million sentences and 64 M characters of it are used, drawn evenly.
       vocab_size: ids, the special ones included; a corpus that does not fill them leaves the vocabulary smaller.
+      layout: which special tokens there are, and where.
 
     Raises:
       InputError: the corpus is empty.
@@ -76,21 +88,23 @@ def train_byte_level(documents: Iterable[str], *, vocab_size: int) -> SubwordTok
     from tokenizers import Tokenizer as Library
     from tokenizers import models, pre_tokenizers, trainers
 
+    special = BYTE_LEVEL_SPECIAL if layout == "roberta" else GPT2_SPECIAL
+    behind = [special["mask_token"]] if layout == "roberta" else list(dict.fromkeys(special.values()))
     sentences = sample_sentences(documents)
     library = Library(models.BPE())
     library.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    mask = BYTE_LEVEL_SPECIAL["mask_token"]
     trainer = trainers.BpeTrainer(
-        vocab_size=vocab_size - 1,
+        vocab_size=vocab_size - len(behind),
         min_frequency=_LEAST_COUNT,
-        special_tokens=[token for token in BYTE_LEVEL_SPECIAL.values() if token != mask],
+        special_tokens=[token for token in special.values() if token not in behind],
         initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
         show_progress=False,
     )
     library.train_from_iterator(_batched(sentences), trainer)
     model: dict[str, Any] = json.loads(library.to_str())["model"]
-    vocabulary = model["vocab"] | {mask: len(model["vocab"])}
-    return SubwordTokenizer(byte_level_description(vocabulary, model["merges"], BYTE_LEVEL_SPECIAL), BYTE_LEVEL_SPECIAL)
+    size = len(model["vocab"])
+    vocabulary = model["vocab"] | {token: size + number for number, token in enumerate(behind)}
+    return SubwordTokenizer(byte_level_description(vocabulary, model["merges"], special), special)
 
 
 def _train_wordpiece(

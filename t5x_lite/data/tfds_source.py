@@ -1,24 +1,11 @@
-"""Documents from a dataset of TensorFlow Datasets, read without TensorFlow."""
+"""Documents from a dataset of TensorFlow Datasets."""
 
-import contextlib
-import errno
 import hashlib
-import importlib.abc
-import importlib.machinery
-import importlib.util
-import io
-import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
-from types import ModuleType
-from typing import Any, NoReturn
-
-import numpy as np
 
 from t5x_lite.data.sources import Source
-from t5x_lite.errors import InputError
-
-_BLOCK = 256
+from t5x_lite.data.tfds_dataset import TfdsTexts
 
 
 @dataclass(frozen=True)
@@ -30,155 +17,17 @@ class Tfds(Source):
     split: str = "train"
     """A split or a part of one, e.g. 'train[:10%]'."""
     field: str = "text"
-    """The feature that is the document."""
+    """The feature that is the document; 'a/b' is b of the feature a."""
     data_dir: str = ""
     """Folder of the datasets; empty means TFDS's own, ~/tensorflow_datasets."""
 
     def documents(self) -> Iterator[str]:
-        builder = self._builder()
-        tfds = import_tfds()
-        with _without_tensorflow():
-            try:
-                # Images beside the text would be decoded for nothing.
-                images = [name for name, f in builder.info.features.items() if isinstance(f, tfds.features.Image)]
-                skipped = {name: tfds.decode.SkipDecoding() for name in images}
-                rows = builder.as_data_source(split=self.split, decoders=skipped)
-            except NotImplementedError:
-                raise self._not_array_record(builder) from None
-        for start in range(0, len(rows), _BLOCK):
-            with _without_tensorflow():
-                block = rows.__getitems__(list(range(start, min(start + _BLOCK, len(rows)))))
-            for offset, row in enumerate(block):
-                if text := self._text(row[self.field], start + offset):
-                    yield text
+        return (text for (text,) in self._texts().examples() if text)
 
     def fingerprint(self) -> str:
-        builder = self._builder()
-        parts = (builder.info.full_name, self.split, self.field, builder.info.splits[self.split].num_examples)
+        full_name, examples = self._texts().identity()
+        parts = (full_name, self.split, self.field, examples)
         return hashlib.blake2b(f"Tfds {parts}".encode(), digest_size=16).hexdigest()
 
-    def _text(self, value: Any, index: int) -> str:
-        try:
-            return (value.decode() if isinstance(value, bytes) else str(value)).strip()
-        except UnicodeDecodeError:
-            raise InputError(
-                f"field={self.field!r} of name={self.name!r} is not UTF-8 in example {index} of split={self.split!r}; "
-                "choose a text field"
-            ) from None
-
-    def _builder(self) -> Any:
-        """The prepared dataset, with `split` and `field` known to exist."""
-        tfds = import_tfds()
-        with _without_tensorflow(), _quiet():
-            try:
-                builder = tfds.builder(self.name, **({"data_dir": self.data_dir} if self.data_dir else {}))
-            except tfds.core.DatasetNotFoundError:
-                where = self.data_dir or "~/tensorflow_datasets"
-                raise InputError(
-                    f"name={self.name!r} is neither a dataset of TFDS nor on disk in {where}; "
-                    f"correct the name or set data_dir"
-                ) from None
-            except Exception as error:  # a dataset's own code runs here and may fail in any way
-                if "Parsing builder name" in str(error):
-                    raise InputError(
-                        f"name={self.name!r} is no dataset name; write 'name', 'name/config' or 'name:1.0.0'"
-                    ) from None
-                raise self._unprepared(error) from error
-            if not builder.is_prepared():
-                self._prepare(tfds, builder)
-        self._check(builder)
-        return builder
-
-    def _prepare(self, tfds: ModuleType, builder: Any) -> None:
-        config = tfds.download.DownloadConfig(try_download_gcs=False)  # that path needs TensorFlow
-        try:
-            builder.download_and_prepare(file_format="array_record", download_config=config)
-        except Exception as error:
-            if isinstance(error, OSError) and error.errno == errno.ENOSPC:
-                raise
-            raise self._unprepared(error) from error
-
-    def _check(self, builder: Any) -> None:
-        try:
-            examples = builder.info.splits[self.split].num_examples
-        except (KeyError, ValueError):
-            known = ", ".join(builder.info.splits) or "none"
-            raise InputError(
-                f"split={self.split!r} is not in dataset {builder.info.full_name}; known are: {known}"
-            ) from None
-        features = builder.info.features or {}
-        if self.field not in features:
-            raise InputError(
-                f"field={self.field!r} is not in dataset {builder.info.full_name}; set field to one of: "
-                f"{', '.join(sorted(features))}"
-            )
-        feature = features[self.field]
-        if feature.shape != () or np.dtype(feature.np_dtype).kind not in "OSU":
-            raise InputError(
-                f"field={self.field!r} of dataset {builder.info.full_name} is {type(feature).__name__} and no text; "
-                "choose a text field"
-            )
-        if not examples:
-            raise InputError(f"split={self.split!r} of dataset {builder.info.full_name} is empty; choose a larger part")
-
-    def _unprepared(self, error: Exception) -> InputError:
-        if isinstance(error, ModuleNotFoundError) and error.name not in (None, "tensorflow"):
-            return InputError(f"name={self.name!r} needs the package {error.name}; run 'pip install {error.name}'")
-        reason = " ".join(str(error).split())[:200]
-        return InputError(
-            f"name={self.name!r} cannot be prepared here without TensorFlow ({type(error).__name__}: {reason}); "
-            f"run 'tfds build {self.name} --file_format=array_record' once where that works and set data_dir"
-        )
-
-    def _not_array_record(self, builder: Any) -> InputError:
-        return InputError(
-            f"name={self.name!r} is on disk in {builder.data_dir} as {builder.info.file_format.value}, which only "
-            f"TensorFlow reads; prepare it once with file_format=array_record in another data_dir"
-        )
-
-
-def import_tfds() -> ModuleType:
-    """TFDS with its progress bars off; `tensorflow_datasets` takes half a second to import, so not at module level."""
-    import tensorflow_datasets as tfds
-
-    tfds.disable_progress_bar()
-    return tfds
-
-
-@contextlib.contextmanager
-def _quiet() -> Iterator[None]:
-    """No prints and no warnings of TFDS: what matters is raised."""
-    from absl import logging
-
-    verbosity = logging.get_verbosity()
-    logging.set_verbosity(logging.ERROR)
-    try:
-        with contextlib.redirect_stdout(io.StringIO()):
-            yield
-    finally:
-        logging.set_verbosity(verbosity)
-
-
-class _Blocked(importlib.abc.MetaPathFinder, importlib.abc.Loader):
-    """Finds TensorFlow and refuses to import it. A finder that found nothing would leave the word to the next one."""
-
-    def find_spec(self, fullname: str, path: Any, target: Any = None) -> importlib.machinery.ModuleSpec | None:
-        return importlib.machinery.ModuleSpec(fullname, self) if fullname == "tensorflow" else None
-
-    def create_module(self, spec: importlib.machinery.ModuleSpec) -> NoReturn:
-        raise ModuleNotFoundError("t5x_lite reads data without TensorFlow", name="tensorflow")
-
-
-@contextlib.contextmanager
-def _without_tensorflow() -> Iterator[None]:
-    """While a dataset's own code runs, an installed TensorFlow cannot be imported; one that the caller has imported
-    before stays as it is."""
-    if "tensorflow" in sys.modules or importlib.util.find_spec("tensorflow") is None:
-        yield
-        return
-    finder = _Blocked()
-    sys.meta_path.insert(0, finder)
-    try:
-        yield
-    finally:
-        sys.meta_path.remove(finder)
+    def _texts(self) -> TfdsTexts:
+        return TfdsTexts(self.name, self.split, self.data_dir, {"field": self.field})

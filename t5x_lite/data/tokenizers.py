@@ -8,6 +8,7 @@ from typing import Any, Literal, get_args
 
 from t5x_lite.data.base_tokenizer import CONFIG_FILE, Tokenizer, read_bytes, read_json
 from t5x_lite.data.byte_tokenizer import ByteTokenizer
+from t5x_lite.data.marian_tokenizer import MarianTokenizer, open_marian
 from t5x_lite.data.sentencepiece_encoders import (
     AlbertTokenizer,
     EncoderSentencePieceTokenizer,
@@ -18,13 +19,15 @@ from t5x_lite.data.sentencepiece_tokenizer import MODEL_FILE, SentencePieceToken
 from t5x_lite.data.sentencepiece_training import Layout, train_sentencepiece
 from t5x_lite.data.subword_files import open_subword_file
 from t5x_lite.data.subword_tokenizer import TOKENIZER_FILE, SubwordTokenizer, model_type
-from t5x_lite.data.subword_training import SMALLEST_BYTE_LEVEL, train_byte_level, train_wordpiece
+from t5x_lite.data.subword_training import SMALLEST_BYTE_LEVEL, ByteLevelLayout, train_byte_level, train_wordpiece
 from t5x_lite.errors import InputError
 
 __all__ = [
     "ByteLevelBPE",
     "ByteTokenizer",
     "Bytes",
+    "MarianFiles",
+    "MarianTokenizer",
     "SentencePiece",
     "SentencePieceTokenizer",
     "SubwordTokenizer",
@@ -99,20 +102,25 @@ class WordPiece(TokenizerConfig):
 
 @dataclass(frozen=True)
 class ByteLevelBPE(TokenizerConfig):
-    """RoBERTa's merged bytes (Radford et al. 2019): <s> 0, <pad> 1, </s> 2, <unk> 3, <mask> last when trained here.
-    Any text can be written; a blank belongs to the word behind it."""
+    """Merged bytes (Radford et al. 2019), as GPT-2, RoBERTa and BART have them. Any text can be written; a blank
+    belongs to the word behind it."""
 
     vocab_size: int = 50_265
     """Ids, the special ones included; a small corpus fills fewer. Not used with file."""
     file: str = ""
     """A tokenizer.json, a vocab.json with merges.txt beside it, or a folder with them; empty means train on the
     corpus."""
+    layout: ByteLevelLayout = "roberta"
+    """roberta: <s> 0, <pad> 1, </s> 2, <unk> 3, <mask> last. gpt2: <pad> and <|endoftext|> last, which is EOS and
+    unknown in one. A file keeps its own; GPT-2's published one has no <pad>, and pads with <|endoftext|>."""
 
     def __post_init__(self) -> None:
-        if self.vocab_size < SMALLEST_BYTE_LEVEL:
+        if self.layout not in get_args(ByteLevelLayout):
+            raise InputError(f"layout={self.layout!r} is unknown; choose {' or '.join(get_args(ByteLevelLayout))}")
+        if self.vocab_size < SMALLEST_BYTE_LEVEL[self.layout]:
             raise InputError(
                 f"vocab_size={self.vocab_size} has no room for 256 bytes and the special tokens; choose "
-                f"{SMALLEST_BYTE_LEVEL} or more"
+                f"{SMALLEST_BYTE_LEVEL[self.layout]} or more"
             )
 
 
@@ -122,6 +130,14 @@ class TokenizerFile(TokenizerConfig):
 
     file: str
     """A tokenizer.json, or a folder with one."""
+
+
+@dataclass(frozen=True)
+class MarianFiles(TokenizerConfig):
+    """Marian's two SentencePiece models, for sources and for targets, over one vocabulary."""
+
+    folder: str
+    """A folder with source.spm, target.spm and vocab.json."""
 
 
 @dataclass(frozen=True)
@@ -169,11 +185,13 @@ def make_tokenizer(config: TokenizerConfig, documents: Callable[[], Iterator[str
         case WordPiece(file=name):
             return _open_file(name, "WordPiece", lowercase=config.lowercase)
         case ByteLevelBPE(file=""):
-            return train_byte_level(documents(), vocab_size=config.vocab_size)
+            return train_byte_level(documents(), vocab_size=config.vocab_size, layout=config.layout)
         case ByteLevelBPE(file=name):
             return _open_file(name, "BPE")
         case TokenizerFile(name):
             return _open_file(name, None)
+        case MarianFiles(name):
+            return open_marian(Path(name).expanduser(), f"folder={name!r}")
     raise InputError(
         f"tokenizer={config!r} is no tokenizer config; use SentencePiece(...), WordPiece(...), ByteLevelBPE(...) or "
         f"Bytes(...)"
@@ -188,7 +206,7 @@ def load_tokenizer(folder: Path) -> Tokenizer:
         config: dict[str, Any] = json.loads(read_bytes(path, what))
         kind, extra_ids, layout = config["kind"], config.get("extra_ids", 0), config.get("layout", "t5")
         known = (
-            kind in ("bytes", "sentencepiece", "tokenizers")
+            kind in ("bytes", "sentencepiece", "tokenizers", "marian")
             and layout in get_args(Layout)
             and isinstance(extra_ids, int)
             and extra_ids >= 0
@@ -203,6 +221,8 @@ def load_tokenizer(folder: Path) -> Tokenizer:
         return ByteTokenizer(extra_ids)
     if kind == "tokenizers":
         return open_subword_file(folder / TOKENIZER_FILE, what)
+    if kind == "marian":
+        return open_marian(folder, what)
     model = folder / MODEL_FILE
     return open_sentencepiece(read_bytes(model, what), layout, extra_ids, config, str(model))
 
@@ -218,6 +238,8 @@ def saved_config(tokenizer: Tokenizer, folder: Path) -> TokenizerConfig:
         case SubwordTokenizer():
             configs = {"WordPiece": WordPiece, "BPE": ByteLevelBPE}
             return configs.get(model_type(tokenizer.description), TokenizerFile)(file=str(folder / TOKENIZER_FILE))
+        case MarianTokenizer():
+            return MarianFiles(str(folder))
     raise InputError(f"a {type(tokenizer).__name__} has no config; use one of t5x_lite's tokenizers")
 
 

@@ -69,6 +69,11 @@ class Vocabulary:
         return tuple(sorted({getattr(self, name) for name in _SPECIAL} - {None}))
 
     @property
+    def has_padding(self) -> bool:
+        """Whether padding is an id of its own; otherwise EOS, which GPT-2 has alone, stands for it too."""
+        return self.pad_id != self.eos_id
+
+    @property
     def marks_words(self) -> bool:
         """Whether it is known which ids continue a word."""
         return bool(self.continuations)

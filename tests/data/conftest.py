@@ -1,9 +1,18 @@
-from collections.abc import Iterator
+import bisect
+import itertools
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 
-from t5x_lite.data import SentencePiece, Source, Tokenizer, WordPiece, make_tokenizer
+from t5x_lite.data import SentencePiece, Source, Tokenizer, Vocabulary, WordPiece, make_tokenizer
+from t5x_lite.data.row_builders import RowBuilder
 
 WORDS = [
     *("the", "model", "reads", "a", "row", "of", "ids", "and", "writes", "another", "one", "while", "we", "wait"),
@@ -57,3 +66,119 @@ def prose() -> Texts:
 @pytest.fixture(scope="session")
 def word_piece(prose: Texts) -> Tokenizer:
     return make_tokenizer(WordPiece(vocab_size=200), prose.documents)
+
+
+PAD, CLS, SEP, UNK, FIRST = 0, 1, 2, 3, 10
+VOCABULARY = Vocabulary(size=1 << 20, pad_id=PAD, eos_id=SEP, unk_id=UNK, cls_id=CLS, sep_id=SEP)
+
+
+@dataclass
+class NumberedCorpus:
+    """Documents of sentences, and where every id is from."""
+
+    documents: list[list[np.ndarray]]
+
+    def __post_init__(self):
+        self.starts = [FIRST]
+        self.document_of = []
+        for number, document in enumerate(self.documents):
+            for sentence in document:
+                self.starts.append(self.starts[-1] + len(sentence))
+                self.document_of.append(number)
+
+    def sentence(self, token) -> int:
+        """Number of the sentence in the corpus."""
+        return bisect.bisect_right(self.starts, int(token)) - 1
+
+    def document(self, token) -> int:
+        return self.document_of[self.sentence(token)]
+
+    def is_start(self, token) -> bool:
+        return int(token) in self.starts
+
+    def is_end(self, token) -> bool:
+        return int(token) + 1 in self.starts
+
+
+def _make_corpus(lengths) -> NumberedCorpus:
+    """Documents of sentences of these lengths."""
+    ids = iter(range(FIRST, VOCABULARY.size))
+    return NumberedCorpus(
+        [[np.array([next(ids) for _ in range(n)], np.int32) for n in document] for document in lengths]
+    )
+
+
+def _random_corpus(seed, documents=60) -> NumberedCorpus:
+    """Most sentences are short, a few long, some empty; documents have none to a dozen."""
+    random = np.random.default_rng(seed)
+
+    def length():
+        return int(random.choice([0, random.integers(1, 9), random.integers(9, 60)], p=[0.05, 0.8, 0.15]))
+
+    return _make_corpus([[length() for _ in range(random.integers(0, 13))] for _ in range(documents)])
+
+
+def _build(row_format, documents, calls=()):
+    """All rows and the builder; rows are taken after the documents numbered in `calls` too. A pair is the first
+    sentence of a document and the others."""
+    builder, parts = row_format.start(VOCABULARY), []
+    for number, document in enumerate(documents):
+        cuts = {"text": (), "pairs": (1,), "sentences": range(1, len(document))}[row_format.reads]
+        bounds = itertools.pairwise((0, *cuts, len(document)))
+        builder.add([np.concatenate([np.empty(0, np.int32), *document[a:b]]) for a, b in bounds])
+        if number in calls:
+            parts.append(builder.take())
+    builder.finish()
+    rows = np.concatenate([*parts, builder.take()])
+    assert builder.rows == len(rows) and builder.documents == len(documents)
+    return rows, builder
+
+
+@pytest.fixture(scope="session")
+def make_corpus() -> Callable[..., NumberedCorpus]:
+    """`make_corpus([[3, 2], [4]])`: a document of sentences of three and two ids, and one of a sentence of four."""
+    return _make_corpus
+
+
+@pytest.fixture(scope="session")
+def random_corpus() -> Callable[..., NumberedCorpus]:
+    """`random_corpus(seed)`: sixty documents."""
+    return _random_corpus
+
+
+@pytest.fixture(scope="session")
+def build() -> Callable[..., tuple[np.ndarray, RowBuilder]]:
+    """`build(row_format, documents, calls)`: all rows and the builder."""
+    return _build
+
+
+@pytest.fixture(scope="session")
+def run_python() -> Callable[..., subprocess.CompletedProcess]:
+    """`run_python(code, *arguments, path="")`: code in a process of its own, which finds modules in `path` first."""
+
+    def run(code: str, *arguments: object, path: str = "") -> subprocess.CompletedProcess:
+        paths = os.pathsep.join(filter(None, [path, str(Path(__file__).parents[2])]))
+        environment = {**os.environ, "JAX_PLATFORMS": "cpu", "PYTHONPATH": paths}
+        command = [sys.executable, "-c", code, *map(str, arguments)]
+        return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=100, check=False)
+
+    return run
+
+
+@pytest.fixture(scope="session")
+def write_dataset() -> Callable[..., None]:
+    """`write_dataset(folder / name / "1.0.0", features, train=[...])`: a dataset of TFDS as others leave it on disk."""
+
+    def write(path: Path, features: Any, **splits: list[dict[str, Any]]) -> None:
+        import tensorflow_datasets as tfds
+
+        path.mkdir(parents=True)
+        version = tfds.core.Version("1.0.0")
+        identity = tfds.core.DatasetIdentity(name=path.parent.name, version=version, data_dir=str(path), module_name="")
+        info = tfds.core.DatasetInfo(builder=identity, features=features)
+        writer = tfds.core.SequentialWriter(info, max_examples_per_shard=3, file_format="array_record")
+        writer.initialize_splits(list(splits))
+        writer.add_examples(splits)
+        writer.close_all()
+
+    return write

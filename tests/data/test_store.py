@@ -1,12 +1,5 @@
-import errno
 import hashlib
 import json
-import os
-import shutil
-import signal
-import subprocess
-import sys
-import threading
 from dataclasses import replace
 from pathlib import Path
 
@@ -21,12 +14,12 @@ from t5x_lite.data import (
     SentencePiece,
     Sentences,
     Stream,
-    TextFiles,
     WordPiece,
+    documents,
     pair_rows,
     prepare,
     split_sentences,
-    store,
+    stored_rows,
 )
 from t5x_lite.data.held_out_split import split_documents
 from t5x_lite.data.tokenizers import ByteTokenizer
@@ -54,8 +47,8 @@ def expected_ids(corpus, tokenizer, *, held_out, side) -> list[int]:
 @pytest.mark.parametrize("chunk", [1, 100, 1 << 20])
 @pytest.mark.parametrize("shard_bytes", [LENGTH * 2 * 7, 1 << 20])
 def test_every_token_is_there_once_and_in_order(corpus, spiece, tmp_path, monkeypatch, chunk, shard_bytes):
-    monkeypatch.setattr(store, "_CHUNK_CHARACTERS", chunk)
-    monkeypatch.setattr(store, "_SHARD_BYTES", shard_bytes)
+    monkeypatch.setattr(documents, "_CHUNK_CHARACTERS", chunk)
+    monkeypatch.setattr(stored_rows, "_SHARD_BYTES", shard_bytes)
     small = replace(corpus, texts=corpus.texts[:120])
     made = prepare(small, SentencePiece(), ROWS, held_out=0.2, cache_dir=tmp_path, tokenizer=spiece)
     for side in ("train", "held_out"):
@@ -73,7 +66,7 @@ def prepare_prose(prose, tokenizer, cache_dir, rows, **options):
 )
 @pytest.mark.parametrize("rule", ["punctuation", "line"])
 def test_each_side_is_made_of_its_own_documents_alone(prose, word_piece, tmp_path, monkeypatch, chunk, rows, rule):
-    monkeypatch.setattr(store, "_CHUNK_CHARACTERS", chunk)
+    monkeypatch.setattr(documents, "_CHUNK_CHARACTERS", chunk)
     monkeypatch.setattr(pair_rows, "_BLOCK_DOCUMENTS", 16)
     made = prepare_prose(prose, word_piece, tmp_path, rows, sentences=rule)
     split = split_documents(prose.texts, 0.3)
@@ -94,27 +87,6 @@ def test_sentences_keep_the_blank_before_them(prose, tmp_path):
     made = prepare(prose, config, Sentences(512, False), held_out=0.3, cache_dir=tmp_path)
     texts = {made.tokenizer.decode(row) for side in (made.train, made.held_out) for row in side}
     assert texts == {" ".join(text.split()) for text in prose.texts}
-
-
-def test_rows_are_random_access_int32(corpus, tmp_path):
-    rows = prepare(corpus, Bytes(), ROWS, held_out=0.1, cache_dir=tmp_path).train
-    every = np.stack([rows[i] for i in range(len(rows))])
-    assert every.dtype == np.int32 and every.shape == (len(rows), LENGTH)
-    order = [5, 0, len(rows) - 1, 5]
-    np.testing.assert_array_equal(rows.__getitems__(order), every[order])
-    np.testing.assert_array_equal(rows[3:6], every[3:6])
-    np.testing.assert_array_equal(rows[-1], every[-1])
-    assert len(list(rows)) == len(rows)
-    with pytest.raises(IndexError):
-        rows[len(rows)]
-
-
-def test_a_vocabulary_beyond_sixteen_bits(corpus, tmp_path):
-    small = prepare(corpus, Bytes(), ROWS, held_out=0.1, cache_dir=tmp_path)
-    large = prepare(corpus, Bytes(extra_ids=70_000), ROWS, held_out=0.1, cache_dir=tmp_path)
-    assert '"uint16"' in (small.path / "features.json").read_text()
-    assert '"int32"' in (large.path / "features.json").read_text()
-    assert ids_of(small.train) == ids_of(large.train)
 
 
 def test_the_same_data_is_the_same_store_on_another_machine(corpus, tmp_path):
@@ -190,153 +162,6 @@ def test_a_given_tokenizer_is_used(corpus, tmp_path):
     assert not (tmp_path / "tokenizers").exists()
 
 
-def test_a_damaged_store_or_tokenizer_is_made_anew(corpus, tmp_path):
-    def run():
-        return prepare(corpus, SentencePiece(vocab_size=100), ROWS, held_out=0.1, cache_dir=tmp_path)
-
-    made = run()
-    before = ids_of(made.train)
-    shard = next(made.path.glob("*train*"))
-    shard.write_bytes(shard.read_bytes()[:100])
-    (model,) = (tmp_path / "tokenizers").glob("*/spiece.model")
-    model.unlink()
-    assert ids_of(run().train) == before
-    assert model.exists()
-
-
-def leftovers(folder: Path) -> list[str]:
-    return [path.name for path in (folder / "stores").iterdir()]
-
-
-@pytest.mark.parametrize("error", [KeyboardInterrupt, OSError(errno.ENOSPC, "No space left on device")])
-def test_an_interrupted_prepare_leaves_nothing(corpus, tmp_path, monkeypatch, error):
-    monkeypatch.setattr(store, "_CHUNK_CHARACTERS", 500)
-    seen = []
-
-    def interrupt(stage, fraction):
-        if stage == "tokenize" and fraction > 0.5:
-            seen.extend(path for path in (tmp_path / "stores").rglob("*") if path.is_file())
-            raise error
-
-    options = {"held_out": 0.1, "cache_dir": tmp_path}
-    with pytest.raises(error if isinstance(error, type) else type(error)):
-        prepare(corpus, Bytes(), ROWS, progress=interrupt, **options)
-    assert seen, "it was interrupted while files were there"
-    assert leftovers(tmp_path) == []
-    made = prepare(corpus, Bytes(), ROWS, **options)
-    assert ids_of(made.train) == expected_ids(corpus, made.tokenizer, held_out=0.1, side="train")
-
-
-def test_a_full_disk_seen_by_array_record_is_an_oserror(corpus, tmp_path, monkeypatch):
-    def fail(self, rows):
-        raise RuntimeError("UNKNOWN: write() failed: No space left on device")
-
-    monkeypatch.setattr(store._RowWriter, "add", fail)
-    with pytest.raises(OSError) as raised:
-        prepare(corpus, Bytes(), ROWS, held_out=0.1, cache_dir=tmp_path)
-    assert raised.value.errno == errno.ENOSPC
-    assert leftovers(tmp_path) == []
-
-
-KILLED = """
-import os, signal, sys
-from pathlib import Path
-from t5x_lite.data import Bytes, Stream, TextFiles, prepare, store
-store._CHUNK_CHARACTERS = 500
-def die(stage, fraction):
-    if stage == "tokenize" and fraction > 0.5:
-        os.kill(os.getpid(), signal.SIGKILL)
-prepare(TextFiles((sys.argv[1],)), Bytes(), Stream(32), held_out=0.1, cache_dir=Path(sys.argv[2]), progress=die)
-"""
-
-
-def run_python(code: str, *arguments, path: str = "") -> subprocess.CompletedProcess:
-    paths = os.pathsep.join(filter(None, [path, str(ROOT)]))
-    environment = {**os.environ, "JAX_PLATFORMS": "cpu", "PYTHONPATH": paths}
-    command = [sys.executable, "-c", code, *map(str, arguments)]
-    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=100, check=False)
-
-
-def test_a_killed_prepare_leaves_nothing_that_is_read(corpus, tmp_path):
-    path, cache = tmp_path / "text.txt", tmp_path / "cache"
-    path.write_text("\n".join(corpus.texts))
-    killed = run_python(KILLED, path, cache)
-    assert killed.returncode == -signal.SIGKILL, killed.stderr
-    (remains,) = leftovers(cache)
-    assert remains.startswith(".tmp-")
-    # Somebody else's work in progress, and one of a process that lives, must stay.
-    others = [".tmp-x-another_machine-1-00000000", f"{remains.rsplit('-', 2)[0]}-{os.getpid()}-00000000"]
-    for name in others:
-        (cache / "stores" / name).mkdir()
-    made = prepare(TextFiles((str(path),)), Bytes(), ROWS, held_out=0.1, cache_dir=cache)
-    assert ids_of(made.train) == expected_ids(corpus, made.tokenizer, held_out=0.1, side="train")
-    assert sorted(leftovers(cache)) == sorted([made.key, *others])
-
-
-def test_two_that_prepare_the_same_at_once_both_end_well(corpus, tmp_path):
-    together = threading.Barrier(2, timeout=60)
-    results = []
-
-    def wait(stage, fraction):
-        if fraction == 1.0:
-            together.wait()
-
-    def run():
-        results.append(prepare(corpus, Bytes(), ROWS, held_out=0.1, cache_dir=tmp_path, progress=wait))
-
-    threads = [threading.Thread(target=run) for _ in range(2)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert len(results) == 2
-    assert ids_of(results[0].train) == ids_of(results[1].train)
-    assert leftovers(tmp_path) == [results[0].key]
-
-
-WITHOUT_TENSORFLOW = """
-import sys
-from pathlib import Path
-from t5x_lite.data import SentencePiece, Stream, TextFiles, Tfds, batches, evaluation_batches, prefetch, prepare
-assert not {"tensorflow_datasets", "grain", "sentencepiece", "jax"} & set(sys.modules)
-text, cache = TextFiles((sys.argv[1],)), Path(sys.argv[2])
-made = prepare(text, SentencePiece(vocab_size=100), Stream(32), held_out=0.1, cache_dir=cache)
-stream = prefetch(batches(made.train, batch_size=4, seed=0))
-next(stream)
-stream.close()
-list(evaluation_batches(made.held_out, 4))
-assert list(Tfds("rows", data_dir=sys.argv[3]).documents()) == ["text"]
-assert "tensorflow" not in sys.modules
-"""
-
-
-def test_tensorflow_is_not_imported_though_installed(corpus, tmp_path):
-    text, marker, data_dir = tmp_path / "text.txt", tmp_path / "marker", tmp_path / "tfds"
-    text.write_text("\n".join(corpus.texts))
-    package = tmp_path / "site" / "tensorflow"
-    package.mkdir(parents=True)
-    code = f"open({str(marker)!r}, 'w').close()\nraise ImportError('tensorflow was imported')\n"
-    (package / "__init__.py").write_text(code)
-    _write_text_dataset(data_dir / "rows" / "1.0.0")
-    done = run_python(WITHOUT_TENSORFLOW, text, tmp_path / "cache", data_dir, path=str(package.parent))
-    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
-    assert not marker.exists()
-
-
-def _write_text_dataset(path: Path) -> None:
-    import tensorflow_datasets as tfds
-
-    path.mkdir(parents=True)
-    version = tfds.core.Version("1.0.0")
-    identity = tfds.core.DatasetIdentity(name="rows", version=version, data_dir=str(path), module_name="")
-    features = tfds.features.FeaturesDict({"text": tfds.features.Text()})
-    info = tfds.core.DatasetInfo(builder=identity, features=features)
-    writer = tfds.core.SequentialWriter(info, max_examples_per_shard=3, file_format="array_record")
-    writer.initialize_splits(["train"])
-    writer.add_examples({"train": [{"text": "text"}]})
-    writer.close_all()
-
-
 @pytest.mark.parametrize(
     ("texts", "options", "message"),
     [
@@ -393,7 +218,29 @@ def test_the_summary_counts(corpus, tmp_path):
     summary = json.loads((made.path / "store.json").read_text())
     assert summary["rows"] == {"train": len(made.train), "held_out": len(made.held_out)}
     assert sum(summary["tokens"].values()) == sum(len(text.encode()) + 1 for text in corpus.texts)
-    shutil.rmtree(made.path)
+    assert sum(figures.documents for figures in made.figures.values()) == len(corpus.texts)
+    assert [figures.padding for figures in made.figures.values()] == [0.0, 0.0]
+
+
+@pytest.mark.parametrize("rows", [Sentences(24), Pairs(24), Pairs(24, with_other=True)], ids=str)
+def test_the_share_of_padding(prose, word_piece, tmp_path, rows):
+    made = prepare_prose(prose, word_piece, tmp_path, rows)
+    for split, figures in made.figures.items():
+        ids = np.stack(list(getattr(made, split)))
+        assert figures.padding == pytest.approx((ids == word_piece.vocabulary.pad_id).mean())
+        assert 0 < figures.padding < 0.6
+        assert figures.rows == len(ids)
+
+
+def test_a_store_that_counted_less_still_opens(corpus, tmp_path):
+    made = prepare(corpus, Bytes(), ROWS, held_out=0.1, cache_dir=tmp_path)
+    summary = json.loads((made.path / "store.json").read_text())
+    kept = ("format", "row_format", "row_length", "rows", "tokens", "skipped_documents", "sizes")
+    older = {name: summary[name] for name in kept} | {"documents": 400, "characters": 9}
+    (made.path / "store.json").write_text(json.dumps(older))
+    again = prepare(corpus, Bytes(), ROWS, held_out=0.1, cache_dir=tmp_path)
+    assert (again.figures, again.remarks) == ({}, [])
+    assert ids_of(again.train) == ids_of(made.train)
 
 
 def test_the_defaults_work(tmp_path):

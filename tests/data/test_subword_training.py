@@ -3,7 +3,7 @@ import pytest
 from t5x_lite.data import ByteLevelBPE, SentencePiece, WordPiece, make_tokenizer
 from t5x_lite.errors import InputError
 
-CONFIGS = [WordPiece(200), WordPiece(200, lowercase=False), ByteLevelBPE(400)]
+CONFIGS = [WordPiece(200), WordPiece(200, lowercase=False), ByteLevelBPE(400), ByteLevelBPE(400, layout="gpt2")]
 
 
 def tokens(tokenizer):
@@ -32,6 +32,27 @@ def test_byte_level_has_robertas_special_ids(corpus):
     vocabulary = tokenizer.vocabulary
     assert (vocabulary.cls_id, vocabulary.pad_id, vocabulary.sep_id, vocabulary.unk_id) == (*range(4),)
     assert (vocabulary.size, vocabulary.mask_id, vocabulary.eos_id) == (400, 399, 2)
+
+
+def test_gpt2s_layout_ends_with_its_special_tokens(corpus):
+    tokenizer = make_tokenizer(ByteLevelBPE(400, layout="gpt2"), corpus.documents)
+    assert all(len(token) == 1 for token in tokens(tokenizer)[:256])
+    assert tokens(tokenizer)[-2:] == ["<pad>", "<|endoftext|>"]
+    vocabulary = tokenizer.vocabulary
+    assert (vocabulary.size, vocabulary.pad_id, vocabulary.eos_id, vocabulary.unk_id) == (400, 398, 399, 399)
+    assert (vocabulary.cls_id, vocabulary.sep_id, vocabulary.mask_id) == (None, None, None)
+    roberta = make_tokenizer(ByteLevelBPE(403), corpus.documents)
+    assert [roberta.decode([i]) for i in roberta.encode("Row of ids")] == [
+        tokenizer.decode([i]) for i in tokenizer.encode("Row of ids")
+    ]
+    assert tokenizer.decode(tokenizer.encode("naïve 東京")) == "naïve 東京"
+
+
+def test_a_byte_level_bpe_without_room_or_of_another_layout():
+    with pytest.raises(InputError, match="vocab_size=257 has no room.*choose 258"):
+        ByteLevelBPE(257, layout="gpt2")
+    with pytest.raises(InputError, match="layout='gpt3' is unknown; choose roberta or gpt2"):
+        ByteLevelBPE(layout="gpt3")
 
 
 @pytest.mark.parametrize("config", CONFIGS)

@@ -3,7 +3,7 @@ import json
 
 import pytest
 
-from t5x_lite.data import TextFiles, text_files
+from t5x_lite.data import TextFiles, input_files
 from t5x_lite.errors import InputError
 
 JAPANESE = "吾輩は猫である。\n名前はまだ無い。\n\nどこで生れたか\r\n\r\n\r\nとんと見当がつかぬ。\n"
@@ -70,8 +70,8 @@ def test_fingerprint_follows_content_and_options_not_place(tmp_path, novel):
 
 
 def test_a_large_file_is_hashed_in_three_parts(tmp_path, monkeypatch):
-    monkeypatch.setattr(text_files, "_WHOLE_HASH", 100)
-    monkeypatch.setattr(text_files, "_PART_HASH", 10)
+    monkeypatch.setattr(input_files, "_WHOLE_HASH", 100)
+    monkeypatch.setattr(input_files, "_PART_HASH", 10)
     path = tmp_path / "large.txt"
 
     def with_change_at(place):
@@ -137,6 +137,6 @@ def test_a_file_without_permission(novel, monkeypatch):
     def refuse(path):
         raise PermissionError(13, "Permission denied", str(path))
 
-    monkeypatch.setattr(text_files, "_open", refuse)  # root may read every file
+    monkeypatch.setattr(input_files, "open_bytes", refuse)  # root may read every file
     with pytest.raises(InputError, match=r"novel\.txt cannot be read \(Permission denied\)"):
         read(novel)

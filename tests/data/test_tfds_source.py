@@ -12,20 +12,11 @@ TEXTS = ["first", "  二番目 ", "", "fourth"]
 
 
 @pytest.fixture
-def folder(tmp_path):
+def folder(tmp_path, write_dataset):
     """A dataset `tiny` as any other program would leave it on disk."""
-    path = tmp_path / "tiny" / "1.0.0"
-    path.mkdir(parents=True)
-    identity = tfds.core.DatasetIdentity(
-        name="tiny", version=tfds.core.Version("1.0.0"), data_dir=str(path), module_name=""
-    )
     features = tfds.features.FeaturesDict({"text": tfds.features.Text(), "label": np.int64})
-    info = tfds.core.DatasetInfo(builder=identity, features=features)
-    writer = tfds.core.SequentialWriter(info, max_examples_per_shard=3, file_format="array_record")
-    writer.initialize_splits(["train", "validation"])
-    writer.add_examples({"train": [{"text": text, "label": i} for i, text in enumerate(TEXTS)]})
-    writer.add_examples({"validation": [{"text": "other", "label": 9}]})
-    writer.close_all()
+    train = [{"text": text, "label": i} for i, text in enumerate(TEXTS)]
+    write_dataset(tmp_path / "tiny" / "1.0.0", features, train=train, validation=[{"text": "other", "label": 9}])
     return tmp_path
 
 
@@ -115,3 +106,31 @@ def test_a_dataset_whose_code_needs_tensorflow(tmp_path, monkeypatch):
 
     assert tensorflow.__version__ == "installed"
     del sys.modules["tensorflow"]
+
+
+WITHOUT_TENSORFLOW = """
+import sys
+from pathlib import Path
+from t5x_lite.data import SentencePiece, Stream, TextFiles, Tfds, batches, evaluation_batches, prefetch, prepare
+assert not {"tensorflow_datasets", "grain", "sentencepiece", "jax"} & set(sys.modules)
+text, cache = TextFiles((sys.argv[1],)), Path(sys.argv[2])
+made = prepare(text, SentencePiece(vocab_size=100), Stream(32), held_out=0.1, cache_dir=cache)
+stream = prefetch(batches(made.train, batch_size=4, seed=0))
+next(stream)
+stream.close()
+list(evaluation_batches(made.held_out, 4))
+assert len(list(Tfds("tiny", data_dir=sys.argv[3]).documents())) == 3
+assert "tensorflow" not in sys.modules
+"""
+
+
+def test_tensorflow_is_not_imported_though_installed(corpus, folder, run_python, tmp_path):
+    text, marker = tmp_path / "text.txt", tmp_path / "marker"
+    text.write_text("\n".join(corpus.texts))
+    package = tmp_path / "site" / "tensorflow"
+    package.mkdir(parents=True)
+    code = f"open({str(marker)!r}, 'w').close()\nraise ImportError('tensorflow was imported')\n"
+    (package / "__init__.py").write_text(code)
+    done = run_python(WITHOUT_TENSORFLOW, text, tmp_path / "cache", folder, path=str(package.parent))
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+    assert not marker.exists()
