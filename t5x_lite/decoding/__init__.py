@@ -1,5 +1,7 @@
 """From a model's next-token logits to text."""
 
+from t5x_lite.decoding.decode import Decoded, decode
 from t5x_lite.decoding.greedy import greedy_decode
+from t5x_lite.decoding.methods import BeamSearch, Greedy, Method, Sampling
 
-__all__ = ["greedy_decode"]
+__all__ = ["BeamSearch", "Decoded", "Greedy", "Method", "Sampling", "decode", "greedy_decode"]

@@ -1,0 +1,96 @@
+"""From a model and its inputs to ids, by any method, compiled once for each shape."""
+
+from functools import partial
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from flax import linen as nn
+from jaxtyping import Array, Bool, Float, Int, Key
+
+from t5x_lite.decoding.beam_search import search
+from t5x_lite.decoding.limits import Limits
+from t5x_lite.decoding.methods import BeamSearch, Method, Sampling
+from t5x_lite.decoding.token_by_token import write
+from t5x_lite.errors import InputError
+
+
+class Decoded(NamedTuple):
+    """What was written."""
+
+    ids: Int[Array, "B N L"]
+    """The texts of each input, EOS included, padding behind; best first where they were searched."""
+    scores: Float[Array, "B N"]
+    """Their log-probability under the model, in nats: divided by the length penalty where they were searched; of
+    temperature 1 and all tokens where they were sampled. Minus infinity where there are fewer texts than asked for."""
+
+
+def decode(
+    module: nn.Module,
+    params: Any,
+    inputs: Int[Array, "B M"],
+    *,
+    method: Method,
+    start_ids: Int[Array, "B"],
+    max_length: int,
+    inputs_valid: Bool[Array, "B M"] | None = None,
+    eos_id: int | None,
+    pad_id: int,
+    key: Key[Array, ""] | None = None,
+    rows: Int[Array, "B"] | None = None,
+    forced_first_id: int | None = None,
+    forced_last_id: int | None = None,
+    suppressed_ids: tuple[int, ...] = (),
+) -> Decoded:
+    """Texts for each input, until all have ended or are `max_length` tokens long.
+
+    A row does not depend on the others, nor on its padding.
+
+    Args:
+      module: a model with `start_decoding` and `decode_step`.
+      inputs: what the encoder reads, or what a decoder goes on from.
+      method: how tokens are chosen.
+      start_ids: what the decoder reads first, in each row.
+      max_length: tokens to write at most, EOS included.
+      inputs_valid: false where the inputs are padding; None means nowhere.
+      eos_id: ends a text; None: only the maximum length does.
+      pad_id: stands behind the end.
+      key: for sampling. The numbers of a row depend on it, on the row's number and on the token's place alone.
+      rows: the numbers of the rows; None means 0, 1, ...
+      forced_first_id, forced_last_id: what each text begins with, and what ends one that has reached `max_length`;
+        they cost no probability.
+      suppressed_ids: what is never written.
+
+    Raises:
+      InputError: a maximum length below 1, a beam wider than the vocabulary, more rows than the model has positions.
+    """
+    limits = Limits(max_length, eos_id, pad_id, forced_first_id, forced_last_id, suppressed_ids)
+    size = module.config.vocab_size
+    if isinstance(method, BeamSearch) and method.num_beams > size and not method.every_ending:
+        raise InputError(
+            f"num_beams={method.num_beams} is wider than the vocabulary of {size} ids; choose {size} or fewer"
+        )
+    if isinstance(method, Sampling) and key is None:
+        raise ValueError("sampling needs a key")
+    rows = jnp.arange(len(inputs)) if rows is None else rows
+    return Decoded(*_decode(module, method, limits, params, inputs, inputs_valid, start_ids, key, rows))
+
+
+@partial(jax.jit, static_argnums=(0, 1, 2))
+def _decode(
+    module: nn.Module,
+    method: Method,
+    limits: Limits,
+    params: Any,
+    inputs: Int[Array, "B M"],
+    inputs_valid: Bool[Array, "B M"] | None,
+    start_ids: Int[Array, "B"],
+    key: Key[Array, ""] | None,
+    rows: Int[Array, "B"],
+) -> tuple[Int[Array, "B N L"], Float[Array, "B N"]]:
+    apply = partial(module.apply, {"params": params})
+    cache = apply(inputs, inputs_valid=inputs_valid, max_length=limits.max_length, method="start_decoding")
+    step = partial(apply, method="decode_step")
+    if isinstance(method, BeamSearch):
+        return search(step, cache, start_ids, method, limits)
+    return write(step, cache, start_ids, method, limits, key, rows)
