@@ -1,26 +1,46 @@
 """What a model is trained to do: one file for each objective of the literature."""
 
+from t5x_lite.objectives.bart_denoising import BartDenoising
 from t5x_lite.objectives.base import Features, Mean, Metrics, Objective, corrupt_rows
+from t5x_lite.objectives.bert_style_denoising import BertStyleDenoising
+from t5x_lite.objectives.causal_language_model import CausalLanguageModel
+from t5x_lite.objectives.deshuffling import Deshuffling
 from t5x_lite.objectives.distillation import Distillation
+from t5x_lite.objectives.drop_tokens import DropTokens
 from t5x_lite.objectives.masked_language_model import MaskedLanguageModel
+from t5x_lite.objectives.mass_style_denoising import MassStyleDenoising
 from t5x_lite.objectives.no_objective import NoObjective
+from t5x_lite.objectives.prefix_language_model import PrefixLanguageModel
+from t5x_lite.objectives.replace_spans import ReplaceSpans
 from t5x_lite.objectives.replaced_tokens import ReplacedTokenDetection
 from t5x_lite.objectives.sentence_pairs import NextSentencePrediction, SentenceOrderPrediction
+from t5x_lite.objectives.sequence_to_sequence import SequenceToSequence
 from t5x_lite.objectives.span_boundary import SpanBoundary
 from t5x_lite.objectives.span_corruption import SpanCorruption
+from t5x_lite.objectives.text_to_text import TextToText
 
 __all__ = [
+    "BartDenoising",
+    "BertStyleDenoising",
+    "CausalLanguageModel",
+    "Deshuffling",
     "Distillation",
+    "DropTokens",
     "Features",
     "MaskedLanguageModel",
+    "MassStyleDenoising",
     "Mean",
     "Metrics",
     "NextSentencePrediction",
     "NoObjective",
     "Objective",
+    "PrefixLanguageModel",
+    "ReplaceSpans",
     "ReplacedTokenDetection",
     "SentenceOrderPrediction",
+    "SequenceToSequence",
     "SpanBoundary",
     "SpanCorruption",
+    "TextToText",
     "corrupt_rows",
 ]

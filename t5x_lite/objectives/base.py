@@ -2,7 +2,7 @@
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple, Self
+from typing import Any, ClassVar, NamedTuple, Self
 
 import jax
 import jax.numpy as jnp
@@ -35,6 +35,11 @@ class Objective(ABC):
 
     vocabulary: tyro.conf.Suppress[Vocabulary | None] = field(default=None, kw_only=True)
     """The ids with a meaning of their own. The tokenizer knows them: see `for_vocabulary`."""
+
+    asks_for_text: ClassVar[bool] = False
+    """Whether the model writes `targets` when it is given `inputs`, so that what it writes can be scored."""
+    targets_are_text: ClassVar[bool] = False
+    """Whether `targets` read as running text, of which there is a perplexity by word."""
 
     @property
     @abstractmethod
@@ -75,6 +80,13 @@ class Objective(ABC):
     @abstractmethod
     def predict(self, module: nn.Module, params: Any, features: Features) -> Int[Array, "B T"]:
         """The model's own answers to the features, as ids that compare with `features["targets"]`."""
+
+    def samples(self, module: nn.Module, params: Any, features: Features) -> Features:
+        """What a run shows at its end: `inputs`, `targets` and the model's `answers`, with what else the features say.
+
+        Unless an objective has something better, the features as they are and what `predict` says to them.
+        """
+        return features | {"answers": self.predict(module, params, features)}
 
     @property
     def frozen_model(self) -> ModelConfig | None:

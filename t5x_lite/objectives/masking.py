@@ -153,11 +153,12 @@ def hide(
 
 
 def random_tokens(key: Key[Array, ""], length: int, vocabulary: Vocabulary) -> Int[Array, "L"]:
-    """Ids that are not special, all equally likely."""
-    special = sorted(vocabulary.special_ids)
-    tokens = jax.random.randint(key, (length,), 0, vocabulary.size - len(special))
-    for special_id in special:
-        tokens += tokens >= special_id
+    """Ids that are not special and no sentinels, all equally likely."""
+    last_sentinel = vocabulary.first_sentinel_id - vocabulary.num_sentinels + 1
+    ranges = [(special_id, 1) for special_id in vocabulary.special_ids] + [(last_sentinel, vocabulary.num_sentinels)]
+    tokens = jax.random.randint(key, (length,), 0, vocabulary.size - sum(size for _, size in ranges))
+    for start, size in sorted(ranges):
+        tokens += size * (tokens >= start)
     return tokens
 
 

@@ -4,58 +4,45 @@ import bisect
 import math
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Self
+from typing import ClassVar, Self
 
 import jax
 import jax.numpy as jnp
-from flax import linen as nn
-from jaxtyping import Array, Bool, Float, Int, Key
+from jaxtyping import Array, Bool, Int, Key
 
 from t5x_lite.data.formats import Stream
 from t5x_lite.data.vocabulary import Vocabulary
-from t5x_lite.decoding import greedy_decode
 from t5x_lite.errors import InputError
-from t5x_lite.models.base import ModelConfig
-from t5x_lite.objectives.base import Features, Metrics, Objective
-from t5x_lite.objectives.losses import encoder_decoder_loss
+from t5x_lite.objectives.base import Features
+from t5x_lite.objectives.text_to_text import TextToText
 
 
 @dataclass(frozen=True)
-class SpanCorruption(Objective):
+class SpanCorruption(TextToText):
     """Noise spans become one sentinel each in the input; the target lists each sentinel and the span behind it."""
 
     input_length: int = 512
-    """Ids of the encoder's input, sentinels and EOS included; filled exactly."""
+    """Ids of the input, sentinels and EOS included; filled exactly."""
     noise_density: float = 0.15
     """Share of the raw ids that is noise."""
     mean_span_length: float = 3.0
     """Raw ids in a noise span, on average (3 for T5 and mT5, 20 for ByT5)."""
-    label_smoothing: float = 0.0
-    """Share of the target distribution spread evenly over the vocabulary."""
-    z_loss: float = 0.0
-    """Weight of the squared log of the softmax's normaliser (1e-4 in T5 v1.1)."""
+
+    pads_inputs: ClassVar[bool] = False
+    targets_are_text: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if not 0.0 < self.noise_density < 1.0:
             raise InputError(f"noise_density={self.noise_density} is not between 0 and 1; choose e.g. 0.15")
         if not self.mean_span_length >= 1.0:
             raise InputError(f"mean_span_length={self.mean_span_length} is below 1; choose e.g. 3.0")
-        if self.input_length < 4:
-            raise InputError(f"input_length={self.input_length} is too short for a span; choose 4 or more")
-        if not 0.0 <= self.label_smoothing < 1.0:
-            raise InputError(f"label_smoothing={self.label_smoothing} is not in [0, 1); choose e.g. 0.1")
-        if not self.z_loss >= 0.0:
-            raise InputError(f"z_loss={self.z_loss} is negative; choose 0 or e.g. 1e-4")
         # Where most is noise, spans stop at one for each id that is kept, and not every length can be had.
         if (length := self._input_length_of(self.raw_length)) != self.input_length:
             raise InputError(
                 f"input_length={self.input_length} cannot be filled exactly with noise_density={self.noise_density}; "
                 f"choose {length}"
             )
-
-    def check_model(self, model: ModelConfig) -> None:
-        if not hasattr(model, "num_decoder_layers"):
-            raise InputError(f"model is a {type(model).__name__}, an encoder; SpanCorruption trains an encoder-decoder")
 
     def for_vocabulary(self, vocabulary: Vocabulary) -> Self:
         if self.num_noise_spans > vocabulary.num_sentinels:
@@ -110,8 +97,7 @@ class SpanCorruption(Objective):
         Noise and non-noise are each cut at random into `num_noise_spans` non-empty spans, all cuts equally likely, and
         laid out in turns, non-noise first.
         """
-        if raw.shape != (self.raw_length,):
-            raise ValueError(f"raw has shape {raw.shape}; this objective takes rows of {self.raw_length} ids")
+        self.check_row(raw)
         mask = self.noise_mask(key)
         inputs, targets = replace_spans(raw, mask, self.known_vocabulary, self.input_length, self.target_length)
         return {"inputs": inputs, "targets": targets}
@@ -126,40 +112,6 @@ class SpanCorruption(Objective):
         # A position is noise if it stands behind an odd number of span ends.
         passed = jnp.zeros(length, jnp.int32).at[ends[:-1]].set(1)
         return jnp.cumsum(passed) % 2 == 1
-
-    def loss(
-        self,
-        module: nn.Module,
-        params: Any,
-        features: Features,
-        key: Key[Array, ""] | None,
-        *,
-        whole: Features | None = None,
-        frozen: Any = None,
-    ) -> tuple[Float[Array, ""], Float[Array, ""], Metrics]:
-        return encoder_decoder_loss(
-            module,
-            params,
-            features["inputs"],
-            features["targets"],
-            key,
-            pad_id=self.known_vocabulary.pad_id,
-            rows_valid=features.get("valid"),
-            label_smoothing=self.label_smoothing,
-            z_loss=self.z_loss,
-        )
-
-    def predict(self, module: nn.Module, params: Any, features: Features) -> Int[Array, "B T"]:
-        vocabulary = self.known_vocabulary
-        return greedy_decode(
-            module,
-            params,
-            features["inputs"],
-            max_length=self.target_length,
-            start_id=vocabulary.pad_id,
-            eos_id=vocabulary.eos_id,
-            pad_id=vocabulary.pad_id,
-        )
 
 
 def random_segmentation(key: Key[Array, ""], num_items: int, num_segments: int) -> Int[Array, "S"]:

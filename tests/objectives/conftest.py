@@ -11,6 +11,7 @@ from flax import linen as nn
 
 from t5x_lite.data import RowFormat, Vocabulary
 from t5x_lite.models import ModelConfig
+from t5x_lite.objectives import Objective, corrupt_rows
 
 
 @pytest.fixture(scope="session")
@@ -95,3 +96,23 @@ def token_losses() -> Callable[..., np.ndarray]:
         return np.array(found)
 
     return losses
+
+
+@pytest.fixture(scope="session")
+def t5_vocabulary() -> Vocabulary:
+    """300 ids, as T5's tokenizer has them: the last 100 are sentinels, counted down."""
+    return Vocabulary(300, pad_id=0, eos_id=1, unk_id=2, first_sentinel_id=299, num_sentinels=100)
+
+
+@pytest.fixture(scope="session")
+def corrupted(t5_vocabulary) -> Callable[[Objective], tuple[np.ndarray, np.ndarray, np.ndarray]]:
+    """`corrupted(objective)`: (raw, inputs, targets) of 2,000 rows of ids from 10 on, each row's in another order."""
+
+    def make(objective: Objective) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        objective = objective.for_vocabulary(t5_vocabulary)
+        ids = np.arange(10, 10 + objective.raw_length, dtype=np.int32)
+        raw = np.random.default_rng(0).permuted(np.tile(ids, (2000, 1)), axis=1)
+        features = jax.jit(lambda raw: corrupt_rows(objective, jax.random.key(0), raw))(raw)
+        return raw, np.asarray(features["inputs"]), np.asarray(features["targets"])
+
+    return make

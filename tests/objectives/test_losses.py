@@ -1,13 +1,17 @@
+import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
 
-from t5x_lite.objectives.losses import cross_entropy, encoder_decoder_loss
+from t5x_lite.layers.embedding import Embedding
+from t5x_lite.models import GptConfig, T5DecoderConfig
+from t5x_lite.objectives.losses import cross_entropy, not_padding, segments_of, shift_right, text_to_text_loss
 
 RANDOM = np.random.default_rng(0)
 LOGITS = jnp.asarray(3 * RANDOM.normal(size=(3, 4, 11)).astype(np.float32))
+IDS = {"pad_id": 0, "eos_id": 1}
 TARGETS = jnp.asarray(RANDOM.integers(0, 11, size=(3, 4)))
 
 
@@ -45,9 +49,8 @@ def batch_loss(t5):
 
     @jax.jit
     def loss(inputs, targets, rows_valid):
-        return encoder_decoder_loss(
-            module, params, inputs, targets, None, pad_id=0, rows_valid=rows_valid, label_smoothing=0.1, z_loss=0.01
-        )
+        options = {"label_smoothing": 0.1, "z_loss": 0.01} | IDS
+        return text_to_text_loss(module, params, inputs, targets, None, rows_valid=rows_valid, **options)
 
     return lambda *args: jax.tree.map(float, loss(*map(jnp.asarray, args)))
 
@@ -95,8 +98,122 @@ def test_nothing_valid_gives_zero_not_nan(batch_loss):
 def test_dropout_needs_a_key_and_follows_it(t5):
     module, params = t5
     batch = jnp.asarray(INPUTS), jnp.asarray(LABELS)
-    loss = jax.jit(lambda key: encoder_decoder_loss(module, params, *batch, key, pad_id=0)[0])
+    loss = jax.jit(lambda key: text_to_text_loss(module, params, *batch, key, **IDS)[0])
     first, again, other = (float(loss(jax.random.key(seed))) for seed in (0, 0, 1))
     deterministic = float(loss(None))
     assert first == again
     assert len({first, other, deterministic}) == 3
+
+
+def test_smoothing_is_the_cross_entropy_with_a_little_of_every_token():
+    """As Szegedy et al. 2016 define it: all V tokens share it, the target too."""
+    loss, _ = cross_entropy(LOGITS, TARGETS, label_smoothing=0.1)
+    scores = np.asarray(jax.nn.log_softmax(LOGITS), np.float64)
+    expected = np.full(scores.shape, 0.1 / 11)
+    np.put_along_axis(expected, np.asarray(TARGETS)[..., None], 0.9 + 0.1 / 11, -1)
+    np.testing.assert_allclose(loss, -(expected * scores).sum(-1), rtol=1e-5)
+
+
+def test_each_segment_begins_with_the_start_id():
+    targets = jnp.array([[5, 1, 6, 7, 1, 8, 1, 0, 0], [5, 5, 1, 0, 0, 0, 0, 0, 0]])
+    segments = jnp.stack([segments_of(row, 0, 1) for row in targets])
+    assert segments.tolist() == [[1, 1, 2, 2, 2, 3, 3, 0, 0], [1, 1, 1, 0, 0, 0, 0, 0, 0]]
+    shifted = shift_right(targets, 9, segments)
+    assert shifted[0, :7].tolist() == [9, 5, 9, 6, 7, 9, 8]
+    assert shifted[1, :3].tolist() == [9, 5, 5]
+
+
+def test_padding_that_is_eos_too():
+    rows = jnp.array([[7, 3, 3, 3], [3, 7, 8, 3], [7, 7, 7, 7], [3, 3, 3, 3]])
+    assert not_padding(rows, 3, 3).astype(int).tolist() == [[1, 1, 0, 0], [1, 1, 1, 1], [1, 1, 1, 1], [1, 0, 0, 0]]
+    assert not_padding(rows, 3, 1).tolist() == (rows != 3).tolist()
+
+
+TINY = {"vocab_size": 30, "embed_dim": 8, "num_heads": 2, "mlp_dim": 12, "num_layers": 2}
+DECODERS = {
+    "GPT": GptConfig(**TINY, max_length=12),
+    "T5": T5DecoderConfig(**TINY, head_dim=4, relative_buckets=8, relative_max_distance=12),
+    "prefix LM": T5DecoderConfig(**TINY, head_dim=4, relative_buckets=8, relative_max_distance=12, full_prefix=True),
+}
+
+
+@pytest.fixture(scope="module", params=DECODERS)
+def decoder(request, make_model):
+    return make_model(DECODERS[request.param])
+
+
+SOURCES, ANSWERS = [[5, 6, 7, 1], [8, 1]], [[9, 5, 1], [7, 7, 7, 1]]
+ROWS = {
+    "right": ([[5, 6, 7, 1, 0], [8, 1, 0, 0, 0]], [[9, 5, 1, 0], [7, 7, 7, 1]]),
+    "left": ([[0, 5, 6, 7, 1], [0, 0, 0, 8, 1]], [[9, 5, 1, 0], [7, 7, 7, 1]]),
+    "EOS itself": ([[5, 6, 7, 1, 1], [8, 1, 1, 1, 1]], [[9, 5, 1, 1], [7, 7, 7, 1]]),
+}
+
+
+@pytest.fixture(scope="module")
+def read_as_one_text(decoder):
+    """The loss of the answers row by row, the EOS of the source being what the decoder reads before them."""
+    module, params = decoder
+    total, apply = 0.0, jax.jit(lambda *ids: module.apply({"params": params}, *ids))
+    for source, answer in zip(SOURCES, ANSWERS, strict=True):
+        prefix, rest = jnp.array([source[:-1]]), jnp.array([[1, *answer[:-1]]])
+        logits = apply(prefix, rest)[0]
+        total += float(cross_entropy(logits, jnp.array(answer))[0].sum())
+        if not module.config.full_prefix:
+            alone = apply(jnp.concatenate([prefix, rest], axis=1))[0, len(source) - 1 :]
+            np.testing.assert_allclose(logits, alone, atol=1e-5)
+    return total
+
+
+@pytest.fixture(scope="module")
+def decoder_loss(decoder):
+    module, params = decoder
+    loss = jax.jit(
+        lambda pad_id, *batch, valid: text_to_text_loss(
+            module, params, *batch, None, pad_id=pad_id, eos_id=1, inputs_valid=valid
+        ),
+        static_argnums=0,
+    )
+    return lambda pad_id, *batch, valid: loss(pad_id, *map(jnp.asarray, batch), valid=jnp.asarray(valid))
+
+
+@pytest.mark.parametrize("padding", ROWS)
+def test_a_decoder_reads_inputs_and_targets_as_one_text(decoder_loss, read_as_one_text, padding):
+    inputs, targets = map(np.array, ROWS[padding])
+    valid = np.array(ROWS["left" if padding == "left" else "right"][0]) != 0
+    total, weight, _ = decoder_loss(1 if padding == "EOS itself" else 0, inputs, targets, valid=valid)
+    assert weight == 7
+    assert total == pytest.approx(read_as_one_text, rel=1e-5)
+
+
+def check_causality(module, params):
+    """No gradient reaches the embedding of a token on the decoder's side from a target before it."""
+    inputs, targets = jnp.array([[5, 6, 7, 8, 1]]), jnp.array([[9, 8, 7, 6, 5, 1]])
+
+    def loss(change, count):
+        """Of the first `count` targets, `change` added to the embeddings of the decoder's side."""
+
+        def add(call, args, kwargs, context):
+            embedded = call(*args, **kwargs)
+            if isinstance(context.module, Embedding) and context.method_name == "__call__":
+                others = embedded.shape[1] - 6
+                return embedded if others < 0 else embedded + jnp.pad(change, ((others, 0), (0, 0)))[None]
+            return embedded
+
+        asked = jnp.where(jnp.arange(6) < count, targets, 0)
+        with nn.intercept_methods(add):
+            return text_to_text_loss(module, params, inputs, asked, None, **IDS)[0]
+
+    gradient = jax.jit(jax.grad(loss))
+    for count in (1, 3, 6):
+        size = np.abs(gradient(jnp.zeros((6, module.config.embed_dim)), count)).max(-1)
+        assert (size[:count] > 0).all()
+        assert (size[count:] == 0).all()
+
+
+def test_no_gradient_from_a_later_token_to_an_earlier_loss(t5):
+    check_causality(*t5)
+
+
+def test_no_gradient_from_a_later_token_to_an_earlier_loss_of_a_decoder(decoder):
+    check_causality(*decoder)

@@ -1,0 +1,115 @@
+"""The language model of GPT: every token from those before it (Radford et al. 2018, equation 1)."""
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import jax.numpy as jnp
+from flax import linen as nn
+from jaxtyping import Array, Float, Int, Key
+
+from t5x_lite.data.formats import Stream
+from t5x_lite.decoding import Greedy, decode
+from t5x_lite.errors import InputError
+from t5x_lite.models.base import ModelConfig
+from t5x_lite.models.decoder import DecoderConfig
+from t5x_lite.objectives.base import Features, Metrics, Objective
+from t5x_lite.objectives.losses import weighted_loss
+
+
+@dataclass(frozen=True)
+class CausalLanguageModel(Objective):
+    """Predicts every id of a row from those before it."""
+
+    input_length: int = 1024
+    """Ids that the model reads at once; a raw row has one more."""
+    within_documents: bool = False
+    """Read each document as if it stood alone: attention and positions begin anew at the EOS before it. Otherwise
+    documents follow each other as one text (GPT-2, GPT-3)."""
+
+    targets_are_text: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        if self.input_length < 2:
+            raise InputError(f"input_length={self.input_length} is too short for a row; choose 2 or more")
+
+    def check_model(self, model: ModelConfig) -> None:
+        if not isinstance(model, DecoderConfig):
+            raise InputError(
+                f"model is a {type(model).__name__}; CausalLanguageModel trains a decoder, such as GptConfig"
+            )
+        if model.full_prefix:
+            raise InputError(
+                "model.full_prefix=True reads its inputs whole, and CausalLanguageModel gives it none; "
+                "set model.full_prefix to False, or train it with PrefixLanguageModel"
+            )
+        if model.max_length is not None and self.input_length > model.max_length:
+            raise InputError(
+                f"objective.input_length={self.input_length} exceeds model.max_length={model.max_length}; "
+                "choose shorter rows or more positions"
+            )
+
+    @property
+    def row_format(self) -> Stream:
+        return Stream(self.input_length + 1)
+
+    def corrupt(self, key: Key[Array, ""], raw: Int[Array, "R"]) -> Features:
+        """`input_length + 1` ids to `inputs` and the `targets` that follow on each, both [input_length].
+
+        >>> import jax
+        >>> row = CausalLanguageModel(3).corrupt(jax.random.key(0), jnp.array([7, 8, 9, 1]))
+        >>> {name: ids.tolist() for name, ids in row.items()}
+        {'inputs': [7, 8, 9], 'targets': [8, 9, 1]}
+        """
+        if raw.shape != (self.raw_length,):
+            raise ValueError(f"raw has shape {raw.shape}; this objective takes rows of {self.raw_length} ids")
+        return {"inputs": raw[:-1], "targets": raw[1:]}
+
+    def loss(
+        self,
+        module: nn.Module,
+        params: Any,
+        features: Features,
+        key: Key[Array, ""] | None,
+        *,
+        whole: Features | None = None,
+        frozen: Any = None,
+    ) -> tuple[Float[Array, ""], Float[Array, ""], Metrics]:
+        logits = self._logits(module, params, features["inputs"], key)
+        weights = jnp.ones(features["targets"].shape, jnp.float32)
+        if "valid" in features:
+            weights *= features["valid"][:, None]
+        return weighted_loss(logits, features["targets"], weights)
+
+    def _logits(
+        self, module: nn.Module, params: Any, ids: Int[Array, "B L"], key: Key[Array, ""] | None
+    ) -> Float[Array, "B L V"]:
+        # The EOS that closes a document is what the next one begins with: nothing of the first is left in it.
+        starts = ids == self.known_vocabulary.eos_id
+        return module.apply(
+            {"params": params},
+            ids[:, :0],
+            ids,
+            decoder_segments=jnp.cumsum(starts, axis=1) if self.within_documents else None,
+            deterministic=key is None,
+            rngs=None if key is None else {"dropout": key},
+        )
+
+    def predict(self, module: nn.Module, params: Any, features: Features) -> Int[Array, "B T"]:
+        """The most likely id after each of the inputs, given the true ones before it."""
+        return self._logits(module, params, features["inputs"], None).argmax(axis=-1)
+
+    def samples(self, module: nn.Module, params: Any, features: Features) -> Features:
+        """The first half of each row, the second, and how the model goes on from the first, greedily."""
+        text, vocabulary = features["inputs"], self.known_vocabulary
+        half = text.shape[1] // 2
+        written = decode(
+            module,
+            params,
+            text[:, : half - 1],
+            method=Greedy(),
+            start_ids=text[:, half - 1],
+            max_length=text.shape[1] - half,
+            eos_id=vocabulary.eos_id,
+            pad_id=vocabulary.pad_id,
+        )
+        return {"inputs": text[:, :half], "targets": text[:, half:], "answers": written.ids[:, 0]}
