@@ -3,15 +3,17 @@
 from typing import Any
 
 from t5x_lite.convert import encoders
-from t5x_lite.convert.encoders import DEFAULTS, FIELDS, TokenOutput, dense, has, norm
+from t5x_lite.convert.encoders import DEFAULTS, FIELDS, TokenOutput
+from t5x_lite.convert.fields import read_activation, says_tied
 from t5x_lite.convert.special_ids import special_ids
-from t5x_lite.convert.table import Row, Tensors
-from t5x_lite.data import Tokenizer
+from t5x_lite.convert.table import Row, Tensors, dense, has, norm
+from t5x_lite.data import Tokenizer, Vocabulary
 from t5x_lite.errors import InputError
 from t5x_lite.models import AlbertConfig
 
 MODEL_TYPES = ("albert",)
 CONFIG = AlbertConfig
+IDS = {"pad_token_id": 0, "bos_token_id": 2, "eos_token_id": 3}
 
 _FIELDS = FIELDS | {"embedding_size": "token_embed_dim"}
 _DEFAULTS = DEFAULTS | {"embedding_size": 128, "hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
@@ -36,7 +38,7 @@ _LAYER = {
 def own_names(theirs: dict[str, Any], tensors: Tensors) -> Tensors:
     """Their tensors under the names of `rows`."""
     parts = ("embeddings", "encoder", "pooler")
-    return encoders.own_names(tensors, "albert", parts, _OUTPUT, encoders.says_tied(theirs))
+    return encoders.own_names(tensors, "albert", parts, _OUTPUT, says_tied(theirs))
 
 
 def import_config(theirs: dict[str, Any], tensors: Tensors) -> AlbertConfig:
@@ -51,14 +53,14 @@ def import_config(theirs: dict[str, Any], tensors: Tensors) -> AlbertConfig:
     return AlbertConfig(
         **encoders.read_fields(theirs, _FIELDS, _DEFAULTS),
         # Unlike the other families, what is silent here means the approximation.
-        activation=encoders.read_activation({"hidden_act": "gelu_new"} | theirs),
-        tied=encoders.says_tied(theirs) and _OUTPUT.kernel not in tensors,
+        activation=read_activation(theirs, default="gelu_new"),
+        tied=says_tied(theirs) and _OUTPUT.kernel not in tensors,
         heads=tuple(head for head, start in starts.items() if has(tensors, start)),
         pooler=has(tensors, "albert.pooler."),
     )
 
 
-def export_config(config: AlbertConfig, tokenizer: Tokenizer | None) -> dict[str, Any]:
+def export_config(config: AlbertConfig, tokenizer: Tokenizer | None, vocabulary: Vocabulary | None) -> dict[str, Any]:
     """The config.json of an architecture."""
     # No class has the sentence pair's head alone.
     architecture = "ForPreTraining" if "sentence_pair" in config.heads else "ForMaskedLM" if config.heads else "Model"
@@ -69,7 +71,7 @@ def export_config(config: AlbertConfig, tokenizer: Tokenizer | None) -> dict[str
         "inner_group_num": 1,
         # The head of the sentence pair has dropout there; the authors' has none, and neither has ours.
         "classifier_dropout_prob": 0.0,
-        **special_ids(tokenizer, pad_token_id=0, bos_token_id=2, eos_token_id=3),
+        **special_ids(vocabulary, **IDS),
     }
 
 

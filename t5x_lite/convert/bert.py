@@ -3,14 +3,16 @@
 from typing import Any
 
 from t5x_lite.convert import encoders
-from t5x_lite.convert.encoders import DEFAULTS, FIELDS, TokenOutput, dense, has, norm
+from t5x_lite.convert.encoders import DEFAULTS, FIELDS, TokenOutput
+from t5x_lite.convert.fields import read_activation, says_tied
 from t5x_lite.convert.special_ids import special_ids
-from t5x_lite.convert.table import Row, Tensors
-from t5x_lite.data import Tokenizer
+from t5x_lite.convert.table import Row, Tensors, dense, has, norm
+from t5x_lite.data import Tokenizer, Vocabulary
 from t5x_lite.models import BertConfig
 
 MODEL_TYPES = ("bert",)
 CONFIG = BertConfig
+IDS = {"pad_token_id": 0}
 
 _OUTPUT = TokenOutput(
     kernel="cls.predictions.decoder.weight",
@@ -30,7 +32,7 @@ _CLASSES = {
 def own_names(theirs: dict[str, Any], tensors: Tensors) -> Tensors:
     """Their tensors under the names of `rows`."""
     parts = ("embeddings", "encoder", "pooler")
-    return encoders.own_names(tensors, "bert", parts, _OUTPUT, encoders.says_tied(theirs))
+    return encoders.own_names(tensors, "bert", parts, _OUTPUT, says_tied(theirs))
 
 
 def import_config(theirs: dict[str, Any], tensors: Tensors) -> BertConfig:
@@ -38,20 +40,20 @@ def import_config(theirs: dict[str, Any], tensors: Tensors) -> BertConfig:
     starts = {"masked_lm": "cls.predictions.", "sentence_pair": "cls.seq_relationship."}
     return BertConfig(
         **encoders.read_fields(theirs, FIELDS, DEFAULTS),
-        activation=encoders.read_activation(theirs),
-        tied=encoders.says_tied(theirs) and _OUTPUT.kernel not in tensors,
+        activation=read_activation(theirs),
+        tied=says_tied(theirs) and _OUTPUT.kernel not in tensors,
         heads=tuple(head for head, start in starts.items() if has(tensors, start)),
         pooler=has(tensors, "bert.pooler."),
     )
 
 
-def export_config(config: BertConfig, tokenizer: Tokenizer | None) -> dict[str, Any]:
+def export_config(config: BertConfig, tokenizer: Tokenizer | None, vocabulary: Vocabulary | None) -> dict[str, Any]:
     """The config.json of an architecture."""
     heads = tuple(head for head in ("masked_lm", "sentence_pair") if head in config.heads)
     return encoders.describe(config) | {
         "architectures": [_CLASSES[heads]],
         "model_type": "bert",
-        **special_ids(tokenizer, pad_token_id=0),
+        **special_ids(vocabulary, **IDS),
     }
 
 

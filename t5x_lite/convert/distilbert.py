@@ -3,15 +3,17 @@
 from typing import Any
 
 from t5x_lite.convert import encoders
-from t5x_lite.convert.encoders import TokenOutput, dense, has, norm
+from t5x_lite.convert.encoders import TokenOutput
+from t5x_lite.convert.fields import read_activation, says_tied
 from t5x_lite.convert.special_ids import special_ids
-from t5x_lite.convert.table import Row, Tensors
-from t5x_lite.data import Tokenizer
+from t5x_lite.convert.table import Row, Tensors, dense, has, norm
+from t5x_lite.data import Tokenizer, Vocabulary
 from t5x_lite.errors import InputError
 from t5x_lite.models import DistilBertConfig
 
 MODEL_TYPES = ("distilbert",)
 CONFIG = DistilBertConfig
+IDS = {"pad_token_id": 0}
 
 _FIELDS = {
     "vocab_size": "vocab_size",
@@ -46,7 +48,7 @@ _LAYER = {
 def own_names(theirs: dict[str, Any], tensors: Tensors) -> Tensors:
     """Their tensors under the names of `rows`."""
     parts = ("embeddings", "transformer")
-    return encoders.own_names(tensors, "distilbert", parts, _OUTPUT, encoders.says_tied(theirs))
+    return encoders.own_names(tensors, "distilbert", parts, _OUTPUT, says_tied(theirs))
 
 
 def import_config(theirs: dict[str, Any], tensors: Tensors) -> DistilBertConfig:
@@ -54,13 +56,15 @@ def import_config(theirs: dict[str, Any], tensors: Tensors) -> DistilBertConfig:
     return DistilBertConfig(
         **encoders.read_fields(theirs, _FIELDS, _DEFAULTS),
         norm_epsilon=_NORM_EPSILON,
-        activation=encoders.read_activation(theirs, "activation"),
-        tied=encoders.says_tied(theirs) and _OUTPUT.kernel not in tensors,
+        activation=read_activation(theirs, "activation"),
+        tied=says_tied(theirs) and _OUTPUT.kernel not in tensors,
         heads=("masked_lm",) if has(tensors, "vocab_") else (),
     )
 
 
-def export_config(config: DistilBertConfig, tokenizer: Tokenizer | None) -> dict[str, Any]:
+def export_config(
+    config: DistilBertConfig, tokenizer: Tokenizer | None, vocabulary: Vocabulary | None
+) -> dict[str, Any]:
     """The config.json of an architecture."""
     if config.norm_epsilon != _NORM_EPSILON:
         raise InputError(
@@ -71,7 +75,7 @@ def export_config(config: DistilBertConfig, tokenizer: Tokenizer | None) -> dict
         "architectures": ["DistilBertForMaskedLM" if config.heads else "DistilBertModel"],
         "model_type": "distilbert",
         "sinusoidal_pos_embds": False,
-        **special_ids(tokenizer, pad_token_id=0),
+        **special_ids(vocabulary, **IDS),
     }
 
 

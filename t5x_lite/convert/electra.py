@@ -3,14 +3,16 @@
 from typing import Any
 
 from t5x_lite.convert import encoders
-from t5x_lite.convert.encoders import DEFAULTS, FIELDS, TokenOutput, dense, has, norm
+from t5x_lite.convert.encoders import DEFAULTS, FIELDS, TokenOutput
+from t5x_lite.convert.fields import read_activation, says_tied
 from t5x_lite.convert.special_ids import special_ids
-from t5x_lite.convert.table import Row, Tensors
-from t5x_lite.data import Tokenizer
+from t5x_lite.convert.table import Row, Tensors, dense, has, norm
+from t5x_lite.data import Tokenizer, Vocabulary
 from t5x_lite.models import ElectraConfig
 
 MODEL_TYPES = ("electra",)
 CONFIG = ElectraConfig
+IDS = {"pad_token_id": 0}
 
 _FIELDS = FIELDS | {"embedding_size": "token_embed_dim"}
 _DEFAULTS = DEFAULTS | {"embedding_size": 128}
@@ -24,7 +26,7 @@ _OUTPUT = TokenOutput(
 def own_names(theirs: dict[str, Any], tensors: Tensors) -> Tensors:
     """Their tensors under the names of `rows`."""
     parts = ("embeddings", "embeddings_project", "encoder")
-    return encoders.own_names(tensors, "electra", parts, _OUTPUT, encoders.says_tied(theirs))
+    return encoders.own_names(tensors, "electra", parts, _OUTPUT, says_tied(theirs))
 
 
 def import_config(theirs: dict[str, Any], tensors: Tensors) -> ElectraConfig:
@@ -32,19 +34,19 @@ def import_config(theirs: dict[str, Any], tensors: Tensors) -> ElectraConfig:
     starts = {"masked_lm": "generator_", "replaced_token": "discriminator_predictions."}
     return ElectraConfig(
         **encoders.read_fields(theirs, _FIELDS, _DEFAULTS),
-        activation=encoders.read_activation(theirs),
-        tied=encoders.says_tied(theirs) and _OUTPUT.kernel not in tensors,
+        activation=read_activation(theirs),
+        tied=says_tied(theirs) and _OUTPUT.kernel not in tensors,
         heads=tuple(head for head, start in starts.items() if has(tensors, start)),
     )
 
 
-def export_config(config: ElectraConfig, tokenizer: Tokenizer | None) -> dict[str, Any]:
+def export_config(config: ElectraConfig, tokenizer: Tokenizer | None, vocabulary: Vocabulary | None) -> dict[str, Any]:
     """The config.json of an architecture."""
     architecture = "ForPreTraining" if "replaced_token" in config.heads else "ForMaskedLM" if config.heads else "Model"
     return encoders.describe(config, _FIELDS) | {
         "architectures": [f"Electra{architecture}"],
         "model_type": "electra",
-        **special_ids(tokenizer, pad_token_id=0),
+        **special_ids(vocabulary, **IDS),
     }
 
 

@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from t5x_lite.convert.table import Row, Tensors
+from t5x_lite.convert.fields import ACTIVATIONS, read_numbers
+from t5x_lite.convert.table import Row, Tensors, dense, norm
 from t5x_lite.errors import InputError
 from t5x_lite.models import EncoderConfig
 
@@ -33,15 +34,6 @@ DEFAULTS = {
     "type_vocab_size": 2,
 }
 """What a config.json means where it is silent."""
-
-# Names that say the same are in one group; the first is the one that is written.
-_ACTIVATIONS = {
-    "gelu": ("gelu", "gelu_python"),
-    "gelu_tanh": ("gelu_new", "gelu_pytorch_tanh", "gelu_fast", "gelu_python_tanh", "gelu_accurate"),
-    "relu": ("relu",),
-    "silu": ("silu", "swish"),
-    "tanh": ("tanh",),
-}
 
 LAYER = {
     "attention.self.query": "self_attention/query",
@@ -94,42 +86,16 @@ def own_names(tensors: Tensors, prefix: str, parts: tuple[str, ...], output: Tok
     return renamed
 
 
-def says_tied(theirs: dict[str, Any]) -> bool:
-    """Whether a config.json ties the output to the token embedding."""
-    return theirs.get("tie_word_embeddings") is not False
-
-
 def read_fields(theirs: dict[str, Any], fields: dict[str, str], defaults: dict[str, Any]) -> dict[str, Any]:
-    """Our numbers from theirs, by the names in `fields`; those without a default must be there.
-
-    Raises `InputError` for what is missing or no number, and for architectures that we do not have.
-    """
+    """`read_numbers`; raises `InputError` also for architectures that we do not have."""
     _refuse_other_architectures(theirs)
-    values = {name: defaults.get(name) if theirs.get(name) is None else theirs[name] for name in fields}
-    if missing := [name for name, value in values.items() if value is None]:
-        raise InputError(
-            f"config.json lacks {', '.join(missing)}; it is not one of model_type={theirs['model_type']!r}"
-        )
-    for name, value in values.items():
-        if isinstance(value, bool) or not isinstance(value, int | float):
-            raise InputError(f"{name}={value!r} in config.json is no number; the file is damaged: fetch it again")
-    return {fields[name]: value for name, value in values.items()}
-
-
-def read_activation(theirs: dict[str, Any], name: str = "hidden_act") -> str:
-    """Our name of the activation in the field `name`, which is GELU where it is silent."""
-    theirs_name = theirs.get(name) or "gelu"
-    for ours, names in _ACTIVATIONS.items():
-        if theirs_name in names:
-            return ours
-    known = ", ".join(known for names in _ACTIVATIONS.values() for known in names)
-    raise InputError(f"{name}={theirs_name!r} in config.json is unknown; known are {known}")
+    return read_numbers(theirs, fields, defaults)
 
 
 def describe(config: EncoderConfig, fields: dict[str, str] = FIELDS, activation: str = "hidden_act") -> dict[str, Any]:
     """What every config.json says; `fields` as in `read_fields`, `activation` is the name of that field."""
     return {theirs: getattr(config, ours) for theirs, ours in fields.items()} | {
-        activation: _ACTIVATIONS[config.activation][0],
+        activation: ACTIVATIONS[config.activation][0],
         "tie_word_embeddings": config.tied,
         "initializer_range": 0.02,
         "is_encoder_decoder": False,
@@ -169,21 +135,6 @@ def repeated_output(output: TokenOutput, config: EncoderConfig) -> dict[str, str
     if config.tied or "masked_lm" not in config.heads or not output.repeated_bias:
         return {}
     return {output.repeated_bias: output.bias}
-
-
-def dense(theirs: str, ours: str) -> list[Row]:
-    """Kernel and bias of a dense layer."""
-    return [Row(f"{theirs}.weight", f"{ours}/kernel", transpose=True), Row(f"{theirs}.bias", f"{ours}/bias")]
-
-
-def norm(theirs: str, ours: str) -> list[Row]:
-    """Scale and bias of a LayerNorm."""
-    return [Row(f"{theirs}.weight", f"{ours}/scale"), Row(f"{theirs}.bias", f"{ours}/bias")]
-
-
-def has(tensors: Tensors, start: str) -> bool:
-    """Whether there are tensors whose names begin so."""
-    return any(name.startswith(start) for name in tensors)
 
 
 def _refuse_other_architectures(theirs: dict[str, Any]) -> None:

@@ -9,15 +9,17 @@ import jax
 import numpy as np
 from flax import linen as nn
 
-from t5x_lite.convert import albert, bert, distilbert, electra, roberta, t5
+from t5x_lite.convert import albert, bart, bert, distilbert, electra, gpt2, marian, openai_gpt, roberta, t5
+from t5x_lite.convert.generation import GenerationDefaults, describe_generation, read_generation
+from t5x_lite.convert.special_ids import read_vocabulary
 from t5x_lite.convert.table import to_ours, to_theirs
 from t5x_lite.convert.tokenizers import read_tokenizer, write_tokenizer
-from t5x_lite.data import Tokenizer
+from t5x_lite.data import Tokenizer, Vocabulary
 from t5x_lite.errors import InputError
-from t5x_lite.models import ElectraPairConfig, ModelConfig, abstract_params
+from t5x_lite.models import ElectraPairConfig, GptConfig, ModelConfig, abstract_params
 from t5x_lite.models.electra import Part
 
-_TABLES = (t5, bert, roberta, albert, distilbert, electra)
+_TABLES = (t5, bart, marian, gpt2, openai_gpt, bert, roberta, albert, distilbert, electra)
 FAMILIES = {model_type: family for family in _TABLES for model_type in family.MODEL_TYPES}
 """The module with the tables of each `model_type`."""
 
@@ -35,6 +37,10 @@ class Imported:
     config: ModelConfig
     params: Any
     tokenizer: Tokenizer | None
+    vocabulary: Vocabulary
+    """The tokenizer's; without one, what config.json says of the special ids."""
+    generation: GenerationDefaults
+    """What the folder says of how the model writes."""
 
 
 def is_huggingface_folder(folder: Path) -> bool:
@@ -60,26 +66,37 @@ def import_folder(folder: Path) -> Imported:
     tokenizer = read_tokenizer(folder, theirs)
     if tokenizer is not None:
         _check_tokenizer(folder, tokenizer, config)
-    return Imported(config, params, tokenizer)
+    vocabulary = read_vocabulary(theirs, family.IDS, config) if tokenizer is None else tokenizer.vocabulary
+    return Imported(config, params, tokenizer, vocabulary, read_generation(folder, theirs, config, vocabulary))
 
 
 def export_folder(
-    folder: Path, config: ModelConfig, params: Any, tokenizer: Tokenizer | None, *, part: Part = "discriminator"
+    folder: Path,
+    config: ModelConfig,
+    params: Any,
+    tokenizer: Tokenizer | None,
+    *,
+    vocabulary: Vocabulary | None = None,
+    generation: GenerationDefaults | None = None,
+    part: Part = "discriminator",
 ) -> None:
     """Writes a folder that Transformers' `from_pretrained` opens.
 
     Args:
+      vocabulary: says the special ids where there is no tokenizer; None means those of the published models.
+      generation: what the folder that the model came from says of how it writes.
       part: of ELECTRA's two networks the one to write, with the shared embeddings; other models have no parts.
     """
     from safetensors.numpy import save_file
 
     if isinstance(config, ElectraPairConfig):
         config, params = config.separate(params, part)
-    family = next((family for family in _TABLES if family.CONFIG is type(config)), None)
-    if family is None:
-        known = ", ".join(family.CONFIG.__name__ for family in _TABLES)
-        raise InputError(f"{type(config).__name__} has no Hugging Face counterpart; those with one are {known}")
-    description = family.export_config(config, tokenizer)
+    family = _family_of(config)
+    vocabulary = vocabulary if tokenizer is None else tokenizer.vocabulary
+    description = family.export_config(config, tokenizer, vocabulary)
+    if description.get("is_encoder_decoder"):
+        # Said even where nothing is forced: what is left out means the family's defaults there.
+        description |= describe_generation(generation or GenerationDefaults())
     params = {name: value for name, value in params.items() if name not in _OURS_ALONE}
     tensors = to_theirs(family.rows(config), params)
     tensors |= {name: tensors[source].copy() for name, source in family.repeated(config).items()}
@@ -89,6 +106,17 @@ def export_folder(
         write_tokenizer(folder, tokenizer, description["model_type"])
     # Last, since it is what makes the folder one of theirs.
     (folder / "config.json").write_text(json.dumps(description, indent=2) + "\n")
+
+
+def _family_of(config: ModelConfig) -> Any:
+    """The module with the tables of an architecture."""
+    if isinstance(config, GptConfig):
+        return gpt2 if config.norm_first else openai_gpt
+    family = next((family for family in _TABLES if family.CONFIG is type(config)), None)
+    if family is None:
+        known = ", ".join(dict.fromkeys(family.CONFIG.__name__ for family in _TABLES))
+        raise InputError(f"{type(config).__name__} has no Hugging Face counterpart; those with one are {known}")
+    return family
 
 
 def _check_tokenizer(folder: Path, tokenizer: Tokenizer, config: ModelConfig) -> None:

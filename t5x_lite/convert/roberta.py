@@ -3,15 +3,17 @@
 from typing import Any
 
 from t5x_lite.convert import encoders
-from t5x_lite.convert.encoders import DEFAULTS, FIELDS, TokenOutput, dense, has, norm
+from t5x_lite.convert.encoders import DEFAULTS, FIELDS, TokenOutput
+from t5x_lite.convert.fields import read_activation, says_tied
 from t5x_lite.convert.special_ids import special_ids
-from t5x_lite.convert.table import Row, Tensors
-from t5x_lite.data import Tokenizer
+from t5x_lite.convert.table import Row, Tensors, dense, has, norm
+from t5x_lite.data import Tokenizer, Vocabulary
 from t5x_lite.errors import InputError
 from t5x_lite.models import PRESETS, RobertaConfig
 
 MODEL_TYPES = ("roberta", "xlm-roberta")
 CONFIG = RobertaConfig
+IDS = {"bos_token_id": 0, "eos_token_id": 2}
 
 _FIELDS = FIELDS | {"pad_token_id": "pad_id"}
 _DEFAULTS = DEFAULTS | {"pad_token_id": 1}
@@ -26,7 +28,7 @@ _OUTPUT = TokenOutput(
 def own_names(theirs: dict[str, Any], tensors: Tensors) -> Tensors:
     """Their tensors under the names of `rows`."""
     parts = ("embeddings", "encoder", "pooler")
-    return encoders.own_names(tensors, "roberta", parts, _OUTPUT, encoders.says_tied(theirs))
+    return encoders.own_names(tensors, "roberta", parts, _OUTPUT, says_tied(theirs))
 
 
 def import_config(theirs: dict[str, Any], tensors: Tensors) -> RobertaConfig:
@@ -40,14 +42,14 @@ def import_config(theirs: dict[str, Any], tensors: Tensors) -> RobertaConfig:
         )
     return RobertaConfig(
         **fields | {"max_length": fields["max_length"] - rows_before},
-        activation=encoders.read_activation(theirs),
-        tied=encoders.says_tied(theirs) and _OUTPUT.kernel not in tensors,
+        activation=read_activation(theirs),
+        tied=says_tied(theirs) and _OUTPUT.kernel not in tensors,
         heads=("masked_lm",) if has(tensors, "lm_head.") else (),
         pooler=has(tensors, "roberta.pooler."),
     )
 
 
-def export_config(config: RobertaConfig, tokenizer: Tokenizer | None) -> dict[str, Any]:
+def export_config(config: RobertaConfig, tokenizer: Tokenizer | None, vocabulary: Vocabulary | None) -> dict[str, Any]:
     """The config.json of an architecture."""
     # XLM-R is a RoBERTa with another tokenizer; nothing else tells them apart.
     multilingual = config.vocab_size == PRESETS["xlm-roberta-base"].vocab_size
@@ -57,7 +59,7 @@ def export_config(config: RobertaConfig, tokenizer: Tokenizer | None) -> dict[st
         "architectures": [f"{family}{'ForMaskedLM' if config.heads else 'Model'}"],
         "model_type": "xlm-roberta" if multilingual else "roberta",
         "max_position_embeddings": config.max_length + config.pad_id + 1,
-        **special_ids(tokenizer, bos_token_id=0, eos_token_id=2),
+        **special_ids(vocabulary, **IDS),
     }
 
 

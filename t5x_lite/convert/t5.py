@@ -6,12 +6,13 @@ import numpy as np
 
 from t5x_lite.convert.special_ids import special_ids
 from t5x_lite.convert.table import Row, Tensors
-from t5x_lite.data import Tokenizer
+from t5x_lite.data import Tokenizer, Vocabulary
 from t5x_lite.errors import InputError
 from t5x_lite.models.t5 import PRESETS, T5Config
 
 MODEL_TYPES = ("t5", "mt5")
 CONFIG = T5Config
+IDS = {"pad_token_id": 0, "eos_token_id": 1}
 
 # What feed_forward_proj may say after "gated-"; "gated-gelu" alone means the tanh approximation there.
 _ACTIVATIONS = {
@@ -86,8 +87,10 @@ def import_config(theirs: dict[str, Any], tensors: Tensors) -> T5Config:
     )
 
 
-def export_config(config: T5Config, tokenizer: Tokenizer | None) -> dict[str, Any]:
+def export_config(config: T5Config, tokenizer: Tokenizer | None, vocabulary: Vocabulary | None) -> dict[str, Any]:
     """The config.json of an architecture."""
+    if config.stacks_share_parameters:
+        raise InputError("stacks_share_parameters=True has no place in Hugging Face's T5; export is not possible")
     ours_to_theirs = {ours: theirs for theirs, ours in _ACTIVATIONS.items() if theirs != "swish"}
     activation = ours_to_theirs[config.activation]
     if config.gated and config.activation == "gelu_tanh":
@@ -99,7 +102,7 @@ def export_config(config: T5Config, tokenizer: Tokenizer | None) -> dict[str, An
         )
     # An mT5 is a T5 v1.1 with mT5's vocabulary; nothing else tells them apart.
     multilingual = config.vocab_size == PRESETS["mt5-small"].vocab_size and not config.scale_output
-    ids = special_ids(tokenizer, pad_token_id=0, eos_token_id=1)
+    ids = special_ids(vocabulary, **IDS)
     return {theirs: getattr(config, ours) for theirs, ours in _SIZES.items()} | {
         "architectures": ["MT5ForConditionalGeneration" if multilingual else "T5ForConditionalGeneration"],
         "model_type": "mt5" if multilingual else "t5",

@@ -11,7 +11,8 @@ from flax import traverse_util
 from jax.sharding import SingleDeviceSharding
 
 from t5x_lite.convert import import_folder, is_huggingface_folder
-from t5x_lite.data import Tokenizer, load_tokenizer
+from t5x_lite.convert.generation import GenerationDefaults
+from t5x_lite.data import Tokenizer, Vocabulary, load_tokenizer
 from t5x_lite.errors import InputError
 from t5x_lite.models import ModelConfig, abstract_params
 from t5x_lite.training.checkpoints import Checkpoint, Files, is_checkpoint, latest_step, read_checkpoint
@@ -27,6 +28,10 @@ class OpenedModel:
     tokenizer: Tokenizer | None
     experiment: Experiment | None
     """The run that made it; None for a Hugging Face folder."""
+    vocabulary: Vocabulary
+    """The tokenizer's; without one, what else is known of the special ids."""
+    generation: GenerationDefaults
+    """What a Hugging Face folder says of how its model writes."""
 
 
 def open_model(path: str | Path) -> OpenedModel:
@@ -40,7 +45,8 @@ def open_model(path: str | Path) -> OpenedModel:
         folder = _download(str(path))
     if is_huggingface_folder(folder):
         imported = import_folder(folder)
-        return OpenedModel(imported.config, jax.device_put(imported.params, cpu), imported.tokenizer, None)
+        params = jax.device_put(imported.params, cpu)
+        return OpenedModel(imported.config, params, imported.tokenizer, None, imported.vocabulary, imported.generation)
     checkpoint = open_checkpoint(folder)
     config = checkpoint.experiment.model
     tokenizer = tokenizer_from_files(checkpoint.tokenizer_files)
@@ -49,7 +55,8 @@ def open_model(path: str | Path) -> OpenedModel:
             f"the tokenizer in {folder} has {tokenizer.vocabulary.size} ids, the model only {config.vocab_size}; "
             "it is not the one that the model was trained with"
         )
-    return OpenedModel(config, checkpoint.params, tokenizer, checkpoint.experiment)
+    vocabulary = tokenizer.vocabulary if tokenizer else Vocabulary(config.vocab_size)
+    return OpenedModel(config, checkpoint.params, tokenizer, checkpoint.experiment, vocabulary, GenerationDefaults())
 
 
 def open_checkpoint(folder: Path) -> Checkpoint:
@@ -95,7 +102,7 @@ def _download(name: str) -> Path:
     from huggingface_hub import snapshot_download
     from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
 
-    wanted = ["*.json", "*.safetensors", "spiece.model", "sentencepiece.bpe.model", "vocab.txt", "merges.txt"]
+    wanted = ["*.json", "*.safetensors", "*.model", "*.spm", "vocab.txt", "merges.txt"]
     try:
         return Path(snapshot_download(name, allow_patterns=wanted))
     except (HFValidationError, HfHubHTTPError, LocalEntryNotFoundError, OSError) as error:

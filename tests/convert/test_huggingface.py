@@ -112,11 +112,16 @@ def test_every_tensor_lands_where_its_name_says(folder, params):
 
 
 def test_models_without_a_counterpart_are_not_exported(tmp_path, params):
-    with pytest.raises(InputError, match="EncoderConfig has no .* counterpart; .*T5Config, BertConfig"):
+    with pytest.raises(
+        InputError,
+        match="EncoderConfig has no .* counterpart; .*T5Config, BartConfig, TransformerConfig, GptConfig, BertConfig",
+    ):
         export_folder(tmp_path, EncoderConfig(), params, None)
 
 
 def test_what_has_no_name_there_is_not_exported(tmp_path, params):
+    with pytest.raises(InputError, match="stacks_share_parameters=True has no place"):
+        export_folder(tmp_path, T5Config(stacks_share_parameters=True), params, None)
     with pytest.raises(InputError, match="activation='gelu' with gated=True"):
         export_folder(tmp_path, replace(UNTIED, activation="gelu"), params, None)
 
@@ -229,7 +234,7 @@ def test_a_silent_config_means_as_many_layers_on_either_side(tmp_path, make_para
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"model_type": "bart"}, "model_type='bart'.*t5, mt5, bert, roberta, xlm-roberta, albert, distilbert, electra"),
+        ({"model_type": "pegasus"}, "model_type='pegasus'.* t5, mt5, bart, marian, gpt2, openai-gpt, bert, roberta, "),
         ({"model_type": "absent"}, "model_type=None"),
         ({"d_model": "absent", "d_kv": None}, "lacks d_model, d_kv"),
         ({"feed_forward_proj": "gated-swiglu"}, "feed_forward_proj='gated-swiglu'"),

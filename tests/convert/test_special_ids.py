@@ -65,7 +65,7 @@ def test_model_and_tokenizer_travel_together(export, tokenizer, config, expected
 def test_the_tokenizers_ids_go_before_the_published_ones(tokenizer):
     vocabulary = tokenizer.vocabulary
     assert vocabulary.sep_id != 77
-    assert special_ids(tokenizer, bos_token_id=77, eos_token_id=77) == {
+    assert special_ids(tokenizer.vocabulary, bos_token_id=77, eos_token_id=77) == {
         "bos_token_id": vocabulary.cls_id,
         "eos_token_id": vocabulary.sep_id,
     }

@@ -13,7 +13,7 @@ import pytest
 
 from t5x_lite.convert import export_folder, import_folder
 from t5x_lite.decoding import greedy_decode
-from t5x_lite.objectives.losses import encoder_decoder_loss
+from t5x_lite.objectives.losses import text_to_text_loss
 
 torch = pytest.importorskip("torch", reason="torch is the oracle")
 transformers = pytest.importorskip("transformers", reason="transformers is the oracle")
@@ -146,7 +146,8 @@ def test_logits_loss_and_gradients_are_the_same(pair):
     decoder_inputs = jnp.pad(targets[:, :-1], ((0, 0), (1, 0)))
 
     def loss(params):
-        total, weight, _ = encoder_decoder_loss(module, params, inputs, targets, None, pad_id=0, inputs_valid=valid)
+        ids = {"pad_id": 0, "eos_id": 1}
+        total, weight, _ = text_to_text_loss(module, params, inputs, targets, None, **ids, inputs_valid=valid)
         return total / weight, module.apply({"params": params}, inputs, decoder_inputs, inputs_valid=valid)
 
     (value, logits), gradient = jax.jit(jax.value_and_grad(loss, has_aux=True))(pair.params)
