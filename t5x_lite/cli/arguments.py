@@ -7,13 +7,11 @@ import re
 import runpy
 import sys
 import traceback
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
 import tyro
 
-from t5x_lite.data import TextFiles
 from t5x_lite.errors import InputError
 from t5x_lite.training.experiment import Experiment
 
@@ -98,10 +96,3 @@ def take_config(arguments: list[str], prog: str, usage: str) -> tuple[str, list[
     if arguments[0].startswith("-"):
         raise InputError(f"{arguments[0]} stands where the config belongs; write {prog} CONFIG {arguments[0]} ...")
     return arguments[0], arguments[1:]
-
-
-def with_text(experiment: Experiment, paths: tuple[str, ...]) -> Experiment:
-    """The experiment on one's own text, if paths are given."""
-    if not paths:
-        return experiment
-    return replace(experiment, data=replace(experiment.data, source=TextFiles(paths)))

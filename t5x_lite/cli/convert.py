@@ -10,13 +10,24 @@ from t5x_lite.convert import export_folder
 from t5x_lite.data import Data
 from t5x_lite.data.tokenizers import saved_config
 from t5x_lite.errors import InputError
-from t5x_lite.models import AlbertConfig, ElectraPairConfig, ModelConfig, T5Config
+from t5x_lite.models import (
+    AlbertConfig,
+    BartConfig,
+    DecoderConfig,
+    ElectraPairConfig,
+    EncoderDecoderConfig,
+    ModelConfig,
+    T5Config,
+)
 from t5x_lite.models.electra import Part
 from t5x_lite.objectives import (
+    BartDenoising,
+    CausalLanguageModel,
     MaskedLanguageModel,
     NextSentencePrediction,
     Objective,
     SentenceOrderPrediction,
+    SequenceToSequence,
     SpanCorruption,
 )
 from t5x_lite.objectives.no_objective import NoObjective
@@ -70,10 +81,16 @@ def _left_out(model: ModelConfig, part: Part) -> str:
 
 
 def objective_for(model: ModelConfig) -> Objective:
-    """The objective that trains the heads which the model has."""
+    """The objective that the model was made with, or that trains the heads which it has."""
     if isinstance(model, T5Config):
         return SpanCorruption()
+    if isinstance(model, DecoderConfig):
+        return CausalLanguageModel(min(1024, model.max_length or 1024))
     length = min(512, model.max_length)
+    if isinstance(model, BartConfig):
+        return BartDenoising(length)
+    if isinstance(model, EncoderDecoderConfig):
+        return SequenceToSequence(length, length)
     if "masked_lm" not in model.heads:
         return NoObjective()
     if "sentence_pair" not in model.heads:

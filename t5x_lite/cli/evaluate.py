@@ -1,32 +1,56 @@
 """`evaluate RUN`."""
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import jax
 import tyro
 from rich.console import Console
 
-from t5x_lite.cli.arguments import parse, with_text
+from t5x_lite.cli.arguments import parse
+from t5x_lite.cli.own_data import with_data
+from t5x_lite.data import Tokenizer
 from t5x_lite.errors import InputError
+from t5x_lite.objectives import SequenceToSequence
 from t5x_lite.parallel import MeshShape, make_mesh
+from t5x_lite.training.answers import Question, questions_of_pairs
+from t5x_lite.training.experiment import Evaluation, Experiment
+from t5x_lite.training.held_out import HeldOut
 from t5x_lite.training.open_model import open_checkpoint, tokenizer_from_files
 from t5x_lite.training.report import describe, held_out_figures, preparation
 from t5x_lite.training.step import Program
+from t5x_lite.training.text_metrics import TextMetric
+
+_ALL = 1 << 30
 
 
 @dataclass(frozen=True)
 class Evaluate:
-    """Loss, token accuracy and perplexity of a run on held-out text, beside the best model without context; and what
-    else its objective asks: sentence pairs, span boundaries, replaced tokens."""
+    """Loss, token accuracy and perplexity of a run on held-out text, beside the best model without context; what else
+    its objective asks: sentence pairs, span boundaries, replaced tokens; and scores of what it writes to inputs."""
 
     run: tyro.conf.Positional[str]
     """The folder of a run, or of one of its checkpoints."""
     text: tuple[str, ...] = ()
-    """Other text: files, globs or folders, of which all rows are used."""
+    """Other text: files, globs or folders."""
+    pairs: tuple[str, ...] = ()
+    """Other pairs, such as a test set: .tsv or .jsonl, and their .gz; all of them, and their targets as they stand
+    there are the references. Else references are held-out targets as the tokenizer gives them back."""
     rows: int | None = None
     """Rows to evaluate on, at most; as in the run if not given."""
+    metrics: tuple[TextMetric, ...] | None = None
+    """Decode inputs and score the answers: bleu, chrf, rouge, exact_match; as in the run if not given."""
+    num_texts: int | None = None
+    """Inputs to decode, at most; as in the run if not given."""
+    num_beams: int | None = None
+    """Beams to decode with; as in the run if not given."""
+    alpha: float | None = None
+    """Exponent of the beams' length penalty; as in the run if not given."""
+    max_length: int | None = None
+    """Tokens of an answer, at most; as in the run if not given."""
     json: bool = False
     """Print the figures as JSON."""
 
@@ -36,35 +60,47 @@ def run(arguments: list[str]) -> None:
     if command.rows is not None and command.rows < 1:
         raise InputError(f"rows={command.rows} is too small; choose 1 or more")
     checkpoint = open_checkpoint(Path(command.run))
-    experiment = with_text(checkpoint.experiment, command.text)
+    experiment = _on_other_data(checkpoint.experiment, command)
+    experiment = replace(experiment, evaluation=_settings(experiment.evaluation, command))
     tokenizer = tokenizer_from_files(checkpoint.tokenizer_files)
     if tokenizer is None:
         raise InputError(f"{command.run} came without a tokenizer; evaluation of text needs one")
-    with preparation(Console(stderr=True)) as progress:
+    console = Console(stderr=True)
+    with preparation(console) as progress:
         store = experiment.data.prepare(experiment.objective.row_format, tokenizer=tokenizer, progress=progress)
-    rows = _AllRows(store.train, store.held_out) if command.text else store.held_out
+    for remark in store.remarks:
+        console.print(remark, highlight=False, soft_wrap=True)
+    questions = _questions(experiment, command, tokenizer)
     # On one device, whatever the run had: its batch need not be divided by the devices here.
     one_device = make_mesh(MeshShape(), jax.local_devices()[:1])
     program = Program(
         replace(experiment, mesh=MeshShape()), experiment.objective.for_vocabulary(tokenizer.vocabulary), one_device
     )
     params = jax.device_put(checkpoint.params, program.state_shardings.params)
-    figures = held_out_figures(program, params, rows, tokenizer.vocabulary, command.rows or experiment.evaluation.rows)
+    figures = held_out_figures(HeldOut(program, tokenizer, store.held_out, questions), params)
     print(json.dumps(figures) if command.json else describe(figures))
 
 
-class _AllRows:
-    """Two splits, one after the other."""
+def _on_other_data(experiment: Experiment, command: Evaluate) -> Experiment:
+    """The experiment with all of the given text or pairs held out."""
+    experiment = with_data(experiment, text=command.text, pairs=command.pairs)
+    if command.text or command.pairs:
+        experiment = replace(experiment, data=replace(experiment.data, held_out_source=experiment.data.source))
+    if command.pairs and isinstance(experiment.objective, SequenceToSequence):
+        # What is longer than a row has no loss, which is told; it is decoded all the same.
+        experiment = replace(experiment, objective=replace(experiment.objective, too_long="skip"))
+    return experiment
 
-    def __init__(self, first: object, second: object):
-        self._splits = (first, second)
 
-    def __len__(self) -> int:
-        return sum(map(len, self._splits))
+def _settings(evaluation: Evaluation, command: Evaluate) -> Evaluation:
+    """The run's own, where the command says nothing else; of given pairs all."""
+    given: dict[str, Any] = dict.fromkeys(("rows", "num_texts"), _ALL) if command.pairs else {}
+    said = {name: getattr(command, name) for name in ("rows", "num_texts", "num_beams", "alpha", "max_length")}
+    said["text_metrics"] = command.metrics
+    return replace(evaluation, **given | {name: value for name, value in said.items() if value is not None})
 
-    def __getitem__(self, index: int) -> object:
-        first, second = self._splits
-        return first[index] if index < len(first) else second[index - len(first)]
 
-    def __getitems__(self, indices: list[int]) -> list[object]:
-        return [self[index] for index in indices]
+def _questions(experiment: Experiment, command: Evaluate, tokenizer: Tokenizer) -> Sequence[Question] | None:
+    if not command.pairs or not experiment.evaluation.text_metrics:
+        return None
+    return questions_of_pairs(experiment.data.source.pairs(), tokenizer)[: experiment.evaluation.num_texts]

@@ -1,29 +1,161 @@
-"""`generate RUN TEXT`."""
+"""`generate RUN TEXT...`, and from file to file."""
 
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
 import tyro
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from t5x_lite.cli.arguments import parse
+from t5x_lite.data.input_files import lines
 from t5x_lite.errors import InputError
-from t5x_lite.pretrained import load
+from t5x_lite.pretrained import Answer, Pretrained, load
+from t5x_lite.training.workdir import write_atomically
 
 
 @dataclass(frozen=True)
 class Generate:
-    """Greedy answers of a model to texts: for T5 the spans behind <extra_id_0>, <extra_id_1>, ..."""
+    """What a model writes for texts: T5's spans behind <extra_id_0>, <extra_id_1>, ...; a translation; a continuation.
+
+    An answer is one line: line breaks in it become blanks. With several answers a text there are as many lines for
+    each, best first where they were searched for.
+    """
 
     run: tyro.conf.Positional[str]
     """The folder of a run or of one of its checkpoints, a Hugging Face folder, or a Hugging Face hub name."""
     text: tyro.conf.Positional[tuple[str, ...]]
-    """One or more texts with blanks: "Return a <extra_id_0> of the list.\""""
+    """One or more texts: "Return a <extra_id_0> of the list.\""""
+    file: str | None = None
+    """Take the texts from a file instead, one a line; an empty line gives an empty line."""
+    output: str | None = None
+    """Write the answers to this file, which must not be there yet, instead of printing them."""
     max_length: int = 64
     """Tokens of an answer, at most."""
+    num_beams: int = 1
+    """Beams of a search; 1 is greedy."""
+    alpha: float = 0.6
+    """Of the search's length penalty ((5 + n) / 6) ** alpha."""
+    early_stopping: bool = False
+    """Stop a search as soon as num_beams texts have ended."""
+    num_results: int = 1
+    """Answers for each text, of a search or a sampling."""
+    temperature: float | None = None
+    """Sample, at this temperature."""
+    top_k: int = 0
+    """Sample among so many tokens; 0 means all."""
+    top_p: float = 1.0
+    """Sample among the likeliest tokens that hold this share of the probability."""
+    seed: int = 0
+    """Of the sampling."""
+    scores: bool = False
+    """Print each answer's score and a tab before it."""
+    examples: str | None = None
+    """A file of tasks that are done already, to be shown before each text: input, tab, output on each line."""
+    template: str | None = None
+    """How tasks are written, with {input} and {output}, \\n for a line break: "Q: {input}\\nA: {output}\\n\\n"."""
+    batch_size: int = 32
+    """Texts that are decoded together."""
 
 
 def run(arguments: list[str]) -> None:
     command = parse(Generate, arguments, prog="t5x-lite generate")
-    if not command.text:
-        raise InputError(f'text is missing; write t5x-lite generate {command.run} "a text with an <extra_id_0> in it"')
-    for answer in load(command.run).generate(list(command.text), max_length=command.max_length):
-        print(answer)
+    texts = _texts(command)
+    output = None if command.output is None else _new_file(command.output)
+    examples = () if command.examples is None else read_examples(command.examples)
+    model = load(command.run)
+    written = _write(command, model, texts, examples)
+    if output is None:
+        print("\n".join(written))
+    else:
+        write_atomically(output, "".join(f"{line}\n" for line in written))
+
+
+def read_examples(path: str) -> list[tuple[str, str]]:
+    """The pairs of a file, input and output on each line with a tab between them."""
+    pairs = []
+    for number, line in lines(Path(path).expanduser()):
+        sides = line.split("\t")
+        if len(sides) != 2:
+            raise InputError(f"examples={path} has {len(sides) - 1} tabs in line {number}; write input, tab, output")
+        pairs.append((sides[0], sides[1]))
+    return pairs
+
+
+def template_of(text: str | None) -> str | None:
+    r"""A template from a command line, where `\n` and `\t` are written out."""
+    return None if text is None else text.replace("\\n", "\n").replace("\\t", "\t")
+
+
+def _texts(command: Generate) -> list[str]:
+    if command.file is not None and command.text:
+        raise InputError(f"file={command.file} and a text exclude each other; give one of them")
+    if command.file is None:
+        if not command.text:
+            raise InputError(
+                f'text is missing; write t5x-lite generate {command.run} "a text", or --file with one a line'
+            )
+        return list(command.text)
+    texts = [line for _, line in lines(Path(command.file).expanduser())]
+    if not texts:
+        raise InputError(f"file={command.file} is empty; give one text a line")
+    return texts
+
+
+def _new_file(name: str) -> Path:
+    path = Path(name).expanduser()
+    if path.exists():
+        raise InputError(f"output={name} is there already; choose another name, or remove it")
+    if not path.parent.is_dir():
+        raise InputError(f"output={name} lies in no folder that there is; make {path.parent} first")
+    return path
+
+
+def _write(command: Generate, model: Pretrained, texts: list[str], examples: Any) -> list[str]:
+    """The lines of all answers."""
+    asked = texts if command.file is None else [text for text in texts if text.strip()]
+    written: list[Any] = []
+    if asked:
+        with _bar(len(asked), shown=command.file is not None) as progress:
+            written = model.generate(
+                asked,
+                max_length=command.max_length,
+                num_beams=command.num_beams,
+                alpha=command.alpha,
+                early_stopping=command.early_stopping,
+                num_results=command.num_results,
+                temperature=command.temperature,
+                top_k=command.top_k,
+                top_p=command.top_p,
+                seed=command.seed,
+                examples=examples,
+                template=template_of(command.template),
+                scores=command.scores,
+                batch_size=command.batch_size,
+                progress=progress,
+            )
+    answers = iter(written)
+    found: list[str] = []
+    for text in texts:
+        answer = next(answers) if command.file is None or text.strip() else ""
+        found += [_line(one) for one in (answer if isinstance(answer, list) else [answer])]
+    return found
+
+
+def _line(answer: Any) -> str:
+    text = answer.text if isinstance(answer, Answer) else answer
+    line = " ".join(text.splitlines())
+    return f"{answer.score:.4f}\t{line}" if isinstance(answer, Answer) else line
+
+
+@contextmanager
+def _bar(total: int, *, shown: bool) -> Iterator[Callable[[int], None]]:
+    """A bar on standard error, of a terminal; call what it gives with the number of texts done since."""
+    console = Console(stderr=True)
+    columns = (TextColumn("writing"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=console, disable=not (shown and console.is_terminal)) as bar:
+        task = bar.add_task("writing", total=total)
+        yield lambda done: bar.advance(task, done)

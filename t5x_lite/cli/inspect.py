@@ -1,6 +1,7 @@
 """`inspect CONFIG`: what a run would do, before it does it."""
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Annotated
 
 import jax
@@ -9,8 +10,11 @@ from flax import linen as nn
 from rich.console import Console
 from rich.table import Table
 
-from t5x_lite.cli.arguments import load_config, parse, take_config, with_text
+from t5x_lite.cli.arguments import load_config, parse, take_config
+from t5x_lite.cli.own_data import with_data
 from t5x_lite.cli.rows import describe_row, legend
+from t5x_lite.cli.schedule import draw, save
+from t5x_lite.data import TokenStore
 from t5x_lite.models import abstract_params, num_params
 from t5x_lite.parallel import logical_axes
 from t5x_lite.training.evaluation import held_out_features
@@ -20,9 +24,13 @@ from t5x_lite.training.preparation import prepare
 PROG = "t5x-lite inspect"
 USAGE = f"""usage: {PROG} CONFIG [options]
 
-Prints the parameters with shapes and logical axes, the shapes of a batch, and three real rows as the model sees them.
-Tokenizes the text first if that has not been done. Options are those of train, without --workdir:
-"{PROG} CONFIG --help" lists them."""
+Prints the parameters with shapes and logical axes, the learning rate over the run, how much text there is and how much
+of its rows is padding, the shapes of a batch, and three real rows as the model sees them. Tokenizes the text first if
+that has not been done.
+
+  --schedule FILE.png  draw the learning rate into a picture too
+
+and the options of train, without --workdir: "{PROG} CONFIG --help" lists them."""
 
 
 @dataclass(frozen=True)
@@ -32,22 +40,36 @@ class Inspect:
     experiment: Annotated[Experiment, tyro.conf.arg(name="")]
     text: tuple[str, ...] = ()
     """Files, globs or folders (.txt, .jsonl, .gz) to take the rows from instead of the config's source."""
+    pairs: tuple[str, ...] = ()
+    """The same for objectives on pairs: .tsv or .jsonl, and their .gz, read as the config reads its own."""
+    held_out_pairs: tuple[str, ...] = ()
+    """Pairs to evaluate on, instead of a part of the others."""
+    schedule: str = ""
+    """A PNG file to draw the learning rate into."""
 
 
 def run(arguments: list[str]) -> None:
     config, arguments = take_config(arguments, PROG, USAGE)
     command = parse(Inspect, arguments, prog=f"{PROG} {config}", default=Inspect(load_config(config)))
-    experiment, console = with_text(command.experiment, command.text), Console()
+    experiment = with_data(
+        command.experiment, text=command.text, pairs=command.pairs, held_out_pairs=command.held_out_pairs
+    )
+    console = Console()
     console.print(parameter_table(experiment))
     console.print(f"{num_params(experiment.model):,} parameters\n", highlight=False)
+    schedule = experiment.optimizer.schedule
+    console.print(draw(schedule, experiment.steps) + "\n", markup=False, highlight=False, soft_wrap=True)
+    if command.schedule:
+        save(schedule, experiment.steps, Path(command.schedule).expanduser())
     prepared = prepare(experiment, console)
     store, features = prepared.store, held_out_features(prepared.objective, prepared.store.train, 3)
+    console.print(store_table(store), "")
     console.print(batch_table(experiment, features))
     if "positions" in features:
         console.print("\n", legend(), sep="")
     for row in range(len(features["inputs"])):
         one = {name: values[row] for name, values in features.items()}
-        for name, text in describe_row(store.tokenizer, store.train[row], one):
+        for name, text in describe_row(store.tokenizer, store.train[row], one, store.format):
             console.print(f"\n[bold]row {row}[/bold]  {name}" if name == "raw" else f"[bold]{name}[/bold]")
             console.print(text)
 
@@ -62,6 +84,19 @@ def parameter_table(experiment: Experiment) -> Table:
     for (path, leaf), names in zip(leaves, axes, strict=True):
         name = jax.tree_util.keystr(path, simple=True, separator="/")
         table.add_row(name, " x ".join(map(str, leaf.shape)), ", ".join(names), f"{leaf.size:,}")
+    return table
+
+
+def store_table(store: TokenStore) -> Table:
+    """What the splits are made of, and how much of their rows is padding, so far as the store has counted it."""
+    what = "pairs" if store.format.reads == "pairs" else "documents"
+    table = Table("split", box=None)
+    for column in (what, "tokens", "rows", "padding", *([f"{what} a row"] if what == "pairs" else [])):
+        table.add_column(column, justify="right")
+    for split, figures in store.figures.items():
+        used = figures.documents - figures.skipped_documents
+        cells = (f"{figures.documents:,}", f"{figures.tokens:,}", f"{figures.rows:,}", f"{figures.padding:.1%}")
+        table.add_row(split.replace("_", "-"), *cells, *([f"{used / figures.rows:.2f}"] if what == "pairs" else []))
     return table
 
 

@@ -13,9 +13,11 @@ from t5x_lite.errors import InputError
 
 COMMANDS = {
     "train": "train CONFIG [options]     pretrain; goes on by itself if the workdir holds checkpoints",
-    "inspect": "inspect CONFIG [options]   parameters, batch shapes, and three real rows as the model sees them",
-    "evaluate": "evaluate RUN [options]     loss, accuracy and perplexity on held-out text",
-    "generate": "generate RUN TEXT          fill in the blanks <extra_id_0>, <extra_id_1>, ... of a text",
+    "inspect": "inspect CONFIG [options]   parameters, learning rate, batch shapes, and three real rows",
+    "evaluate": "evaluate RUN [options]     loss and perplexity on held-out text, BLEU and others of what is written",
+    "average": "average RUN --last 5       the mean of a run's last checkpoints, as a checkpoint of its own",
+    "generate": "generate RUN TEXT...       what a model writes: blanks filled in, translations, continuations",
+    "score": "score RUN PROMPT ANSWER... how likely answers are behind a prompt",
     "fill_mask": "fill_mask RUN TEXT         suggest tokens for each [MASK] of a text",
     "convert": "convert SRC DST            a run into a Hugging Face folder, or the other way round",
 }
@@ -48,7 +50,7 @@ def main(argv: list[str] | None = None) -> int:
     try:
         _silence_background_tasks()
         # Imported for its command alone: --help of one does not pay for the libraries of another.
-        if command == "train":
+        if command in ("train", "generate"):
             keep_memory()
         importlib.import_module(f"t5x_lite.cli.{command}").run(arguments)
     except InputError as error:

@@ -8,7 +8,9 @@ import numpy as np
 from jaxtyping import Int
 from rich.text import Text
 
-from t5x_lite.data import Tokenizer
+from t5x_lite.data import RowFormat, Tokenizer
+from t5x_lite.data.formats import TextPairs
+from t5x_lite.data.sentence_marks import MarkedSentences
 
 _MARKED = "bold black on yellow"
 STYLES = {"hidden": _MARKED, "random": "bold white on red", "kept": "black on green", "special": "dim", "": ""}
@@ -25,10 +27,22 @@ def legend() -> Text:
     return Text("  ").join(Text(f" {words[kind]} ", STYLES[kind]) for kind in words)
 
 
-def describe_row(tokenizer: Tokenizer, raw: Int[np.ndarray, "R"], features: Row) -> Iterator[tuple[str, Text]]:
-    """(name, text) of the raw ids and of every feature that can be read."""
+def describe_row(
+    tokenizer: Tokenizer, raw: Int[np.ndarray, "R"], features: Row, row_format: RowFormat | None = None
+) -> Iterator[tuple[str, Text]]:
+    """(name, text) of the raw ids and of every feature that can be read.
+
+    Formats that need it are read as what they are: pairs, of which nothing is corrupted, one a line; sentences with
+    bars between them.
+    """
+    if isinstance(row_format, TextPairs):
+        pairs = row_format.pairs_of(raw, tokenizer.vocabulary)
+        yield "raw", _pairs(tokenizer, pairs)
+        yield "filled", _filled(row_format, pairs)
+        return
     if "positions" not in features:
-        yield "raw", Text(tokenizer.decode(raw))
+        is_marked = isinstance(row_format, MarkedSentences)
+        yield "raw", _sentences(tokenizer, *np.split(raw, 2)) if is_marked else Text(tokenizer.decode(raw))
         for name, ids in features.items():
             yield name, highlighted(tokenizer, ids)
         return
@@ -49,9 +63,10 @@ def describe_row(tokenizer: Tokenizer, raw: Int[np.ndarray, "R"], features: Row)
 
 
 def highlighted(tokenizer: Tokenizer, ids: Int[np.ndarray, "L"]) -> Text:
-    """The text of some ids, sentinels in colour."""
+    """The text of some ids, sentinels and masks in colour."""
     text = Text(tokenizer.decode(ids))
-    text.highlight_regex(re.compile(r"<extra_id_\d+>"), _MARKED)
+    marks = r"<extra_id_\d+>" + (f"|{re.escape(tokenizer.mask_token)}" if tokenizer.mask_token else "")
+    text.highlight_regex(re.compile(marks), _MARKED)
     return text
 
 
@@ -84,6 +99,27 @@ def tokens(
         text.append("" if glued else " ").append(word, STYLES[kind(start)])
         start = end
     return text
+
+
+def _pairs(tokenizer: Tokenizer, pairs: list[tuple[np.ndarray, np.ndarray]]) -> Text:
+    def one(source: np.ndarray, target: np.ndarray) -> Text:
+        return Text.assemble(tokenizer.decode(source), ("  ->  ", "dim"), tokenizer.decode(target))
+
+    return Text("\n").join(one(*pair) for pair in pairs)
+
+
+def _filled(row_format: TextPairs, pairs: list[tuple[np.ndarray, np.ndarray]]) -> Text:
+    lengths = row_format.length, row_format.target_length
+    sources, targets = (
+        f"{sum(len(ids) + 1 for ids in side)} of {length} ids"
+        for side, length in zip(zip(*pairs, strict=True), lengths, strict=True)
+    )
+    return Text(f"{len(pairs)} {'pair' if len(pairs) == 1 else 'pairs'}: sources {sources}, targets {targets}")
+
+
+def _sentences(tokenizer: Tokenizer, ids: Int[np.ndarray, "L"], numbers: Int[np.ndarray, "L"]) -> Text:
+    sentences = (ids[numbers == number] for number in range(1, int(numbers.max()) + 1))
+    return Text(" | ", "dim").join(Text(tokenizer.decode(sentence).strip()) for sentence in sentences)
 
 
 def _asked(tokenizer: Tokenizer, features: Row) -> Iterator[tuple[int, int]]:

@@ -7,7 +7,8 @@ from typing import Annotated
 import tyro
 from rich.console import Console
 
-from t5x_lite.cli.arguments import load_config, parse, take_config, with_text
+from t5x_lite.cli.arguments import load_config, parse, take_config
+from t5x_lite.cli.own_data import with_data
 from t5x_lite.training.experiment import Experiment
 from t5x_lite.training.loop import train
 from t5x_lite.training.signals import Stopped
@@ -20,6 +21,8 @@ workdir holds checkpoints of the same experiment, training goes on from the last
 
   --workdir FOLDER     checkpoints, records and pictures go there (default: runs/<name of CONFIG>)
   --text PATH ...      train on these files, globs or folders (.txt, .jsonl, .gz) instead of the config's source
+  --pairs PATH ...     the same for objectives on pairs: .tsv (source TAB target) or .jsonl, and their .gz
+  --held-out-pairs PATH ...  pairs to evaluate on, instead of a part of the others
 
 and every field of the experiment, such as --steps 200 --objective.noise-density 0.3 --mesh.fsdp 4:
 "{PROG} CONFIG --help" lists them with CONFIG's values."""
@@ -34,6 +37,10 @@ class Train:
     """Checkpoints, records and pictures go there; if it holds checkpoints of this experiment, training goes on."""
     text: tuple[str, ...] = ()
     """Files, globs or folders (.txt, .jsonl, .gz) to train on instead of the config's source."""
+    pairs: tuple[str, ...] = ()
+    """The same for objectives on pairs: .tsv or .jsonl, and their .gz, read as the config reads its own."""
+    held_out_pairs: tuple[str, ...] = ()
+    """Pairs to evaluate on, instead of a part of the others."""
 
 
 def run(arguments: list[str]) -> None:
@@ -41,7 +48,10 @@ def run(arguments: list[str]) -> None:
     default = Train(load_config(config), f"runs/{Path(config).stem}")
     command = parse(Train, arguments, prog=f"{PROG} {config}", default=default)
     console = Console()
+    experiment = with_data(
+        command.experiment, text=command.text, pairs=command.pairs, held_out_pairs=command.held_out_pairs
+    )
     try:
-        train(with_text(command.experiment, command.text), Path(command.workdir), console)
+        train(experiment, Path(command.workdir), console)
     except Stopped:
         console.print("stopped before the first step; there was nothing to save", highlight=False)

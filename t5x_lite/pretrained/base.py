@@ -6,6 +6,7 @@ from typing import Any, NoReturn
 
 from flax import linen as nn
 
+from t5x_lite.convert.generation import GenerationDefaults
 from t5x_lite.data import Tokenizer, Vocabulary
 from t5x_lite.errors import InputError
 from t5x_lite.models import ModelConfig
@@ -26,6 +27,10 @@ class Pretrained(ABC):
     tokenizer: Tokenizer | None
     experiment: Experiment | None = None
     """The run that made it; None for a Hugging Face folder."""
+    known_vocabulary: Vocabulary | None = None
+    """Its special ids, where they are known without a tokenizer."""
+    generation: GenerationDefaults = GenerationDefaults()
+    """What a Hugging Face folder says of how its model writes."""
 
     @property
     @abstractmethod
@@ -33,12 +38,16 @@ class Pretrained(ABC):
         """The methods that this model can follow."""
 
     def generate(self, *args: Any, **kwargs: Any) -> Any:
-        """Text by a decoder: see `PretrainedEncoderDecoder`."""
+        """Text, by a model that writes: see `PretrainedTextModel`."""
         self._cannot("generate")
 
     def generate_ids(self, *args: Any, **kwargs: Any) -> Any:
-        """Ids by a decoder: see `PretrainedEncoderDecoder`."""
+        """Ids, by a model that writes: see `PretrainedTextModel`."""
         self._cannot("generate_ids")
+
+    def score(self, *args: Any, **kwargs: Any) -> Any:
+        """How likely answers are, to a model that writes: see `PretrainedTextModel`."""
+        self._cannot("score")
 
     def fill_mask(self, *args: Any, **kwargs: Any) -> Any:
         """Suggestions for hidden tokens: see `PretrainedEncoder`."""
@@ -53,7 +62,8 @@ class Pretrained(ABC):
         self._cannot("detect_replacements")
 
     def _cannot(self, method: str) -> NoReturn:
-        name, can = type(self.config).__name__, " and ".join(self.abilities)
+        *others, last = self.abilities
+        name, can = type(self.config).__name__, f"{', '.join(others)} and {last}" if others else last
         article = "an" if name[0] in "AEIOU" else "a"
         raise InputError(f"{article} {name} cannot {method}; use {can}, or load another model")
 
@@ -64,4 +74,6 @@ class Pretrained(ABC):
 
     @property
     def _vocabulary(self) -> Vocabulary:
-        return self.tokenizer.vocabulary if self.tokenizer else Vocabulary(self.config.vocab_size)
+        if self.tokenizer:
+            return self.tokenizer.vocabulary
+        return self.known_vocabulary or Vocabulary(self.config.vocab_size)

@@ -5,25 +5,24 @@ from functools import partial
 from typing import Any
 
 import jax
-import numpy as np
+import jax.numpy as jnp
 from flax import linen as nn
 from jaxtyping import Array, Bool, Float, Int
 
-from t5x_lite.decoding import greedy_decode
 from t5x_lite.errors import InputError
-from t5x_lite.objectives.losses import shift_right
-from t5x_lite.pretrained.base import Pretrained
-
-_LENGTH_STEP = 32  # inputs are padded to a multiple of it, so that few lengths are compiled
+from t5x_lite.models import BartConfig
+from t5x_lite.objectives.losses import not_padding, shift_right
+from t5x_lite.pretrained.prompts import named_texts
+from t5x_lite.pretrained.text_model import PretrainedTextModel
+from t5x_lite.pretrained.writing import Row, padded
 
 
 @dataclass(frozen=True)
-class PretrainedEncoderDecoder(Pretrained):
-    """Calling it gives logits; `generate` gives text."""
+class PretrainedEncoderDecoder(PretrainedTextModel):
+    """T5, Transformer, Marian, BART: calling it gives logits, `generate` gives text, `score` rates texts.
 
-    @property
-    def abilities(self) -> tuple[str, ...]:
-        return "generate", "generate_ids"
+    Inputs and answers are closed by EOS, as in training; those of a published BART begin with <s> too.
+    """
 
     def __call__(
         self, inputs: list[str] | Int[Array, "B M"], targets: list[str] | Int[Array, "B L"]
@@ -34,50 +33,49 @@ class PretrainedEncoderDecoder(Pretrained):
         padding.
         """
         input_ids, target_ids = self._ids(inputs), self._ids(targets)
-        pad_id = self._vocabulary.pad_id
-        return _logits(self.module, self.params, input_ids, shift_right(target_ids, pad_id), input_ids != pad_id)
-
-    def generate(self, texts: list[str] | str, *, max_length: int = 128) -> list[str] | str:
-        """The model's continuation of each text, greedily: for T5 the spans behind `<extra_id_0>`, `<extra_id_1>`, ...
-
-        One text gives one text. `max_length` counts tokens.
-        """
-        if isinstance(texts, str):
-            return self.generate([texts], max_length=max_length)[0]
-        if max_length < 1:
-            raise InputError(f"max_length={max_length} is too small; choose 1 or more")
-        ids = self.generate_ids(self._encode(texts, _LENGTH_STEP), max_length=max_length)
-        return [self.tokenizer.decode(row) for row in np.asarray(ids).tolist()]
-
-    def generate_ids(
-        self, inputs: Int[Array, "B M"], *, max_length: int = 128, inputs_valid: Bool[Array, "B M"] | None = None
-    ) -> Int[Array, "B L"]:
-        """Greedy decoding of ids; `inputs_valid` is by default true where the inputs are no padding."""
-        vocabulary = self._vocabulary
-        inputs = jax.numpy.asarray(inputs)
-        return greedy_decode(
-            self.module,
-            self.params,
-            inputs,
-            max_length=max_length,
-            inputs_valid=inputs != vocabulary.pad_id if inputs_valid is None else inputs_valid,
-            start_id=vocabulary.pad_id,
-            eos_id=vocabulary.eos_id,
-            pad_id=vocabulary.pad_id,
-        )
+        valid = not_padding(input_ids, self._vocabulary.pad_id, self._vocabulary.eos_id)
+        return _logits(self.module, self.params, input_ids, shift_right(target_ids, self._start_id), valid)
 
     def _ids(self, texts: list[str] | Int[Array, "B L"]) -> Int[Array, "B L"]:
-        is_text = isinstance(texts, list | tuple) and all(isinstance(text, str) for text in texts)
-        return self._encode(texts, 1) if is_text else jax.numpy.asarray(texts)
+        if not isinstance(texts, list | tuple) or not all(isinstance(text, str) for text in texts):
+            return jnp.asarray(texts)
+        rows = [self._row(name, self._prompt_ids(text)) for name, text in named_texts(texts).items()]
+        return jnp.asarray(padded(rows, self._vocabulary.pad_id, max(len(row.ids) for row in rows))[0])
 
-    def _encode(self, texts: list[str], multiple: int) -> Int[Array, "B L"]:
-        tokenizer = self._tokenizer()
-        if not texts:
-            raise InputError("texts=[] is empty; give one or more")
-        rows = [[*tokenizer.encode(text), self._vocabulary.eos_id] for text in texts]
-        length = -(-max(map(len, rows)) // multiple) * multiple
-        padded = [row + [self._vocabulary.pad_id] * (length - len(row)) for row in rows]
-        return jax.numpy.asarray(padded, jax.numpy.int32)
+    def _prompt_ids(self, text: str) -> list[int]:
+        ids = [*self._tokenizer().encode(text), self._vocabulary.eos_id]
+        begins = self._vocabulary.cls_id if isinstance(self.config, BartConfig) and self.experiment is None else None
+        return ids if begins is None else [begins, *ids]
+
+    def _answer_ids(self, text: str) -> list[int]:
+        return self._prompt_ids(text)
+
+    @property
+    def _start_id(self) -> int:
+        if self.generation.start_id is not None:
+            return self.generation.start_id
+        return self.config.decoder_start_id(pad_id=self._vocabulary.pad_id, eos_id=self._vocabulary.eos_id)
+
+    def _row(self, name: str, ids: list[int], valid: list[bool] | None = None) -> Row:
+        return Row(name, ids, self._start_id, valid)
+
+    def _check_room(self, row: Row, max_length: int) -> None:
+        most = self._room(0)
+        if most is not None and len(row.ids) > most:
+            raise InputError(
+                f"{row.name} has {len(row.ids)} tokens, EOS included, and the model has positions for {most}; cut it "
+                "into shorter texts"
+            )
+        if most is not None and max_length > most:
+            raise InputError(
+                f"max_length={max_length} exceeds the {most} positions of the model; choose {most} or less"
+            )
+
+    def _room(self, num_inputs: int) -> int | None:
+        return getattr(self.config, "max_length", None)  # T5 has a bias instead of positions
+
+    def _longest_inputs(self, max_length: int) -> int | None:
+        return self._room(0)
 
 
 @partial(jax.jit, static_argnums=0)

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import orbax.checkpoint.experimental.v1 as ocp
 from jax.sharding import Sharding
@@ -29,6 +30,7 @@ class Checkpoint:
     experiment: Experiment
     tokenizer_files: Files
     params: Any
+    """The average of the parameters where the run keeps one."""
 
 
 class Checkpoints:
@@ -75,10 +77,11 @@ class Checkpoints:
         step = int(jax.device_get(state.step))
         if step == self._started:
             return step
+        training = {"training": {"step": state.step, "opt_state": state.opt_state}}
+        average = {} if state.average is None else {"average": state.average}
         self._orbax.save_checkpointables_async(
             step,
-            checkpointables(experiment, tokenizer_files, state.params)
-            | {"training": {"step": state.step, "opt_state": state.opt_state}},
+            checkpointables(experiment, tokenizer_files, state.params) | training | average,
             metrics=None if held_out_loss is None else {"loss": held_out_loss},
         )
         self._started = step
@@ -105,11 +108,32 @@ def checkpointables(experiment: Experiment, tokenizer_files: Files, params: Any)
 
 def write_checkpoint(folder: Path, step: int, experiment: Experiment, tokenizer_files: Files, params: Any) -> None:
     """Writes one checkpoint without training's part, to `folder/<step>`."""
-    ocp.save_checkpointables(folder.absolute() / str(step), checkpointables(experiment, tokenizer_files, params))
+    write_model(folder / str(step), experiment, tokenizer_files, params)
+
+
+def write_model(folder: Path, experiment: Experiment, tokenizer_files: Files, params: Any) -> None:
+    """Writes `folder` as a checkpoint without training's part; it is there when it is complete."""
+    ocp.save_checkpointables(folder.absolute(), checkpointables(experiment, tokenizer_files, params))
 
 
 def read_checkpoint(folder: Path, sharding: Sharding) -> Checkpoint:
     """Opens the checkpoint in `folder` without its optimizer state, every parameter with the given sharding.
+
+    Raises `InputError` if the folder is none of ours, or is truncated.
+    """
+    experiment, tokenizer_files = read_description(folder)
+    metadata = _metadata(folder)
+    name = "average" if "average" in metadata else "params"
+    abstract = jax.tree.map(
+        lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=sharding), metadata[name]
+    )
+    params = _load(folder, {name: abstract})[name]
+    step = int(folder.name) if folder.name.isdigit() else 0
+    return Checkpoint(step, experiment, tokenizer_files, params)
+
+
+def read_description(folder: Path) -> tuple[Experiment, Files]:
+    """The experiment and the tokenizer's files of the checkpoint in `folder`, whose parameters are not read.
 
     Raises `InputError` if the folder is none of ours, or is truncated.
     """
@@ -123,26 +147,32 @@ def read_checkpoint(folder: Path, sharding: Sharding) -> Checkpoint:
         part: {name: np.asarray(content).tobytes() for name, content in contents.items()}
         for part, contents in found.items()
     }
-    experiment = Experiment.from_json(files["experiment"]["experiment.json"].decode())
-    abstract = jax.tree.map(
-        lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=sharding), metadata["params"]
-    )
-    params = _load(folder, {"params": abstract})["params"]
-    step = int(folder.name) if folder.name.isdigit() else 0
-    return Checkpoint(step, experiment, files.get("tokenizer", {}), params)
+    return Experiment.from_json(files["experiment"]["experiment.json"].decode()), files.get("tokenizer", {})
 
 
 def read_state(folder: Path, abstract: TrainState) -> TrainState:
-    """The whole state in a checkpoint's folder, on the devices that the abstract state's shardings name."""
+    """The whole state in a checkpoint's folder, on the devices that the abstract state's shardings name.
+
+    An average that the checkpoint lacks begins as its parameters.
+    """
     asked = {"params": abstract.params, "training": {"step": abstract.step, "opt_state": abstract.opt_state}}
-    if "training" not in _metadata(folder):
-        raise InputError(f"{folder} holds parameters alone (it was converted); train into another workdir")
+    metadata = _metadata(folder)
+    if "training" not in metadata:
+        raise InputError(
+            f"{folder} holds parameters alone (they were converted or averaged); train into another workdir"
+        )
+    if abstract.average is not None and "average" in metadata:
+        asked["average"] = abstract.average
     found = _load(folder, asked)
+    average = None
+    if abstract.average is not None:
+        average = found.get("average") or jax.tree.map(jnp.copy, found["params"])
     return TrainState(
         found["training"]["step"],
         found["params"],
         found["training"]["opt_state"],
         jax.device_put(np.bool_(True), abstract.finite.sharding),
+        average,
     )
 
 
@@ -153,8 +183,18 @@ def is_checkpoint(folder: Path) -> bool:
 
 def latest_step(folder: Path) -> Path | None:
     """The folder of the latest complete checkpoint in `folder`, without opening any."""
+    steps = _steps(folder)
+    return steps[-1] if steps else None
+
+
+def steps_of_run(run: Path) -> list[Path]:
+    """The folders of a run's complete checkpoints in the order of their steps, without opening any."""
+    return _steps(run / "checkpoints")
+
+
+def _steps(folder: Path) -> list[Path]:
     steps = [child for child in folder.iterdir() if child.name.isdigit()] if folder.is_dir() else []
-    return max(steps, key=lambda child: int(child.name), default=None)
+    return sorted(steps, key=lambda child: int(child.name))
 
 
 def _metadata(folder: Path) -> dict[str, Any]:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from t5x_lite.data import Data
+from t5x_lite.decoding import BeamSearch, Greedy, Method
 from t5x_lite.errors import InputError
 from t5x_lite.layers.transformer import Remat
 from t5x_lite.models import ModelConfig
@@ -13,7 +14,9 @@ from t5x_lite.objectives import Objective
 from t5x_lite.parallel import MeshShape
 from t5x_lite.training import serialization
 from t5x_lite.training.optimizers import Optimizer
+from t5x_lite.training.parameter_average import ParameterAverage
 from t5x_lite.training.start import FromScratch, Start
+from t5x_lite.training.text_metrics import TextMetric
 
 
 @dataclass(frozen=True)
@@ -26,12 +29,27 @@ class Precision:
 
 @dataclass(frozen=True)
 class Evaluation:
-    """Loss, accuracy and perplexity on held-out text while training."""
+    """Loss, accuracy and perplexity on held-out text while training, and scores of what the model writes."""
 
     every: int = 1000
     """Steps between evaluations; 0 evaluates at the end alone."""
     rows: int = 256
     """Held-out rows to evaluate on, at most."""
+    text_metrics: tuple[TextMetric, ...] = ()
+    """What answers to held-out inputs are scored by: bleu, chrf, rouge, exact_match; empty decodes nothing."""
+    num_texts: int = 256
+    """Held-out inputs to decode, at most; a packed row holds several."""
+    num_beams: int = 1
+    """Beams to decode with; 1 takes the most likely token each time."""
+    alpha: float = 0.6
+    """Exponent of the length penalty of the beams (Wu et al. 2016, equation 14)."""
+    max_length: int = 0
+    """Tokens of an answer, at most; 0: fifty more than the longest input has, and no more than a row of targets."""
+
+    @property
+    def method(self) -> Method:
+        """How inputs are decoded."""
+        return Greedy() if self.num_beams == 1 else BeamSearch(num_beams=self.num_beams, alpha=self.alpha)
 
 
 @dataclass(frozen=True)
@@ -68,6 +86,8 @@ class Experiment:
     """Rows of the global batch."""
     accumulation: int = 1
     """Parts that a batch is cut into to save memory; their gradients are added up."""
+    average: ParameterAverage = ParameterAverage()
+    """A moving average of the parameters, if one is kept: evaluation takes it, and all that opens a checkpoint."""
     start: Start = FromScratch()
     """What the parameters are before the first step: FromScratch, FromModel or FromRun."""
     seed: int = 0
@@ -86,7 +106,10 @@ class Experiment:
         _check_minimum(self, 1, "steps", "batch_size", "accumulation")
         _check_minimum(self, 0, "seed")
         _check_minimum(self.evaluation, 0, "every", prefix="evaluation.")
-        _check_minimum(self.evaluation, 1, "rows", prefix="evaluation.")
+        _check_minimum(self.evaluation, 1, "rows", "num_texts", "num_beams", prefix="evaluation.")
+        _check_minimum(self.evaluation, 0, "max_length", prefix="evaluation.")
+        if self.evaluation.text_metrics:
+            _check_writing(self.evaluation, self.model, self.objective)
         _check_minimum(self.checkpoints, 0, "every", "keep_best", prefix="checkpoints.")
         _check_minimum(self.checkpoints, 1, "keep_last", prefix="checkpoints.")
         _check_minimum(self.logging, 1, "every", prefix="logging.")
@@ -128,6 +151,25 @@ def differences(old: Experiment, new: Experiment) -> list[tuple[str, Any, Any]]:
         if before.get(path) != after.get(path)
         and not any(path == free or path.startswith(f"{free}.") for free in NOT_MATHEMATICS)
     ]
+
+
+def _check_writing(evaluation: Evaluation, model: ModelConfig, objective: Objective) -> None:
+    if not objective.asks_for_text:
+        raise InputError(
+            f"evaluation.text_metrics={evaluation.text_metrics} score what a model writes to an input, which "
+            f"{type(objective).__name__} does not ask for; leave them out"
+        )
+    evaluation.method  # noqa: B018 (checks its fields)
+    if evaluation.num_beams > model.vocab_size:
+        raise InputError(
+            f"evaluation.num_beams={evaluation.num_beams} is wider than the vocabulary of {model.vocab_size} ids; "
+            f"choose {model.vocab_size} or fewer"
+        )
+    most = getattr(model, "max_length", None)
+    if most is not None and evaluation.max_length > most:
+        raise InputError(
+            f"evaluation.max_length={evaluation.max_length} exceeds model.max_length={most}; choose {most} or less"
+        )
 
 
 def _check_minimum(group: Any, minimum: int, *fields: str, prefix: str = "") -> None:

@@ -13,8 +13,8 @@ from t5x_lite.data import batches, prefetch
 from t5x_lite.parallel import batch_sharding, make_mesh
 from t5x_lite.training import report
 from t5x_lite.training.checkpoints import Checkpoints
-from t5x_lite.training.evaluation import evaluate
 from t5x_lite.training.experiment import Experiment
+from t5x_lite.training.held_out import HeldOut
 from t5x_lite.training.preparation import Prepared, check_mesh, first_state, prepare
 from t5x_lite.training.records import Records
 from t5x_lite.training.signals import StopSignals
@@ -57,7 +57,7 @@ def train(experiment: Experiment, workdir: Path, console: Console, devices: Sequ
                 )
                 return
             checkpoints.wait()
-        report.finish(program, state.params, prepared.store, workdir, console)
+        report.finish(run.held_out, state.params_to_use, prepared.store, workdir, console)
 
 
 class _Run:
@@ -77,6 +77,7 @@ class _Run:
         self.workdir, self.console, self.stop = workdir, console, stop
         self.experiment = program.experiment
         self.tokenizer_files = tokenizer_files(workdir / "tokenizer")
+        self.held_out = HeldOut(program, self.store.tokenizer, self.store.held_out)
 
     def start(self) -> TrainState:
         """The state of the last checkpoint, or the one that the run begins with."""
@@ -86,6 +87,9 @@ class _Run:
         else:
             state = self.checkpoints.restore(latest, self.program.abstract_state)
             self.console.print(f"resuming from step {latest}", highlight=False, soft_wrap=True)
+        if decay := self.experiment.average.decay:
+            told = f"held-out figures are of the average of the parameters (decay {decay:g}), and so is what is loaded"
+            self.console.print(told, highlight=False, soft_wrap=True)
         if self.prepared.teacher is None:
             return state
         return state.replace(frozen=jax.device_put(self.prepared.teacher.params, self.program.state_shardings.frozen))
@@ -155,10 +159,9 @@ class _Run:
     def evaluate_and_save(self, step: int, state: TrainState, records: Records) -> None:
         loss = None
         if self.evaluates(step):
-            rows = self.experiment.evaluation.rows
-            figures = evaluate(self.program, state.params, self.store.held_out, max_rows=rows)
-            records.held_out(step, figures)
-            loss = figures["loss"]
+            scores = self.held_out.evaluate(state.params_to_use)
+            records.held_out(step, scores)
+            loss = scores.figures["loss"]
         if self.saves(step):
             self.save(state, loss)
 

@@ -50,6 +50,8 @@ def prepare(experiment: Experiment, console: Console, workdir: Path | None = Non
     tokenizer = _common_tokenizer(tokenizer, teacher, start)
     with preparation(console) as progress:
         store = experiment.data.prepare(objective.row_format, tokenizer=tokenizer, progress=progress)
+    for remark in store.remarks:
+        console.print(remark, highlight=False, markup=False, soft_wrap=True)
     vocabulary = store.tokenizer.vocabulary
     _check_vocabulary(experiment.model, vocabulary)
     objective = objective.for_vocabulary(vocabulary)
@@ -89,7 +91,8 @@ def first_state(program: Program, prepared: Prepared, console: Console) -> Train
             params, fresh = overlay(state.params, prepared.start.params, layers)
             random = f"; random are {', '.join(fresh)}" if fresh else ""
             console.print(f"parameters of {experiment.start.folder}{random}", highlight=False, soft_wrap=True)
-            return state.replace(params=jax.device_put(params, program.state_shardings.params))
+            params = jax.device_put(params, program.state_shardings.params)
+            return state.replace(params=params, average=experiment.average.start(params))
         case FromRun(folder=folder):
             state = _state_of_run(program, prepared.start, folder)
             console.print(f"going on from step {int(state.step)} of {folder}", highlight=False, soft_wrap=True)

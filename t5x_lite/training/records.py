@@ -9,6 +9,8 @@ from typing import Any
 from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TaskID, TextColumn, TimeRemainingColumn
 
+from t5x_lite.training.text_metrics import Scores
+
 Figures = dict[str, float]
 
 _SHOWN_APART = ("loss", "accuracy", "perplexity", "tokens", "tokens_per_second")
@@ -16,12 +18,25 @@ _OF_THE_UPDATE = ("objective", "gradient_norm", "learning_rate")
 
 
 def spell(name: str, value: float) -> str:
-    """A figure for people: losses as they are, all others as shares.
+    """A figure for people: losses, perplexities and what sacrebleu gives as they are, all others as shares.
 
-    >>> spell("pair_loss", 0.693), spell("detection_accuracy", 0.9)
-    ('pair loss 0.693', 'detection accuracy 90.0%')
+    >>> spell("pair_loss", 0.693), spell("detection_accuracy", 0.9), spell("bleu", 31.25)
+    ('pair loss 0.693', 'detection accuracy 90.0%', 'BLEU 31.2')
     """
-    return f"{name.replace('_', ' ')} {value:.3f}" if name.endswith("loss") else f"{name.replace('_', ' ')} {value:.1%}"
+    shown = _name(name)
+    if name in ("bleu", "chrf") or name.endswith("perplexity"):
+        return f"{shown} {value:,.1f}" if value < 1e6 else f"{shown} {value:.1e}"
+    return f"{shown} {value:.3f}" if name.endswith("loss") else f"{shown} {value:.1%}"
+
+
+def spell_signatures(signatures: dict[str, str]) -> str:
+    """sacrebleu's signatures by the name of the figure, a line each."""
+    return "\n".join(f"{_name(figure)}: {signature}" for figure, signature in signatures.items())
+
+
+def _name(figure: str) -> str:
+    own = {"bleu": "BLEU", "chrf": "chrF", "rouge1": "ROUGE-1", "rouge2": "ROUGE-2", "rougeL": "ROUGE-L"}
+    return own.get(figure, figure.replace("_", " "))
 
 
 def _others(figures: Figures) -> str:
@@ -53,6 +68,7 @@ class Records:
         self._board = SummaryWriter(str(workdir / "tensorboard"), purge_step=first_step + 1)
         self._console, self._steps, self._tokens_per_step = console, steps, tokens_per_step
         self._since = (first_step, time.perf_counter())
+        self._signatures_told = False
         self._bar = Progress(
             SpinnerColumn(),
             TextColumn("step {task.completed}/{task.total}"),
@@ -91,8 +107,9 @@ class Records:
         self._bar.update(self._task, completed=step, figures=figures)
         self._line(step, figures)
 
-    def held_out(self, step: int, metrics: Figures) -> None:
+    def held_out(self, step: int, scores: Scores) -> None:
         """Figures of an evaluation; its time does not count as training's."""
+        metrics = scores.figures
         self._write(step, "held_out", metrics)
         self._console.print(
             f"step {step}/{self._steps}  held-out loss {metrics['loss']:.3f}  accuracy {metrics['accuracy']:.1%}  "
@@ -100,6 +117,9 @@ class Records:
             highlight=False,
             soft_wrap=True,
         )
+        if scores.signatures and not self._signatures_told:
+            self._console.print(spell_signatures(scores.signatures), highlight=False, soft_wrap=True)
+            self._signatures_told = True
         self._since = (step, time.perf_counter())
 
     def _line(self, step: int, figures: str) -> None:

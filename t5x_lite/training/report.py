@@ -12,9 +12,10 @@ from jaxtyping import Int
 from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
-from t5x_lite.data import Tokenizer, TokenStore, Vocabulary
-from t5x_lite.training.evaluation import Rows, evaluate, held_out_features, unigram_loss
-from t5x_lite.training.records import read_records, spell
+from t5x_lite.data import Tokenizer, TokenStore
+from t5x_lite.training.evaluation import held_out_features
+from t5x_lite.training.held_out import HeldOut
+from t5x_lite.training.records import read_records, spell, spell_signatures
 from t5x_lite.training.step import Program, TrainState
 from t5x_lite.training.workdir import write_atomically
 
@@ -36,12 +37,11 @@ def preparation(console: Console) -> Iterator[Callable[[str, float | None], None
         yield progress
 
 
-def finish(program: Program, params: Any, store: TokenStore, workdir: Path, console: Console) -> None:
+def finish(held_out: HeldOut, params: Any, store: TokenStore, workdir: Path, console: Console) -> None:
     """Writes and prints the end of a run: held-out figures beside the unigram model's, fill-ins, the loss curve."""
-    max_rows = program.experiment.evaluation.rows
-    figures = held_out_figures(program, params, store.held_out, store.tokenizer.vocabulary, max_rows)
+    figures = held_out_figures(held_out, params)
     write_atomically(workdir / "held_out.json", json.dumps(figures, indent=2) + "\n")
-    samples = fill_ins(program, params, store)
+    samples = fill_ins(held_out.program, params, store)
     write_atomically(workdir / "samples.txt", samples)
     plot_losses(workdir / "metrics.jsonl", workdir / "loss.png", figures["unigram_loss"])
     console.print("\n" + samples, markup=False, highlight=False, soft_wrap=True)
@@ -51,31 +51,31 @@ def finish(program: Program, params: Any, store: TokenStore, workdir: Path, cons
     )
 
 
-def held_out_figures(
-    program: Program, params: Any, rows: Rows, vocabulary: Vocabulary, max_rows: int
-) -> dict[str, float]:
-    """`evaluate` on rows of raw ids, and what the best model without context would lose on the same targets."""
-    figures = evaluate(program, params, rows, max_rows=max_rows)
-    features = held_out_features(program.objective, rows, max_rows)
-    return figures | {"unigram_loss": unigram_loss(features["targets"], vocabulary)}
+def held_out_figures(held_out: HeldOut, params: Any) -> dict[str, Any]:
+    """All figures, what the best model without context would lose on the same targets, and sacrebleu's signatures."""
+    scores = held_out.evaluate(params)
+    signatures = {"signatures": scores.signatures} if scores.signatures else {}
+    return scores.figures | {"unigram_loss": held_out.unigram_loss} | signatures
 
 
 _COMMON_FIGURES = ("loss", "unigram_loss", "accuracy", "perplexity", "tokens")
 
 
-def describe(figures: dict[str, float]) -> str:
+def describe(figures: dict[str, Any]) -> str:
     """Held-out figures as a sentence; those that only some objectives have stand behind the others.
 
     >>> figures = {"loss": 2, "unigram_loss": 5, "accuracy": 0.5, "perplexity": 7.4, "tokens": 90, "pair_loss": 0.7}
     >>> describe(figures).partition("perplexity")[2]
     ' 7.4, 90 tokens; pair loss 0.700'
     """
-    others = {name: value for name, value in figures.items() if name not in _COMMON_FIGURES}
+    others = {name: value for name, value in figures.items() if name not in (*_COMMON_FIGURES, "signatures")}
+    signatures = spell_signatures(figures.get("signatures", {}))
     return (
         f"held-out: loss {figures['loss']:.3f} nats a token "
         f"(the text's unigram model: {figures['unigram_loss']:.3f}), accuracy {figures['accuracy']:.1%}, "
         f"perplexity {figures['perplexity']:.1f}, {figures['tokens']:,.0f} tokens"
         f"{'; ' if others else ''}{', '.join(spell(name, value) for name, value in others.items())}"
+        + (f"\n{signatures}" if signatures else "")
     )
 
 
@@ -87,8 +87,8 @@ def fill_ins(program: Program, params: Any, store: TokenStore, num_rows: int = 5
     """
     features = held_out_features(program.objective, store.held_out, num_rows)
     local, asked = jax.device_put((params, features), jax.local_devices()[0])
-    predict = jax.jit(lambda params, features: program.objective.predict(program.module, params, features))
-    answers = jax.device_get(predict(local, asked))
+    samples = jax.jit(lambda params, features: program.objective.samples(program.module, params, features))
+    features = jax.device_get(samples(local, asked))
     decode, pad_id = store.tokenizer.decode, store.tokenizer.vocabulary.pad_id
 
     def spelled(ids: Int[np.ndarray, "T"], targets: Int[np.ndarray, "T"]) -> str:
@@ -100,7 +100,7 @@ def fill_ins(program: Program, params: Any, store: TokenStore, num_rows: int = 5
         f"--- held-out row {row}\n"
         f"input:  {decode(features['inputs'][row])}\n"
         f"target: {spelled(targets, targets)}\n"
-        f"model:  {spelled(answers[row], targets)}\n"
+        f"model:  {spelled(features['answers'][row], targets)}\n"
         for row, targets in enumerate(features["targets"])
     )
 

@@ -4,6 +4,7 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 
 import jax.numpy as jnp
+import optax
 from jaxtyping import Array, Float, Int
 
 from t5x_lite.errors import InputError
@@ -90,16 +91,51 @@ class LinearDecay(Schedule):
 
     def __post_init__(self) -> None:
         _check_positive("peak", self.peak)
-        if not 0 <= self.warmup_steps < self.total_steps:
-            raise InputError(
-                f"warmup_steps={self.warmup_steps} is not in [0, total_steps={self.total_steps}); choose fewer"
-            )
+        _check_warmup(self.warmup_steps, self.total_steps)
 
     def learning_rate(self, step: Step) -> Rate:
         step = jnp.asarray(step, jnp.float32)
         growth = step / max(self.warmup_steps, 1)
         decay = (self.total_steps - step) / (self.total_steps - self.warmup_steps)
         return self.peak * jnp.clip(jnp.minimum(growth, decay), 0.0, 1.0)
+
+
+@dataclass(frozen=True)
+class CosineDecay(Schedule):
+    """Linear growth to `peak`, half a cosine down to `floor * peak` at `total_steps`, and that from then on.
+
+    Loshchilov and Hutter 2017, equation 5, once; GPT-3 was trained with it (Brown et al. 2020, appendix B).
+
+    >>> schedule = CosineDecay(peak=1.0, warmup_steps=10, total_steps=110, floor=0.1)
+    >>> [round(float(schedule.learning_rate(step)), 4) for step in (1, 10, 60, 110, 500)]
+    [0.1, 1.0, 0.55, 0.1, 0.1]
+    """
+
+    peak: float = 6e-4
+    """The highest learning rate."""
+    warmup_steps: int = 1000
+    """Steps of linear growth."""
+    total_steps: int = 100_000
+    """The step at which the rate reaches its lowest."""
+    floor: float = 0.1
+    """The lowest rate as a share of the highest."""
+
+    def __post_init__(self) -> None:
+        _check_positive("peak", self.peak)
+        _check_warmup(self.warmup_steps, self.total_steps)
+        if not 0.0 <= self.floor <= 1.0:
+            raise InputError(f"floor={self.floor} is no share of the peak; choose one from 0 to 1, e.g. 0.1")
+
+    def learning_rate(self, step: Step) -> Rate:
+        step = jnp.asarray(step, jnp.float32)
+        growth = jnp.minimum(step / max(self.warmup_steps, 1), 1.0)
+        decay = optax.cosine_decay_schedule(self.peak, self.total_steps - self.warmup_steps, self.floor)
+        return growth * decay(jnp.maximum(step - self.warmup_steps, 0.0))
+
+
+def _check_warmup(warmup_steps: int, total_steps: int) -> None:
+    if not 0 <= warmup_steps < total_steps:
+        raise InputError(f"warmup_steps={warmup_steps} is not in [0, total_steps={total_steps}); choose fewer")
 
 
 def _check_positive(field: str, value: float) -> None:

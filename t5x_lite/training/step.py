@@ -29,8 +29,15 @@ class TrainState(struct.PyTreeNode):
     opt_state: optax.OptState
     finite: Any
     """Boolean: false from the step on that was not finite; the rest then stays as it was before it."""
+    average: Any = None
+    """The moving average of the parameters; None in a run that keeps none."""
     frozen: Any = None
     """Parameters that the loss reads and nobody trains, such as a teacher's; no part of a checkpoint."""
+
+    @property
+    def params_to_use(self) -> Any:
+        """What the model is evaluated and used with: the average of the parameters where there is one."""
+        return self.params if self.average is None else self.average
 
 
 def build_module(experiment: Experiment) -> nn.Module:
@@ -80,7 +87,8 @@ class Program:
     def _init(self, key: Key[Array, ""]) -> TrainState:
         ids = jnp.zeros((1, 2), jnp.int32)
         params = self.module.init(key, ids, ids)["params"]
-        return TrainState(jnp.int32(0), params, self.optimizer.init(params), jnp.bool_(True))
+        opt_state, average = self.optimizer.init(params), self.experiment.average.start(params)
+        return TrainState(jnp.int32(0), params, opt_state, jnp.bool_(True), average)
 
     def _abstract_state(self) -> TrainState:
         """Shapes and logical axes of a state, `frozen` with it."""
@@ -105,7 +113,9 @@ class Program:
         # Every microbatch weighs by its tokens, as if all had been one batch.
         grads = jax.tree.map(lambda g: g / weight, grads)
         updates, opt_state = self.optimizer.update(grads, state.opt_state, state.params)
-        new = state.replace(step=state.step + 1, params=optax.apply_updates(state.params, updates), opt_state=opt_state)
+        params = optax.apply_updates(state.params, updates)
+        average = self.experiment.average.update(state.average, params, state.step + 1)
+        new = state.replace(step=state.step + 1, params=params, opt_state=opt_state, average=average)
 
         metrics = {name: value / jnp.maximum(of, 1.0) for name, (value, of) in with_weights(sums, weight).items()}
         metrics["objective"] = loss_sum / weight

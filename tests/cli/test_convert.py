@@ -9,10 +9,16 @@ import pytest
 
 import t5x_lite
 from t5x_lite import objectives
+from t5x_lite.convert import export_folder
+from t5x_lite.data import ByteLevelBPE, make_tokenizer
+from t5x_lite.models import BartConfig, GptConfig, TransformerConfig
 from t5x_lite.objectives import (
+    BartDenoising,
+    CausalLanguageModel,
     MaskedLanguageModel,
     NextSentencePrediction,
     SentenceOrderPrediction,
+    SequenceToSequence,
 )
 from t5x_lite.objectives.no_objective import NoObjective
 from t5x_lite.training.checkpoints import write_checkpoint
@@ -43,6 +49,38 @@ def test_there_and_back(run, make_run, tmp_path, family):
     assert type(after.experiment.objective) is OBJECTIVES[family]
     masked = f"The {before.tokenizer.mask_token} stands on the wall"
     assert after.fill_mask(masked) == before.fill_mask(masked)
+
+
+SHAPE = {"embed_dim": 6, "num_heads": 2, "mlp_dim": 24, "max_length": 9}
+WRITERS = {
+    "bart": (
+        BartConfig(270, **SHAPE, num_encoder_layers=1, num_decoder_layers=2),
+        ByteLevelBPE(270),
+        BartDenoising(9),
+    ),
+    "marian": (
+        TransformerConfig(270, **SHAPE, num_encoder_layers=2, num_decoder_layers=1),
+        ByteLevelBPE(270),
+        SequenceToSequence(9, 9),
+    ),
+    "gpt2": (GptConfig(270, **SHAPE, num_layers=2), ByteLevelBPE(270, layout="gpt2"), CausalLanguageModel(9)),
+    "openai-gpt": (GptConfig(270, **SHAPE, norm_first=False), ByteLevelBPE(270), CausalLanguageModel(9)),
+}
+
+
+@pytest.mark.parametrize("family", WRITERS)
+def test_models_that_write_text_there_and_back(run, make_params, tmp_path, family):
+    config, of_tokenizer, objective = WRITERS[family]
+    tokenizer = make_tokenizer(of_tokenizer, lambda: iter(["the wall stands"] * 9))
+    params = make_params(config.build(), 0, *[jnp.ones((1, 2), jnp.int32)] * 2)
+    export_folder(tmp_path / "theirs", config, params, tokenizer)
+    assert run("convert", tmp_path / "theirs", tmp_path / "ours")[0] == 0
+    ours = t5x_lite.load(tmp_path / "ours")
+    assert (ours.config, ours.experiment.objective) == (config, objective)
+    jax.tree.map(np.testing.assert_array_equal, ours.params, params)
+    assert run("convert", tmp_path / "ours", tmp_path / "again")[0] == 0
+    for file in ("config.json", "model.safetensors", "tokenizer.json"):
+        assert (tmp_path / "again" / file).read_bytes() == (tmp_path / "theirs" / file).read_bytes()
 
 
 def test_of_a_pair_one_network(run, make_run, tmp_path):

@@ -7,6 +7,7 @@ import pytest
 
 from t5x_lite.cli.arguments import load_config, parse
 from t5x_lite.cli.train import Train
+from t5x_lite.data import TsvPairs
 from t5x_lite.errors import InputError
 from t5x_lite.objectives import Distillation
 from t5x_lite.training.start import FromModel
@@ -49,3 +50,13 @@ def test_heads_start_and_teacher(experiments):
     changed = parsed(student, *options)
     assert changed.objective == replace(student.objective, teacher="b")
     assert changed.start == FromModel("c", layers=(0, 2))
+
+
+def test_a_source_of_what_is_held_out(experiments):
+    bert = experiments["bert"]
+    assert parsed(bert).data.held_out_source is None
+    held_out = TsvPairs(("a.tsv",))
+    other = replace(bert, data=replace(bert.data, held_out_source=held_out))
+    assert parsed(other) == other
+    changed = parsed(other, "--data.held-out-source.paths", "b.tsv", "c.tsv", "--data.held-out-source.prefix", "p")
+    assert changed.data.held_out_source == TsvPairs(("b.tsv", "c.tsv"), prefix="p")

@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 from t5x_lite.cli.rows import STYLES, describe_row
-from t5x_lite.data import Bytes, make_tokenizer
+from t5x_lite.data import Bytes, TextPairs, make_tokenizer
+from t5x_lite.data.sentence_marks import MarkedSentences
 from t5x_lite.data.tokenizers import WordPiece
 
 
@@ -105,3 +106,41 @@ def test_a_row_of_spans_as_its_texts():
         ("targets", "b"),
     ]
     assert styled(shown[1][1], "hidden") == ["<extra_id_0>"]
+
+
+@pytest.mark.parametrize("packed", [True, False])
+def test_rows_of_pairs_are_shown_pair_by_pair(packed):
+    tokenizer = make_tokenizer(Bytes(), lambda: iter(()))
+    row_format = TextPairs(12, 10, packed=packed)
+    builder = row_format.start(tokenizer.vocabulary)
+    for pair in (["ein", "one"], ["zwei", "two"]):
+        builder.add(tokenizer.encode_batch(pair))
+    builder.finish()
+    shown = [
+        {name: text.plain for name, text in describe_row(tokenizer, row, {"inputs": row[:12]}, row_format)}
+        for row in builder.take()
+    ]
+    assert shown == (
+        [{"raw": "ein  ->  one\nzwei  ->  two", "filled": "2 pairs: sources 9 of 12 ids, targets 8 of 10 ids"}]
+        if packed
+        else [
+            {"raw": "ein  ->  one", "filled": "1 pair: sources 4 of 12 ids, targets 4 of 10 ids"},
+            {"raw": "zwei  ->  two", "filled": "1 pair: sources 5 of 12 ids, targets 4 of 10 ids"},
+        ]
+    )
+
+
+def test_sentences_of_a_row_and_masks_in_it(wordpiece):
+    row_format = MarkedSentences(10)
+    builder = row_format.start(wordpiece.vocabulary)
+    builder.add([np.array(wordpiece.encode(text), np.int32) for text in ("the green wall", "a bottles")])
+    builder.finish()
+    (raw,) = builder.take()
+    inputs = row_of(wordpiece, "[CLS] a [MASK] the green wall [SEP]", 10)
+    shown = dict(describe_row(wordpiece, raw, {"inputs": inputs, "targets": raw[:10]}, row_format))
+    assert {name: text.plain for name, text in shown.items()} == {
+        "raw": "the green wall | a bottles",
+        "inputs": "a [MASK] the green wall",
+        "targets": "the green wall a bottles",
+    }
+    assert styled(shown["inputs"], "hidden") == ["[MASK]"]

@@ -37,5 +37,5 @@ def test_what_generate_refuses(model, arguments, message):
 
 @pytest.mark.parametrize("method", ["fill_mask", "encode", "detect_replacements"])
 def test_what_an_encoder_decoder_cannot_do(model, method):
-    with pytest.raises(InputError, match=f"a T5Config cannot {method}; use generate and generate_ids"):
+    with pytest.raises(InputError, match=f"a T5Config cannot {method}; use generate, generate_ids and score"):
         getattr(model, method)("a")

@@ -17,15 +17,19 @@ from t5x_lite.models import (
     DistilBertConfig,
     ElectraConfig,
     ElectraPairConfig,
+    GptConfig,
     RobertaConfig,
     T5Config,
+    TransformerConfig,
 )
 from t5x_lite.objectives import (
+    CausalLanguageModel,
     Distillation,
     MaskedLanguageModel,
     NextSentencePrediction,
     ReplacedTokenDetection,
     SentenceOrderPrediction,
+    SequenceToSequence,
     SpanBoundary,
     SpanCorruption,
 )
@@ -72,6 +76,14 @@ ENCODERS = {
     "DistilBERT": (Distillation(24, teacher="folder").for_teacher(TEACHER, STUDENT), STUDENT),
 }
 """Every family with the objective that made it; one with dropout, which parts of a batch have of their own."""
+
+STACKS = {name: value for name, value in ENCODER.items() if name != "num_layers"}
+STACKS |= {"num_encoder_layers": 1, "num_decoder_layers": 1}
+WRITERS = {
+    "packed pairs": (SequenceToSequence(24, 16, label_smoothing=0.1), TransformerConfig(**STACKS)),
+    "GPT": (CausalLanguageModel(24, within_documents=True), GptConfig(**ENCODER, embedding_dropout_rate=0.0)),
+}
+"""Models that write text, each with an objective."""
 
 
 @pytest.fixture(scope="session")
@@ -157,6 +169,24 @@ def encoder_rows(encoder) -> np.ndarray:
     builder.finish()
     rows = builder.take()
     return rows[:: len(rows) // encoder.batch_size][: encoder.batch_size]
+
+
+@pytest.fixture(scope="session", params=WRITERS)
+def writer(request, tiny) -> Experiment:
+    """A model that writes text and an objective for it, one after the other; the batch in two parts."""
+    objective, model = WRITERS[request.param]
+    return replace(tiny, model=model, objective=objective, accumulation=2)
+
+
+@pytest.fixture(scope="session")
+def writer_rows(writer) -> np.ndarray:
+    """A batch of raw ids."""
+    random, row_format = np.random.default_rng(0), writer.objective.row_format
+    builder, parts = row_format.start(WORDS), {"text": 1, "pairs": 2, "sentences": 4}[row_format.reads]
+    for _ in range(40):
+        builder.add([random.integers(4, 100, random.integers(1, 12)).astype(np.int32) for _ in range(parts)])
+    builder.finish()
+    return builder.take()[: writer.batch_size]
 
 
 @pytest.fixture(scope="session")

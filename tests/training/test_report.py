@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from flax import linen as nn
 
 from t5x_lite.data import Vocabulary, make_tokenizer
 from t5x_lite.data.formats import Sentences
@@ -33,7 +34,7 @@ def test_fill_ins_line_up():
     rows = builder.take()
     # All that is asked for is hidden, so that what is shown can be counted.
     objective = _Oracle(24, mask_share=1.0, random_share=0.0).for_vocabulary(tokenizer.vocabulary)
-    program = SimpleNamespace(objective=objective, module=None)
+    program = SimpleNamespace(objective=objective, module=nn.Module())
     store = SimpleNamespace(held_out=rows, tokenizer=tokenizer)
     features = held_out_features(objective, rows, 3)
     blocks = fill_ins(program, {}, store, num_rows=3).split("--- held-out row ")[1:]

@@ -1,7 +1,9 @@
+import math
+
 import pytest
 
 from t5x_lite.errors import InputError
-from t5x_lite.training.schedules import Constant, InverseSqrt, LinearDecay, T5InverseSqrt
+from t5x_lite.training.schedules import Constant, CosineDecay, InverseSqrt, LinearDecay, T5InverseSqrt
 
 
 @pytest.mark.parametrize("step", [1, 4000, 100_000])
@@ -25,6 +27,21 @@ def test_linear_decay_without_warmup_starts_at_the_peak():
     assert float(LinearDecay(1e-2, 0, 100).learning_rate(1)) == pytest.approx(0.0099)
 
 
+@pytest.mark.parametrize("step", [1, 119, 120, 40_000, 82_650, 82_651, 95_367])
+def test_cosine_decay_is_that_of_gpt3(step):
+    """Brown et al. 2020, appendix B: linear warm-up, a cosine down to a tenth, and a tenth from then on."""
+    share = (min(step, 82_650) - 119) / (82_650 - 119)
+    expected = 6e-5 * (step / 119 if step <= 119 else 0.1 + 0.9 * (1 + math.cos(math.pi * share)) / 2)
+    schedule = CosineDecay(peak=6e-5, warmup_steps=119, total_steps=82_650, floor=0.1)
+    assert float(schedule.learning_rate(step)) == pytest.approx(expected, rel=1e-5)
+
+
+def test_cosine_decay_without_warmup_and_floor():
+    schedule = CosineDecay(peak=2.0, warmup_steps=0, total_steps=100, floor=0.0)
+    rates = [float(schedule.learning_rate(step)) for step in (1, 50, 100)]
+    assert rates == pytest.approx([1 + math.cos(math.pi / 100), 1.0, 0.0], abs=1e-6)
+
+
 @pytest.mark.parametrize(
     "make",
     [
@@ -34,6 +51,10 @@ def test_linear_decay_without_warmup_starts_at_the_peak():
         lambda: T5InverseSqrt(factor=0.0),
         lambda: LinearDecay(1e-3, 10, 10),
         lambda: LinearDecay(float("nan")),
+        lambda: CosineDecay(warmup_steps=10, total_steps=10),
+        lambda: CosineDecay(peak=0.0),
+        lambda: CosineDecay(floor=1.5),
+        lambda: CosineDecay(floor=float("nan")),
     ],
 )
 def test_values_out_of_range_are_named(make):

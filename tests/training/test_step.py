@@ -171,3 +171,12 @@ def test_encoders_are_born_sharded(encoder_on_eight):
     ]
     assert all(share == 1 / 4 for _, share in parts), parts
     assert len(parts) in {3 * 7, 3 * 13, 4 * 7}
+
+
+def test_a_writer_on_eight_devices_and_in_parts_computes_what_it_does_on_one_at_once(writer, make_program, writer_rows):
+    loss, grads = gradients(make_program(replace(writer, accumulation=1)), writer_rows)
+    parts = gradients(make_program(replace(writer, mesh=MeshShape(2, 2, 2)), devices=8), writer_rows)
+    assert parts[0] == pytest.approx(loss, rel=1e-5)
+    for name, expected in grads.items():
+        atol = max(1e-5 * np.abs(expected).max(), 1e-11)
+        np.testing.assert_allclose(parts[1][name], expected, rtol=0, atol=atol, err_msg=name)

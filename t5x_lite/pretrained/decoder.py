@@ -1,0 +1,93 @@
+"""A decoder in a notebook: a language model that goes on from a prompt, or answers it."""
+
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from flax import linen as nn
+from jaxtyping import Array, Bool, Float, Int
+
+from t5x_lite.errors import InputError
+from t5x_lite.models import T5DecoderConfig
+from t5x_lite.pretrained.prompts import Prompt, named_texts
+from t5x_lite.pretrained.text_model import PretrainedTextModel
+from t5x_lite.pretrained.writing import Row, padded
+
+
+@dataclass(frozen=True)
+class PretrainedDecoder(PretrainedTextModel):
+    """GPT, GPT-2, GPT-3 and T5's decoder: calling it gives logits, `generate` gives text, `score` rates texts.
+
+    There are two kinds. One goes on from where the prompt breaks off: what `generate` returns is the continuation,
+    blanks included, and the answers given to `score` are not closed. The other was trained to read a text and to write
+    another one: its prompt is closed by EOS, and so are its answers. Of our runs the objective says which it is; of
+    other checkpoints the family: GPTs go on, T5's decoders answer. Without any token a prompt is an EOS.
+    """
+
+    def __call__(
+        self, texts: str | list[str] | Int[Array, "B L"], *, valid: Bool[Array, "B L"] | None = None
+    ) -> Float[Array, "B L V"]:
+        """Logits of what follows each token, given those before it.
+
+        Texts are padded behind to the longest. Of ids, `valid` says which are no padding; without it all are none.
+        Behind padding the logits mean nothing.
+        """
+        is_text = isinstance(texts, str) or (isinstance(texts, list | tuple) and isinstance((*texts, "")[0], str))
+        if is_text:
+            rows = [Row(name, self._prompt_ids(text), 0) for name, text in named_texts(texts).items()]
+            texts, valid = padded(rows, self._vocabulary.pad_id, max(len(row.ids) for row in rows))
+        ids = jnp.asarray(texts)
+        return _logits(
+            self.module, self.params, ids, jnp.ones(ids.shape, bool) if valid is None else jnp.asarray(valid)
+        )
+
+    @property
+    def is_text_to_text(self) -> bool:
+        """Whether it reads a text and writes another one, rather than going on from where the text breaks off."""
+        if self.experiment is not None:
+            return self.experiment.objective.asks_for_text
+        return isinstance(self.config, T5DecoderConfig)
+
+    def _prompt_ids(self, text: str) -> list[int]:
+        ids = self._tokenizer().encode(text)
+        return ids if ids and not self.is_text_to_text else [*ids, self._vocabulary.eos_id]
+
+    def _answer_ids(self, text: str) -> list[int]:
+        ids = self._tokenizer().encode(text)
+        return [*ids, self._vocabulary.eos_id] if self.is_text_to_text else ids
+
+    def _answer(self, prompt_ids: list[int], ids: list[int], prompt: Prompt) -> str:
+        if self.is_text_to_text or prompt.stop:
+            return super()._answer(prompt_ids, ids, prompt)
+        # A tokenizer may leave out the blank with which a text begins, but not one inside it.
+        before, whole = (self._tokenizer().decode(some) for some in (prompt_ids, [*prompt_ids, *ids]))
+        return whole.removeprefix(before)
+
+    def _row(self, name: str, ids: list[int], valid: list[bool] | None = None) -> Row:
+        ids = [token for token, is_valid in zip(ids, valid or [True] * len(ids), strict=True) if is_valid]
+        ids = ids or [self._vocabulary.eos_id]
+        return Row(name, ids[:-1], ids[-1])
+
+    def _check_room(self, row: Row, max_length: int) -> None:
+        room = self._room(len(row.ids))
+        if room is not None and max_length > room:
+            remedy = "shorten it" if room < 1 else f"choose max_length={room} or less"
+            raise InputError(
+                f"{row.name} has {len(row.ids) + 1} tokens, and with max_length={max_length} more it exceeds the "
+                f"{self.config.max_length} positions of the model; {remedy}"
+            )
+
+    def _room(self, num_inputs: int) -> int | None:
+        # The last token of the prompt is the first that the decoder reads, and the last one written is not read.
+        most = self.config.max_length
+        return None if most is None else most - num_inputs
+
+    def _longest_inputs(self, max_length: int) -> int | None:
+        return self._room(max_length)
+
+
+@partial(jax.jit, static_argnums=0)
+def _logits(module: nn.Module, params: Any, ids: Int[Array, "B L"], valid: Bool[Array, "B L"]) -> Float[Array, "B L V"]:
+    return module.apply({"params": params}, ids, inputs_valid=valid)

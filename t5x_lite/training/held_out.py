@@ -1,0 +1,89 @@
+"""All that is asked of a model about held-out rows: the loss, the words, and what it writes."""
+
+import math
+from collections.abc import Sequence
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from jaxtyping import Int
+
+from t5x_lite.data import Tokenizer
+from t5x_lite.training.answers import AnswerSheet, Question, questions_of_rows
+from t5x_lite.training.evaluation import Rows, evaluate, held_out_features, unigram_loss
+from t5x_lite.training.step import Program
+from t5x_lite.training.text_metrics import Scores, score
+
+
+class HeldOut:
+    """Held-out rows, and what is found out about them once for all parameters of a run.
+
+    Args:
+      program: the experiment on its mesh.
+      tokenizer: that of the rows.
+      rows: of raw ids.
+      questions: to decode in place of the rows' own inputs.
+    """
+
+    def __init__(
+        self,
+        program: Program,
+        tokenizer: Tokenizer,
+        rows: Rows,
+        questions: Sequence[Question] | None = None,
+    ):
+        self.program, self.tokenizer, self.rows = program, tokenizer, rows
+        self.settings = program.experiment.evaluation
+        self._questions = questions
+
+    def evaluate(self, params: Any) -> Scores:
+        """Loss, accuracy, perplexity by token and, of texts, by word; then the metrics of what is decoded."""
+        figures = evaluate(self.program, params, self.rows, max_rows=self.settings.rows)
+        if self.program.objective.targets_are_text:
+            nats_a_word = figures["loss"] * figures["tokens"] / max(self.words, 1)
+            figures["word_perplexity"] = math.exp(min(nats_a_word, 700.0))
+        if not self.settings.text_metrics:
+            return Scores(figures)
+        scores = score(self._sheet.answers(params), [q.reference for q in self.questions], self.settings.text_metrics)
+        return Scores(figures | scores.figures, scores.signatures)
+
+    @cached_property
+    def features(self) -> dict[str, np.ndarray]:
+        """Of the rows, as `evaluate` asks about them."""
+        return held_out_features(self.program.objective, self.rows, self.settings.rows)
+
+    @cached_property
+    def unigram_loss(self) -> float:
+        """Nats a token of the best model of the targets that ignores context."""
+        return unigram_loss(self.features["targets"], self.tokenizer.vocabulary)
+
+    @cached_property
+    def words(self) -> int:
+        """Words in the targets."""
+        return count_words(self.features["targets"], self.tokenizer)
+
+    @cached_property
+    def questions(self) -> Sequence[Question]:
+        """What is decoded and scored."""
+        if self._questions is not None:
+            return self._questions
+        wanted = min(self.settings.num_texts, len(self.rows))
+        features = held_out_features(self.program.objective, self.rows, wanted)
+        return questions_of_rows(features, self.tokenizer, self.settings.num_texts)
+
+    @cached_property
+    def _sheet(self) -> AnswerSheet:
+        return AnswerSheet(self.program, self.questions, self.tokenizer, self.settings)
+
+
+def count_words(targets: Int[np.ndarray, "B L"], tokenizer: Tokenizer) -> int:
+    """The words between white space in rows of ids, which are cut at each EOS and read as text.
+
+    A word that the end of a row cuts in two counts in both rows.
+    """
+    vocabulary, decode = tokenizer.vocabulary, tokenizer.target_side.decode
+    words = 0
+    for row in targets:
+        ends = np.flatnonzero((row == vocabulary.eos_id) | (row == vocabulary.pad_id))
+        words += sum(len(decode(part.tolist()).split()) for part in np.split(row, ends))
+    return words

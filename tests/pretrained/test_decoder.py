@@ -1,0 +1,154 @@
+from dataclasses import replace
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from t5x_lite.data import Bytes, Data, make_tokenizer
+from t5x_lite.errors import InputError
+from t5x_lite.models import GptConfig, T5DecoderConfig
+from t5x_lite.objectives import CausalLanguageModel, SpanCorruption
+from t5x_lite.pretrained import PretrainedDecoder
+from t5x_lite.training import Experiment
+from t5x_lite.training.optimizers import Adafactor
+
+CONFIG = GptConfig(vocab_size=384, embed_dim=12, num_heads=3, mlp_dim=17, num_layers=2, max_length=64)
+PROMPTS = ["a", "something long", "", "b c"]
+
+
+@pytest.fixture(scope="module")
+def gpt(make_params) -> PretrainedDecoder:
+    ids = jnp.ones((1, 2), jnp.int32)
+    params = jax.tree.map(lambda x: 3.0 * x, make_params(CONFIG.build(), 0, ids))
+    return PretrainedDecoder(CONFIG, CONFIG.build(), params, make_tokenizer(Bytes(), lambda: iter(())))
+
+
+@pytest.fixture(scope="module")
+def log_probabilities(gpt):
+    """Of `ids`, each given those before it."""
+    apply = jax.jit(lambda ids: jax.nn.log_softmax(gpt.module.apply({"params": gpt.params}, ids)))
+
+    def of(ids):
+        padded = jnp.zeros((1, 64), jnp.int32).at[0, : len(ids)].set(jnp.array(ids))
+        found = np.asarray(apply(padded))[0]
+        return np.array([found[place, token] for place, token in enumerate(ids[1:])])
+
+    return of
+
+
+def greedy(log_softmax_of, ids, number):
+    written = []
+    for _ in range(number):
+        written.append(int(np.argmax(log_softmax_of([*ids, *written]))))
+    return written
+
+
+def test_continuations_are_greedy_whatever_prompts_stand_together(gpt):
+    apply = jax.jit(lambda ids: gpt.module.apply({"params": gpt.params}, ids))
+
+    def next_logits(ids):
+        return np.asarray(apply(jnp.zeros((1, 64), jnp.int32).at[0, : len(ids)].set(jnp.array(ids))))[0, len(ids) - 1]
+
+    encode, decode = gpt.tokenizer.encode, gpt.tokenizer.decode
+    answers = gpt.generate(PROMPTS, max_length=5)
+    for prompt, answer in zip(PROMPTS, answers, strict=True):
+        ids = greedy(next_logits, encode(prompt) or [1], 5)
+        ids = ids[: ids.index(1)] if 1 in ids else ids
+        assert answer == decode(encode(prompt) + ids).removeprefix(prompt)
+    assert gpt.generate(PROMPTS[1], max_length=5) == answers[1]
+
+
+def test_several_answers_and_scores(gpt):
+    options = {"max_length": 4, "num_beams": 2, "num_results": 2}
+    plain = gpt.generate(PROMPTS, **options)
+    assert [len(answer) for answer in plain] == [2] * 4
+    scored = gpt.generate(PROMPTS, scores=True, **options)
+    assert [[one.text for one in answer] for answer in scored] == plain
+    assert all(first.score >= second.score for first, second in scored)
+    assert gpt.generate(PROMPTS[0], scores=True, **options)[1].text == plain[0][1]
+
+
+def test_sampling_depends_on_seed_and_place(gpt):
+    options = {"max_length": 8, "temperature": 1.0}
+    texts = ["a", "a", "a", "a"]
+    first = gpt.generate(texts, **options)
+    assert len(set(first)) > 1
+    assert gpt.generate(texts, **options, batch_size=2) == first
+    assert gpt.generate(texts, **options, seed=1) != first
+    seen = []
+    gpt.generate(texts, **options, batch_size=2, progress=seen.append)
+    assert seen == [2, 2]
+
+
+def test_examples_are_shown_before_the_prompt(gpt):
+    examples = [("1", "2"), ("3", "4")]
+    expected = gpt.generate("1>2;3>4;5>", max_length=20).partition(";")[0].strip()
+    assert gpt.generate("5", examples=examples, template="{input}>{output};", max_length=20) == expected
+
+
+def test_score_is_the_sum_over_the_answers_tokens(gpt, log_probabilities):
+    encode = gpt.tokenizer.encode
+    answers = [" yes", " no", " perhaps"]
+    scores = gpt.score("Is it?", answers, answer_context="A:")
+    for answer, score in zip(answers, scores, strict=True):
+        ids = encode(answer)
+        total = log_probabilities(encode("Is it?") + ids)[-len(ids) :].sum()
+        alone = log_probabilities(encode("A:") + ids)[-len(ids) :].sum()
+        assert score.answer == answer
+        assert score.log_probability == pytest.approx(total, abs=1e-4)
+        assert score.per_token == pytest.approx(total / len(ids), abs=1e-4)
+        assert score.normalised == pytest.approx(total - alone, abs=1e-4)
+    assert gpt.score("Is it?", answers)[0].normalised is None
+    begun = gpt.score("", ["ab"])[0].log_probability
+    assert begun == pytest.approx(log_probabilities([1, *encode("ab")]).sum(), abs=1e-4)
+    blank = gpt.score("Is it", ["no"], examples=[("a", "b")], template="{input}? {output}\n")[0]
+    assert blank.log_probability == pytest.approx(log_probabilities(encode("a? b\nIs it? no"))[-3:].sum(), abs=1e-4), (
+        "the blank before an answer is its own"
+    )
+
+
+def test_logits_of_texts(gpt, log_probabilities):
+    logits = gpt(["abc", "de"])
+    assert logits.shape == (2, 3, 384)
+    ids = gpt.tokenizer.encode("abc")
+    normed = np.asarray(jax.nn.log_softmax(logits[0]))
+    np.testing.assert_allclose([normed[0, ids[1]], normed[1, ids[2]]], log_probabilities(ids), atol=1e-4)
+    np.testing.assert_allclose(gpt(jnp.array([ids]))[0], logits[0], atol=1e-5)
+    np.testing.assert_allclose(gpt("de")[0], logits[1, :2], atol=1e-5)
+
+
+def test_the_objective_or_the_family_says_whether_prompts_are_closed(gpt):
+    encode, experiment = (
+        gpt.tokenizer.encode,
+        Experiment(CONFIG, CausalLanguageModel(32), Data(), Adafactor(), steps=1, batch_size=8),
+    )
+    assert gpt._prompt_ids("ab") == encode("ab")
+    assert gpt._answer_ids("ab") == encode("ab")
+    assert gpt._prompt_ids("") == [1]
+    run = replace(gpt, experiment=experiment)
+    assert run._prompt_ids("ab") == encode("ab")
+    answering = replace(gpt, experiment=replace(experiment, objective=SpanCorruption(16)))
+    assert answering._prompt_ids("ab") == [*encode("ab"), 1]
+    assert answering._answer_ids("ab") == [*encode("ab"), 1]
+    assert replace(gpt, config=T5DecoderConfig())._prompt_ids("ab") == [*encode("ab"), 1]
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda gpt: gpt.generate(["a", "b" * 70], max_length=5), r"texts\[1\] has 70 tokens, and with max_length=5"),
+        (lambda gpt: gpt.generate("b" * 60, max_length=6), "the text has 60 tokens.*choose max_length=5 or less"),
+        (lambda gpt: gpt.generate("a", max_length=0), "max_length=0"),
+        (lambda gpt: gpt.generate([]), r"texts=\[\] is empty"),
+        (lambda gpt: gpt.generate("a", template="{input}"), "is no template"),
+        (lambda gpt: gpt.score("a", []), r"texts=\[\] is empty"),
+        (lambda gpt: gpt.score("a", ["b", ""]), r"answers\[1\] holds no token"),
+        (lambda gpt: gpt.score("a", ["b" * 65]), "prompt has 1 tokens, and with max_length=65"),
+        (lambda gpt: gpt.score(3, ["b"]), "prompt=3 is no text"),
+        (lambda gpt: gpt.fill_mask("a"), "a GptConfig cannot fill_mask; use generate, generate_ids and score"),
+    ],
+)
+def test_what_a_decoder_refuses(gpt, call, message):
+    with pytest.raises(InputError, match=message):
+        call(gpt)

@@ -1,0 +1,179 @@
+"""What is written, against Transformers and against the model asked token by token."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from t5x_lite.errors import InputError
+from t5x_lite.models import BartConfig, GptConfig, T5DecoderConfig, TransformerConfig
+from t5x_lite.pretrained import PretrainedDecoder, PretrainedEncoderDecoder, load
+from t5x_lite.pretrained.writing import padded
+
+LENGTH = 9
+RANDOM = np.random.default_rng(0)
+ROWS = [RANDOM.integers(4, 40, size).tolist() for size in (7, 12, 1, 5)]
+
+THEIRS = {
+    "t5": ("T5", {"d_model": 12, "d_kv": 5, "d_ff": 17, "num_layers": 2, "num_heads": 3, "decoder_start_token_id": 0}),
+    "bart": (
+        "Bart",
+        {"d_model": 12, "encoder_layers": 1, "decoder_layers": 2, "encoder_attention_heads": 3, "encoder_ffn_dim": 17}
+        | {"decoder_attention_heads": 3, "decoder_ffn_dim": 17, "max_position_embeddings": 48},
+    ),
+    "marian": (
+        "Marian",
+        {"d_model": 12, "encoder_layers": 1, "decoder_layers": 2, "encoder_attention_heads": 3, "encoder_ffn_dim": 17}
+        | {"decoder_attention_heads": 3, "decoder_ffn_dim": 17, "max_position_embeddings": 48}
+        | {"pad_token_id": 3, "eos_token_id": 1, "decoder_start_token_id": 3, "forced_eos_token_id": 1}
+        | {"activation_function": "swish", "scale_embedding": True},
+    ),
+    "gpt2": (
+        "GPT2",
+        {"n_embd": 12, "n_layer": 2, "n_head": 3, "n_positions": 48, "bos_token_id": 1, "eos_token_id": 1},
+    ),
+    "openai-gpt": ("OpenAIGPT", {"n_embd": 12, "n_layer": 2, "n_head": 3, "n_positions": 48}),
+}
+CLASSES = {"t5": "ForConditionalGeneration", "bart": "ForConditionalGeneration", "marian": "MTModel"}
+
+
+@pytest.fixture(scope="module", params=THEIRS)
+def pair(request, tmp_path_factory):
+    """(their model, ours with the same weights): random, and sure enough of itself to end a text now and then."""
+    torch = pytest.importorskip("torch", reason="torch is the oracle")
+    transformers = pytest.importorskip("transformers", reason="transformers is the oracle")
+    prefix, options = THEIRS[request.param]
+    torch.manual_seed(1)
+    config = getattr(transformers, f"{prefix}Config")(vocab_size=40, **options)
+    theirs = getattr(transformers, prefix + CLASSES.get(request.param, "LMHeadModel"))(config).eval()
+    with torch.no_grad():
+        for name, parameter in theirs.named_parameters():
+            if parameter.ndim > 1 and "embed_positions" not in name:
+                parameter.normal_(std=0.6 if "shared" in name or "wte" in name or "tokens_embed" in name else 0.35)
+    folder = tmp_path_factory.mktemp(request.param)
+    theirs.save_pretrained(folder)
+    return theirs, load(folder)
+
+
+def continued(theirs, row, **options):
+    """(ids behind what was given, scores) of Transformers."""
+    import torch
+
+    inputs = torch.tensor([row])
+    made = theirs.generate(
+        inputs, attention_mask=torch.ones_like(inputs), max_new_tokens=LENGTH, return_dict_in_generate=True, **options
+    )
+    given = 1 if theirs.config.is_encoder_decoder else len(row)
+    return made.sequences[:, given:].tolist(), made.get("sequences_scores")
+
+
+def ended(ids, model):
+    """Up to EOS: Transformers fills up with other ids than it says."""
+    eos = model.known_vocabulary.eos_id if model.generation.ends else None
+    return ids[: ids.index(eos) + 1] if eos in ids else ids
+
+
+def test_greedy_ids_are_those_of_transformers(pair):
+    theirs, ours = pair
+    together = np.asarray(ours.generate_ids(ROWS, max_length=LENGTH)).tolist()
+    for row, got in zip(ROWS, together, strict=True):
+        expected, _ = continued(theirs, row, do_sample=False)
+        assert ended(got, ours) == ended(expected[0], ours)
+
+
+@pytest.mark.parametrize("options", [{"length_penalty": 0.0}, {"length_penalty": 1.3}], ids=str)
+def test_beams_and_scores_are_those_of_transformers(pair, options):
+    theirs, ours = pair
+    penalty = {"alpha": 0.0} if options["length_penalty"] == 0 else {"length_power": 1.3}
+    asked = {"max_length": LENGTH, "num_beams": 4, "num_results": 4, "scores": True, **penalty}
+    ids, scores = (np.asarray(x) for x in ours.generate_ids(ROWS, **asked))
+    for row, some, values in zip(ROWS, ids.tolist(), scores, strict=True):
+        expected, their_scores = continued(
+            theirs, row, num_beams=4, num_return_sequences=4, output_scores=True, do_sample=False, **options
+        )
+        assert [ended(one, ours) for one in some] == [ended(one, ours) for one in expected]
+        np.testing.assert_allclose(values, their_scores, atol=1e-4)
+
+
+SIZES = {"vocab_size": 40, "embed_dim": 12, "num_heads": 3, "mlp_dim": 17}
+TWO = {"num_encoder_layers": 1, "num_decoder_layers": 2}
+OURS = {
+    "transformer": TransformerConfig(**SIZES, **TWO, max_length=48),
+    "bart": BartConfig(**SIZES, **TWO, max_length=48, output_bias=True, tied=False),
+    "gpt": GptConfig(**SIZES, num_layers=2, max_length=48, norm_first=False),
+    "prefix lm": T5DecoderConfig(**SIZES, num_layers=2, head_dim=5, full_prefix=True, gated=True, tied=False),
+}
+
+
+@pytest.fixture(scope="module", params=OURS)
+def ours(request, make_params):
+    config = OURS[request.param]
+    ids = jnp.ones((1, 2), jnp.int32)
+    kind = PretrainedDecoder if "num_layers" in config.__dict__ else PretrainedEncoderDecoder
+    params = jax.tree.map(lambda x: 3.0 * x, make_params(config.build(), 0, ids, ids))
+    return kind(config, config.build(), params, None)
+
+
+@pytest.fixture(scope="module")
+def searched(ours):
+    """(ids, scores): three of three beams for rows of unequal length."""
+    return ours.generate_ids(ROWS, max_length=LENGTH, num_beams=3, num_results=3, alpha=0.0, scores=True)
+
+
+def test_scores_are_the_log_probabilities_of_the_uncached_model(ours, searched):
+    pad, eos = ours._vocabulary.pad_id, ours._vocabulary.eos_id
+    ids, scores = (np.asarray(x).reshape(12, -1) for x in searched)
+    rows = [ours._row("", row) for row in ROWS for _ in range(3)]
+    inputs, valid = padded(rows, pad, 12)
+    decoder_inputs = np.pad(ids[:, :-1], ((0, 0), (1, 0)))
+    decoder_inputs[:, 0] = [row.start_id for row in rows]
+    apply = jax.jit(lambda *args: ours.module.apply({"params": ours.params}, *args[:2], inputs_valid=args[2]))
+    log_probabilities = jax.nn.log_softmax(apply(inputs, decoder_inputs, valid))
+    of_each = jnp.take_along_axis(log_probabilities, jnp.asarray(ids)[..., None], axis=-1)[..., 0]
+    places = np.arange(LENGTH)[None]
+    written = places <= np.where(ids == eos, places, LENGTH).min(1, keepdims=True)
+    np.testing.assert_allclose(np.where(written, of_each, 0).sum(1), scores[:, 0], atol=1e-4)
+    assert (ids[~written] == pad).all()
+    for some in ids.reshape(4, 3, -1).tolist():
+        assert len(set(map(tuple, some))) == 3
+
+
+def test_a_row_is_the_same_alone_padded_and_among_others(ours, searched):
+    options = {"max_length": LENGTH, "num_beams": 3, "num_results": 3, "alpha": 0.0, "scores": True}
+    alone = ours.generate_ids([ROWS[3]], **options)
+    np.testing.assert_array_equal(alone[0][0], searched[0][3])
+    np.testing.assert_allclose(alone[1][0], searched[1][3], atol=1e-5)
+    padded = np.full((4, 20), 33)
+    valid = np.zeros((4, 20), bool)
+    for index, row in enumerate(ROWS):
+        padded[index, : len(row)], valid[index, : len(row)] = row, True
+    given = ours.generate_ids(padded, inputs_valid=valid, **options)
+    np.testing.assert_array_equal(given[0], searched[0])
+
+
+def test_more_than_the_model_has_positions_for(ours):
+    most = getattr(ours.config, "max_length", None)
+    if most is None:
+        assert ours.generate_ids([[5] * 60], max_length=1).shape == (1, 1)
+        return
+    decoder = isinstance(ours, PretrainedDecoder)
+    message = "inputs\\[1\\] has 50 tokens, and with max_length=9" if decoder else "inputs\\[1\\] has 50 tokens, EOS"
+    with pytest.raises(InputError, match=message):
+        ours.generate_ids([[5], [5] * 50], max_length=9)
+    with pytest.raises(InputError, match="max_length=49"):
+        ours.generate_ids([[5, 6]], max_length=49)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "options", "message"),
+    [
+        (([],), {}, "inputs are no rows of ids"),
+        (([["a"]],), {}, "inputs are no rows of ids"),
+        (([[5]],), {"max_length": 0}, "max_length=0"),
+        (([[5]],), {"num_beams": 41, "max_length": 9}, "num_beams=41 is wider than the vocabulary of 40 ids"),
+        (([[5]],), {"batch_size": 0, "max_length": 9}, "batch_size=0"),
+    ],
+)
+def test_what_generate_ids_refuses(ours, arguments, options, message):
+    with pytest.raises(InputError, match=message):
+        ours.generate_ids(*arguments, **options)
