@@ -2,6 +2,10 @@
 
     python -m t5x_lite train configs/t5_base.py
 
+Its noise is the random spans that the paper settles on (section 3.3.4). The other objectives of its tables 3 and 5 are
+beside it: t5_base_replace_spans.py (the baseline's own), _prefix_lm, _bert_style, _mass_style, _deshuffling and
+_drop_tokens.
+
 Needs C4 on disk or the means to prepare it (TensorFlow Datasets `c4/en`, 806 GB), and accelerators: it has not been run
 to its end by us. To look at it: `python -m t5x_lite inspect configs/t5_base.py --text any_text.txt`. To try it on a
 laptop: add `--text any_text.txt --steps 3 --batch-size 4 --precision.compute float32`.
