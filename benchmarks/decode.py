@@ -1,0 +1,184 @@
+"""How fast text is written: greedy and beam search against Transformers on torch, and what a longer text costs a token.
+
+    python benchmarks/decode.py [--rounds 9] [--skip-lengths]
+
+T5-small's shapes with random weights, inputs of 128 ids, on two cores, float32. Ours and torch's each run in a process
+of their own, are asked in turns (A B B A), and both are kept from ending a text. Figures are medians over the rounds,
+with the lowest and highest; a ratio is the median of the rounds' ratios. The first call, which compiles, stands apart.
+Needs torch and transformers (`pip install -e '.[oracle]'`).
+"""
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from t5x_lite.cli.allocator import keep_memory
+
+CORES, INPUT_LENGTH, NEW_TOKENS = 2, 128, 64
+TASKS = {"greedy, 8 texts": (8, 1), "beam 4, 4 texts": (4, 4)}
+"""(texts, beams) by name."""
+LENGTHS, LENGTH_ROUNDS, LENGTH_TEXTS = (64, 128, 256, 512, 1024), 5, 8
+
+
+def input_ids(rows: int) -> Any:
+    import numpy as np
+
+    return np.random.default_rng(0).integers(5, 32_000, (rows, INPUT_LENGTH)).astype(np.int32)
+
+
+def torch_task() -> Callable[[int, int, int], None]:
+    """`write(texts, beams, tokens)` by Transformers."""
+    import torch
+    import transformers
+
+    transformers.logging.set_verbosity_error()
+    torch.set_num_threads(CORES)
+    torch.manual_seed(0)
+    sizes = {"vocab_size": 32_128, "d_model": 512, "d_ff": 2048, "num_heads": 8, "d_kv": 64, "num_layers": 6}
+    model = transformers.T5ForConditionalGeneration(transformers.T5Config(**sizes, decoder_start_token_id=0)).eval()
+
+    def write(texts: int, beams: int, tokens: int) -> None:
+        inputs = torch.from_numpy(input_ids(texts)).long()
+        lengths = {"min_new_tokens": tokens, "max_new_tokens": tokens}
+        with torch.inference_mode():
+            ids = model.generate(
+                inputs, attention_mask=torch.ones_like(inputs), num_beams=beams, do_sample=False, **lengths
+            )
+        assert ids.shape == (texts, tokens + 1)
+
+    return write
+
+
+def our_task() -> Callable[[int, int, int], None]:
+    """`write(texts, beams, tokens)` by t5x_lite."""
+    import jax
+    import jax.numpy as jnp
+    from flax import linen as nn
+
+    from t5x_lite.decoding import BeamSearch, Greedy, decode
+    from t5x_lite.models import PRESETS
+
+    module, ids, eos_id = PRESETS["t5-small"].build(), jnp.ones((1, 2), jnp.int32), 1
+    params = nn.unbox(jax.jit(module.init)(jax.random.key(0), ids, ids))["params"]
+
+    def write(texts: int, beams: int, tokens: int) -> None:
+        decoded = decode(
+            module,
+            params,
+            jnp.asarray(input_ids(texts)),
+            method=Greedy() if beams == 1 else BeamSearch(beams, alpha=1.0),
+            start_ids=jnp.zeros(texts, jnp.int32),
+            max_length=tokens,
+            eos_id=eos_id,
+            pad_id=0,
+            suppressed_ids=(eos_id,),
+        )
+        assert decoded.ids.block_until_ready().shape == (texts, 1, tokens)
+
+    return write
+
+
+WORKERS = {"ours": our_task, "torch": torch_task}
+
+
+def work(name: str) -> None:
+    """Answers each line `[texts, beams, tokens]` with the seconds that the writing took."""
+    os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:CORES])
+    keep_memory()
+    write = WORKERS[name]()
+    print("ready", flush=True)
+    for line in sys.stdin:
+        start = time.perf_counter()
+        write(*json.loads(line))
+        print(time.perf_counter() - start, flush=True)
+
+
+class Worker:
+    """A process that is asked for one piece of work at a time, and idles between."""
+
+    def __init__(self, name: str):
+        command = [sys.executable, __file__, "--worker", name]
+        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+        self._process = subprocess.Popen(command, **pipes)
+        self._answer()
+
+    def seconds(self, texts: int, beams: int, tokens: int) -> float:
+        print(json.dumps([texts, beams, tokens]), file=self._process.stdin, flush=True)
+        return float(self._answer())
+
+    def close(self) -> None:
+        self._process.stdin.close()
+        self._process.wait()
+
+    def _answer(self) -> str:
+        line = self._process.stdout.readline()
+        if not line:
+            raise SystemExit("a worker died; what it said stands above")
+        return line.strip()
+
+
+def against_torch(rounds: int) -> Table:
+    title = f"T5-small, inputs of {INPUT_LENGTH} ids, {NEW_TOKENS} tokens each, {CORES} cores"
+    columns = ("task", "by", "tokens/s", "lowest to highest", "times torch", "first call (s)")
+    table = Table(*columns, title=title)
+    workers = {name: Worker(name) for name in WORKERS}
+    for task, (texts, beams) in TASKS.items():
+        first = {name: worker.seconds(texts, beams, NEW_TOKENS) for name, worker in workers.items()}
+        rates: dict[str, list[float]] = {name: [] for name in workers}
+        for turn in range(rounds):
+            for name in list(workers)[:: 1 if turn % 2 else -1]:
+                rates[name].append(texts * NEW_TOKENS / workers[name].seconds(texts, beams, NEW_TOKENS))
+        for name, found in rates.items():
+            ratio = statistics.median(a / b for a, b in zip(found, rates["torch"], strict=True))
+            spread = f"{min(found):.0f} to {max(found):.0f}"
+            table.add_row(task, name, f"{statistics.median(found):.0f}", spread, f"{ratio:.2f}", f"{first[name]:.1f}")
+    for worker in workers.values():
+        worker.close()
+    return table
+
+
+def by_length() -> Table:
+    title = f"greedy, {LENGTH_TEXTS} texts at once: time of one token of each, behind the first"
+    table = Table("tokens written", "ms a token", "lowest to highest", "over 64 tokens", "first call (s)", title=title)
+    worker = Worker("ours")
+    first = {length: worker.seconds(LENGTH_TEXTS, 1, length) for length in (1, *LENGTHS)}
+    found: dict[int, list[float]] = {length: [] for length in LENGTHS}
+    for _ in range(LENGTH_ROUNDS):
+        encoder_and_first = worker.seconds(LENGTH_TEXTS, 1, 1)
+        for length in LENGTHS:
+            rest = worker.seconds(LENGTH_TEXTS, 1, length) - encoder_and_first
+            found[length].append(1e3 * rest / (length - 1))
+    worker.close()
+    base = statistics.median(found[LENGTHS[0]])
+    for length, values in found.items():
+        middle = statistics.median(values)
+        spread = f"{min(values):.1f} to {max(values):.1f}"
+        table.add_row(str(length), f"{middle:.1f}", spread, f"{middle / base - 1:+.0%}", f"{first[length]:.1f}")
+    return table
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--rounds", type=int, default=9)
+    parser.add_argument("--skip-lengths", action="store_true", help="only against torch")
+    parser.add_argument("--worker", choices=WORKERS, help=argparse.SUPPRESS)
+    arguments = parser.parse_args()
+    if arguments.worker:
+        work(arguments.worker)
+        return
+    Console().print(against_torch(arguments.rounds))
+    if not arguments.skip_lengths:
+        Console().print(by_length())
+
+
+if __name__ == "__main__":
+    main()
