@@ -97,6 +97,8 @@ def export_folder(
     if description.get("is_encoder_decoder"):
         # Said even where nothing is forced: what is left out means the family's defaults there.
         description |= describe_generation(generation or GenerationDefaults())
+    elif generation and not generation.ends:
+        description |= dict.fromkeys(("bos_token_id", "eos_token_id"))
     params = {name: value for name, value in params.items() if name not in _OURS_ALONE}
     tensors = to_theirs(family.rows(config), params)
     tensors |= {name: tensors[source].copy() for name, source in family.repeated(config).items()}

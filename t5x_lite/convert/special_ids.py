@@ -5,7 +5,7 @@ from typing import Any
 from t5x_lite.data import Vocabulary
 from t5x_lite.models import ModelConfig
 
-_ROLES = {"pad_token_id": "pad_id", "bos_token_id": "cls_id", "eos_token_id": "eos_id", "unk_token_id": "unk_id"}
+_ROLES = {"pad_token_id": "pad_id", "bos_token_id": "cls_id", "eos_token_id": "eos_id"}
 
 
 def special_ids(vocabulary: Vocabulary | None, **published: int) -> dict[str, int]:
@@ -18,16 +18,16 @@ def read_vocabulary(theirs: dict[str, Any], published: dict[str, int], config: M
     """What is known of a model's ids without its tokenizer, from its config.json.
 
     Where that names no padding, the id that ends a text stands for it too, as in Transformers; where it names neither,
-    id 0 stands for both. `published` says what silence means.
+    id 0 stands for both, and for what is unknown. `published` says what silence means.
     """
     size = config.vocab_size
     pad, eos = (read_id(published | theirs, f"{role}_token_id", size) for role in ("pad", "eos"))
     pad = getattr(config, "pad_id", None) if pad is None else pad
+    if pad is None and eos is None:
+        return Vocabulary(size, 0, 0, 0)
     if eos is None:
-        eos = 0 if pad != 0 else min(1, size - 1)
-        pad = eos if pad is None else pad
-    unk = read_id(theirs, "unk_token_id", size)
-    return Vocabulary(size, eos if pad is None else pad, eos, min(2, size - 1) if unk is None else unk)
+        eos = 0 if pad else min(1, size - 1)
+    return Vocabulary(size, eos if pad is None else pad, eos, min(2, size - 1))
 
 
 def read_id(theirs: dict[str, Any], name: str, vocab_size: int) -> int | None:

@@ -1,5 +1,6 @@
 """An encoder-decoder in a notebook."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -32,23 +33,25 @@ class PretrainedEncoderDecoder(PretrainedTextModel):
         Texts are tokenized, closed by EOS and padded to the longest; of ids, those equal to the padding id count as
         padding.
         """
-        input_ids, target_ids = self._ids(inputs), self._ids(targets)
+        input_ids, target_ids = self._ids(inputs, self._prompt_ids), self._ids(targets, self._answer_ids)
         valid = not_padding(input_ids, self._vocabulary.pad_id, self._vocabulary.eos_id)
         return _logits(self.module, self.params, input_ids, shift_right(target_ids, self._start_id), valid)
 
-    def _ids(self, texts: list[str] | Int[Array, "B L"]) -> Int[Array, "B L"]:
+    def _ids(self, texts: list[str] | Int[Array, "B L"], ids_of: Callable[[str], list[int]]) -> Int[Array, "B L"]:
         if not isinstance(texts, list | tuple) or not all(isinstance(text, str) for text in texts):
             return jnp.asarray(texts)
-        rows = [self._row(name, self._prompt_ids(text)) for name, text in named_texts(texts).items()]
+        rows = [self._row(name, ids_of(text)) for name, text in named_texts(texts).items()]
         return jnp.asarray(padded(rows, self._vocabulary.pad_id, max(len(row.ids) for row in rows))[0])
 
     def _prompt_ids(self, text: str) -> list[int]:
-        ids = [*self._tokenizer().encode(text), self._vocabulary.eos_id]
-        begins = self._vocabulary.cls_id if isinstance(self.config, BartConfig) and self.experiment is None else None
-        return ids if begins is None else [begins, *ids]
+        return self._closed(self._tokenizer().encode(text))
 
     def _answer_ids(self, text: str) -> list[int]:
-        return self._prompt_ids(text)
+        return self._closed(self._tokenizer().target_side.encode(text))
+
+    def _closed(self, ids: list[int]) -> list[int]:
+        begins = self._vocabulary.cls_id if isinstance(self.config, BartConfig) and self.experiment is None else None
+        return [*([] if begins is None else [begins]), *ids, self._vocabulary.eos_id]
 
     @property
     def _start_id(self) -> int:

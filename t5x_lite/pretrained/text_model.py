@@ -223,7 +223,7 @@ class PretrainedTextModel(Pretrained):
 
     def _answer(self, prompt_ids: list[int], ids: list[int], prompt: Prompt) -> str:
         """The text of what was written behind a prompt, up to where an example would end."""
-        text = self._tokenizer().decode(ids)
+        text = self._tokenizer().target_side.decode(ids)
         return text.partition(prompt.stop)[0].strip() if prompt.stop else text
 
     def _given_rows(self, inputs: Any, inputs_valid: Any) -> list[Row]:

@@ -216,7 +216,7 @@ def test_what_theirs_does_not_have_is_not_exported(tmp_path, config, message):
             {"pad_id": 7, "eos_id": 7, "has_padding": False, "ends": True},
         ),
         ("GPT2", {"eos_token_id": 7, "pad_token_id": 5}, {"pad_id": 5, "eos_id": 7, "has_padding": True, "ends": True}),
-        ("OpenAIGPT", {}, {"pad_id": 0, "eos_id": 0, "has_padding": False, "ends": False}),
+        ("OpenAIGPT", {}, {"pad_id": 0, "eos_id": 0, "unk_id": 0, "has_padding": False, "ends": False}),
     ],
 )
 def test_ids_are_those_of_the_config_where_there_is_no_tokenizer(tmp_path, name, ids, expected):
@@ -226,9 +226,10 @@ def test_ids_are_those_of_the_config_where_there_is_no_tokenizer(tmp_path, name,
     assert imported.generation.ends == expected.pop("ends")
     assert {name: getattr(imported.vocabulary, name) for name in expected} == expected
     assert imported.vocabulary.size == SIZES["vocab_size"]
-    if ids:
-        export_folder(tmp_path / "again", imported.config, imported.params, None, vocabulary=imported.vocabulary)
-        described = json.loads((tmp_path / "again" / "config.json").read_text())
-        assert {role: described[role] for role in ("pad_token_id", "eos_token_id")} == {
-            role: getattr(config, role) for role in ("pad_token_id", "eos_token_id")
-        }
+    said = {"vocabulary": imported.vocabulary, "generation": imported.generation}
+    export_folder(tmp_path / "again", imported.config, imported.params, None, **said)
+    again = import_folder(tmp_path / "again")
+    assert {"vocabulary": again.vocabulary, "generation": again.generation} == said
+    described = json.loads((tmp_path / "again" / "config.json").read_text())
+    assert described["eos_token_id"] == ids.get("eos_token_id")
+    assert described["pad_token_id"] == ids.get("pad_token_id")
