@@ -63,3 +63,8 @@ def test_a_vocabulary_that_knows_no_words():
     assert not Vocabulary(**T5).marks_words
     with pytest.raises(InputError, match="does not say which ids continue a word; use a tokenizer of words"):
         Vocabulary(**T5).continues_word()
+
+
+def test_padding_may_be_the_eos():
+    assert Vocabulary(9, pad_id=3, eos_id=4).has_padding
+    assert not Vocabulary(9, pad_id=4, eos_id=4).has_padding
