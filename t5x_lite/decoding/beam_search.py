@@ -137,7 +137,7 @@ def _cannot_improve(
 ) -> Bool[Array, "B"]:
     """Where enough texts have ended and no beginning of `length` tokens can get a better score."""
     full = ended.values[:, -1] > NEVER
-    if method.early_stopping:
+    if method.stops_when_full:
         return full
     now, most = length.astype(jnp.float32), float(limits.max_length)
     if method.length_power is not None:

@@ -61,7 +61,8 @@ class BeamSearch:
     """Of the length penalty: 0 is none, and more favours longer texts."""
     early_stopping: bool = False
     """Stop as soon as num_beams texts of an input have ended. Otherwise only when no beginning can get a better score
-    than the worst of them, even if it went on to the best length without losing probability."""
+    than the worst of them, even if it went on to the best length without losing probability. A single beam stops at its
+    first EOS, as greedy decoding does."""
     num_results: int = 1
     """The best texts are given, best first; at most num_beams."""
     every_ending: bool = False
@@ -84,6 +85,11 @@ class BeamSearch:
             value = getattr(self, name)
             if value is not None and not math.isfinite(value):
                 raise InputError(f"{name}={value} is no number; choose e.g. 0.6")
+
+    @property
+    def stops_when_full(self) -> bool:
+        """Whether num_beams ended texts of an input are final."""
+        return self.early_stopping or (self.num_beams == 1 and not self.every_ending)
 
     def length_penalty(self, length: Float[Array, ""] | float) -> Float[Array, ""] | float:
         """What the log-probability of a text of `length` tokens is divided by; also of traced numbers.
