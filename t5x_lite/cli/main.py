@@ -24,7 +24,7 @@ COMMANDS = {
 
 _PLACES_THAT_REFUSE = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EISDIR, errno.EEXIST)
 
-USAGE = f"""t5x_lite {t5x_lite.__version__}: BERT, RoBERTa, ALBERT, ELECTRA, T5 in JAX, from raw text to a checkpoint
+USAGE = f"""t5x_lite {t5x_lite.__version__}: T5, BERT, ELECTRA, BART, GPT and their kin in JAX, from text to checkpoints
 
 usage: python -m t5x_lite COMMAND ...
 
