@@ -1,6 +1,6 @@
 """`convert SRC DST`."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import tyro
@@ -66,7 +66,16 @@ def run(arguments: list[str]) -> None:
         print(f"{dst}: a run's folder with the parameters at step 0; open it with t5x_lite.load")
         return
     part: Part = command.part or "discriminator"
-    export_folder(dst, model.config, model.params, model.tokenizer, part=part)
+    export_folder(
+        dst,
+        model.config,
+        model.params,
+        model.tokenizer,
+        # Without a tokenizer, and if nobody said them, the ids are those of the published models.
+        vocabulary=None if model.generation.pad_id is None else model.vocabulary,
+        generation=model.generation,
+        part=part,
+    )
     left_out = _left_out(model.config, part)
     without = f"; left out: {left_out}" if left_out else ""
     print(f"{dst}: config.json, model.safetensors; open it with transformers or t5x_lite.load{without}")
@@ -100,12 +109,14 @@ def objective_for(model: ModelConfig) -> Objective:
 
 def _write_run(folder: Path, model: OpenedModel) -> None:
     """A run's folder as if the run stood before its first step, without an optimizer's state."""
-    data, files = Data(), {}
+    data, files, generation = Data(), {}, model.generation
     folder.mkdir(parents=True, exist_ok=True)
     if model.tokenizer is not None:
         model.tokenizer.save(folder / "tokenizer")
         files = tokenizer_files(folder / "tokenizer")
         data = Data(tokenizer=saved_config(model.tokenizer, folder / "tokenizer"))
+    else:
+        generation = replace(generation, pad_id=model.vocabulary.pad_id, eos_id=model.vocabulary.eos_id)
     experiment = Experiment(
         model=model.config,
         objective=objective_for(model.config),
@@ -113,6 +124,7 @@ def _write_run(folder: Path, model: OpenedModel) -> None:
         optimizer=Adafactor(),
         steps=1,
         batch_size=8,
+        generation=generation,
     )
     write_checkpoint(folder / "checkpoints", 0, experiment, files, model.params)
     write_atomically(folder / "experiment.json", experiment.to_json() + "\n")

@@ -1,34 +1,15 @@
 """What a folder says of how its model writes text."""
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from t5x_lite.convert.special_ids import read_id
 from t5x_lite.data import Vocabulary
 from t5x_lite.data.base_tokenizer import read_json
+from t5x_lite.decoding import GenerationDefaults
 from t5x_lite.models import ModelConfig
 
 GENERATION_FILE = "generation_config.json"
-
-
-@dataclass(frozen=True)
-class GenerationDefaults:
-    """What Transformers' `generate` does with a model unless it is told otherwise. Of our own runs nothing is said.
-
-    How it searches (beams, sampling, penalties) is no part of it: a decoding method says that.
-    """
-
-    start_id: int | None = None
-    """What the decoder reads first, where it is another id than the model's config says."""
-    forced_first_id: int | None = None
-    """The id that every text begins with."""
-    forced_last_id: int | None = None
-    """The id at the maximum length, of texts that have not ended before."""
-    suppressed_ids: tuple[int, ...] = ()
-    """Ids that are never written."""
-    ends: bool = True
-    """Whether there is an id that ends a text; otherwise all go on to the maximum length."""
 
 
 def read_generation(

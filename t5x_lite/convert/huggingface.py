@@ -10,11 +10,12 @@ import numpy as np
 from flax import linen as nn
 
 from t5x_lite.convert import albert, bart, bert, distilbert, electra, gpt2, marian, openai_gpt, roberta, t5
-from t5x_lite.convert.generation import GenerationDefaults, describe_generation, read_generation
+from t5x_lite.convert.generation import describe_generation, read_generation
 from t5x_lite.convert.special_ids import read_vocabulary
 from t5x_lite.convert.table import to_ours, to_theirs
 from t5x_lite.convert.tokenizers import read_tokenizer, write_tokenizer
 from t5x_lite.data import Tokenizer, Vocabulary
+from t5x_lite.decoding import GenerationDefaults
 from t5x_lite.errors import InputError
 from t5x_lite.models import ElectraPairConfig, GptConfig, ModelConfig, abstract_params
 from t5x_lite.models.electra import Part

@@ -6,8 +6,8 @@ from typing import Any, NoReturn
 
 from flax import linen as nn
 
-from t5x_lite.convert.generation import GenerationDefaults
 from t5x_lite.data import Tokenizer, Vocabulary
+from t5x_lite.decoding import GenerationDefaults
 from t5x_lite.errors import InputError
 from t5x_lite.models import ModelConfig
 from t5x_lite.training.experiment import Experiment
@@ -30,7 +30,7 @@ class Pretrained(ABC):
     known_vocabulary: Vocabulary | None = None
     """Its special ids, where they are known without a tokenizer."""
     generation: GenerationDefaults = GenerationDefaults()
-    """What a Hugging Face folder says of how its model writes."""
+    """What a Hugging Face folder, or the run that began as one, says of how its model writes."""
 
     @property
     @abstractmethod

@@ -254,22 +254,17 @@ class PretrainedTextModel(Pretrained):
             raise InputError(f"max_length={max_length} is too small; choose 1 or more")
         for row in rows:
             self._check_room(row, max_length)
-        vocabulary, generation = self._vocabulary, self.generation
         return write_rows(
             self.module,
             self.params,
             rows,
             method=method,
             max_length=max_length,
-            pad_id=vocabulary.pad_id,
             seed=seed,
             batch_size=batch_size,
             longest=self._longest_inputs(max_length),
             progress=progress,
-            eos_id=vocabulary.eos_id if generation.ends else None,
-            forced_first_id=generation.forced_first_id,
-            forced_last_id=generation.forced_last_id,
-            suppressed_ids=generation.suppressed_ids,
+            **self.generation.limits(self._vocabulary),
         )
 
     def _scores(self, row: Row, answers: list[list[int]], batch_size: int) -> list[float]:

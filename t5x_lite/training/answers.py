@@ -103,7 +103,9 @@ class AnswerSheet:
         for row, index in enumerate(self._order):
             self._inputs[row, : len(sources[index])] = sources[index]
             self._valid[row, : len(sources[index])] = True
-        start_id = model.decoder_start_id(pad_id=vocabulary.pad_id, eos_id=vocabulary.eos_id)
+        start_id = experiment.generation.start_id
+        if start_id is None:
+            start_id = model.decoder_start_id(pad_id=vocabulary.pad_id, eos_id=vocabulary.eos_id)
         # Vaswani et al. 2017, section 6.1: no answer is longer than its input and fifty.
         max_length = settings.max_length or min(longest + _LONGER_THAN_INPUT, target_length)
 
@@ -117,8 +119,7 @@ class AnswerSheet:
                     start_ids=jnp.full(len(inputs), start_id, jnp.int32),
                     max_length=max_length,
                     inputs_valid=valid,
-                    eos_id=vocabulary.eos_id,
-                    pad_id=vocabulary.pad_id,
+                    **experiment.generation.limits(vocabulary),
                 ).ids[:, 0]
 
         batch = batch_sharding(mesh)

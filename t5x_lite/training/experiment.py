@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from t5x_lite.data import Data
-from t5x_lite.decoding import BeamSearch, Greedy, Method
+from t5x_lite.decoding import BeamSearch, GenerationDefaults, Greedy, Method
 from t5x_lite.errors import InputError
 from t5x_lite.layers.transformer import Remat
 from t5x_lite.models import ModelConfig
@@ -97,6 +97,8 @@ class Experiment:
     precision: Precision = Precision()
     mesh: MeshShape = MeshShape()
     evaluation: Evaluation = Evaluation()
+    generation: GenerationDefaults = GenerationDefaults()
+    """What a model that writes text begins and ends it with, where that is not as its config and tokenizer say."""
     checkpoints: Checkpointing = Checkpointing()
     logging: Logging = Logging()
 
@@ -129,7 +131,7 @@ class Experiment:
         return serialization.from_json(Experiment, text)
 
 
-NOT_MATHEMATICS = ("mesh", "remat", "evaluation", "checkpoints", "logging", "steps", "data.cache_dir")
+NOT_MATHEMATICS = ("mesh", "remat", "evaluation", "generation", "checkpoints", "logging", "steps", "data.cache_dir")
 """Fields that a resumed run may change: they choose where, how long and with what records, not what is computed."""
 
 

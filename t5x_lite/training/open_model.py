@@ -11,8 +11,8 @@ from flax import traverse_util
 from jax.sharding import SingleDeviceSharding
 
 from t5x_lite.convert import import_folder, is_huggingface_folder
-from t5x_lite.convert.generation import GenerationDefaults
 from t5x_lite.data import Tokenizer, Vocabulary, load_tokenizer
+from t5x_lite.decoding import GenerationDefaults
 from t5x_lite.errors import InputError
 from t5x_lite.models import ModelConfig, abstract_params
 from t5x_lite.training.checkpoints import Checkpoint, Files, is_checkpoint, latest_step, read_checkpoint
@@ -31,7 +31,7 @@ class OpenedModel:
     vocabulary: Vocabulary
     """The tokenizer's; without one, what else is known of the special ids."""
     generation: GenerationDefaults
-    """What a Hugging Face folder says of how its model writes."""
+    """What a Hugging Face folder, or the run that began as one, says of how its model writes."""
 
 
 def open_model(path: str | Path) -> OpenedModel:
@@ -55,8 +55,9 @@ def open_model(path: str | Path) -> OpenedModel:
             f"the tokenizer in {folder} has {tokenizer.vocabulary.size} ids, the model only {config.vocab_size}; "
             "it is not the one that the model was trained with"
         )
-    vocabulary = tokenizer.vocabulary if tokenizer else Vocabulary(config.vocab_size)
-    return OpenedModel(config, checkpoint.params, tokenizer, checkpoint.experiment, vocabulary, GenerationDefaults())
+    experiment, generation = checkpoint.experiment, checkpoint.experiment.generation
+    vocabulary = tokenizer.vocabulary if tokenizer else generation.vocabulary(config.vocab_size)
+    return OpenedModel(config, checkpoint.params, tokenizer, experiment, vocabulary, generation)
 
 
 def open_checkpoint(folder: Path) -> Checkpoint:

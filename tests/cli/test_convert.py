@@ -10,7 +10,8 @@ import pytest
 import t5x_lite
 from t5x_lite import objectives
 from t5x_lite.convert import export_folder
-from t5x_lite.data import ByteLevelBPE, make_tokenizer
+from t5x_lite.data import ByteLevelBPE, Vocabulary, make_tokenizer
+from t5x_lite.decoding import GenerationDefaults
 from t5x_lite.models import BartConfig, GptConfig, TransformerConfig
 from t5x_lite.objectives import (
     BartDenoising,
@@ -81,6 +82,31 @@ def test_models_that_write_text_there_and_back(run, make_params, tmp_path, famil
     assert run("convert", tmp_path / "ours", tmp_path / "again")[0] == 0
     for file in ("config.json", "model.safetensors", "tokenizer.json"):
         assert (tmp_path / "again" / file).read_bytes() == (tmp_path / "theirs" / file).read_bytes()
+
+
+@pytest.mark.parametrize("family", WRITERS)
+def test_what_a_folder_says_of_writing_stays_with_the_run(run, make_params, tmp_path, family):
+    """Without a tokenizer too: forced and suppressed ids, an own start, what pads and what ends."""
+    config = WRITERS[family][0]
+    params = make_params(config.build(), 0, *[jnp.ones((1, 2), jnp.int32)] * 2)
+    vocabulary = Vocabulary(config.vocab_size, pad_id=5, eos_id=7)
+    says = GenerationDefaults(forced_first_id=9, forced_last_id=7, suppressed_ids=(5, 11))
+    if isinstance(config, GptConfig):
+        says = GenerationDefaults(ends=False)
+    elif family == "marian":
+        config = replace(config, start_id=8)
+    export_folder(tmp_path / "theirs", config, params, None, vocabulary=vocabulary, generation=says)
+    theirs = t5x_lite.load(tmp_path / "theirs")
+    assert theirs.generation == says
+    assert run("convert", tmp_path / "theirs", tmp_path / "ours")[0] == 0
+    ours = t5x_lite.load(tmp_path / "ours")
+    inputs = [[20, 21, 7], [22, 7]]
+    for beams in (1, 2):
+        expected = theirs.generate_ids(inputs, max_length=4, num_beams=beams)
+        np.testing.assert_array_equal(ours.generate_ids(inputs, max_length=4, num_beams=beams), expected)
+    assert run("convert", tmp_path / "ours", tmp_path / "again")[0] == 0
+    assert (tmp_path / "again/config.json").read_bytes() == (tmp_path / "theirs/config.json").read_bytes()
+    assert t5x_lite.load(tmp_path / "again").generation == says
 
 
 def test_of_a_pair_one_network(run, make_run, tmp_path):

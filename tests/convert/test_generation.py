@@ -7,8 +7,9 @@ import jax.numpy as jnp
 import pytest
 
 from t5x_lite.convert import export_folder, import_folder
-from t5x_lite.convert.generation import GenerationDefaults, read_generation
+from t5x_lite.convert.generation import read_generation
 from t5x_lite.data import Vocabulary
+from t5x_lite.decoding import GenerationDefaults
 from t5x_lite.models import BartConfig, TransformerConfig
 
 SIZES = {"embed_dim": 4, "num_heads": 2, "mlp_dim": 5, "num_encoder_layers": 1, "num_decoder_layers": 1}

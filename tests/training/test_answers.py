@@ -9,7 +9,7 @@ import pytest
 
 from t5x_lite.data import Bytes, Data, TextFiles, Vocabulary, make_tokenizer
 from t5x_lite.data.formats import TextPairs
-from t5x_lite.decoding import greedy_decode
+from t5x_lite.decoding import GenerationDefaults, Greedy, decode, greedy_decode
 from t5x_lite.models import GptConfig, TransformerConfig
 from t5x_lite.objectives import SequenceToSequence, corrupt_rows
 from t5x_lite.parallel import MeshShape, make_mesh
@@ -114,6 +114,21 @@ def test_an_answer_is_what_the_input_alone_gets(answers, sheet, questions, token
     expected = [tokenizer.decode(alone(TRANSFORMER, params, question.ids, start_id=0)) for question in questions]
     assert len(set(expected)) >= 4, "answers depend on the input"
     assert answers == expected
+
+
+def test_what_is_forced_and_suppressed_holds_here_too(sheet, questions, tokenizer):
+    first, *others = tokenizer.encode("QRST")
+    never = tuple(i for i in range(TRANSFORMER.vocab_size) if i not in others)
+    says = GenerationDefaults(start_id=40, forced_first_id=first, suppressed_ids=never, ends=False)
+    one, params = sheet(generation=says)
+    limits = {"eos_id": None, "pad_id": 0, "forced_first_id": first, "suppressed_ids": never}
+    for question, answer in zip(questions, one.answers(params), strict=True):
+        inputs, start_ids = jnp.asarray([question.ids], jnp.int32), jnp.array([40], jnp.int32)
+        options = {"method": Greedy(), "start_ids": start_ids, "max_length": MAX_LENGTH} | limits
+        expected = decode(TRANSFORMER.build(), params, inputs, **options).ids[0, 0]
+        assert answer == tokenizer.decode(np.asarray(expected).tolist())
+        assert answer[0] == "Q"
+        assert set(answer[1:]) <= set("RST")
 
 
 def test_eight_devices_write_what_one_does(answers, sheet):
