@@ -1,6 +1,7 @@
 """How all tests run: on eight CPU devices, with JAX's guards on and every shape annotation of the package checked."""
 
 # ruff: noqa: E402 (the environment comes before jax, the hook before the package)
+import gc
 import os
 
 os.environ["JAX_PLATFORMS"] = "cpu"
@@ -11,7 +12,10 @@ os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {_FLAGS}".strip()
 from t5x_lite.cli.allocator import keep_memory
 
 keep_memory()  # a third of the tests' time would go into page faults
+# What jax traces and keeps makes every full collection long: a fifth of the tests' time went into them.
+gc.set_threshold(200_000, 20, 20)
 
+import functools
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -49,6 +53,12 @@ from flax import linen as nn
 
 from t5x_lite.models import T5Config
 
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Those that start whole runs come first: a long file at the end would keep one process alone."""
+    items.sort(key=lambda item: not item.nodeid.startswith("tests/training"))
+
+
 # Every size differs from every other one, so that no two axes can be mistaken for each other.
 TINY = T5Config(
     vocab_size=384,
@@ -85,9 +95,18 @@ def random_like(shapes: Any, seed: int) -> Any:
 def make_params() -> Callable[..., Any]:
     """`make_params(module, seed, *args)`: random parameters of a module that is called with `args`."""
 
+    def shapes(module: nn.Module, *args: Any) -> Any:
+        return jax.eval_shape(lambda: module.init(jax.random.key(0), *args))["params"]
+
+    @functools.cache  # tracing a model takes longer than most of what is tested about it
+    def shapes_of_arrays(module: nn.Module, arguments: tuple[jax.ShapeDtypeStruct, ...]) -> Any:
+        return shapes(module, *(jnp.zeros(one.shape, one.dtype) for one in arguments))
+
     def make(module: nn.Module, seed: int, *args: Any) -> Any:
-        shapes = jax.eval_shape(lambda: module.init(jax.random.key(0), *args))
-        return random_like(shapes["params"], seed)
+        if not all(isinstance(arg, jax.Array) for arg in args):
+            return random_like(shapes(module, *args), seed)
+        arguments = tuple(jax.ShapeDtypeStruct(arg.shape, arg.dtype) for arg in args)
+        return random_like(shapes_of_arrays(module, arguments), seed)
 
     return make
 

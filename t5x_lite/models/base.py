@@ -1,5 +1,6 @@
 """What every model of the zoo has: a frozen config that builds a pure Linen module."""
 
+import functools
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import Any
@@ -35,11 +36,13 @@ class ModelConfig(ABC):
         return pad_id
 
 
+@functools.lru_cache(maxsize=64)
 def abstract_params(config: ModelConfig) -> Any:
     """Shapes, dtypes and logical axes of the parameters; nothing is allocated.
 
     Every module of the zoo can be called with two arrays of ids: a T5 with inputs and decoder inputs, an encoder with
-    inputs and segments. Every leaf is a `nn.LogicallyPartitioned` around a `jax.ShapeDtypeStruct`.
+    inputs and segments. Every leaf is a `nn.LogicallyPartitioned` around a `jax.ShapeDtypeStruct`. The tree is kept for
+    the next call, which must not find it changed.
     """
     ids = jax.ShapeDtypeStruct((1, 2), jnp.int32)
     module = config.build()
