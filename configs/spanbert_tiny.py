@@ -2,7 +2,7 @@
 
     python -m t5x_lite train configs/spanbert_tiny.py
 
-About two and a half minutes on two CPU cores, tokenizer and all. Held-out loss 4.39 nats a token, where a unigram
+About two minutes on two CPU cores, tokenizer and all. Held-out loss 4.39 nats a token, where a unigram
 model of the same text has 5.00; by the spans' boundaries alone 4.39 too.
 """
 
