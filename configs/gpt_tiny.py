@@ -1,6 +1,6 @@
 """GPT-2 in miniature on the documentation that every Python carries: no download, any machine.
 
-python -m t5x_lite train configs/gpt_tiny.py
+    python -m t5x_lite train configs/gpt_tiny.py
 
 About two minutes on two CPU cores, tokenizer and all. Held-out loss 4.09 nats a token, where a unigram model of the
 same text has 6.17.
