@@ -28,6 +28,7 @@ StartLimitBurst=4
 
 [Service]
 User=$(id -un)
+Environment=T5X_LITE_SUPERVISED=1
 ExecStart=/bin/bash $HOME/t5x_lite_run.sh
 RemainAfterExit=yes
 Restart=on-failure
