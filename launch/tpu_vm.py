@@ -47,7 +47,8 @@ INSTALL = f"rm -rf t5x_lite && mkdir t5x_lite && tar -xzf t5x_lite.tar.gz -C t5x
 START = f"{HOST} start"
 FOLLOW = f"{HOST} follow"
 UNIT_STATE = "systemctl show t5x_lite --property=SubState --property=ExecMainStatus"
-STOP = "sudo systemctl stop t5x_lite"
+# Without the first, a reboot would start it again.
+STOP = "sudo systemctl disable --quiet t5x_lite && sudo systemctl stop t5x_lite"
 
 # So often in a row is tried, half a minute apart, what may fail by chance.
 PATIENCE = 10

@@ -218,6 +218,31 @@ def test_bad_input_is_one_sentence_and_status_2(tpu_vm, stand_ins, capsys, name)
     assert stand_ins.calls == [], "nothing is asked of the cloud"
 
 
+@pytest.mark.parametrize(
+    ("verb", "expected"),
+    [
+        ("log", "--node=0 --worker=0 --command=t5x_lite/launch/tpu_vm_host.sh follow"),
+        ("stop", "--node=all --worker=all --command=sudo systemctl disable --quiet t5x_lite && sudo systemctl stop"),
+        ("delete", "delete t5 --force"),
+    ],
+)
+def test_other_verbs_are_one_command_each(tpu_vm, stand_ins, capsys, verb, expected):
+    stand_ins.add("gcloud", does="sys.exit(3)")
+    assert tpu_vm.main([verb, "t5", "--zone", "z", "--dry-run"]) == 0
+    printed = capsys.readouterr().out
+    assert tpu_vm.main([verb, "t5", "--zone", "z"]) == 1
+    assert "ended with status 3" in capsys.readouterr().err
+    [call] = stand_ins.calls
+    assert shlex.split(printed) == call
+    assert expected in " ".join(call)
+
+
+def test_without_gcloud(tpu_vm, tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert tpu_vm.main(["delete", "t5", "--zone", "z"]) == 2
+    assert "gcloud is not installed" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("folder", ["gs://bucket/a", "/mnt/shared/a"])
 def test_workdirs_that_outlive_the_machines(tpu_vm, folder):
     tpu_vm.check_train([TRAIN[0], "--steps", "3", f"--workdir={folder}"])
