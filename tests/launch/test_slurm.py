@@ -71,9 +71,12 @@ def test_what_is_requeued(job, status, state, requeued):
 def test_sigterm_lets_the_processes_save(stand_ins, monkeypatch):
     """SLURM may send it to the script too; it waits, and its children can hear it."""
     monkeypatch.setenv("SLURM_JOB_ID", "42")
-    saves = (
-        "import signal, time\nsignal.signal(signal.SIGTERM, lambda *_: (time.sleep(0.5), sys.exit(75)))\ntime.sleep(60)"
-    )
+    saves = """
+import signal, time
+if signal.getsignal(signal.SIGTERM) is signal.SIG_IGN:
+    sys.exit("deaf to SIGTERM")
+signal.signal(signal.SIGTERM, lambda *_: (time.sleep(0.5), sys.exit(75)))
+time.sleep(60)"""
     stand_ins.add("srun", does=saves)
     stand_ins.add("squeue", does="print('RUNNING')")
     stand_ins.add("scontrol")
