@@ -17,6 +17,10 @@ from typing import Any
 
 import jax
 
+# JAX has no public door to the keys and values that its processes share; Orbax takes this one too. It is imported here,
+# not where it is used: in a thread it may meet the moment in which etils makes all that is imported lazy.
+from jax._src import distributed
+
 from t5x_lite.errors import InputError
 from t5x_lite.parallel import roll_call
 from t5x_lite.parallel.roll_call import Facts, Place
@@ -211,7 +215,4 @@ def find(key: str) -> str | None:
 
 
 def _client() -> Any:
-    # JAX has no public door to the keys and values that its processes share; Orbax takes this one too.
-    from jax._src.distributed import global_state
-
-    return global_state.client
+    return distributed.global_state.client
