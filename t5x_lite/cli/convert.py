@@ -35,7 +35,8 @@ from t5x_lite.training.checkpoints import write_checkpoint
 from t5x_lite.training.experiment import Experiment
 from t5x_lite.training.open_model import OpenedModel, open_model
 from t5x_lite.training.optimizers import Adafactor
-from t5x_lite.training.workdir import tokenizer_files, write_atomically
+from t5x_lite.training.run_files import write_atomically
+from t5x_lite.training.workdir import tokenizer_files
 
 
 @dataclass(frozen=True)

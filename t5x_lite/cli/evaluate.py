@@ -3,7 +3,6 @@
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 import jax
@@ -59,7 +58,7 @@ def run(arguments: list[str]) -> None:
     command = parse(Evaluate, arguments, prog="t5x-lite evaluate")
     if command.rows is not None and command.rows < 1:
         raise InputError(f"rows={command.rows} is too small; choose 1 or more")
-    checkpoint = open_checkpoint(Path(command.run))
+    checkpoint = open_checkpoint(local_or_bucket(command.run))
     experiment = _on_other_data(checkpoint.experiment, command)
     experiment = replace(experiment, evaluation=_settings(experiment.evaluation, command))
     tokenizer = tokenizer_from_files(checkpoint.tokenizer_files)

@@ -14,7 +14,7 @@ from t5x_lite.cli.arguments import parse
 from t5x_lite.data.input_files import lines
 from t5x_lite.errors import InputError
 from t5x_lite.pretrained import Answer, Pretrained, load
-from t5x_lite.training.workdir import write_atomically
+from t5x_lite.training.run_files import write_atomically
 
 
 @dataclass(frozen=True)

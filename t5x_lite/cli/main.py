@@ -5,6 +5,7 @@ import importlib
 import logging
 import os
 import sys
+import traceback
 import warnings
 
 import t5x_lite
@@ -12,7 +13,7 @@ from t5x_lite.cli.allocator import keep_memory
 from t5x_lite.errors import InputError
 
 COMMANDS = {
-    "train": "train CONFIG [options]     pretrain; goes on by itself if the workdir holds checkpoints",
+    "train": "train CONFIG [options]     pretrain, on one host or many; goes on by itself from its checkpoints",
     "inspect": "inspect CONFIG [options]   parameters, learning rate, batch shapes, and three real rows",
     "evaluate": "evaluate RUN [options]     loss and perplexity on held-out text, BLEU and others of what is written",
     "average": "average RUN --last 5       the mean of a run's last checkpoints, as a checkpoint of its own",
@@ -36,7 +37,11 @@ experiment, each of which can be overridden (--steps 200 --objective.input-lengt
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Runs a command; returns the exit status: 0, 1 for a run that failed, 2 for bad input."""
+    """Runs a command; returns the exit status.
+
+    0, 1 for a run that failed, 2 for bad input; 75 for a run on several hosts that was asked to stop, for a supervisor
+    to start it again.
+    """
     argv = sys.argv[1:] if argv is None else argv
     if not argv or argv[0] in ("-h", "--help", "help"):
         print(USAGE, end="")
@@ -47,12 +52,34 @@ def main(argv: list[str] | None = None) -> int:
     command, *arguments = argv
     if command not in COMMANDS:
         return _fail(f"command {command!r} is not known; choose one of {', '.join(COMMANDS)}", 2)
+    if command != "train":
+        return _status_of(command, arguments)
+    try:
+        status = _status_of(command, arguments)
+    except Exception:
+        if not _others_wait():
+            raise
+        traceback.print_exc()
+        status = 1
+    if status and _others_wait():
+        from t5x_lite.parallel import hosts
+
+        hosts.leave(status)
+    return status
+
+
+def _others_wait() -> bool:
+    """Whether this process is still one of several, which would wait for it at the end of the interpreter."""
+    return "jax" in sys.modules and sys.modules["jax"].distributed.is_initialized()
+
+
+def _status_of(command: str, arguments: list[str]) -> int:
     try:
         _silence_background_tasks()
         # Imported for its command alone: --help of one does not pay for the libraries of another.
         if command in ("train", "generate"):
             keep_memory()
-        importlib.import_module(f"t5x_lite.cli.{command}").run(arguments)
+        return importlib.import_module(f"t5x_lite.cli.{command}").run(arguments) or 0
     except InputError as error:
         return _fail(str(error), 2)
     except BrokenPipeError:
@@ -68,10 +95,9 @@ def main(argv: list[str] | None = None) -> int:
     except Exception as error:
         if _says_disk_full(error):
             return _disk_full(None)
-        if type(error).__name__ == "NonFiniteError":
+        if type(error).__name__ in ("NonFiniteError", "OtherProcessError"):
             return _fail(str(error), 1)
         raise
-    return 0
 
 
 def _silence_background_tasks() -> None:

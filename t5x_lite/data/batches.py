@@ -16,12 +16,11 @@ def batches(
     *,
     batch_size: int,
     seed: int,
-    host: int = 0,
-    num_hosts: int = 1,
+    local: Sequence[int] | None = None,
     shuffle: bool = True,
     repeat: bool = True,
 ) -> "grain.MapDataset":
-    """`batches(...)[step]` is this host's part of global batch `step`.
+    """`batches(...)[step]` are this host's rows of global batch `step`.
 
     Every epoch is a permutation of all rows, each another one; a batch may reach over the end of an epoch. Without
     `repeat` the dataset ends with the last whole batch.
@@ -30,20 +29,19 @@ def batches(
       rows: int32 arrays [L]; `rows.__getitems__` is used where there is one.
       batch_size: B, rows in the global batch.
       seed: of the order, 0 or more.
-      host: h of H; it gets rows [h*B/H, (h+1)*B/H) of the global batch.
-      num_hosts: H, a divisor of B.
+      local: places in the global batch of the b rows that this host reads, each from 0 to B - 1; None means all of it.
       shuffle: else the rows come in order.
       repeat: go on for ever.
 
     Returns:
-      A Grain dataset of int32 arrays [B/H, L].
+      A Grain dataset of int32 arrays [b, L].
 
     Raises:
-      InputError: no rows, H does not divide B, h is not below H, or fewer rows than a batch without `repeat`.
+      InputError: no rows, a place outside the batch, or fewer rows than a batch without `repeat`.
     """
     import grain
 
-    local_size = _local_size(batch_size, host, num_hosts)
+    places = _places(batch_size, local)
     if not 0 <= seed < 1 << 64:
         raise InputError(f"seed={seed} is out of range; choose one from 0 to 2**64 - 1")
     if not len(rows) or (not repeat and len(rows) < batch_size):
@@ -55,9 +53,11 @@ def batches(
         # Grain adds the epoch to the seed; hashed, seed 0 in epoch 1 is not seed 1 in epoch 0.
         numbers = numbers.shuffle(seed=int(np.random.SeedSequence(seed).generate_state(1)[0]))
     numbers = numbers.repeat() if repeat else numbers[: len(rows) // batch_size * batch_size]
-    # Batches of B/H rows, of which host h takes numbers h, H + h, 2H + h, ...
-    local = numbers.batch(local_size, drop_remainder=True)[host::num_hosts]
-    return local.map(lambda indices: _read(rows, indices))
+
+    def read(step: int) -> np.ndarray:
+        return _read(rows, [int(numbers[step * batch_size + place]) for place in places])
+
+    return grain.MapDataset.range(len(numbers) // batch_size).map(read)
 
 
 def prefetch(
@@ -82,7 +82,7 @@ def prefetch(
 
 
 def evaluation_batches(
-    rows: Sequence[np.ndarray], batch_size: int, limit: int | None = None, *, host: int = 0, num_hosts: int = 1
+    rows: Sequence[np.ndarray], batch_size: int, limit: int | None = None, *, local: Sequence[int] | None = None
 ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
     """Every row once, in order, the last batch filled up with zeros.
 
@@ -90,49 +90,47 @@ def evaluation_batches(
       rows: int32 arrays [L].
       batch_size: B, rows in the global batch.
       limit: only the first so many rows; None means all.
-      host: h of H; it gets rows [h*B/H, (h+1)*B/H) of each global batch.
-      num_hosts: H, a divisor of B.
+      local: places in each global batch of the b rows that this host reads; None means all of it.
 
     Yields:
-      rows int32 [B/H, L] and valid bool [B/H], False where a row is filling. Every host yields equally often.
+      rows int32 [b, L] and valid bool [b], False where a row is filling. Every host yields equally often.
 
     Raises:
-      InputError: no rows, H does not divide B, h is not below H, or a limit below 1.
+      InputError: no rows, a place outside the batch, or a limit below 1.
     """
-    local_size = _local_size(batch_size, host, num_hosts)
+    places = np.array(_places(batch_size, local))
     if limit is not None and limit < 1:
         raise InputError(f"limit={limit} leaves no row to evaluate on; choose 1 or more, or None for all")
     if not len(rows):
         raise InputError("there are no rows to evaluate on; give more text or a larger held_out")
     count = len(rows) if limit is None else min(limit, len(rows))
-    return _ordered(rows, count, batch_size, host * local_size, local_size)
+    return _ordered(rows, count, batch_size, places)
 
 
 def _ordered(
-    rows: Sequence[np.ndarray], count: int, batch_size: int, offset: int, local_size: int
+    rows: Sequence[np.ndarray], count: int, batch_size: int, places: np.ndarray
 ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
     row_length = len(rows[0])
-    for start in range(offset, count + offset, batch_size):
-        indices = np.arange(start, start + local_size)
+    for start in range(0, count, batch_size):
+        indices = start + places
         valid = indices < count
-        batch = np.zeros((local_size, row_length), np.int32)
+        batch = np.zeros((len(places), row_length), np.int32)
         if valid.any():
-            batch[valid] = _read(rows, indices[valid])
+            batch[valid] = _read(rows, indices[valid].tolist())
         yield batch, valid
 
 
-def _read(rows: Sequence[np.ndarray], indices: np.ndarray) -> np.ndarray:
+def _read(rows: Sequence[np.ndarray], indices: list[int]) -> np.ndarray:
     """Rows [n, L] int32."""
     many = getattr(rows, "__getitems__", None)
-    found = many(indices.tolist()) if many else [rows[i] for i in indices.tolist()]
+    found = many(indices) if many else [rows[i] for i in indices]
     return np.stack(found).astype(np.int32, copy=False)
 
 
-def _local_size(batch_size: int, host: int, num_hosts: int) -> int:
+def _places(batch_size: int, local: Sequence[int] | None) -> list[int]:
     if batch_size < 1:
         raise InputError(f"batch_size={batch_size} is no size; choose 1 or more")
-    if num_hosts < 1 or batch_size % num_hosts:
-        raise InputError(f"num_hosts={num_hosts} does not divide batch_size={batch_size}; choose a multiple of it")
-    if not 0 <= host < num_hosts:
-        raise InputError(f"host={host} is not one of num_hosts={num_hosts}; choose 0..{num_hosts - 1}")
-    return batch_size // num_hosts
+    places = list(range(batch_size)) if local is None else [int(place) for place in local]
+    if not places or min(places) < 0 or max(places) >= batch_size:
+        raise InputError(f"local={places} are no rows of a batch of {batch_size}; choose from 0 to {batch_size - 1}")
+    return places

@@ -13,6 +13,7 @@ from t5x_lite.data import Tokenizer, Vocabulary
 from t5x_lite.decoding import decode
 from t5x_lite.models.decoder import DecoderConfig
 from t5x_lite.parallel import batch_sharding, replicated, use_mesh
+from t5x_lite.parallel.batch_rows import BatchRows
 from t5x_lite.training.experiment import Evaluation
 from t5x_lite.training.step import Program
 
@@ -128,12 +129,13 @@ class AnswerSheet:
 
     def answers(self, params: Any) -> list[str]:
         """What the model with these parameters writes to each question."""
-        placed, size, texts = batch_sharding(self._program.mesh), self._batch_size, [""] * len(self._inputs)
+        size, texts = self._batch_size, [""] * len(self._inputs)
+        here = BatchRows(batch_sharding(self._program.mesh), size)
         for start in range(0, len(self._inputs), size):
             inputs, valid = (part[start : start + size] for part in (self._inputs, self._valid))
             # The last batch is filled up with its last row.
-            rows = np.minimum(np.arange(size), len(inputs) - 1)
-            ids = self._write(params, jax.device_put(inputs[rows], placed), jax.device_put(valid[rows], placed))
+            rows = np.minimum(here.numbers, len(inputs) - 1)
+            ids = self._write(params, here.place(inputs[rows]), here.place(valid[rows]))
             for index, answer in zip(self._order[start : start + size], jax.device_get(ids), strict=False):
                 texts[index] = self._tokenizer.target_side.decode(answer.tolist())
         return texts

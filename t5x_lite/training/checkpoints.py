@@ -1,9 +1,12 @@
 """Checkpoints: the one file that knows Orbax.
 
 A checkpoint is a folder that stands by itself: the experiment, the tokenizer, the parameters, and what only training
-needs (step, optimizer state). Writing is asynchronous and atomic: a folder has its final name when it is complete.
+needs (step, optimizer state). Writing is asynchronous and atomic: a folder has its final name when it is complete. All
+processes of a run write their own parts; folders are on a disk or in a bucket.
 """
 
+import time
+from collections import deque
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,11 +15,16 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import orbax.checkpoint.experimental.v1 as ocp
+from etils import epath
 from jax.sharding import Sharding
 
 from t5x_lite.errors import InputError
 from t5x_lite.training.experiment import Checkpointing, Experiment
+from t5x_lite.training.run_files import is_in_bucket
 from t5x_lite.training.step import TrainState
+
+Folder = Path | epath.Path
+"""On a disk or, if it is one of etils's, in a bucket."""
 
 Files = dict[str, bytes]
 """A small folder in memory: names and contents."""
@@ -33,10 +41,23 @@ class Checkpoint:
     """The average of the parameters where the run keeps one."""
 
 
+@dataclass(frozen=True)
+class Saved:
+    """A checkpoint that is complete."""
+
+    step: int
+    blocked_seconds: float
+    """For which training stood still: the wait for the write before, and the copy of the state."""
+    written_seconds: float
+    """From the beginning until it was complete; training went on."""
+    written_at: float
+    """In seconds since 1970."""
+
+
 class Checkpoints:
     """The checkpoints of a run, in `folder/<step>`; a context manager that waits for the last write."""
 
-    def __init__(self, folder: Path, options: Checkpointing):
+    def __init__(self, folder: Folder, options: Checkpointing):
         policies = ocp.training.preservation_policies
         keep = [policies.LatestN(options.keep_last)]
         if options.keep_best:
@@ -49,7 +70,7 @@ class Checkpoints:
                     keep_checkpoints_without_metrics=False,
                 )
             )
-        folder = folder.absolute()  # Orbax takes no other
+        folder = _absolute(folder)
         self._orbax = ocp.training.Checkpointer(
             folder,
             preservation_policy=policies.AnyPreservationPolicy(keep),
@@ -58,6 +79,8 @@ class Checkpoints:
         )
         self.folder = folder
         self._started = self.latest
+        self._finished: deque[Saved] = deque()
+        self._writing: Any = None
 
     def __enter__(self) -> "Checkpoints":
         return self
@@ -79,17 +102,29 @@ class Checkpoints:
             return step
         training = {"training": {"step": state.step, "opt_state": state.opt_state}}
         average = {} if state.average is None else {"average": state.average}
-        self._orbax.save_checkpointables_async(
+        began = time.monotonic()
+        writing = self._orbax.save_checkpointables_async(
             step,
             checkpointables(experiment, tokenizer_files, state.params) | training | average,
             metrics=None if held_out_loss is None else {"loss": held_out_loss},
         )
-        self._started = step
+        blocked = time.monotonic() - began
+        # Called in a thread of Orbax's when all is written.
+        writing.on_complete(
+            lambda _: self._finished.append(Saved(step, blocked, time.monotonic() - began, time.time()))
+        )
+        self._started, self._writing = step, writing
         return step
+
+    def finished(self) -> list[Saved]:
+        """What was completed since the last call."""
+        return [self._finished.popleft() for _ in range(len(self._finished))]
 
     def wait(self) -> None:
         """Returns when everything is written."""
         self._orbax.wait()
+        if self._writing is not None:
+            self._writing.result()  # `finished` knows of it then
 
     def restore(self, step: int, abstract: TrainState) -> TrainState:
         """The state as saved at `step`, on the devices that the abstract state's shardings name."""
@@ -106,17 +141,17 @@ def checkpointables(experiment: Experiment, tokenizer_files: Files, params: Any)
     return found | ({"tokenizer": as_arrays(tokenizer_files)} if tokenizer_files else {})
 
 
-def write_checkpoint(folder: Path, step: int, experiment: Experiment, tokenizer_files: Files, params: Any) -> None:
+def write_checkpoint(folder: Folder, step: int, experiment: Experiment, tokenizer_files: Files, params: Any) -> None:
     """Writes one checkpoint without training's part, to `folder/<step>`."""
     write_model(folder / str(step), experiment, tokenizer_files, params)
 
 
-def write_model(folder: Path, experiment: Experiment, tokenizer_files: Files, params: Any) -> None:
+def write_model(folder: Folder, experiment: Experiment, tokenizer_files: Files, params: Any) -> None:
     """Writes `folder` as a checkpoint without training's part; it is there when it is complete."""
-    ocp.save_checkpointables(folder.absolute(), checkpointables(experiment, tokenizer_files, params))
+    ocp.save_checkpointables(_absolute(folder), checkpointables(experiment, tokenizer_files, params))
 
 
-def read_checkpoint(folder: Path, sharding: Sharding) -> Checkpoint:
+def read_checkpoint(folder: Folder, sharding: Sharding) -> Checkpoint:
     """Opens the checkpoint in `folder` without its optimizer state, every parameter with the given sharding.
 
     Raises `InputError` if the folder is none of ours, or is truncated.
@@ -132,7 +167,7 @@ def read_checkpoint(folder: Path, sharding: Sharding) -> Checkpoint:
     return Checkpoint(step, experiment, tokenizer_files, params)
 
 
-def read_description(folder: Path) -> tuple[Experiment, Files]:
+def read_description(folder: Folder) -> tuple[Experiment, Files]:
     """The experiment and the tokenizer's files of the checkpoint in `folder`, whose parameters are not read.
 
     Raises `InputError` if the folder is none of ours, or is truncated.
@@ -150,7 +185,7 @@ def read_description(folder: Path) -> tuple[Experiment, Files]:
     return Experiment.from_json(files["experiment"]["experiment.json"].decode()), files.get("tokenizer", {})
 
 
-def read_state(folder: Path, abstract: TrainState) -> TrainState:
+def read_state(folder: Folder, abstract: TrainState) -> TrainState:
     """The whole state in a checkpoint's folder, on the devices that the abstract state's shardings name.
 
     An average that the checkpoint lacks begins as its parameters.
@@ -176,30 +211,35 @@ def read_state(folder: Path, abstract: TrainState) -> TrainState:
     )
 
 
-def is_checkpoint(folder: Path) -> bool:
+def is_checkpoint(folder: Folder) -> bool:
     """Whether `folder` looks like one of ours."""
     return (folder / "_CHECKPOINT_METADATA").exists() and (folder / "params").is_dir()
 
 
-def latest_step(folder: Path) -> Path | None:
+def latest_step(folder: Folder) -> Folder | None:
     """The folder of the latest complete checkpoint in `folder`, without opening any."""
     steps = _steps(folder)
     return steps[-1] if steps else None
 
 
-def steps_of_run(run: Path) -> list[Path]:
+def steps_of_run(run: Folder) -> list[Folder]:
     """The folders of a run's complete checkpoints in the order of their steps, without opening any."""
     return _steps(run / "checkpoints")
 
 
-def _steps(folder: Path) -> list[Path]:
+def _steps(folder: Folder) -> list[Folder]:
     steps = [child for child in folder.iterdir() if child.name.isdigit()] if folder.is_dir() else []
     return sorted(steps, key=lambda child: int(child.name))
 
 
-def _metadata(folder: Path) -> dict[str, Any]:
+def _absolute(folder: Folder) -> Folder:
+    # Orbax takes no other.
+    return folder if is_in_bucket(folder) else Path(folder).absolute()
+
+
+def _metadata(folder: Folder) -> dict[str, Any]:
     try:
-        metadata = ocp.checkpointables_metadata(folder.absolute()).metadata
+        metadata = ocp.checkpointables_metadata(_absolute(folder)).metadata
     except Exception as error:
         raise _unreadable(folder) from error
     if missing := {"experiment", "params"} - set(metadata):
@@ -209,14 +249,14 @@ def _metadata(folder: Path) -> dict[str, Any]:
     return metadata
 
 
-def _load(folder: Path, asked: dict[str, Any]) -> dict[str, Any]:
+def _load(folder: Folder, asked: dict[str, Any]) -> dict[str, Any]:
     try:
-        return ocp.load_checkpointables(folder.absolute(), asked)
+        return ocp.load_checkpointables(_absolute(folder), asked)
     except Exception as error:
         raise _unreadable(folder) from error
 
 
-def _unreadable(folder: Path) -> InputError:
+def _unreadable(folder: Folder) -> InputError:
     # Orbax and TensorStore have no one exception for this; theirs is kept as the cause.
     return InputError(
         f"{folder} cannot be read as a checkpoint: files of it are missing, cut short or not ours; "

@@ -10,6 +10,7 @@ from jaxtyping import Int
 from t5x_lite.data import Vocabulary, evaluation_batches
 from t5x_lite.objectives import Objective, corrupt_rows
 from t5x_lite.parallel import batch_sharding, replicated
+from t5x_lite.parallel.batch_rows import BatchRows, place_copies
 from t5x_lite.training.step import Program
 
 Rows = Any
@@ -18,12 +19,12 @@ Rows = Any
 
 def evaluate(program: Program, params: Any, rows: Rows, *, max_rows: int) -> dict[str, float]:
     """Loss (nats), token accuracy and perplexity over the first `max_rows` rows, each corrupted in one fixed way."""
-    experiment, placed = program.experiment, batch_sharding(program.mesh)
-    batch_size = experiment.batch_size // experiment.accumulation
+    batch_size = program.experiment.batch_size // program.experiment.accumulation
+    here = BatchRows(batch_sharding(program.mesh), batch_size)
     sums: dict[str, np.ndarray] = {}
-    for index, (raw, valid) in enumerate(evaluation_batches(rows, batch_size, max_rows)):
-        first_row = jax.device_put(np.int32(index * batch_size), replicated(program.mesh))
-        metrics = program.eval_step(params, jax.device_put(raw, placed), jax.device_put(valid, placed), first_row)
+    for index, (raw, valid) in enumerate(evaluation_batches(rows, batch_size, max_rows, local=here.numbers.tolist())):
+        first_row = place_copies(np.int32(index * batch_size), replicated(program.mesh))
+        metrics = program.eval_step(params, here.place(raw), here.place(valid), first_row)
         for name, mean in jax.device_get(metrics).items():
             sums[name] = sums.get(name, 0.0) + np.array(mean, np.float64)
     means = {name: float(value / max(weight, 1e-9)) for name, (value, weight) in sums.items()}

@@ -138,21 +138,23 @@ NOT_MATHEMATICS = ("mesh", "remat", "evaluation", "generation", "checkpoints", "
 def differences(old: Experiment, new: Experiment) -> list[tuple[str, Any, Any]]:
     """(field, old, new) for each field that differs in what changes the mathematics."""
 
-    def flat(value: Any, path: str) -> Iterator[tuple[str, Any]]:
-        if dataclasses.is_dataclass(value):
-            yield path or "experiment", type(value).__name__
-            for field in dataclasses.fields(value):
-                yield from flat(getattr(value, field.name), f"{path}.{field.name}" if path else field.name)
-        else:
-            yield path, value
-
-    before, after = dict(flat(old, "")), dict(flat(new, ""))
+    before, after = dict(flat_fields(old)), dict(flat_fields(new))
     return [
         (path, before.get(path), after.get(path))
         for path in before | after
         if before.get(path) != after.get(path)
         and not any(path == free or path.startswith(f"{free}.") for free in NOT_MATHEMATICS)
     ]
+
+
+def flat_fields(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
+    """(field, value) for each field of a dataclass and of those inside it, which give their class for themselves."""
+    if dataclasses.is_dataclass(value):
+        yield path or "experiment", type(value).__name__
+        for field in dataclasses.fields(value):
+            yield from flat_fields(getattr(value, field.name), f"{path}.{field.name}" if path else field.name)
+    else:
+        yield path, value
 
 
 def _check_writing(evaluation: Evaluation, model: ModelConfig, objective: Objective) -> None:

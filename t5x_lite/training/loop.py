@@ -2,21 +2,22 @@
 
 from collections.abc import Sequence
 from contextlib import closing
-from pathlib import Path
+from os import PathLike
 from typing import Any
 
 import jax
-import numpy as np
+from etils import epath
 from rich.console import Console
 
 from t5x_lite.data import batches, prefetch
-from t5x_lite.parallel import batch_sharding, make_mesh
+from t5x_lite.parallel import batch_sharding, hosts, make_mesh
+from t5x_lite.parallel.batch_rows import BatchRows, place_copies
 from t5x_lite.training import report
 from t5x_lite.training.checkpoints import Checkpoints
 from t5x_lite.training.experiment import Experiment
 from t5x_lite.training.held_out import HeldOut
 from t5x_lite.training.preparation import Prepared, check_mesh, first_state, prepare
-from t5x_lite.training.records import Records
+from t5x_lite.training.records import NoRecords, Records
 from t5x_lite.training.signals import StopSignals
 from t5x_lite.training.step import Program, TrainState
 from t5x_lite.training.workdir import open_workdir, remove_if_empty, tokenizer_files
@@ -26,14 +27,22 @@ class NonFiniteError(RuntimeError):
     """The loss or its gradient became infinite or no number."""
 
 
-def train(experiment: Experiment, workdir: Path, console: Console, devices: Sequence[jax.Device] | None = None) -> None:
+def train(
+    experiment: Experiment,
+    workdir: str | PathLike[str],
+    console: Console,
+    devices: Sequence[jax.Device] | None = None,
+) -> bool:
     """Runs the experiment to its end, or to the signal that stops it; goes on where the folder's last run stopped.
 
-    `devices` are all there are unless given.
+    Every process of a run calls it; only the first one writes and tells what goes on. `devices` are all there are
+    unless given. Returns whether it came to its end.
 
     Raises `InputError` for an experiment that does not fit its data, its devices or the folder, before anything in the
     folder is touched that was there; `NonFiniteError` after writing `workdir/nonfinite` to look into.
     """
+    workdir = epath.Path(workdir)
+    console = console if hosts.is_first() else Console(quiet=True)
     with StopSignals() as stop:
         mesh = make_mesh(experiment.mesh, devices)
         check_mesh(experiment, mesh)
@@ -47,17 +56,14 @@ def train(experiment: Experiment, workdir: Path, console: Console, devices: Sequ
         with Checkpoints(workdir / "checkpoints", experiment.checkpoints) as checkpoints:
             stop.hold()
             run = _Run(program, prepared, checkpoints, workdir, console, stop)
-            state = run.start()
-            state = run.steps(state)
-            if stop.asked:
-                step = run.save(state)
-                checkpoints.wait()
-                console.print(
-                    f"stopped at step {step}; the same command goes on from there", highlight=False, soft_wrap=True
-                )
-                return
-            checkpoints.wait()
+            state = run.steps(run.start())
+        step = int(jax.device_get(state.step))
+        if step < experiment.steps:
+            told = f"stopped at step {step}; the same command goes on from there"
+            console.print(told, highlight=False, soft_wrap=True)
+            return False
         report.finish(run.held_out, state.params_to_use, prepared.store, workdir, console)
+        return True
 
 
 class _Run:
@@ -68,7 +74,7 @@ class _Run:
         program: Program,
         prepared: Prepared,
         checkpoints: Checkpoints,
-        workdir: Path,
+        workdir: epath.Path,
         console: Console,
         stop: StopSignals,
     ):
@@ -92,49 +98,47 @@ class _Run:
             self.console.print(told, highlight=False, soft_wrap=True)
         if self.prepared.teacher is None:
             return state
-        return state.replace(frozen=jax.device_put(self.prepared.teacher.params, self.program.state_shardings.frozen))
+        return state.replace(frozen=place_copies(self.prepared.teacher.params, self.program.state_shardings.frozen))
 
     def steps(self, state: TrainState) -> TrainState:
-        """Trains until the last step or until asked to stop."""
+        """Trains until the last step, or until all are asked to stop; what it returns is saved."""
         experiment, first = self.experiment, int(jax.device_get(state.step))
+        rows = BatchRows(batch_sharding(self.program.mesh), experiment.batch_size)
         data = batches(
-            self.store.train,
-            batch_size=experiment.batch_size,
-            seed=experiment.seed,
-            host=jax.process_index(),
-            num_hosts=jax.process_count(),
+            self.store.train, batch_size=experiment.batch_size, seed=experiment.seed, local=rows.numbers.tolist()
         )
-        placed = batch_sharding(self.program.mesh)
         tokens = experiment.batch_size * self.program.objective.raw_length
-        records = Records(self.workdir, self.console, first_step=first, steps=experiment.steps, tokens_per_step=tokens)
+        kept = Records if hosts.is_first() else NoRecords
+        records = kept(self.workdir, self.console, first_step=first, steps=experiment.steps, tokens_per_step=tokens)
         with records, closing(prefetch(data, first)) as raw_batches:
-            raw, metrics = None, None
+            metrics = None
             for step in range(first, experiment.steps):
-                if self.stop.asked:
+                if self.stop.before(step):
                     break
-                before, raw = raw, next(raw_batches)
+                raw = next(raw_batches)
                 # Dispatch this step, then look at the one before while the devices work.
                 with jax.transfer_guard("disallow"):
-                    state, following = self.program.train_step(
-                        state, jax.make_array_from_process_local_data(placed, raw)
-                    )
-                self.look(step, metrics, before, state, records)
+                    state, following = self.program.train_step(state, rows.place(raw))
+                self.look(step, metrics, state, records)
                 metrics = following
                 if self.due(step + 1):
-                    self.look(step + 1, metrics, raw, state, records)
+                    self.look(step + 1, metrics, state, records)
                     metrics = None
                     self.evaluate_and_save(step + 1, state, records)
-            if metrics is not None:
-                self.look(int(jax.device_get(state.step)), metrics, raw, state, records)
+            self.look(int(jax.device_get(state.step)), metrics, state, records)
+            self.save(state)
+            self.checkpoints.wait()
+            records.saved(self.checkpoints.finished())
         return state
 
-    def look(self, step: int, metrics: Any, raw: np.ndarray | None, state: TrainState, records: Records) -> None:
+    def look(self, step: int, metrics: Any, state: TrainState, records: Records) -> None:
         """Fetches and records the figures of the update number `step`; stops the run if they are not finite."""
+        records.saved(self.checkpoints.finished())
         if metrics is None:
             return
         figures = jax.device_get(metrics)
         if not figures.pop("finite"):
-            folder = report.write_nonfinite(self.workdir, state, figures, raw, self.store.tokenizer)
+            folder = report.write_nonfinite(self.workdir, self.program, state, figures, self.store)
             raise NonFiniteError(
                 f"the loss or its gradient is not finite at step {step}; {folder} holds the batch and the state before "
                 f"it, and the last checkpoint is of step {self.checkpoints.latest or 'none'}"
@@ -165,6 +169,6 @@ class _Run:
         if self.saves(step):
             self.save(state, loss)
 
-    def save(self, state: TrainState, held_out_loss: float | None = None) -> int:
-        """Starts to write the state; returns its step."""
-        return self.checkpoints.save(state, self.experiment, self.tokenizer_files, held_out_loss)
+    def save(self, state: TrainState, held_out_loss: float | None = None) -> None:
+        """Starts to write the state, unless it was."""
+        self.checkpoints.save(state, self.experiment, self.tokenizer_files, held_out_loss)

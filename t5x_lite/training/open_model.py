@@ -15,8 +15,9 @@ from t5x_lite.data import Tokenizer, Vocabulary, load_tokenizer
 from t5x_lite.decoding import GenerationDefaults
 from t5x_lite.errors import InputError
 from t5x_lite.models import ModelConfig, abstract_params
-from t5x_lite.training.checkpoints import Checkpoint, Files, is_checkpoint, latest_step, read_checkpoint
+from t5x_lite.training.checkpoints import Checkpoint, Files, Folder, is_checkpoint, latest_step, read_checkpoint
 from t5x_lite.training.experiment import Experiment
+from t5x_lite.training.run_files import is_in_bucket, local_or_bucket
 
 
 @dataclass(frozen=True)
@@ -39,11 +40,11 @@ def open_model(path: str | Path) -> OpenedModel:
 
     Raises `InputError` for what is none of the places named above, is truncated, or does not fit together.
     """
-    folder = Path(path).expanduser()
+    folder = local_or_bucket(path)
     cpu = jax.local_devices(backend="cpu")[0]
-    if not folder.exists():
-        folder = _download(str(path))
-    if is_huggingface_folder(folder):
+    if not is_in_bucket(folder):
+        folder = folder if folder.exists() else _download(str(path))
+    if not is_in_bucket(folder) and is_huggingface_folder(folder):
         imported = import_folder(folder)
         params = jax.device_put(imported.params, cpu)
         return OpenedModel(imported.config, params, imported.tokenizer, None, imported.vocabulary, imported.generation)
@@ -60,7 +61,7 @@ def open_model(path: str | Path) -> OpenedModel:
     return OpenedModel(config, checkpoint.params, tokenizer, experiment, vocabulary, generation)
 
 
-def open_checkpoint(folder: Path) -> Checkpoint:
+def open_checkpoint(folder: Folder) -> Checkpoint:
     """The checkpoint in a run's folder (the latest) or in a step's."""
     step = checkpoint_folder(folder)
     checkpoint = read_checkpoint(step, SingleDeviceSharding(jax.local_devices(backend="cpu")[0]))
@@ -74,7 +75,7 @@ def open_checkpoint(folder: Path) -> Checkpoint:
     return checkpoint
 
 
-def checkpoint_folder(folder: Path) -> Path:
+def checkpoint_folder(folder: Folder) -> Folder:
     """The folder of a run's latest step, or `folder` itself if it is a step's."""
     step = folder if is_checkpoint(folder) else latest_step(folder / "checkpoints")
     if step is None:

@@ -1,9 +1,9 @@
 """What has to stand before the first step: data, objective, teacher, first parameters; and that they fit together."""
 
+from contextlib import nullcontext
 from dataclasses import dataclass
-from pathlib import Path
 
-import jax
+from etils import epath
 from jax.sharding import Mesh
 from rich.console import Console
 
@@ -11,13 +11,16 @@ from t5x_lite.data import Tokenizer, TokenStore, Vocabulary
 from t5x_lite.errors import InputError
 from t5x_lite.models import ModelConfig
 from t5x_lite.objectives import Distillation, Objective
+from t5x_lite.parallel import hosts
+from t5x_lite.parallel.batch_rows import place_copies
 from t5x_lite.training.checkpoints import read_state
 from t5x_lite.training.experiment import Experiment
 from t5x_lite.training.open_model import OpenedModel, checkpoint_folder, open_model, shapes
 from t5x_lite.training.report import preparation
+from t5x_lite.training.run_files import local_or_bucket
 from t5x_lite.training.start import FromModel, FromRun, overlay
 from t5x_lite.training.step import Program, TrainState
-from t5x_lite.training.workdir import begin, has_begun, saved_tokenizer
+from t5x_lite.training.workdir import begin, has_begun, hosts_without, saved_tokenizer
 
 
 @dataclass(frozen=True)
@@ -32,10 +35,11 @@ class Prepared:
     """The model that the run begins with, unless it has begun."""
 
 
-def prepare(experiment: Experiment, console: Console, workdir: Path | None = None) -> Prepared:
+def prepare(experiment: Experiment, console: Console, workdir: epath.Path | None = None) -> Prepared:
     """The token store, written if it is not there yet, and the other models that the run needs.
 
-    The tokenizer is that of the run so far, else the teacher's or that of the model to start from, else the data's.
+    Where all hosts have one cache, process 0 writes the store for all; else each writes its own. The tokenizer is that
+    of the run so far, else the teacher's or that of the model to start from, else the data's.
     """
     objective, begun = experiment.objective, workdir is not None and has_begun(workdir)
     teacher = start = None
@@ -48,16 +52,29 @@ def prepare(experiment: Experiment, console: Console, workdir: Path | None = Non
             raise InputError(f"start.layers={experiment.start.layers} chooses layers where all are one; leave it empty")
     tokenizer = saved_tokenizer(workdir) if begun else None
     tokenizer = _common_tokenizer(tokenizer, teacher, start)
-    with preparation(console) as progress:
-        store = experiment.data.prepare(objective.row_format, tokenizer=tokenizer, progress=progress)
+    store = _store(experiment, objective, tokenizer, console)
     for remark in store.remarks:
         console.print(remark, highlight=False, markup=False, soft_wrap=True)
     vocabulary = store.tokenizer.vocabulary
     _check_vocabulary(experiment.model, vocabulary)
     objective = objective.for_vocabulary(vocabulary)
     if workdir:
-        begin(workdir, experiment, store, None if teacher is None else teacher.params)
+        with hosts.in_turn():
+            if hosts.is_first():
+                begin(workdir, experiment, store, None if teacher is None else teacher.params)
     return Prepared(store, objective, teacher, start)
+
+
+def _store(experiment: Experiment, objective: Objective, tokenizer: Tokenizer | None, console: Console) -> TokenStore:
+    cache = experiment.data.cache_path
+    cache.mkdir(parents=True, exist_ok=True)
+    with preparation(console) as progress, nullcontext() if hosts_without(cache) else hosts.in_turn():
+        store = experiment.data.prepare(objective.row_format, tokenizer=tokenizer, progress=progress)
+    hosts.check_alike(
+        {"the token store": store.key, "its number of rows": str(len(store.train))},
+        "data.source and data.tokenizer must give every host the same text and pieces",
+    )
+    return store
 
 
 def _check_vocabulary(model: ModelConfig, vocabulary: Vocabulary) -> None:
@@ -91,7 +108,7 @@ def first_state(program: Program, prepared: Prepared, console: Console) -> Train
             params, fresh = overlay(state.params, prepared.start.params, layers)
             random = f"; random are {', '.join(fresh)}" if fresh else ""
             console.print(f"parameters of {experiment.start.folder}{random}", highlight=False, soft_wrap=True)
-            params = jax.device_put(params, program.state_shardings.params)
+            params = place_copies(params, program.state_shardings.params)
             return state.replace(params=params, average=experiment.average.start(params))
         case FromRun(folder=folder):
             state = _state_of_run(program, prepared.start, folder)
@@ -112,7 +129,7 @@ def _state_of_run(program: Program, start: OpenedModel, folder: str) -> TrainSta
             f"start.folder={folder} holds a run with {type(before.optimizer).__name__}, this one has "
             f"{type(experiment.optimizer).__name__}; give the same optimizer, or use FromModel"
         )
-    state = read_state(checkpoint_folder(Path(folder).expanduser()), abstract)
+    state = read_state(checkpoint_folder(local_or_bucket(folder)), abstract)
     if int(state.step) >= experiment.steps:
         raise InputError(
             f"steps={experiment.steps} is not above the {int(state.step)} that start.folder={folder} has done; "

@@ -3,12 +3,15 @@
 import json
 import math
 import time
-from pathlib import Path
+from collections.abc import Iterable
 from typing import Any
 
+from etils import epath
 from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TaskID, TextColumn, TimeRemainingColumn
 
+from t5x_lite.training.checkpoints import Saved
+from t5x_lite.training.run_files import GrowingFile, is_in_bucket
 from t5x_lite.training.text_metrics import Scores
 
 Figures = dict[str, float]
@@ -55,19 +58,20 @@ class Records:
       tokens_per_step: raw ids in a batch, for the tokens per second.
     """
 
-    def __init__(self, workdir: Path, console: Console, *, first_step: int, steps: int, tokens_per_step: int):
+    def __init__(self, workdir: epath.Path, console: Console, *, first_step: int, steps: int, tokens_per_step: int):
         # Imported here: TensorBoard's writer costs half a second that only training needs to pay.
         from tensorboardX import SummaryWriter
 
-        self._path = workdir / "metrics.jsonl"
-        kept = [record for record in read_records(self._path) if record["step"] <= first_step]
-        temporary = self._path.with_suffix(".tmp")
-        temporary.write_text("".join(json.dumps(record) + "\n" for record in kept))
-        temporary.replace(self._path)
-        self._file = self._path.open("a", buffering=1)
+        path = workdir / "metrics.jsonl"
+        kept = [record for record in read_records(path) if record["step"] <= first_step]
+        self._file = GrowingFile(path, "".join(json.dumps(record) + "\n" for record in kept).encode())
+        if is_in_bucket(workdir):
+            _open_boards_in_buckets()
         self._board = SummaryWriter(str(workdir / "tensorboard"), purge_step=first_step + 1)
         self._console, self._steps, self._tokens_per_step = console, steps, tokens_per_step
-        self._since = (first_step, time.perf_counter())
+        self._began = time.perf_counter()
+        self._since = (first_step, self._began)
+        self._blocked_seconds = 0.0
         self._signatures_told = False
         self._bar = Progress(
             SpinnerColumn(),
@@ -122,21 +126,87 @@ class Records:
             self._signatures_told = True
         self._since = (step, time.perf_counter())
 
+    def saved(self, checkpoints: Iterable[Saved]) -> None:
+        """Times of checkpoints that are complete: when, and for how long training stood still for them."""
+        for saved in checkpoints:
+            self._blocked_seconds += saved.blocked_seconds
+            times = {
+                "blocked_seconds": saved.blocked_seconds,
+                "written_seconds": saved.written_seconds,
+                "blocked_share": self._blocked_seconds / max(time.perf_counter() - self._began, 1e-9),
+            }
+            self._write(saved.step, "checkpoint", times, at=_spell_time(saved.written_at))
+            self._console.print(
+                f"step {saved.step}/{self._steps}  saved in {saved.written_seconds:.1f} s; training stood still for "
+                f"{saved.blocked_seconds:.1f} s of them, {times['blocked_share']:.1%} of its time so far",
+                highlight=False,
+                soft_wrap=True,
+            )
+
     def _line(self, step: int, figures: str) -> None:
         if not self._console.is_terminal:
             self._console.print(f"step {step}/{self._steps}  {figures}", highlight=False, soft_wrap=True)
 
-    def _write(self, step: int, kind: str, metrics: Figures) -> None:
+    def _write(self, step: int, kind: str, metrics: Figures, **more: str) -> None:
         # JSON has no NaN; a loss that is none is written as null.
         figures = {name: value if math.isfinite(value) else None for name, value in metrics.items()}
-        self._file.write(json.dumps({"step": step, "kind": kind} | figures) + "\n")
+        self._file.write((json.dumps({"step": step, "kind": kind} | more | figures) + "\n").encode())
         for name, value in metrics.items():
             self._board.add_scalar(f"{kind}/{name}", value, step)
 
 
-def read_records(path: Path) -> list[dict[str, Any]]:
+class NoRecords(Records):
+    """Those of all processes but the first."""
+
+    def __init__(self, *args: Any, **options: Any):
+        pass
+
+    def __exit__(self, *error: Any) -> None:
+        pass
+
+    def __enter__(self) -> "NoRecords":
+        return self
+
+    def advance(self, step: int) -> None:
+        pass
+
+    def train(self, step: int, metrics: Figures) -> None:
+        pass
+
+    def held_out(self, step: int, scores: Scores) -> None:
+        pass
+
+    def saved(self, checkpoints: Iterable[Saved]) -> None:
+        pass
+
+
+def _spell_time(seconds: float) -> str:
+    """Seconds since 1970 as a date and time.
+
+    >>> _spell_time(0.0)
+    '1970-01-01T00:00:00Z'
+    """
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(seconds))
+
+
+def _open_boards_in_buckets() -> None:
+    """Has TensorBoard's writer reach buckets as all else here does, rather than through a library for each of them."""
+    from tensorboardX.record_writer import register_writer_factory
+
+    class Factory:
+        def open(self, path: str) -> GrowingFile:
+            return GrowingFile(path)
+
+        def directory_check(self, path: str) -> None:
+            pass  # buckets have none
+
+    for scheme in ("gs", "s3", "az"):
+        register_writer_factory(scheme, Factory())
+
+
+def read_records(path: epath.PathLike) -> list[dict[str, Any]]:
     """The records of a `metrics.jsonl`; a last line that a killed run left unfinished is skipped."""
-    records = []
+    records, path = [], epath.Path(path)
     for line in path.read_text().splitlines() if path.exists() else []:
         try:
             records.append(json.loads(line))

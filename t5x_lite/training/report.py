@@ -1,23 +1,29 @@
 """What a run leaves for people to look at: progress, the loss curve, held-out figures, fill-ins, a wreck's remains."""
 
+import io
 import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
+from etils import epath
 from jaxtyping import Int
 from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
-from t5x_lite.data import Tokenizer, TokenStore
+from t5x_lite.data import TokenStore, batches
+from t5x_lite.parallel import batch_sharding, hosts, replicated, use_mesh
+from t5x_lite.parallel.batch_rows import BatchRows
+from t5x_lite.training.checkpoints import write_model
 from t5x_lite.training.evaluation import held_out_features
 from t5x_lite.training.held_out import HeldOut
 from t5x_lite.training.records import read_records, spell, spell_signatures
+from t5x_lite.training.run_files import write_atomically
 from t5x_lite.training.step import Program, TrainState
-from t5x_lite.training.workdir import write_atomically
+from t5x_lite.training.workdir import tokenizer_files
 
 
 @contextmanager
@@ -37,11 +43,13 @@ def preparation(console: Console) -> Iterator[Callable[[str, float | None], None
         yield progress
 
 
-def finish(held_out: HeldOut, params: Any, store: TokenStore, workdir: Path, console: Console) -> None:
+def finish(held_out: HeldOut, params: Any, store: TokenStore, workdir: epath.Path, console: Console) -> None:
     """Writes and prints the end of a run: held-out figures beside the unigram model's, fill-ins, the loss curve."""
     figures = held_out_figures(held_out, params)
-    write_atomically(workdir / "held_out.json", json.dumps(figures, indent=2) + "\n")
     samples = fill_ins(held_out.program, params, store)
+    if not hosts.is_first():
+        return
+    write_atomically(workdir / "held_out.json", json.dumps(figures, indent=2) + "\n")
     write_atomically(workdir / "samples.txt", samples)
     plot_losses(workdir / "metrics.jsonl", workdir / "loss.png", figures["unigram_loss"])
     console.print("\n" + samples, markup=False, highlight=False, soft_wrap=True)
@@ -86,9 +94,7 @@ def fill_ins(program: Program, params: Any, store: TokenStore, num_rows: int = 5
     model sees the token itself, or another one, and no mask.
     """
     features = held_out_features(program.objective, store.held_out, num_rows)
-    local, asked = jax.device_put((params, features), jax.local_devices()[0])
-    samples = jax.jit(lambda params, features: program.objective.samples(program.module, params, features))
-    features = jax.device_get(samples(local, asked))
+    features = {name: value[:num_rows] for name, value in _samples(program, params, features).items()}
     decode, pad_id = store.tokenizer.decode, store.tokenizer.vocabulary.pad_id
 
     def spelled(ids: Int[np.ndarray, "T"], targets: Int[np.ndarray, "T"]) -> str:
@@ -105,7 +111,26 @@ def fill_ins(program: Program, params: Any, store: TokenStore, num_rows: int = 5
     )
 
 
-def plot_losses(metrics: Path, picture: Path, unigram: float) -> None:
+def _samples(program: Program, params: Any, features: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """What the model says to features, and some rows more: on the run's own devices, one of which could not hold it."""
+    placed = batch_sharding(program.mesh)
+    share = program.mesh.shape["data"] * program.mesh.shape["fsdp"]
+    count = len(features["targets"])
+    rows = BatchRows(placed, -(-count // share) * share)
+
+    def samples(params: Any, features: Any) -> Any:
+        with use_mesh(program.mesh):
+            return program.objective.samples(program.module, params, features)
+
+    run = jax.jit(
+        samples, in_shardings=(program.state_shardings.params, placed), out_shardings=replicated(program.mesh)
+    )
+    # Filled up with the last row.
+    asked = {name: rows.place(value[np.minimum(rows.numbers, count - 1)]) for name, value in features.items()}
+    return jax.device_get(run(params, asked))
+
+
+def plot_losses(metrics: epath.Path, picture: epath.Path, unigram: float) -> None:
     """Draws the losses of `metrics.jsonl` over the steps, the unigram model's as a line to beat."""
     # Without pyplot: no display, no global state.
     from matplotlib.figure import Figure
@@ -121,31 +146,37 @@ def plot_losses(metrics: Path, picture: Path, unigram: float) -> None:
     axes.set(xlabel="step", ylabel="loss (nats a token)")
     axes.grid(alpha=0.3)
     axes.legend()
-    temporary = picture.with_suffix(".tmp.png")
-    figure.savefig(temporary, dpi=120)
-    temporary.replace(picture)
+    drawn = io.BytesIO()
+    figure.savefig(drawn, dpi=120, format="png")
+    write_atomically(picture, drawn.getvalue())
 
 
 def write_nonfinite(
-    workdir: Path, state: TrainState, figures: dict[str, Any], raw: Int[np.ndarray, "B R"], tokenizer: Tokenizer
-) -> Path:
+    workdir: epath.Path, program: Program, state: TrainState, figures: dict[str, Any], store: TokenStore
+) -> epath.Path:
     """Writes what is needed to look into a loss that is not finite; returns the folder.
 
-    `state` is that before the failing step. `figures.json` has the step's figures, `batch.npz` the raw ids,
-    `batch.txt` their text, `parameters.json` each parameter's largest absolute value, `params.npz` all of them.
+    `state` is that before the failing step. `figures.json` has the step's figures, `batch.npz` the raw ids of the whole
+    batch, `batch.txt` their text, `parameters.json` each parameter's largest absolute value; `model` is the state's
+    parameters as a checkpoint.
     """
-    folder = workdir / "nonfinite"
-    folder.mkdir(exist_ok=True)
-    leaves = {
-        jax.tree_util.keystr(path, simple=True, separator="/"): np.asarray(jax.device_get(leaf))
+    folder, experiment, step = workdir / "nonfinite", program.experiment, int(jax.device_get(state.step))
+    largest = {
+        jax.tree_util.keystr(path, simple=True, separator="/"): float(jnp.abs(leaf).max())
         for path, leaf in jax.tree_util.tree_leaves_with_path(state.params)
     }
-    step = int(jax.device_get(state.step)) + 1
-    spelled = {"step": step} | {name: str(value) for name, value in figures.items()}
-    (folder / "figures.json").write_text(json.dumps(spelled, indent=2) + "\n")
-    np.savez(folder / "batch.npz", raw=raw)
-    (folder / "batch.txt").write_text("\n\n".join(tokenizer.decode(row) for row in raw) + "\n")
-    largest = {name: float(np.abs(leaf).max()) for name, leaf in leaves.items()}
-    (folder / "parameters.json").write_text(json.dumps(largest, indent=2) + "\n")
-    np.savez(folder / "params.npz", **leaves)
+    with hosts.in_turn():
+        if hosts.is_first():
+            folder.rmtree(missing_ok=True)
+            folder.mkdir()
+            spelled = {"step": step + 1} | {name: str(value) for name, value in figures.items()}
+            write_atomically(folder / "figures.json", json.dumps(spelled, indent=2) + "\n")
+            write_atomically(folder / "parameters.json", json.dumps(largest, indent=2) + "\n")
+            raw = batches(store.train, batch_size=experiment.batch_size, seed=experiment.seed)[step]
+            ids = io.BytesIO()
+            np.savez(ids, raw=raw)
+            write_atomically(folder / "batch.npz", ids.getvalue())
+            text = "\n\n".join(store.tokenizer.decode(row) for row in raw)
+            write_atomically(folder / "batch.txt", text + "\n")
+    write_model(folder / "model", experiment, tokenizer_files(workdir / "tokenizer"), state.params)
     return folder

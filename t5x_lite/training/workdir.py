@@ -10,34 +10,53 @@ metrics.jsonl, tensorboard/, loss.png, held_out.json, samples.txt
 import contextlib
 import hashlib
 import json
-import os
-import shutil
 import tempfile
+import uuid
 from pathlib import Path
 from typing import Any
 
 import jax
 import numpy as np
+from etils import epath
 
 from t5x_lite.data import Tokenizer, TokenStore, load_tokenizer
 from t5x_lite.errors import InputError
+from t5x_lite.parallel import hosts
 from t5x_lite.training.checkpoints import Files, is_checkpoint, latest_step
 from t5x_lite.training.experiment import Experiment, differences
+from t5x_lite.training.run_files import is_in_bucket, write_atomically
 
 
-def open_workdir(workdir: Path, experiment: Experiment) -> None:
-    """Makes the folder, or checks that the run in it is this one.
+def open_workdir(workdir: epath.Path, experiment: Experiment) -> None:
+    """Makes the folder, or checks that the run in it is this one; and that all hosts see the same one.
 
-    Raises `InputError` for a path that is a file or cannot be written to, and for a run that computes something else.
+    Raises `InputError` for a path that is a file or cannot be written to, for a run that computes something else, and
+    for a folder that other hosts do not see.
     """
+    with hosts.in_turn():
+        if hosts.is_first():
+            _open_workdir(workdir, experiment)
+    if blind := hosts_without(workdir):
+        raise InputError(
+            f"workdir={workdir} is not the same folder on all hosts: {', '.join(blind)} cannot see what process 0 "
+            "writes there; choose a folder that all share, or one in a bucket such as gs://bucket/run"
+        )
+
+
+def _open_workdir(workdir: epath.Path, experiment: Experiment) -> None:
     try:
         workdir.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryFile(dir=workdir):
-            pass
+        probe = workdir / f".written-{uuid.uuid4().hex}"
+        probe.write_bytes(b"")
+        probe.unlink()
     except (FileExistsError, NotADirectoryError):
         raise InputError(f"workdir={workdir} is, or lies in, a file; choose a folder") from None
-    except OSError as error:
-        raise InputError(f"workdir={workdir} cannot be written to ({error.strerror}); choose another folder") from None
+    except Exception as error:
+        # Each kind of bucket has its own ways to fail.
+        if not isinstance(error, OSError) and not is_in_bucket(workdir):
+            raise
+        reason = getattr(error, "strerror", None) or str(error).splitlines()[0]
+        raise InputError(f"workdir={workdir} cannot be written to ({reason}); choose another folder") from None
     if is_checkpoint(workdir):
         raise InputError(f"workdir={workdir} is one checkpoint of a run; name the run's folder, two levels above")
     if has_begun(workdir):
@@ -49,23 +68,44 @@ def open_workdir(workdir: Path, experiment: Experiment) -> None:
             raise InputError(f"workdir={workdir} holds a run that differs in {fields}; choose another --workdir")
 
 
-def remove_if_empty(workdir: Path) -> None:
+def hosts_without(folder: epath.PathLike) -> list[str]:
+    """The processes whose `folder`, which must be there, is another one than process 0's."""
+    if is_in_bucket(folder) or jax.process_count() == 1:
+        return []
+    probe = epath.Path(folder) / f".seen-{hosts.exchange(uuid.uuid4().hex)[0]}"
+    with hosts.in_turn():
+        if hosts.is_first():
+            probe.write_bytes(b"")
+    seen = hosts.exchange("" if probe.exists() else f"process {jax.process_index()} on {hosts.name_of_host()}")
+    if hosts.is_first():
+        probe.unlink()
+    return [name for name in seen if name]
+
+
+def remove_if_empty(workdir: epath.Path) -> None:
     """Removes the folder that `open_workdir` made, if nothing came of it."""
-    with contextlib.suppress(OSError):
-        workdir.rmdir()
+    with contextlib.suppress(OSError, ValueError):  # etils's word for a folder that is not empty
+        if hosts.is_first():
+            workdir.rmdir()
 
 
-def has_begun(workdir: Path) -> bool:
+def has_begun(workdir: epath.Path) -> bool:
     """Whether the folder holds a run to go on with: one with a checkpoint. Without one there is nothing to lose."""
     return latest_step(workdir / "checkpoints") is not None
 
 
-def saved_tokenizer(workdir: Path) -> Tokenizer | None:
+def saved_tokenizer(workdir: epath.Path) -> Tokenizer | None:
     """The tokenizer that the run began with, if it has begun."""
-    return load_tokenizer(workdir / "tokenizer") if has_begun(workdir) else None
+    if not has_begun(workdir):
+        return None
+    if not is_in_bucket(workdir):
+        return load_tokenizer(Path(workdir / "tokenizer"))
+    with tempfile.TemporaryDirectory() as folder:
+        _write_files(epath.Path(folder), tokenizer_files(workdir / "tokenizer"))
+        return load_tokenizer(Path(folder))
 
 
-def begin(workdir: Path, experiment: Experiment, store: TokenStore, teacher: Any = None) -> None:
+def begin(workdir: epath.Path, experiment: Experiment, store: TokenStore, teacher: Any = None) -> None:
     """Writes down what the run is, or checks that its tokenizer, data and teacher are those it began with."""
     folder, record = workdir / "tokenizer", workdir / "store.json"
     figures = {
@@ -90,13 +130,12 @@ def begin(workdir: Path, experiment: Experiment, store: TokenStore, teacher: Any
                 f"workdir={workdir} began with another teacher; bring that one back or choose another --workdir"
             )
     else:
-        shutil.rmtree(folder, ignore_errors=True)
-        temporary = Path(tempfile.mkdtemp(prefix="tokenizer.tmp", dir=workdir))
-        store.tokenizer.save(temporary)
-        temporary.chmod(0o755)
-        temporary.replace(folder)
-    for stale in workdir.glob("tokenizer.tmp*"):
-        shutil.rmtree(stale, ignore_errors=True)
+        # Not at once, and need not be: without a checkpoint the next run writes it anew.
+        folder.rmtree(missing_ok=True)
+        folder.mkdir()
+        with tempfile.TemporaryDirectory() as made:
+            store.tokenizer.save(Path(made))
+            _write_files(folder, tokenizer_files(epath.Path(made)))
     write_atomically(workdir / "experiment.json", experiment.to_json() + "\n")
     write_atomically(record, json.dumps(figures) + "\n")
 
@@ -109,13 +148,11 @@ def _digest(params: Any) -> str:
     return digest.hexdigest()
 
 
-def tokenizer_files(folder: Path) -> Files:
+def tokenizer_files(folder: epath.PathLike) -> Files:
     """The tokenizer's files by name."""
-    return {path.name: path.read_bytes() for path in sorted(folder.iterdir())}
+    return {path.name: path.read_bytes() for path in sorted(epath.Path(folder).iterdir())}
 
 
-def write_atomically(path: Path, text: str) -> None:
-    """Writes a small file that is either the old one or the new one, whatever happens."""
-    temporary = path.with_name(f"{path.name}.{os.getpid()}.tmp")
-    temporary.write_text(text)
-    temporary.replace(path)
+def _write_files(folder: epath.Path, files: Files) -> None:
+    for name, content in files.items():
+        (folder / name).write_bytes(content)

@@ -29,8 +29,9 @@ from t5x_lite.objectives import (
 from t5x_lite.training import Evaluation, Experiment
 from t5x_lite.training.checkpoints import write_checkpoint
 from t5x_lite.training.optimizers import AdamW
+from t5x_lite.training.run_files import write_atomically
 from t5x_lite.training.schedules import Constant
-from t5x_lite.training.workdir import tokenizer_files, write_atomically
+from t5x_lite.training.workdir import tokenizer_files
 
 SIZES = {"vocab_size": 300, "embed_dim": 12, "num_heads": 3, "mlp_dim": 17, "num_layers": 2, "max_length": 40}
 ELECTRA = ElectraConfig(**SIZES | {"num_heads": 2}, token_embed_dim=8, heads=("replaced_token",))

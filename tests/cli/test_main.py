@@ -160,6 +160,30 @@ BAD = {
     "max length": (["generate", "RUN", "a", "--max-length", "0"], "max_length=0"),
     "rows": (["evaluate", "RUN", "--rows", "0"], "rows=0"),
     "onto a file": (["convert", "RUN", "CONFIG"], "is a file"),
+    "half a place": (["train", "CONFIG", "--coordinator", "localhost:1"], "do not say which process this is; give all"),
+    "no port": (
+        ["train", "CONFIG", "--coordinator", "localhost", "--num-processes", "2", "--process-id", "1"],
+        "coordinator='localhost' is no HOST:PORT",
+    ),
+    "no coordinator there": (
+        [
+            *("train", "CONFIG", "--coordinator", "localhost:1", "--num-processes", "2", "--process-id", "1"),
+            *("--join-timeout", "1"),
+        ],
+        "coordinator=localhost:1 cannot be reached",
+    ),
+    "nobody comes": (
+        [
+            *("train", "CONFIG", "--coordinator", "localhost:17617", "--num-processes", "2", "--process-id", "0"),
+            *("--join-timeout", "1"),
+        ],
+        "1 of 2 processes did not come to localhost:17617 within 1 s: process 1;",
+    ),
+    "no number of processes": (["train", "CONFIG", "--local-processes", "0"], "local_processes=0 is no number"),
+    "two ways to start": (
+        ["train", "CONFIG", "--local-processes", "2", "--coordinator", "localhost:1"],
+        "--local-processes and --coordinator are two ways to start",
+    ),
     "workdir in a file": (["train", "CONFIG", "--workdir", "CONFIG"], "file; choose a folder"),
 }
 

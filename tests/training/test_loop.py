@@ -1,5 +1,6 @@
 """Whole runs: what they leave, and that stopping, dying and moving change nothing."""
 
+import calendar
 import json
 import os
 import signal
@@ -35,7 +36,8 @@ def final_params(workdir: Path) -> dict[str, np.ndarray]:
 
 
 def losses(workdir: Path) -> list[tuple[int, str, float]]:
-    return [(record["step"], record["kind"], record["loss"]) for record in read_records(workdir / "metrics.jsonl")]
+    records = read_records(workdir / "metrics.jsonl")
+    return [(record["step"], record["kind"], record["loss"]) for record in records if "loss" in record]
 
 
 def assert_identical(workdir: Path, undisturbed: Path) -> None:
@@ -72,6 +74,17 @@ def test_a_run_leaves_what_it_promises(undisturbed, tiny):
     assert figures["tokens"] == 10 * tiny.objective.target_length
     assert t5x_lite.load(undisturbed).experiment == tiny
     assert "tensorflow" not in sys.modules
+
+
+def test_the_times_of_checkpoints_are_recorded(undisturbed):
+    records = [record for record in read_records(undisturbed / "metrics.jsonl") if record["kind"] == "checkpoint"]
+    assert [record["step"] for record in records] == [2, 4, 6]
+    for record in records:
+        assert 0 < record["blocked_seconds"] <= record["written_seconds"] < 60
+        assert 0 < record["blocked_share"] < 1
+        written = calendar.timegm(time.strptime(record["at"], "%Y-%m-%dT%H:%M:%SZ"))
+        checkpoint = (undisturbed / "checkpoints" / str(record["step"])).stat().st_mtime
+        assert abs(written - checkpoint) < 10
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
@@ -158,7 +171,10 @@ def test_a_loss_that_is_not_finite_ends_the_run_with_its_remains(tiny, tmp_path,
     raw = np.load(remains / "batch.npz")["raw"]
     assert raw.shape == (8, tiny.objective.raw_length)
     assert len((remains / "batch.txt").read_text().split("\n\n")) >= 8
-    assert np.isfinite(np.load(remains / "params.npz")["token_embedding/embedding"]).all()
+    params = traverse_util.flatten_dict(t5x_lite.load(remains / "model").params, sep="/")
+    assert all(np.isfinite(leaf).all() for leaf in params.values())
+    largest = json.loads((remains / "parameters.json").read_text())
+    assert largest == {name: pytest.approx(np.abs(leaf).max()) for name, leaf in params.items()}
     # The batch is that of the failing step.
     from t5x_lite.data import batches
 

@@ -12,6 +12,7 @@ from t5x_lite.data import Vocabulary, make_tokenizer
 from t5x_lite.data.formats import Sentences
 from t5x_lite.data.tokenizers import WordPiece
 from t5x_lite.objectives import MaskedLanguageModel
+from t5x_lite.parallel import MeshShape, make_mesh
 from t5x_lite.training.evaluation import held_out_features, unigram_loss
 from t5x_lite.training.report import describe, fill_ins
 
@@ -34,7 +35,9 @@ def test_fill_ins_line_up():
     rows = builder.take()
     # All that is asked for is hidden, so that what is shown can be counted.
     objective = _Oracle(24, mask_share=1.0, random_share=0.0).for_vocabulary(tokenizer.vocabulary)
-    program = SimpleNamespace(objective=objective, module=nn.Module())
+    mesh = make_mesh(MeshShape(2, 2, 2))  # does not divide the three rows
+    shardings = SimpleNamespace(params={})
+    program = SimpleNamespace(objective=objective, module=nn.Module(), mesh=mesh, state_shardings=shardings)
     store = SimpleNamespace(held_out=rows, tokenizer=tokenizer)
     features = held_out_features(objective, rows, 3)
     blocks = fill_ins(program, {}, store, num_rows=3).split("--- held-out row ")[1:]

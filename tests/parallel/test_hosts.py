@@ -1,0 +1,277 @@
+"""How processes agree, with threads in their place and a dictionary for the service that JAX keeps."""
+
+import itertools
+import os
+import threading
+import time
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+import jax
+import pytest
+
+from t5x_lite.errors import InputError
+from t5x_lite.parallel import hosts
+from t5x_lite.parallel.common_stop import CommonStop
+
+
+class Service:
+    """What JAX's client does, for threads."""
+
+    def __init__(self):
+        self.values: dict[str, str] = {}
+
+    def key_value_set(self, key, value, allow_overwrite=False):
+        assert allow_overwrite or key not in self.values, f"{key} is set twice"
+        self.values[key] = value
+
+    def blocking_key_value_get(self, key, milliseconds):
+        deadline = time.monotonic() + milliseconds / 1000
+        while key not in self.values:
+            if time.monotonic() > deadline:
+                raise jax.errors.JaxRuntimeError(f"DEADLINE_EXCEEDED: {key}")
+            time.sleep(0.005)
+        return self.values[key]
+
+    def key_value_try_get(self, key):
+        if key not in self.values:
+            raise jax.errors.JaxRuntimeError(f"NOT_FOUND: {key}")
+        return self.values[key]
+
+    def key_value_dir_get(self, folder):
+        return [(key, value) for key, value in self.values.items() if key.startswith(folder)]
+
+
+class Process(threading.local):
+    """Which process a thread stands for."""
+
+    number = 0
+
+    def __init__(self):
+        self.calls = itertools.count()
+
+    def __next__(self):
+        return next(self.calls)
+
+
+@pytest.fixture
+def processes(monkeypatch) -> Callable[..., list[Any]]:
+    """`processes(count, body)`: what each of them returns or raises, all running at once."""
+
+    def run(count: int, body: Callable[[int], Any]) -> list[Any]:
+        service, process = Service(), Process()
+        monkeypatch.setattr(hosts, "_client", lambda: service)
+        monkeypatch.setattr(hosts, "_calls", process)
+        monkeypatch.setattr(jax, "process_count", lambda: count)
+        monkeypatch.setattr(jax, "process_index", lambda: process.number)
+        results: list[Any] = [None] * count
+
+        def begin(number):
+            process.number = number
+            try:
+                results[number] = body(number)
+            except Exception as error:
+                results[number] = error
+
+        threads = [threading.Thread(target=begin, args=(number,), daemon=True) for number in range(count)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(60)
+        assert not any(thread.is_alive() for thread in threads), "they wait for each other"
+        return results
+
+    return run
+
+
+def test_alone_nothing_is_waited_for():
+    assert hosts.is_first()
+    assert hosts.exchange("mine") == ["mine"]
+    with hosts.in_turn():
+        pass
+    hosts.check_alike({"devices": "8"}, "")
+    with hosts.joined(None, {}, timeout=1):
+        pass
+
+
+def test_exchange_gives_all_in_their_order(processes):
+    def body(number):
+        time.sleep((11 - number) * 0.01)
+        return hosts.exchange(f"a{number}"), hosts.exchange(f"b{number}")
+
+    expected = ([f"a{number}" for number in range(12)], [f"b{number}" for number in range(12)])
+    assert processes(12, body) == [expected] * 12
+
+
+def test_the_first_goes_first(processes):
+    order = []
+
+    def body(number):
+        with hosts.in_turn():
+            if number == 0:
+                time.sleep(0.2)
+            order.append(number)
+
+    processes(4, body)
+    assert order[0] == 0
+    assert sorted(order) == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize(
+    ("error", "kind", "message"),
+    [
+        (InputError("text=absent.txt is not there"), InputError, "text=absent.txt is not there"),
+        (OSError("no space"), hosts.OtherProcessError, "process 0: OSError: no space"),
+    ],
+)
+def test_what_the_first_raises_all_raise(processes, error, kind, message):
+    entered = []
+
+    def body(number):
+        with hosts.in_turn():
+            entered.append(number)
+            raise error
+
+    first, *others = processes(3, body)
+    assert first is error
+    assert entered == [0]
+    for other in others:
+        assert type(other) is kind
+        assert str(other) == message
+
+
+def test_one_that_differs_is_named_everywhere(processes):
+    def body(number):
+        hosts.check_alike({"devices": "4 TPU v5" if number == 2 else "8 TPU v5"}, "give all the same")
+
+    for error in processes(4, body):
+        assert isinstance(error, InputError)
+        assert str(error).startswith("devices is 4 TPU v5 for process 2 on ")
+        assert "and 8 TPU v5 for process 0 on " in str(error)
+        assert str(error).endswith("; give all the same")
+
+
+@pytest.mark.parametrize("asked", [0, 3])
+@pytest.mark.parametrize("first", [0, 1000])
+def test_all_stop_before_the_same_step(processes, asked, first):
+    """Steps need all processes, which may be one step apart: as collectives that are dispatched ahead."""
+    done, count = [first] * 4, 4
+
+    def body(number):
+        flags = {"asked": False, "told": False}
+        stop = CommonStop(lambda: flags["asked"], lambda: flags.update(told=True))
+        stop.hold()
+        for step in range(first, first + 3000):
+            if number == asked and step == first + 20:
+                flags["asked"] = True
+            if stop.before(step):
+                break
+            done[number] = step + 1
+            while min(done) < step:  # the figures of the step before need all to have begun it
+                time.sleep(0.0005)
+        stop.close()
+        return done[number], flags["told"]
+
+    results = processes(count, body)
+    assert len({step for step, _ in results}) == 1
+    assert first + 20 <= results[0][0] < first + 3000
+    assert [told for _, told in results] == [number != asked for number in range(count)]
+
+
+def test_asked_before_the_first_step_none_is_done(processes):
+    def body(number):
+        stop = CommonStop(lambda: number == 1, lambda: None)
+        stop.hold()
+        time.sleep(3)
+        stopped = stop.before(70)
+        stop.close()
+        return stopped
+
+    assert processes(3, body) == [True] * 3
+
+
+def test_nobody_asked_nobody_stops(processes):
+    def body(number):
+        stop = CommonStop(lambda: False, lambda: None)
+        stop.hold()
+        stopped = [stop.before(step) for step in range(50)]
+        stop.close()
+        return any(stopped)
+
+    assert processes(2, body) == [False, False]
+
+
+SLURM = {
+    "SLURM_JOB_ID": "4242",
+    "SLURM_STEP_NODELIST": "node[007-010]",
+    "SLURM_NTASKS": "4",
+    "SLURM_PROCID": "2",
+    "SLURM_LOCALID": "0",
+    "SLURM_STEP_NUM_NODES": "4",
+}
+
+
+@pytest.fixture
+def environment(monkeypatch) -> Callable[..., None]:
+    """`environment(**variables)`: those of a cluster, and no others."""
+    for name in list(os.environ):
+        if name.startswith(("SLURM_", "TPU_", "MEGASCALE_", "JAX_COORDINATOR")):
+            monkeypatch.delenv(name)
+    return lambda **variables: [monkeypatch.setenv(name, value) for name, value in variables.items()]
+
+
+def test_a_process_that_nothing_started_is_alone(environment):
+    environment()
+    assert hosts.find_place(1) is None
+
+
+def test_slurm_says_where_and_who(environment):
+    environment(**SLURM)
+    place = hosts.find_place(1)
+    assert place.coordinator.startswith("node007:")
+    assert (place.num_processes, place.process_id, place.local_device_ids) == (4, 2, (0,))
+
+
+def test_one_task_of_slurm_is_alone(environment):
+    environment(**SLURM | {"SLURM_NTASKS": "1", "SLURM_PROCID": "0"})
+    assert hosts.find_place(1) is None
+
+
+def test_a_coordinator_whose_name_nobody_knows(environment, monkeypatch):
+    from jax._src.clusters import SlurmCluster
+
+    def fail(timeout_secs, override_coordinator_port):
+        raise RuntimeError("Failed to recognize coordinator address node007")
+
+    environment(**SLURM)
+    monkeypatch.setattr(SlurmCluster, "get_coordinator_address", fail)
+    with pytest.raises(InputError, match=r"process 0's host is not known after 1 s \(Failed .* node007\); look"):
+        hosts.find_place(1)
+
+
+GKE = {
+    "TPU_WORKER_HOSTNAMES": "localhost,job-0-1.svc,job-0-2.svc,job-0-3.svc",
+    "TPU_WORKER_ID": "3",
+    "MEGASCALE_COORDINATOR_ADDRESS": "localhost",
+}
+
+
+@pytest.mark.parametrize(
+    ("more", "expected"),
+    [
+        ({"MEGASCALE_NUM_SLICES": "1", "MEGASCALE_SLICE_ID": "0"}, (4, 3)),
+        ({"MEGASCALE_NUM_SLICES": "2", "MEGASCALE_SLICE_ID": "1"}, (8, 7)),
+    ],
+)
+def test_gke_says_where_and_who(environment, monkeypatch, more, expected):
+    from jax._src.clusters import cloud_tpu_cluster
+
+    monkeypatch.setattr(cloud_tpu_cluster, "running_in_cloud_tpu_vm", True)
+    environment(**GKE | more)
+    assert hosts.find_place(1) is None, "JAX was told to stay on the CPU"
+    monkeypatch.setattr(jax, "config", SimpleNamespace(jax_platforms=None))
+    place = hosts.find_place(1)
+    assert place.coordinator == "localhost:8482"
+    assert (place.num_processes, place.process_id) == expected
+    assert place.local_device_ids is None

@@ -1,0 +1,206 @@
+"""The roll call, held between threads: who is missed, and what may not differ."""
+
+import json
+import socket
+import threading
+import time
+
+import pytest
+
+from t5x_lite.errors import InputError
+from t5x_lite.parallel.roll_call import Place, hold
+
+FACTS = {"jax": "0.10.2", "steps": "600", "batch_size": "32"}
+
+
+@pytest.fixture
+def port() -> int:
+    with socket.socket() as free:
+        free.bind(("localhost", 0))
+        return free.getsockname()[1]
+
+
+def hold_all(port, facts, *, count=None, timeout=1.0, hosts=()) -> dict[int, str]:
+    """What each process that comes is told: the message of its error, or nothing."""
+    told = {}
+
+    def come(number):
+        place = Place(f"localhost:{port}", count or len(facts), number)
+        try:
+            hold(place, facts[number], timeout=timeout, hosts=hosts)
+            told[number] = ""
+        except InputError as error:
+            told[number] = str(error)
+
+    threads = [threading.Thread(target=come, args=(number,)) for number in facts]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(30)
+    assert set(told) == set(facts)
+    return told
+
+
+def test_all_come_and_agree(port):
+    began = time.monotonic()
+    assert hold_all(port, dict.fromkeys(range(5), FACTS), timeout=20) == dict.fromkeys(range(5), "")
+    assert time.monotonic() - began < 10, "nobody waits for the timeout"
+
+
+def test_the_port_is_free_afterwards(port):
+    for _ in range(2):
+        assert hold_all(port, {0: FACTS, 1: FACTS}, timeout=10) == {0: "", 1: ""}
+
+
+def test_those_that_do_not_come_are_named_to_all_that_came(port):
+    told = hold_all(port, {0: FACTS, 2: FACTS}, count=5, hosts=("a", "b", "c", "d", "e"))
+    assert told[0] == told[2]
+    assert f"3 of 5 processes did not come to localhost:{port} within 1 s: " in told[0]
+    assert "process 1 (b), process 3 (d), process 4 (e);" in told[0]
+
+
+def test_what_differs_is_named_with_both_values(port):
+    told = hold_all(port, {0: FACTS, 1: FACTS | {"jax": "0.11.0", "steps": "700"}, 2: FACTS}, timeout=10)
+    assert len(set(told.values())) == 1
+    name = socket.gethostname()
+    assert f"process 1 on {name}" in told[2]
+    assert f"process 0 on {name} in jax (0.11.0 there, 0.10.2 here), steps (700 there, 600 here);" in told[2]
+    assert "process 2" not in told[2]
+
+
+def test_long_lists_are_cut(port):
+    facts = {number: {f"field{i}": str(number) for i in range(9)} for number in range(6)}
+    told = hold_all(port, facts, timeout=10)[0]
+    assert told.count("differs from") == 3
+    assert "field2 (1 there, 0 here) and 6 more" in told
+    assert "field3" not in told
+    assert "2 more differ" in told
+
+
+def test_another_number_of_processes(port):
+    told = {}
+
+    def come(number, count):
+        try:
+            hold(Place(f"localhost:{port}", count, number), FACTS, timeout=5)
+        except InputError as error:
+            told[number] = str(error)
+
+    threads = [threading.Thread(target=come, args=pair) for pair in ((0, 2), (1, 4))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(30)
+    assert "num_processes (4 there, 2 here)" in told[0] == told[1]
+
+
+def test_two_with_one_number(port):
+    told = []
+
+    def come(number):
+        try:
+            hold(Place(f"localhost:{port}", 4, number), FACTS, timeout=2)
+        except InputError as error:
+            told.append(str(error))
+
+    threads = [threading.Thread(target=come, args=(number,)) for number in (0, 1, 1)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(30)
+    assert any("process_id=1 came twice" in message for message in told)
+
+
+def test_a_process_that_is_started_again_takes_its_place(port):
+    """Its first connection is gone, as after a kill."""
+
+    def come_and_go():
+        while True:
+            try:
+                with socket.create_connection(("localhost", port)) as connection:
+                    said = {"process_id": 1, "host": "gone", "facts": {}}
+                    connection.sendall(json.dumps(said).encode() + b"\n")
+                return
+            except OSError:
+                time.sleep(0.01)
+
+    gone = threading.Thread(target=come_and_go)
+    gone.start()
+    told = {}
+
+    def come(number, delay):
+        time.sleep(delay)
+        try:
+            hold(Place(f"localhost:{port}", 3, number), FACTS, timeout=10)
+            told[number] = ""
+        except InputError as error:
+            told[number] = str(error)
+
+    threads = [threading.Thread(target=come, args=pair) for pair in ((0, 0), (1, 0.5), (2, 1.0))]
+    for thread in threads:
+        thread.start()
+    for thread in (gone, *threads):
+        thread.join(30)
+    assert told == {0: "", 1: "", 2: ""}
+
+
+@pytest.mark.parametrize("noise", [b"GET / HTTP/1.1\r\n\r\n", b"\n", b'{"process_id": "x"}\n', b"[1]\n"])
+def test_strangers_are_passed_over(port, noise):
+    def call():
+        while True:
+            try:
+                with socket.create_connection(("localhost", port)) as connection:
+                    connection.sendall(noise)
+                return
+            except OSError:
+                time.sleep(0.01)
+
+    stranger = threading.Thread(target=call)
+    stranger.start()
+    told = {}
+
+    def come(number, delay):
+        time.sleep(delay)
+        hold(Place(f"localhost:{port}", 2, number), FACTS, timeout=10)
+        told[number] = True
+
+    threads = [threading.Thread(target=come, args=pair) for pair in ((0, 0), (1, 0.3))]
+    for thread in threads:
+        thread.start()
+    for thread in (stranger, *threads):
+        thread.join(30)
+    assert told == {0: True, 1: True}
+
+
+@pytest.mark.parametrize("host", ["localhost", "no-such-host.invalid"])
+def test_a_coordinator_that_cannot_be_reached(port, host):
+    with pytest.raises(
+        InputError, match=rf"coordinator={host}:{port} cannot be reached from .* within 0.3 s .*; start"
+    ):
+        hold(Place(f"{host}:{port}", 2, 1), FACTS, timeout=0.3)
+
+
+def test_a_port_that_is_taken(port):
+    with socket.create_server(("", port)), pytest.raises(InputError, match=f"port {port} cannot be opened here"):
+        hold(Place(f"localhost:{port}", 2, 0), FACTS, timeout=0.3)
+
+
+@pytest.mark.parametrize(
+    ("place", "message"),
+    [
+        (("localhost", 2, 0), "coordinator='localhost' is no HOST:PORT"),
+        (("localhost:http", 2, 0), "coordinator='localhost:http' is no HOST:PORT"),
+        (("localhost:70000", 2, 0), "is no HOST:PORT"),
+        ((":8000", 2, 0), "is no HOST:PORT"),
+        (("localhost:8000", 0, 0), "num_processes=0 is too small"),
+        (("localhost:8000", 2, 2), "process_id=2 is not one of num_processes=2; choose one from 0 to 1"),
+        (("localhost:8000", 2, -1), "process_id=-1"),
+    ],
+)
+def test_places_that_are_none(place, message):
+    with pytest.raises(InputError, match=message):
+        Place(*place)
+
+
+def test_addresses_of_the_sixth_version():
+    assert Place("[::1]:8000", 2, 0).address == ("::1", 8000)

@@ -1,0 +1,230 @@
+"""Real processes over gloo: the same run as one process makes, whatever becomes of them on the way."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import t5x_lite
+from t5x_lite.models import GptConfig
+from t5x_lite.objectives import CausalLanguageModel
+from t5x_lite.training import Checkpointing, Evaluation, Experiment
+from t5x_lite.training.records import read_records
+
+pytestmark = pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="finds its processes in Linux's /proc")
+
+STEPS = 300
+CACHE = Path(__file__).parent.parent.parent / ".pytest_cache" / "jax-processes"
+
+
+@pytest.fixture(scope="module")
+def long(tiny) -> Experiment:
+    """A run of a model that compiles soon, which takes some seconds, so that something can happen to it."""
+    sizes = {"embed_dim": 16, "num_heads": 2, "mlp_dim": 24, "num_layers": 1, "max_length": 24}
+    dropout = {"dropout_rate": 0.0, "attention_dropout_rate": 0.0, "embedding_dropout_rate": 0.0}
+    return replace(
+        tiny,
+        model=GptConfig(vocab_size=264, **sizes, **dropout),
+        objective=CausalLanguageModel(24),
+        steps=STEPS,
+        evaluation=Evaluation(every=0, rows=10),
+        checkpoints=Checkpointing(every=100, keep_best=0),
+    )
+
+
+@pytest.fixture(scope="module")
+def config(long, tmp_path_factory) -> Path:
+    path = tmp_path_factory.mktemp("config") / "config.py"
+    path.write_text(f"from t5x_lite import Experiment\nexperiment = Experiment.from_json({long.to_json()!r})\n")
+    return path
+
+
+@pytest.fixture(scope="module")
+def alone(long, tmp_path_factory, train) -> Path:
+    """The run in one process, that of the test."""
+    workdir = tmp_path_factory.mktemp("alone")
+    train(long, workdir)
+    return workdir
+
+
+@pytest.fixture
+def start(config) -> Iterator[Callable[..., subprocess.Popen]]:
+    """`start(*options, cwd=...)`: `train` with these options, ended with the test."""
+    started = []
+    environment = os.environ | {
+        "JAX_PLATFORMS": "cpu",
+        "XLA_FLAGS": "--xla_backend_optimization_level=0",
+        "JAX_COMPILATION_CACHE_DIR": str(CACHE),
+        "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0.1",
+    }
+
+    def run(*options: object, cwd: Path | None = None) -> subprocess.Popen:
+        command = [sys.executable, "-m", "t5x_lite", "train", str(config), *map(str, options)]
+        pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+        started.append(subprocess.Popen(command, env=environment, cwd=cwd, **pipes))
+        return started[-1]
+
+    yield run
+    for process in started:
+        for number in children(process).values():
+            os.kill(number, signal.SIGKILL)
+        process.kill()
+        process.communicate()
+
+
+def children(process: subprocess.Popen) -> dict[int, int]:
+    """Process ids of a run's processes by their number in it."""
+    found = {}
+    for pid in Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split():
+        words = Path(f"/proc/{pid}/cmdline").read_bytes().decode().split("\0")
+        if "--process-id" in words:
+            found[int(words[words.index("--process-id") + 1])] = int(pid)
+    return found
+
+
+def wait_for_steps(workdir: Path, process: subprocess.Popen, steps: int) -> None:
+    deadline = time.monotonic() + 240
+    while time.monotonic() < deadline:
+        assert process.poll() is None, process.communicate()
+        if len(read_records(workdir / "metrics.jsonl")) >= steps:
+            return
+        time.sleep(0.02)
+    raise AssertionError("the processes never came to their first steps")
+
+
+def losses(workdir: Path) -> dict[tuple[int, str], float]:
+    records = read_records(workdir / "metrics.jsonl")
+    return {(record["step"], record["kind"]): record["loss"] for record in records if "loss" in record}
+
+
+def assert_same_run(workdir: Path, alone: Path) -> None:
+    """The same batches and the same figures to rounding, each written down once."""
+    ours, theirs = losses(workdir), losses(alone)
+    assert list(ours) == list(theirs)
+    assert len(ours) == sum("loss" in record for record in read_records(workdir / "metrics.jsonl"))
+    np.testing.assert_allclose(list(ours.values()), list(theirs.values()), rtol=1e-4)
+    first = [key for key in ours if key[0] <= 20]
+    np.testing.assert_allclose([ours[key] for key in first], [theirs[key] for key in first], rtol=1e-5)
+
+
+def checkpoints(workdir: Path) -> list[int]:
+    return sorted(int(path.name) for path in (workdir / "checkpoints").iterdir())
+
+
+def test_four_processes_make_the_run_of_one(start, alone, long, tmp_path):
+    process = start("--local-processes", 4, "--workdir", tmp_path / "run")
+    out, err = process.communicate(timeout=300)
+    assert process.returncode == 0, err
+    assert "Traceback" not in err
+    assert_same_run(tmp_path / "run", alone)
+    assert out.count("step 7/300 ") == 1, "process 0 alone tells"
+    assert {path.name for path in (tmp_path / "run").iterdir()} == {path.name for path in alone.iterdir()}
+    figures, expected = (json.loads((path / "held_out.json").read_text()) for path in (tmp_path / "run", alone))
+    assert figures["loss"] == pytest.approx(expected["loss"], rel=1e-4)
+    assert (tmp_path / "run" / "samples.txt").read_text().count("model:") == 5
+    assert t5x_lite.load(tmp_path / "run").experiment == long
+    saves = [record for record in read_records(tmp_path / "run" / "metrics.jsonl") if record["kind"] == "checkpoint"]
+    assert [record["step"] for record in saves] == [100, 200, 300]
+    assert all(0 < record["blocked_seconds"] <= record["written_seconds"] for record in saves)
+    assert all(0 < record["blocked_share"] < 1 for record in saves)
+
+
+def test_a_signal_to_one_saves_the_same_step_on_all_and_two_go_on(start, alone, tmp_path):
+    process = start("--local-processes", 4, "--workdir", tmp_path)
+    wait_for_steps(tmp_path, process, 5)
+    os.kill(children(process)[2], signal.SIGTERM)
+    out, err = process.communicate(timeout=120)
+    assert process.returncode == os.EX_TEMPFAIL, err
+    assert "Traceback" not in err
+    step = checkpoints(tmp_path)[-1]
+    assert 5 <= step < STEPS
+    assert f"stopped at step {step}; the same command goes on from there" in out
+    assert max(step for step, _ in losses(tmp_path)) == step
+    process = start("--local-processes", 2, "--workdir", tmp_path)
+    out, err = process.communicate(timeout=300)
+    assert process.returncode == 0, err
+    assert f"resuming from step {step}" in out
+    assert_same_run(tmp_path, alone)
+
+
+def test_the_death_of_one_ends_the_others_and_eight_go_on(start, alone, tmp_path):
+    process = start("--local-processes", 4, "--workdir", tmp_path)
+    wait_for_steps(tmp_path, process, 110)
+    others = children(process)
+    os.kill(others.pop(1), signal.SIGKILL)
+    began = time.monotonic()
+    _, err = process.communicate(timeout=120)
+    assert time.monotonic() - began < 60
+    assert process.returncode not in (0, os.EX_TEMPFAIL)
+    assert not any(Path(f"/proc/{pid}").exists() for pid in others.values())
+    assert "process 1 was ended by SIGKILL; the others follow" in err
+    process = start("--local-processes", 8, "--workdir", tmp_path)
+    out, err = process.communicate(timeout=300)
+    assert process.returncode == 0, err
+    assert "resuming from step 100" in out
+    assert_same_run(tmp_path, alone)
+
+
+def test_unlike_hosts_are_told_apart_before_anything_is_written(start, tmp_path):
+    place = ("--coordinator", f"localhost:{free_port()}", "--num-processes", 2, "--process-id")
+    processes = [
+        start(*place, number, "--workdir", tmp_path / "run", "--batch-size", 8 * (number + 1)) for number in range(2)
+    ]
+    for process in processes:
+        _, err = process.communicate(timeout=120)
+        assert process.returncode == 2
+        assert err.startswith("t5x-lite: process 1 on ")
+        assert "in batch_size (16 there, 8 here); start all of them with one command" in err
+        assert err.count("\n") == 1
+    assert not (tmp_path / "run").exists()
+
+
+def test_folders_that_not_all_hosts_see(start, tmp_path):
+    """Two working directories stand for two hosts: one path, two folders."""
+    place = ("--coordinator", f"localhost:{free_port()}", "--num-processes", 2, "--process-id")
+    for number in range(2):
+        (tmp_path / str(number)).mkdir()
+    processes = [start(*place, number, "--workdir", "run", cwd=tmp_path / str(number)) for number in range(2)]
+    for process in processes:
+        _, err = process.communicate(timeout=120)
+        assert process.returncode == 2, err
+        assert "t5x-lite: workdir=run is not the same folder on all hosts: process 1 on " in err
+        assert "choose a folder that all share" in err
+
+
+def test_each_host_may_have_its_own_cache(start, alone, tmp_path):
+    place = ("--coordinator", f"localhost:{free_port()}", "--num-processes", 2, "--process-id")
+    for number in range(2):
+        (tmp_path / str(number)).mkdir()
+    processes = [
+        start(
+            *(*place, number, "--workdir", tmp_path / "run", "--data.cache-dir", "cache", "--steps", 3),
+            cwd=tmp_path / str(number),
+        )
+        for number in range(2)
+    ]
+    for process in processes:
+        _, err = process.communicate(timeout=300)
+        assert process.returncode == 0, err
+    stores = [sorted(path.name for path in (tmp_path / str(n) / "cache" / "stores").iterdir()) for n in range(2)]
+    assert len(stores[0]) == 1
+    assert stores[0] == stores[1]
+    found, expected = losses(tmp_path / "run"), losses(alone)
+    for step in (1, 2, 3):
+        assert found[step, "train"] == pytest.approx(expected[step, "train"], rel=1e-5)
+
+
+def free_port() -> int:
+    import socket
+
+    with socket.socket() as free:
+        free.bind(("localhost", 0))
+        return free.getsockname()[1]
