@@ -11,8 +11,14 @@ from typing import Any
 from t5x_lite.errors import InputError
 from t5x_lite.parallel.chips import CHIPS, Chip
 
-# Without a pod around it, the library asks a metadata server that does not answer, and complains.
-_ALONE = {"TPU_SKIP_MDS_QUERY": "1", "TPU_WORKER_HOSTNAMES": "localhost", "TPU_ACCELERATOR_TYPE": "v5p-8"}
+# Without a pod around it, the library asks a metadata server that does not answer, and complains; and it lets one
+# process at a time in, as if each wanted the machine's own chips.
+_ALONE = {
+    "TPU_SKIP_MDS_QUERY": "1",
+    "TPU_WORKER_HOSTNAMES": "localhost",
+    "TPU_ACCELERATOR_TYPE": "v5p-8",
+    "ALLOW_MULTIPLE_LIBTPU_LOAD": "1",
+}
 
 
 @dataclass(frozen=True)
