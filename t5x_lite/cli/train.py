@@ -2,14 +2,11 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
 
-import tyro
 from rich.console import Console
 
-from t5x_lite.cli.arguments import load_config, parse, take_config
+from t5x_lite.cli.arguments import ExperimentOptions, load_config, parse, take_config
 from t5x_lite.cli.own_data import with_data
-from t5x_lite.training.experiment import Experiment
 from t5x_lite.training.loop import train
 from t5x_lite.training.signals import Stopped
 
@@ -32,7 +29,7 @@ and every field of the experiment, such as --steps 200 --objective.noise-density
 class Train:
     """Pretrain what the config describes, with these fields of the experiment changed."""
 
-    experiment: Annotated[Experiment, tyro.conf.arg(name="")]
+    experiment: ExperimentOptions
     workdir: str
     """Checkpoints, records and pictures go there; if it holds checkpoints of this experiment, training goes on."""
     text: tuple[str, ...] = ()

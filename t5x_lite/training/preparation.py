@@ -53,14 +53,15 @@ def prepare(experiment: Experiment, console: Console, workdir: Path | None = Non
     for remark in store.remarks:
         console.print(remark, highlight=False, markup=False, soft_wrap=True)
     vocabulary = store.tokenizer.vocabulary
-    _check_vocabulary(experiment.model, vocabulary)
+    check_vocabulary(experiment.model, vocabulary)
     objective = objective.for_vocabulary(vocabulary)
     if workdir:
         begin(workdir, experiment, store, None if teacher is None else teacher.params)
     return Prepared(store, objective, teacher, start)
 
 
-def _check_vocabulary(model: ModelConfig, vocabulary: Vocabulary) -> None:
+def check_vocabulary(model: ModelConfig, vocabulary: Vocabulary) -> None:
+    """Raises `InputError` where the model has no row for an id, or counts positions by another padding."""
     if vocabulary.size > model.vocab_size:
         raise InputError(
             f"model.vocab_size={model.vocab_size} is smaller than the tokenizer's {vocabulary.size} ids; "
