@@ -8,7 +8,7 @@ import runpy
 import sys
 import traceback
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Annotated, Any, TypeVar
 
 import tyro
 
@@ -17,10 +17,13 @@ from t5x_lite.training.experiment import Experiment
 
 T = TypeVar("T")
 
+# --model.gated False, as in the config, rather than --model.no-gated
+ExperimentOptions = Annotated[Experiment, tyro.conf.arg(name=""), tyro.conf.FlagConversionOff]
+"""An experiment as a field of a command, each of whose fields is an option."""
+
 
 def parse(cls: type[T], arguments: list[str], *, prog: str, default: Any = tyro.MISSING_NONPROP) -> T:
     """The dataclass that the arguments spell. Raises `InputError` with tyro's complaint as one sentence."""
-    is_experiment = default is not tyro.MISSING_NONPROP
     complaint, columns = io.StringIO(), os.environ.get("COLUMNS")
     os.environ["COLUMNS"] = "1000"  # tyro breaks its lines at the terminal's width; a sentence is put together below
     try:
@@ -32,8 +35,7 @@ def parse(cls: type[T], arguments: list[str], *, prog: str, default: Any = tyro.
                 args=arguments,
                 prog=prog,
                 default=default,
-                # --model.gated False, as in the config, rather than --model.no-gated
-                config=(tyro.conf.AvoidSubcommands, *([tyro.conf.FlagConversionOff] if is_experiment else [])),
+                config=(tyro.conf.AvoidSubcommands,),
             )
     except SystemExit as end:
         if end.code in (0, None):

@@ -2,15 +2,13 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
 
 import jax
-import tyro
 from flax import linen as nn
 from rich.console import Console
 from rich.table import Table
 
-from t5x_lite.cli.arguments import load_config, parse, take_config
+from t5x_lite.cli.arguments import ExperimentOptions, load_config, parse, take_config
 from t5x_lite.cli.own_data import with_data
 from t5x_lite.cli.rows import describe_row, legend
 from t5x_lite.cli.schedule import draw, save
@@ -37,7 +35,7 @@ and the options of train, without --workdir: "{PROG} CONFIG --help" lists them."
 class Inspect:
     """Show what the config describes, with these fields of the experiment changed."""
 
-    experiment: Annotated[Experiment, tyro.conf.arg(name="")]
+    experiment: ExperimentOptions
     text: tuple[str, ...] = ()
     """Files, globs or folders (.txt, .jsonl, .gz) to take the rows from instead of the config's source."""
     pairs: tuple[str, ...] = ()

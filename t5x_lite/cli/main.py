@@ -15,6 +15,7 @@ from t5x_lite.errors import InputError
 COMMANDS = {
     "train": "train CONFIG [options]     pretrain, on one host or many; goes on by itself from its checkpoints",
     "inspect": "inspect CONFIG [options]   parameters, learning rate, batch shapes, and three real rows",
+    "plan": "plan CONFIG --topology T   memory, collectives and speed on a TPU pod, before anyone pays for it",
     "evaluate": "evaluate RUN [options]     loss and perplexity on held-out text, BLEU and others of what is written",
     "average": "average RUN --last 5       the mean of a run's last checkpoints, as a checkpoint of its own",
     "generate": "generate RUN TEXT...       what a model writes: blanks filled in, translations, continuations",
@@ -31,7 +32,7 @@ usage: python -m t5x_lite COMMAND ...
 
   {(chr(10) + "  ").join(COMMANDS.values())}
 
-"COMMAND --help" lists a command's options; for train and inspect "COMMAND CONFIG --help" lists every field of the
+"COMMAND --help" lists a command's options; for train, inspect and plan "COMMAND CONFIG --help" lists every field of the
 experiment, each of which can be overridden (--steps 200 --objective.input-length 128).
 """
 

@@ -5,18 +5,16 @@ import platform
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
-from typing import Annotated
 
-import tyro
 from rich.console import Console
 
-from t5x_lite.cli.arguments import load_config, parse, take_config
+from t5x_lite.cli.arguments import ExperimentOptions, load_config, parse, take_config
 from t5x_lite.cli.local_processes import run_local_processes
 from t5x_lite.cli.own_data import with_data
 from t5x_lite.errors import InputError
 from t5x_lite.parallel import hosts
 from t5x_lite.parallel.roll_call import Place
-from t5x_lite.training.experiment import Experiment, flat_fields
+from t5x_lite.training.experiment import flat_fields
 from t5x_lite.training.loop import train
 from t5x_lite.training.run_files import local_or_bucket
 from t5x_lite.training.signals import Stopped
@@ -52,7 +50,7 @@ PACKAGES = ("t5x_lite", "jax", "jaxlib", "libtpu", "flax", "optax", "orbax-check
 class Train:
     """Pretrain what the config describes, with these fields of the experiment changed."""
 
-    experiment: Annotated[Experiment, tyro.conf.arg(name="")]
+    experiment: ExperimentOptions
     workdir: str
     """Checkpoints, records and pictures go there, on a disk or in a bucket such as gs://bucket/run; if it holds
     checkpoints of this experiment, training goes on."""

@@ -56,7 +56,7 @@ def prepare(experiment: Experiment, console: Console, workdir: epath.Path | None
     for remark in store.remarks:
         console.print(remark, highlight=False, markup=False, soft_wrap=True)
     vocabulary = store.tokenizer.vocabulary
-    _check_vocabulary(experiment.model, vocabulary)
+    check_vocabulary(experiment.model, vocabulary)
     objective = objective.for_vocabulary(vocabulary)
     if workdir:
         with hosts.in_turn():
@@ -77,7 +77,8 @@ def _store(experiment: Experiment, objective: Objective, tokenizer: Tokenizer | 
     return store
 
 
-def _check_vocabulary(model: ModelConfig, vocabulary: Vocabulary) -> None:
+def check_vocabulary(model: ModelConfig, vocabulary: Vocabulary) -> None:
+    """Raises `InputError` where the model has no row for an id, or counts positions by another padding."""
     if vocabulary.size > model.vocab_size:
         raise InputError(
             f"model.vocab_size={model.vocab_size} is smaller than the tokenizer's {vocabulary.size} ids; "

@@ -1,0 +1,141 @@
+"""A plan as tables for people and as JSON for machines."""
+
+from dataclasses import asdict
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from t5x_lite.parallel.chips import GIB
+from t5x_lite.training.plan import Plan
+
+
+def print_plan(console: Console, name: str, plan: Plan) -> None:
+    """Everything that a plan says."""
+    for part in (headline(name, plan), memory_table(plan), *(_performance(plan) if plan.fits else ())):
+        console.print(part, highlight=False, markup=False, soft_wrap=True)
+    console.print(f"compiled in {plan.compile_seconds:.0f} s", highlight=False)
+
+
+def headline(name: str, plan: Plan) -> str:
+    """What is planned, and where."""
+    experiment, topology = plan.experiment, plan.topology
+    mesh = ", ".join(f"{axis} {size}" for axis, size in plan.mesh.items())
+    parts = f" in {experiment.accumulation} parts" if experiment.accumulation > 1 else ""
+    return (
+        f"{name} on {topology}: {_counted(topology.num_chips, 'chip')}, {_counted(topology.num_hosts, 'host')}; "
+        f"mesh {mesh}; remat {experiment.remat}\n"
+        f"{plan.num_params:,} parameters; a step of {experiment.batch_size:,} rows{parts}, {plan.tokens:,} tokens\n"
+    )
+
+
+def memory_table(plan: Plan) -> Table:
+    """A chip's memory, and whether it is enough."""
+    memory, hbm = plan.memory, plan.topology.chip.hbm_bytes
+    table = Table("memory of a chip", box=None)
+    table.add_column("GiB", justify="right")
+    named = {
+        "parameters": memory.parameters,
+        "optimizer": memory.optimizer,
+        "average, teacher, batch": memory.other,
+        "activations, temporaries" if plan.fits else "all else": memory.temporaries,
+        "code": memory.code,
+    }
+    for what, num_bytes in named.items():
+        table.add_row(what, f"{num_bytes / GIB:,.2f}")
+    verdict = "fits" if plan.fits else f"does not fit: {plan.missing / GIB:,.2f} GiB are missing"
+    table.add_row(f"together, of {hbm / GIB:.0f}: {verdict}", f"{memory.total / GIB:,.2f}")
+    return table
+
+
+def _performance(plan: Plan) -> list[Any]:
+    compiled = plan.cost.flops * plan.topology.num_chips
+    times = compiled / plan.model_flops
+    return [
+        "",
+        collectives_table(plan),
+        "",
+        roofline_table(plan),
+        f"\nmodel FLOPs {plan.model_flops:.3e} a step, compiled {compiled:.3e} ({times:.2f} times)\n"
+        f"at most {plan.mfu:.1%} MFU and {plan.tokens_per_second:,.0f} tokens/s, bound by {plan.bound}",
+    ]
+
+
+def collectives_table(plan: Plan) -> Table:
+    """What a chip receives in a step, by kind and by how many take part."""
+    table = Table("collective", box=None)
+    for column in ("among", "count", "MB a chip", "ms"):
+        table.add_column(column, justify="right")
+    table.add_column("largest input")
+    for each in plan.cost.collectives:
+        figures = (
+            f"{each.group_size:,}",
+            f"{each.count:,}",
+            f"{each.num_bytes / 1e6:,.1f}",
+            f"{each.seconds * 1e3:,.2f}",
+        )
+        table.add_row(each.kind, *figures, each.largest)
+    return table
+
+
+def roofline_table(plan: Plan) -> Table:
+    """The three times, none of which a step can beat."""
+    table = Table("a step at least", box=None)
+    table.add_column("ms", justify="right")
+    for name, what in (("compute", "matrix products"), ("hbm", "memory"), ("ici", "links between chips")):
+        table.add_row(f"{name}: {what}", f"{plan.rooflines[name] * 1e3:,.1f}")
+    return table
+
+
+def ranking(plans: list[Plan]) -> Table:
+    """Settings side by side, in the order that they have."""
+    table = Table("mesh", "remat", box=None)
+    for column in ("parts", "GiB a chip", "compute ms", "hbm ms", "ici ms", "MFU at most"):
+        table.add_column(column, justify="right")
+    for plan in plans:
+        mesh = " ".join(f"{axis}={size}" for axis, size in plan.mesh.items() if size > 1) or "one device"
+        figures = (
+            [*(f"{seconds * 1e3:,.1f}" for seconds in plan.rooflines.values()), f"{plan.mfu:.1%}"]
+            if plan.fits
+            else [f"{plan.missing / GIB:,.1f} GiB missing"]
+        )
+        experiment = plan.experiment
+        table.add_row(mesh, experiment.remat, f"{experiment.accumulation}", f"{plan.memory.total / GIB:,.1f}", *figures)
+    return table
+
+
+def plan_json(plan: Plan) -> dict[str, Any]:
+    """The plan in seconds, bytes and operations; all of a chip but for the model's operations and the tokens."""
+    topology, experiment = plan.topology, plan.experiment
+    figures: dict[str, Any] = {
+        "topology": str(topology),
+        "chips": topology.num_chips,
+        "hosts": topology.num_hosts,
+        "mesh": plan.mesh,
+        "remat": experiment.remat,
+        "batch_size": experiment.batch_size,
+        "accumulation": experiment.accumulation,
+        "tokens": plan.tokens,
+        "parameters": plan.num_params,
+        "fits": plan.fits,
+        "missing_bytes": plan.missing,
+        "hbm_bytes": topology.chip.hbm_bytes,
+        "memory_bytes": asdict(plan.memory) | {"total": plan.memory.total},
+        "model_flops": plan.model_flops,
+        "compile_seconds": plan.compile_seconds,
+    }
+    if plan.cost is None:
+        return figures
+    return figures | {
+        "compiled_flops": plan.cost.flops,
+        "hbm_traffic_bytes": plan.cost.memory_traffic,
+        "collectives": [asdict(collective) for collective in plan.cost.collectives],
+        "seconds": plan.rooflines,
+        "bound": plan.bound,
+        "mfu": plan.mfu,
+        "tokens_per_second": plan.tokens_per_second,
+    }
+
+
+def _counted(number: int, what: str) -> str:
+    return f"{number:,} {what}{'s' if number > 1 else ''}"

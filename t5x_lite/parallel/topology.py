@@ -1,0 +1,109 @@
+"""The chips of a TPU slice that is not there: devices by name, which the TPU compiler on any machine compiles for."""
+
+import importlib.util
+import math
+import os
+import re
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from t5x_lite.errors import InputError
+from t5x_lite.parallel.chips import CHIPS, Chip
+
+# Without a pod around it, the library asks a metadata server that does not answer, and complains; and it lets one
+# process at a time in, as if each wanted the machine's own chips.
+_ALONE = {
+    "TPU_SKIP_MDS_QUERY": "1",
+    "TPU_WORKER_HOSTNAMES": "localhost",
+    "TPU_ACCELERATOR_TYPE": "v5p-8",
+    "ALLOW_MULTIPLE_LIBTPU_LOAD": "1",
+}
+
+
+@dataclass(frozen=True)
+class Topology:
+    """A slice of a pod: `v5p:4x4x4` is 64 chips of that kind, 4 in each dimension.
+
+    Raises `InputError` for a kind or a shape that is not known.
+
+    >>> topology = Topology.parse("v5p:4x4x8")
+    >>> topology.num_chips, topology.shape, topology.chip.name
+    (128, (4, 4, 8), 'v5p')
+    """
+
+    chip: Chip
+    shape: tuple[int, ...]
+    """Chips along each dimension."""
+
+    @classmethod
+    def parse(cls, name: str) -> "Topology":
+        """The slice that a name means: KIND:AxB or KIND:AxBxC."""
+        kind, _, written = name.partition(":")
+        if kind not in CHIPS:
+            raise InputError(
+                f"topology={name!r} is not known; choose KIND:SHAPE with one of {', '.join(CHIPS)}, such as v5p:4x4x4"
+            )
+        chip = CHIPS[kind]
+        shape = tuple(map(int, written.split("x"))) if re.fullmatch(r"[1-9]\d{0,3}(x[1-9]\d{0,3})+", written) else ()
+        # A pod of three dimensions is made of cubes, and slices of any box of them can be had.
+        of_cubes = chip.dimensions == len(shape) == 3 and all(size % 4 == 0 for size in shape)
+        if written not in chip.shapes and not (of_cubes and math.prod(shape) <= chip.pod):
+            more = f", or any other of whole cubes of 4x4x4 up to {chip.pod} chips" if chip.dimensions == 3 else ""
+            known = ", ".join(f"{kind}:{shape}" for shape in chip.shapes)
+            raise InputError(f"topology={name!r} is not known; choose {known}{more}")
+        return cls(chip, shape)
+
+    def __str__(self) -> str:
+        return f"{self.chip.name}:{'x'.join(map(str, self.shape))}"
+
+    @property
+    def num_chips(self) -> int:
+        return math.prod(self.shape)
+
+    @cached_property
+    def num_hosts(self) -> int:
+        """Virtual machines, each of which runs one process."""
+        return len({device.process_index for device in self.devices})
+
+    @cached_property
+    def devices(self) -> tuple[Any, ...]:
+        """Abstract devices, as many as JAX would see. Raises `InputError` where the TPU compiler is not installed."""
+        if importlib.util.find_spec("libtpu") is None:
+            raise InputError(
+                f"topology={str(self)!r} needs the TPU compiler, the package libtpu, which is not installed; "
+                "install the extra: pip install 't5x_lite[tpu]' (no TPU is needed)"
+            )
+        for name, value in _ALONE.items():
+            os.environ.setdefault(name, value)
+        from jax.experimental import topologies
+
+        options: dict[str, Any] = {"chips_per_host_bounds": (1, 1, 1)} if self.num_chips == 1 else {}
+        if self.chip.name == "v4":
+            options["chip_config_name"] = "megacore"  # as on Cloud TPU: a chip's two cores are one device
+        return tuple(topologies.get_topology_desc(platform="tpu", topology_name=str(self), **options).devices)
+
+    def is_ring(self, dimension: int) -> bool:
+        """Whether the chips along a dimension form a ring rather than a line.
+
+        v4, v5p and tpu7x: slices of whole 4x4x4 cubes are tori, smaller ones are not; v5e and v6e: a dimension is a
+        ring where it is that of the whole pod, 16 chips.
+        """
+        if self.chip.dimensions == 3:
+            return all(size % self.chip.ring_of == 0 for size in self.shape)
+        return self.shape[dimension] == self.chip.ring_of
+
+    def group_bandwidth(self, chips: list[tuple[int, ...]]) -> float:
+        """Bytes per second that each of some chips can receive from the others over the links between them.
+
+        A collective uses, in each dimension that the chips differ in, two links where they are a whole ring and one
+        where they are not. Chips that differ in none are one chip: nothing has to travel, and the result is infinite.
+
+        Args:
+          chips: coordinates of each.
+        """
+        links = 0
+        for dimension, size in enumerate(self.shape):
+            places = len({chip[dimension] for chip in chips})
+            links += 0 if places == 1 else 2 if places == size and self.is_ring(dimension) else 1
+        return links * self.chip.link_bandwidth if links else math.inf

@@ -1,0 +1,170 @@
+"""What `plan` prints, writes and refuses; the compiler's part is tested beside the plan itself."""
+
+import json
+from dataclasses import replace
+
+import pytest
+from rich.console import Console
+
+from t5x_lite.cli import plan as command
+from t5x_lite.cli.plan_picture import draw_plan
+from t5x_lite.cli.plan_tables import plan_json, print_plan, ranking
+from t5x_lite.parallel.chips import GIB
+from t5x_lite.parallel.collectives import Collective
+from t5x_lite.parallel.topology import Topology
+from t5x_lite.training.plan import Cost, Memory, Plan
+
+GATHER = Collective("all-gather", 4, count=12, num_bytes=3_500_000, seconds=0.25, largest="bf16[64,128]")
+
+
+@pytest.fixture
+def plan(experiments) -> Plan:
+    """A plan that nobody compiled."""
+    return Plan(
+        experiment=experiments["bert"],
+        topology=Topology.parse("v5e:2x2"),
+        mesh={"data": 1, "fsdp": 4, "tensor": 1},
+        num_params=123_456,
+        model_flops=4 * 10**14,
+        memory=Memory(parameters=2 * GIB, optimizer=4 * GIB, other=0, temporaries=GIB, code=GIB // 4),
+        missing=0,
+        cost=Cost(flops=197 * 10**12, memory_traffic=819 * 10**8, collectives=(GATHER,)),
+        compile_seconds=7.0,
+    )
+
+
+@pytest.fixture
+def too_large(plan) -> Plan:
+    return replace(plan, missing=3 * GIB, cost=None, memory=replace(plan.memory, temporaries=13 * GIB, code=0))
+
+
+@pytest.fixture(autouse=True)
+def four_devices(monkeypatch):
+    """No compiler: a slice is what its name says."""
+    monkeypatch.setattr(Topology, "devices", (None,) * 4)
+    monkeypatch.setattr(Topology, "num_hosts", 1)
+
+
+def printed(*parts) -> str:
+    console = Console(width=120, record=True, quiet=False, file=open("/dev/null", "w"))  # noqa: SIM115
+    for part in parts:
+        part(console) if callable(part) else console.print(part)
+    return console.export_text()
+
+
+def test_tables(plan):
+    text = printed(lambda console: print_plan(console, "bert", plan))
+    assert "bert on v5e:2x2: 4 chips, 1 host; mesh data 1, fsdp 4, tensor 1; remat none" in text
+    assert "123,456 parameters; a step of 8 rows, 480 tokens" in text
+    for row in (
+        ("parameters", "2.00"),
+        ("optimizer", "4.00"),
+        ("activations, temporaries", "1.00"),
+        ("code", "0.25"),
+        ("together, of 16: fits", "7.25"),
+        ("all-gather", "4", "12", "3.5", "250.00", "bf16[64,128]"),
+        ("compute: matrix products", "1,000.0"),
+        ("hbm: memory", "100.0"),
+        ("ici: links between chips", "250.0"),
+    ):
+        assert any(all(cell in line for cell in row) for line in text.splitlines()), row
+    assert "model FLOPs 4.000e+14 a step, compiled 7.880e+14 (1.97 times)" in text
+    assert "at most 50.8% MFU and 480 tokens/s, bound by compute" in text
+    assert "compiled in 7 s" in text
+
+
+def test_tables_of_what_does_not_fit(too_large):
+    text = printed(lambda console: print_plan(console, "bert", too_large))
+    assert "together, of 16: does not fit: 3.00 GiB are missing" in text
+    assert "MFU" not in text
+
+
+def test_a_ranking(plan, too_large):
+    first, second = printed(ranking([plan, too_large])).splitlines()[1:3]
+    assert first.split() == ["fsdp=4", "none", "1", "7.2", "1,000.0", "100.0", "250.0", "50.8%"]
+    assert second.split() == ["fsdp=4", "none", "1", "19.0", "3.0", "GiB", "missing"]
+
+
+def test_json(plan, too_large):
+    figures = json.loads(json.dumps(plan_json(plan)))
+    assert figures["topology"] == "v5e:2x2"
+    assert figures["memory_bytes"]["total"] == plan.memory.total
+    assert figures["seconds"] == {"compute": 1.0, "hbm": 0.1, "ici": 0.25}
+    assert figures["collectives"][0]["kind"] == "all-gather"
+    assert (figures["fits"], figures["bound"]) == (True, "compute")
+    missing = plan_json(too_large)
+    assert (missing["fits"], missing["missing_bytes"]) == (False, 3 * GIB)
+    assert "mfu" not in missing
+
+
+def test_pictures(plan, too_large, tmp_path):
+    for name, one in (("fits", plan), ("not", too_large)):
+        draw_plan("bert", one, tmp_path / f"{name}.png")
+        assert (tmp_path / f"{name}.png").read_bytes().startswith(b"\x89PNG")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["fits.png", "not.png"]
+
+
+@pytest.fixture
+def config(experiments, write_config, tmp_path):
+    return write_config(experiments["bert"], tmp_path / "bert.py")
+
+
+def test_a_plan_that_fits(run, config, plan, monkeypatch, tmp_path):
+    monkeypatch.setattr(command, "make_plan", lambda experiment, topology: replace(plan, experiment=experiment))
+    picture = tmp_path / "plan.png"
+    status, out, err = run("plan", config, "--topology", "v5e:2x2", "--batch-size", 16, "--plot", picture)
+    assert (status, err) == (0, "")
+    assert "a step of 16 rows" in out
+    assert picture.exists()
+    status, out, err = run("plan", config, "--topology", "v5e:2x2", "--json")
+    assert (status, err) == (0, "")
+    assert json.loads(out)["fits"]
+
+
+def test_a_plan_that_does_not_fit_names_the_nearest_that_does(run, config, plan, too_large, monkeypatch):
+    fits = replace(plan, experiment=replace(plan.experiment, remat="dots", accumulation=2))
+    monkeypatch.setattr(command, "make_plan", lambda experiment, topology: too_large)
+    monkeypatch.setattr(command, "nearest_fit", lambda plan, report: fits)
+    status, out, err = run("plan", config, "--topology", "v5e:2x2")
+    assert status == 2
+    assert "does not fit: 3.00 GiB are missing" in out
+    assert "does not fit v5e:2x2: 3.0 GiB more than a chip's 16 GiB; it fits with --mesh.data 4 --mesh.fsdp 1 " in err
+    assert err.strip().endswith("--remat dots --accumulation 2")
+    assert err.count("\n") == 1
+    status, out, _ = run("plan", config, "--topology", "v5e:2x2", "--json")
+    assert status == 2
+    assert json.loads(out)["nearest"]["remat"] == "dots"
+    monkeypatch.setattr(command, "nearest_fit", lambda plan, report: None)
+    status, _, err = run("plan", config, "--topology", "v5e:2x2")
+    assert (status, "choose a larger slice or a smaller batch" in err) == (2, True)
+
+
+def test_a_search(run, config, plan, too_large, monkeypatch):
+    monkeypatch.setattr(command, "search", lambda experiment, topology, report, tries: [plan, too_large][:tries])
+    status, out, err = run("plan", config, "--topology", "v5e:2x2", "--search")
+    assert (status, err) == (0, "")
+    assert "GiB missing" in out
+    assert "at most 50.8% MFU" in out
+    status, out, _ = run("plan", config, "--topology", "v5e:2x2", "--search", "--json", "--tries", 1)
+    assert (status, [one["fits"] for one in json.loads(out)]) == (0, [True])
+    monkeypatch.setattr(command, "search", lambda *arguments: [too_large])
+    status, out, err = run("plan", config, "--topology", "v5e:2x2", "--search")
+    assert (status, err.count("\n")) == (2, 1)
+    assert "none of the 1 settings" in err
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ((), "--topology is missing; name a slice with one of v4, v5e, v5p, v6e, tpu7x, such as v5p:4x4x4"),
+        (("--topology", "v9:2x2"), "topology='v9:2x2' is not known"),
+        (("--topology", "v5e:2x2", "--tries", "0"), "--tries 0 is too small"),
+        (("--topology", "v5e:2x2", "--plot", "a.jpg"), "plot=a.jpg is no name of a picture"),
+        (("--topology", "v5e:2x2", "--plot", "absent/a.png"), "plot=absent/a.png lies in no folder"),
+        (("--topology", "v5e:2x2", "--mesh.fdsp", "2"), "perhaps you meant --mesh.fsdp"),
+    ],
+)
+def test_what_is_refused(run, config, options, says):
+    status, _, err = run("plan", config, *options)
+    assert (status, err.count("\n")) == (2, 1)
+    assert says in err

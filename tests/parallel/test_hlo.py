@@ -1,0 +1,165 @@
+"""Reading compiled programs: those of this machine against what is known of them, and the TPU compiler's notations."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.sharding import NamedSharding
+from jax.sharding import PartitionSpec as P
+
+from t5x_lite.parallel import MeshShape, make_mesh
+from t5x_lite.parallel.collectives import device_groups, read_collectives
+from t5x_lite.parallel.hlo import read_hlo
+from t5x_lite.parallel.hlo_costs import matrix_flops, memory_traffic
+from t5x_lite.parallel.topology import Topology
+
+CUBE = Topology.parse("v5p:2x2x2")
+PLACES = [(x, y, z) for x in range(2) for y in range(2) for z in range(2)]
+LAYERS, WIDTH, ROWS = 3, 64, 16
+
+
+@pytest.fixture(scope="module")
+def program():
+    """A scan over layers whose matrices are cut along `fsdp`, and its gradient, for eight devices."""
+    mesh = make_mesh(MeshShape(data=2, fsdp=4))
+
+    def loss(matrices, x):
+        y, _ = jax.lax.scan(lambda x, matrix: (jnp.tanh(x @ matrix), None), x, matrices)
+        return (y**2).sum()
+
+    def abstract(shape, *axes):
+        return jax.ShapeDtypeStruct(shape, jnp.float32, sharding=NamedSharding(mesh, P(*axes)))
+
+    arguments = abstract((LAYERS, WIDTH, WIDTH), None, "fsdp"), abstract((ROWS, WIDTH), ("data", "fsdp"))
+    return read_hlo(jax.jit(jax.grad(loss)).lower(*arguments).compile().as_text())
+
+
+def test_operations_count_a_loop_as_often_as_it_runs(program):
+    """One product forward, two backward, in each layer, on an eighth of the rows."""
+    assert matrix_flops(program) == 3 * LAYERS * 2 * (ROWS // 8) * WIDTH * WIDTH
+
+
+def test_collectives_count_a_loop_as_often_as_it_runs(program):
+    """Each layer's matrix is gathered forward and backward by the four that share it; its gradient is summed by all."""
+    found = {(each.kind, each.group_size): each for each in read_collectives(program, CUBE, PLACES)}
+    gathers, sums = found["all-gather", 4], found["all-reduce", 8]
+    assert (gathers.count, sums.count) == (2 * LAYERS, LAYERS)
+    assert gathers.num_bytes == 2 * LAYERS * 4 * WIDTH * WIDTH * 3 // 4
+    assert sums.num_bytes == LAYERS * 2 * 4 * WIDTH * WIDTH * 7 // 8
+    assert gathers.largest == f"f32[{WIDTH // 4},{WIDTH}]"
+    link = CUBE.chip.link_bandwidth
+    assert sums.seconds == pytest.approx(sums.num_bytes / (3 * link))
+    assert gathers.seconds == pytest.approx(gathers.num_bytes / (2 * link))
+
+
+def test_devices_of_one_chip_share_its_links(program):
+    halves = [(device // 4, device // 2 % 2, 0) for device in range(8)]
+    (sums,) = (each for each in read_collectives(program, CUBE, halves) if each.kind == "all-reduce")
+    assert sums.seconds == pytest.approx(2 * sums.num_bytes / (2 * CUBE.chip.link_bandwidth))
+
+
+def test_memory_traffic_of_a_product():
+    """Two matrices in, one out; nothing else."""
+    a, b = jnp.ones((128, 256)), jnp.ones((256, 64))
+    text = jax.jit(lambda a, b: a @ b).lower(a, b).compile().as_text()
+    assert memory_traffic(read_hlo(text)) == 4 * (128 * 256 + 256 * 64 + 128 * 64)
+
+
+def test_memory_traffic_of_slices():
+    """Of a stack that is read and written layer by layer, each layer counts once, not the stack in every round."""
+    stack = jnp.ones((50, 64, 64))
+
+    def each(stack):
+        return jax.lax.scan(lambda _, layer: (None, jnp.tanh(layer)), None, stack)[1]
+
+    traffic = memory_traffic(read_hlo(jax.jit(each).lower(stack).compile().as_text()))
+    assert 2 * stack.nbytes <= traffic < 6 * stack.nbytes < 50 * stack.nbytes
+
+
+@pytest.mark.parametrize(
+    ("written", "groups"),
+    [
+        ("replica_groups={{0,1,2,3},{4,5,6,7}}", [[0, 1, 2, 3], [4, 5, 6, 7]]),
+        ("replica_groups=[2,4]<=[8]", [[0, 1, 2, 3], [4, 5, 6, 7]]),
+        ("replica_groups=[4,2]<=[2,2,2]T(1,2,0)", [[0, 4], [1, 5], [2, 6], [3, 7]]),
+        ("replica_groups=mesh['x'=8] {'x'}", [[0, 1, 2, 3, 4, 5, 6, 7]]),
+        ("replica_groups=mesh['x'=4,'y'=1,'z'=2], device_ids=([2,4]T(1,0)) {'x'}", [[0, 1, 2, 3], [4, 5, 6, 7]]),
+        ("replica_groups=mesh['x'=2,'y'=4] {'x'}", [[0, 4], [1, 5], [2, 6], [3, 7]]),
+        ("replica_groups=mesh['x'=2,'y'=4] {'y':(1)2}", [[0, 2], [1, 3], [4, 6], [5, 7]]),
+        ("replica_groups=mesh['x'=2,'y'=4] {'x','y':(2)2}", [[0, 1, 4, 5], [2, 3, 6, 7]]),
+    ],
+)
+def test_groups_of_devices(written, groups):
+    np.testing.assert_array_equal(device_groups(f"channel_id=1, {written}, dimensions={{0}}", 8), groups)
+
+
+def test_a_notation_that_is_not_known_is_refused():
+    with pytest.raises(ValueError, match="not known"):
+        device_groups("replica_groups=everyone", 8)
+
+
+TPU = """HloModule jit_step, is_scheduled=true
+
+%reduce (a: f32[], b: f32[]) -> f32[] {
+  %a = f32[] parameter(0)
+  %b = f32[] parameter(1)
+  ROOT %add = f32[] add(%a, %b)
+}
+
+%product (p0: bf16[256,512], p1: bf16[512,128]) -> bf16[256,128] {
+  %p0 = bf16[256,512]{1,0:T(8,128)(2,1)} parameter(0)
+  %p1 = bf16[512,128]{1,0:T(8,128)(2,1)S(1)} parameter(1)
+  ROOT %convolution.1 = bf16[256,128]{1,0:T(8,128)(2,1)} convolution(%p0, %p1), dim_labels=bf_io->bf
+}
+
+ENTRY %main (x: bf16[256,512], y: bf16[512,128]) -> (bf16[256,128], f32[16]) {
+  %x = bf16[256,512]{1,0:T(8,128)(2,1)} parameter(0)
+  %y = bf16[512,128]{1,0:T(8,128)(2,1)} parameter(1)
+  %copy-start = (bf16[512,128]{1,0:T(8,128)(2,1)S(1)}, bf16[512,128]{1,0}, u32[]{:S(2)}) copy-start(%y)
+  %copy-done = bf16[512,128]{1,0:T(8,128)(2,1)S(1)} copy-done(%copy-start)
+  %fusion = bf16[256,128]{1,0:T(8,128)(2,1)} fusion(%x, %copy-done), kind=kOutput, calls=%product
+  %constant.1 = f32[128]{0:T(128)} constant({...})
+  %reduce-scatter = f32[16]{0:T(128)} reduce-scatter(%constant.1), replica_groups={}, dimensions={0}, to_apply=%reduce
+  %permute-start = (f32[16], f32[16]) collective-permute-start(%reduce-scatter), source_target_pairs={{0,1},{1,3},{3,0}}
+  %permute-done = f32[16]{0} collective-permute-done(%permute-start)
+  ROOT %tuple = (bf16[256,128]{1,0:T(8,128)(2,1)}, /*index=1*/f32[16]{0:T(128)}) tuple(%fusion, %permute-done)
+}
+"""
+
+
+def test_the_text_of_the_tpu_compiler():
+    """Products are convolutions there, layouts are long, and what is marked S(1) is on the chip already."""
+    program = read_hlo(TPU)
+    assert matrix_flops(program) == 2 * 256 * 512 * 128
+    collectives = read_collectives(program, CUBE, PLACES)
+    assert [(each.kind, each.group_size, each.count, each.num_bytes) for each in collectives] == [
+        ("reduce-scatter", 8, 1, 128 * 4 * 7 // 8),
+        ("collective-permute", 3, 1, 16 * 4),
+    ]
+    x, y, out = 2 * 256 * 512, 2 * 512 * 128, 2 * 256 * 128
+    assert memory_traffic(program) - (x + y + out) < 2000  # the rest are the few bytes that are sent
+
+
+@pytest.mark.parametrize(
+    ("attributes", "left", "right", "output", "products"),
+    [
+        ("dim_labels=bf_io->bf", (7, 5), (5, 3), (7, 3), 7 * 5 * 3),
+        ("dim_labels=fb_io->bf", (5, 7), (5, 3), (7, 3), 7 * 5 * 3),
+        # A batch of four products: one place in four of the window meets the input.
+        (
+            "window={size=4 stride=3 pad=0_0 lhs_dilate=4}, dim_labels=0bf_0io->0bf",
+            (4, 7, 5),
+            (4, 5, 3),
+            (4, 7, 3),
+            420,
+        ),
+        ("window={size=3 pad=1_1}, dim_labels=b0f_0io->b0f", (1, 6, 2), (3, 2, 4), (1, 6, 4), (3 * 6 - 2) * 2 * 4),
+    ],
+)
+def test_operations_of_convolutions(attributes, left, right, output, products):
+    def array(name, shape):
+        return f"  %{name} = f32[{','.join(map(str, shape))}] parameter({'lr'.index(name[0])})\n"
+
+    text = f"ENTRY %main (l: f32[], r: f32[]) -> f32[] {{\n{array('l', left)}{array('r', right)}"
+    text += f"  ROOT %c = f32[{','.join(map(str, output))}] convolution(%l, %r), {attributes}\n}}\n"
+    assert matrix_flops(read_hlo(text)) == 2 * products

@@ -1,0 +1,92 @@
+"""Slices that are not there: their names, their links, and their devices where the TPU compiler is installed."""
+
+import importlib.util
+import math
+
+import pytest
+
+from t5x_lite.errors import InputError
+from t5x_lite.parallel.chips import CHIPS
+from t5x_lite.parallel.topology import Topology
+
+needs_compiler = pytest.mark.skipif(importlib.util.find_spec("libtpu") is None, reason="libtpu is not installed")
+
+
+@pytest.mark.parametrize("name", ["v4:2x2x2", "v5e:16x16", "v5p:8x8x16", "v5p:4x4x12", "v6e:1x1", "tpu7x:12x12x12"])
+def test_a_name_is_read_and_written(name):
+    topology = Topology.parse(name)
+    assert str(topology) == name
+    assert topology.num_chips == math.prod(map(int, name.split(":")[1].split("x")))
+
+
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [
+        ("v9:2x2", "choose KIND:SHAPE with one of v4, v5e, v5p, v6e, tpu7x, such as v5p:4x4x4"),
+        ("v5p", "choose v5p:2x2x1, .*v5p:16x16x24, or any other of whole cubes of 4x4x4 up to 6144 chips"),
+        ("v5p:4x4x6", "choose v5p:2x2x1"),
+        ("v5p:16x16x28", "choose v5p:2x2x1"),
+        ("v5p:4x4", "choose v5p:2x2x1"),
+        ("v5e:4x4x4", "choose v5e:1x1, .*v5e:16x16$"),
+        ("v5e:0x4", "choose v5e:1x1"),
+        ("v5e:4x4 ", "choose v5e:1x1"),
+    ],
+)
+def test_what_is_none_is_answered_with_those_that_are(name, says):
+    with pytest.raises(InputError, match=f"topology='{name}' is not known; {says}"):
+        Topology.parse(name)
+
+
+def test_every_published_shape_is_known():
+    for chip in CHIPS.values():
+        for shape in chip.shapes:
+            assert Topology.parse(f"{chip.name}:{shape}").num_chips <= chip.pod
+        assert chip.source.startswith("https://docs.cloud.google.com/tpu/docs/")
+
+
+def test_figures_of_a_chip_go_together():
+    """Products that documentation pages give as well: a pod's operations and its all-reduce bandwidth."""
+    assert 256 * CHIPS["v5e"].peak_flops == pytest.approx(50.63e15, rel=0.01)
+    assert 256 * CHIPS["v6e"].peak_flops == pytest.approx(234.9e15, rel=0.01)
+    assert 256 * CHIPS["v5e"].ici_bandwidth / 2 == pytest.approx(51.2e12, rel=0.01)
+    assert 256 * CHIPS["v6e"].ici_bandwidth / 2 == pytest.approx(102.4e12, rel=0.01)
+    assert 4096 * CHIPS["v4"].peak_flops == pytest.approx(1.1e18, rel=0.03)
+    assert CHIPS["v5p"].link_bandwidth == CHIPS["tpu7x"].link_bandwidth == 100e9
+
+
+def test_links_between_chips():
+    pod, part, flat = Topology.parse("v5p:4x4x8"), Topology.parse("v5p:2x2x2"), Topology.parse("v5e:8x16")
+
+    def line(*places):
+        return [(place, 0, 0) for place in places]
+
+    link = pod.chip.link_bandwidth
+    assert pod.group_bandwidth(line(0, 1, 2, 3)) == 2 * link  # a ring, both ways round
+    assert pod.group_bandwidth(line(0, 1)) == link
+    assert pod.group_bandwidth([(0, 0, place) for place in range(4)]) == link  # half of a ring is a line
+    everywhere = [(x, y, z) for x in range(4) for y in range(4) for z in range(8)]
+    assert pod.group_bandwidth(everywhere) == 6 * link == pod.chip.ici_bandwidth / 2
+    assert part.group_bandwidth([(0, 0, 0), (1, 1, 1)]) == 3 * link  # smaller than a cube: no ring
+    assert flat.group_bandwidth([(x, 0, 0) for x in range(8)]) == flat.chip.link_bandwidth
+    assert flat.group_bandwidth([(0, y, 0) for y in range(16)]) == 2 * flat.chip.link_bandwidth
+    assert pod.group_bandwidth(line(2)) == math.inf  # the two halves of one chip
+
+
+def test_without_the_compiler_it_says_what_to_install(monkeypatch):
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(InputError, match=r"'v5p:2x2x1' needs the TPU compiler.*pip install 't5x_lite\[tpu\]'"):
+        Topology.parse("v5p:2x2x1").devices  # noqa: B018
+
+
+@needs_compiler
+@pytest.mark.parametrize(
+    ("name", "hosts"),
+    [("v4:2x2x2", 2), ("v5e:1x1", 1), ("v5e:4x4", 4), ("v5p:4x4x4", 16), ("v6e:2x4", 2), ("tpu7x:2x2x2", 2)],
+)
+def test_devices_are_those_of_the_slice(name, hosts):
+    topology = Topology.parse(name)
+    devices = topology.devices
+    assert len(devices) == topology.num_chips * topology.chip.devices
+    assert topology.num_hosts == hosts
+    width = len(topology.shape)
+    assert len({tuple(device.coords)[:width] for device in devices}) == topology.num_chips

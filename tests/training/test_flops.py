@@ -1,0 +1,109 @@
+"""The formula against the matrix products that JAX traces, one by one."""
+
+import math
+from dataclasses import replace
+
+import jax
+import jax.numpy as jnp
+import pytest
+from flax import linen as nn
+
+from t5x_lite.data import WordPiece
+from t5x_lite.data.expected_vocabulary import expected_vocabulary
+from t5x_lite.data.vocabulary import Vocabulary
+from t5x_lite.models import PRESETS, GptConfig, T5Config, T5DecoderConfig, TransformerConfig, abstract_params
+from t5x_lite.objectives import (
+    BartDenoising,
+    CausalLanguageModel,
+    Objective,
+    PrefixLanguageModel,
+    SpanCorruption,
+    corrupt_rows,
+)
+from t5x_lite.training.flops import step_flops
+
+VOCABULARY = Vocabulary(
+    size=260, pad_id=0, eos_id=1, cls_id=3, sep_id=1, mask_id=4, first_sentinel_id=259, num_sentinels=100
+)
+
+
+def traced_flops(jaxpr) -> int:
+    """Of every dot in a jaxpr, those of a loop as often as it runs."""
+    total = 0
+    for equation in jaxpr.eqns:
+        if equation.primitive.name == "dot_general":
+            left = equation.invars[0].aval.shape
+            (contracted, _), _ = equation.params["dimension_numbers"]
+            total += 2 * math.prod(equation.outvars[0].aval.shape) * math.prod(left[axis] for axis in contracted)
+        times = equation.params["length"] if equation.primitive.name == "scan" else 1
+        for value in equation.params.values():
+            inner = getattr(value, "jaxpr", value)
+            if hasattr(inner, "eqns"):
+                products = times * traced_flops(inner)
+                assert not products or equation.primitive.name != "while", "how often it runs is not known"
+                total += products
+    return total
+
+
+def step_of(model, objective: Objective, rows: int) -> int:
+    """Traced: corruption, loss and gradient."""
+
+    def gradient(params, frozen, raw):
+        key = jax.random.key(0)
+        features = corrupt_rows(objective, key, raw)
+
+        def loss(params):
+            return objective.loss(model.build(), params, features, key, frozen=frozen)[0]
+
+        return jax.grad(loss)(params)
+
+    frozen = objective.frozen_model and nn.unbox(abstract_params(objective.frozen_model))
+    raw = jax.ShapeDtypeStruct((rows, objective.raw_length), jnp.int32)
+    return traced_flops(jax.make_jaxpr(gradient)(nn.unbox(abstract_params(model)), frozen, raw).jaxpr)
+
+
+def test_encoders(encoder):
+    objective = encoder.objective.for_vocabulary(expected_vocabulary(WordPiece(vocab_size=100), 104))
+    assert step_flops(encoder.model, objective, 3) == step_of(encoder.model, objective, 3)
+
+
+def test_texts(writer):
+    objective = writer.objective.for_vocabulary(VOCABULARY)
+    assert step_flops(writer.model, objective, 3) == step_of(writer.model, objective, 3)
+
+
+T5 = T5Config(264, 3, 12, 5, mlp_dim=17, num_encoder_layers=2, num_decoder_layers=3)
+DECODER = T5DecoderConfig(264, 3, 12, head_dim=5, mlp_dim=17, num_layers=2, gated=True)
+UNEVEN = TransformerConfig(
+    264, 3, 12, mlp_dim=17, num_encoder_layers=1, num_decoder_layers=2, num_decoder_heads=2, decoder_mlp_dim=19
+)
+
+
+@pytest.mark.parametrize(
+    ("model", "objective"),
+    [
+        (T5, SpanCorruption(24)),
+        (replace(T5, gated=True, tied=False), SpanCorruption(40)),
+        (replace(T5, num_encoder_layers=3, stacks_share_parameters=True), SpanCorruption(24)),
+        (DECODER, CausalLanguageModel(20)),
+        (replace(DECODER, full_prefix=True), PrefixLanguageModel(20)),
+        (GptConfig(264, 3, 12, mlp_dim=17, num_layers=2, max_length=40), SpanCorruption(24)),
+        (UNEVEN, SpanCorruption(24)),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+def test_encoder_decoders_and_decoders(model, objective):
+    objective = objective.for_vocabulary(VOCABULARY)
+    assert step_flops(model, objective, 2) == step_of(model, objective, 2)
+
+
+def test_denoising():
+    model, objective = UNEVEN, BartDenoising(24).for_vocabulary(VOCABULARY)
+    assert step_flops(model, objective, 2) == step_of(model, objective, 2)
+
+
+def test_a_published_size():
+    """6 operations a parameter and token but for the embedding, plus attention: GPT-3 175B, 3.1e23 for 300 billion."""
+    objective = CausalLanguageModel(2048)
+    flops = step_flops(PRESETS["gpt3-175b"], objective.for_vocabulary(VOCABULARY), 1) / 2048
+    assert flops * 300e9 == pytest.approx(3.14e23, rel=0.04)

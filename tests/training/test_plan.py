@@ -1,0 +1,191 @@
+"""Plans: what is known without a compiler, and small steps compiled for small slices where there is one."""
+
+import importlib.util
+from dataclasses import replace
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import pytest
+from jax.sharding import NamedSharding
+
+from t5x_lite.cli.arguments import load_config
+from t5x_lite.data import Bytes
+from t5x_lite.errors import InputError
+from t5x_lite.models import num_params
+from t5x_lite.objectives import Distillation
+from t5x_lite.parallel import MeshShape, make_mesh
+from t5x_lite.parallel.chips import GIB
+from t5x_lite.parallel.topology import Topology
+from t5x_lite.training.flops import step_flops
+from t5x_lite.training.optimizers import AdamW
+from t5x_lite.training.plan import (
+    Cost,
+    Memory,
+    Plan,
+    compile_or_measure,
+    local_bytes,
+    make_plan,
+    objective_without_text,
+)
+from t5x_lite.training.plan_search import nearest_fit, search, settings
+from t5x_lite.training.step import Program
+
+needs_compiler = pytest.mark.skipif(importlib.util.find_spec("libtpu") is None, reason="libtpu is not installed")
+SLICE = Topology.parse("v5e:2x2")
+CONFIGS = Path(__file__).parents[2] / "configs"
+
+
+@pytest.mark.parametrize("config", sorted(CONFIGS.glob("*.py")), ids=lambda path: path.stem)
+def test_every_config_can_be_planned_without_its_text(config):
+    experiment = load_config(str(config))
+    if isinstance(experiment.objective, Distillation):
+        pytest.skip("its teacher is a run that has not been made")
+    objective = objective_without_text(experiment)
+    assert objective.vocabulary.size <= experiment.model.vocab_size
+    assert (
+        step_flops(experiment.model, objective, 2) > 6 * experiment.objective.input_length * experiment.model.vocab_size
+    )
+
+
+def test_a_tokenizer_with_more_ids_than_the_model_is_refused(without_dropout):
+    larger = replace(without_dropout, data=replace(without_dropout.data, tokenizer=Bytes(extra_ids=30)))
+    with pytest.raises(InputError, match="model.vocab_size=264 is smaller than the tokenizer's 289 ids"):
+        objective_without_text(larger)
+
+
+class Refused:
+    """A lowered step whose compilation ends as `message` says."""
+
+    def __init__(self, message):
+        self.message = message
+
+    def compile(self):
+        raise jax.errors.JaxRuntimeError(self.message)
+
+
+def test_out_of_memory_is_an_answer_and_any_other_error_an_error():
+    said = "RESOURCE_EXHAUSTED: Ran out of memory in memory space hbm. Used 97.50G of 95.74G hbm. Exceeded hbm capacity"
+    compiled, used, missing = compile_or_measure(Refused(said))
+    assert (compiled, used) == (None, 97.5 * GIB)
+    assert missing == pytest.approx(1.76 * GIB)
+    with pytest.raises(jax.errors.JaxRuntimeError, match="unimplemented"):
+        compile_or_measure(Refused("INTERNAL: unimplemented"))
+
+
+@pytest.mark.parametrize("devices", [1, 2, 4, 8])
+def test_parameters_and_optimizer_shrink_with_the_shards(without_dropout, devices):
+    experiment = replace(without_dropout, mesh=MeshShape(data=1, fsdp=-1))
+    program = Program(
+        experiment, objective_without_text(experiment), make_mesh(experiment.mesh, jax.devices()[:devices])
+    )
+    # Norms and the bias of positions lie whole on every device.
+    whole = sum(
+        leaf.size for leaf in jax.tree.leaves(program.abstract_state.params) if leaf.sharding.is_fully_replicated
+    )
+    total = num_params(experiment.model)
+    held = whole + (total - whole) // devices if devices > 1 else total
+    assert local_bytes(program.abstract_state.params) == 4 * held
+    assert local_bytes(program.abstract_state.opt_state) == pytest.approx(2 * 4 * held, abs=64)
+
+
+def test_bytes_of_a_device_are_those_of_its_part():
+    mesh = make_mesh(MeshShape(data=2, fsdp=2, tensor=2))
+    cut = NamedSharding(mesh, jax.sharding.PartitionSpec(("data", "fsdp"), "tensor"))
+    assert local_bytes({"a": jax.ShapeDtypeStruct((8, 6), jnp.bfloat16, sharding=cut)}) == 2 * 2 * 3
+
+
+@pytest.fixture(scope="module")
+def small(without_dropout):
+    """Large enough for the compiler to cut; its layers gather what they need."""
+    model = replace(without_dropout.model, embed_dim=256, num_heads=4, head_dim=64, mlp_dim=512)
+    return replace(without_dropout, model=model, batch_size=16, mesh=MeshShape(data=1, fsdp=-1))
+
+
+@pytest.fixture(scope="module")
+def plan(small):
+    return make_plan(small, SLICE)
+
+
+@needs_compiler
+def test_a_step_that_fits(plan, small):
+    assert plan.fits
+    assert plan.missing == 0
+    assert plan.memory.parameters == pytest.approx(4 * num_params(small.model) / 4, rel=0.05)
+    assert plan.memory.optimizer == pytest.approx(2 * plan.memory.parameters, rel=0.01)
+    assert 0 < plan.memory.temporaries < GIB
+    assert plan.memory.total < plan.topology.chip.hbm_bytes
+    assert plan.tokens == 16 * small.objective.raw_length
+    # The compiler may compute a product of few rows without the unit for products, so that fewer are counted.
+    assert 4 * plan.cost.flops == pytest.approx(plan.model_flops, rel=0.25)
+    assert {each.kind for each in plan.cost.collectives} & {"all-gather", "all-reduce", "collective-permute"}
+    assert 0 < plan.mfu < 1
+    assert plan.seconds == max(plan.rooflines.values())
+
+
+@needs_compiler
+def test_what_is_computed_again_is_counted(plan, small):
+    again = make_plan(replace(small, remat="full"), SLICE)
+    assert again.model_flops == plan.model_flops
+    assert again.cost.flops > 1.2 * plan.cost.flops
+
+
+@needs_compiler
+def test_a_step_that_does_not_fit_says_by_how_much_and_what_would(small):
+    """Eight billion parameters and their moments on four chips, where each of four copies is whole."""
+    model = replace(small.model, vocab_size=4_000_000, embed_dim=256)
+    whole = replace(small, model=model, mesh=MeshShape(data=-1), optimizer=AdamW())
+    plan = make_plan(whole, SLICE)
+    assert not plan.fits
+    assert plan.missing > 0
+    assert plan.memory.total == pytest.approx(plan.missing + plan.topology.chip.hbm_bytes, rel=0.05)
+    tried = []
+    other = nearest_fit(plan, tried.append, tries=4)
+    assert other is not None
+    assert other.fits
+    assert other.mesh["data"] < 4 or other.experiment.accumulation > 1 or other.experiment.remat != "none"
+    assert settings(other.experiment, other.topology) in tried[-1]
+
+
+@needs_compiler
+def test_a_search_ranks_what_fits(small):
+    told = []
+    plans = search(small, SLICE, told.append, tries=2)
+    assert len(plans) == len(told) == 2
+    assert [plan.seconds for plan in plans] == sorted(plan.seconds for plan in plans)
+    assert all(plan.fits for plan in plans)
+    assert all(plan.experiment.batch_size == small.batch_size for plan in plans)
+
+
+@needs_compiler
+def test_what_does_not_divide_is_refused(small):
+    with pytest.raises(InputError, match="does not fill 4 devices"):
+        make_plan(replace(small, mesh=MeshShape(data=3, fsdp=1)), SLICE)
+    with pytest.raises(InputError, match="batch_size=6 .* is not divided by the 4 devices"):
+        make_plan(replace(small, batch_size=6), SLICE)
+
+
+def made_up(experiment, **changes) -> Plan:
+    """A plan that nobody compiled."""
+    memory = Memory(parameters=2 * GIB, optimizer=4 * GIB, other=0, temporaries=GIB, code=0)
+    figures = {
+        "experiment": experiment,
+        "topology": SLICE,
+        "mesh": {"data": 1, "fsdp": 4, "tensor": 1},
+        "num_params": 100,
+        "model_flops": 4 * 10**14,
+        "memory": memory,
+        "missing": 0,
+        "cost": Cost(flops=197 * 10**12, memory_traffic=819 * 10**8, collectives=()),
+        "compile_seconds": 1.0,
+    }
+    return Plan(**figures | changes)
+
+
+def test_the_slowest_of_three_bounds_a_step(without_dropout):
+    plan = made_up(without_dropout)
+    assert plan.rooflines == {"compute": pytest.approx(1.0), "hbm": pytest.approx(0.1), "ici": 0}
+    assert (plan.bound, plan.seconds) == ("compute", pytest.approx(1.0))
+    assert plan.mfu == pytest.approx(4e14 / (4 * 197e12))
+    assert plan.tokens_per_second == pytest.approx(plan.tokens)
+    assert made_up(without_dropout, cost=replace(plan.cost, memory_traffic=2 * 819 * 10**9)).bound == "hbm"
