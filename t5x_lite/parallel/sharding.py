@@ -24,9 +24,13 @@ RULES: dict[str, tuple[str, ...]] = {
     "segments": (),
     "hidden": (),
     "classes": (),
+    # the optimizer's state, where it is not as the parameter; as far as these divide it
+    "factor": ("tensor", "fsdp"),
     # activations
     "activation_batch": ("data", "fsdp"),
-    "activation_length": (),
+    "activation_length": ("sequence",),
+    # of keys and values, which every device needs that has a share of the queries
+    "activation_memory": (),
     "activation_embed": (),
     "activation_heads": ("tensor",),
     "activation_kv": (),
@@ -63,8 +67,7 @@ def logical_axes(abstract: Any) -> Any:
 
     def axes(leaf: Any) -> tuple[str | None, ...]:
         shape = nn.unbox(leaf).shape
-        # The statistics that an optimizer keeps of a parameter may have lost dimensions (Adafactor's factors); they
-        # are small and every device holds them all.
+        # What stands in an optimizer's state for statistics that it does not keep has fewer dimensions.
         if isinstance(leaf, nn.LogicallyPartitioned) and len(leaf.names) == len(shape):
             return leaf.names
         return (None,) * len(shape)
@@ -79,16 +82,29 @@ def shardings(mesh: Mesh, abstract: Any) -> Any:
     """
 
     def sharding(path: Any, leaf: Any, axes: tuple[str | None, ...]) -> NamedSharding:
+        rules = RULES
         for axis, size in zip(axes, nn.unbox(leaf).shape, strict=True):
-            for mesh_axis in RULES[axis] if axis else ():
+            if axis == "factor":
+                rules = RULES | {axis: _dividing(mesh, RULES[axis], size)}
+            for mesh_axis in rules[axis] if axis else ():
                 if size % mesh.shape[mesh_axis]:
                     raise InputError(
                         f"mesh.{mesh_axis}={mesh.shape[mesh_axis]} does not divide the {size} of axis {axis!r} of "
                         f"{jax.tree_util.keystr(path, simple=True, separator='/')}; choose a divisor of {size}"
                     )
-        return NamedSharding(mesh, partition_spec(axes))
+        return NamedSharding(mesh, partition_spec(axes, rules))
 
     return jax.tree_util.tree_map_with_path(sharding, abstract, logical_axes(abstract), is_leaf=_is_box)
+
+
+def _dividing(mesh: Mesh, mesh_axes: tuple[str, ...], size: int) -> tuple[str, ...]:
+    """Those of the mesh axes that divide a dimension together, taken one after the other."""
+    taken, parts = [], 1
+    for mesh_axis in mesh_axes:
+        if size % (parts * mesh.shape[mesh_axis]) == 0:
+            taken.append(mesh_axis)
+            parts *= mesh.shape[mesh_axis]
+    return tuple(taken)
 
 
 def batch_sharding(mesh: Mesh) -> NamedSharding:
@@ -104,7 +120,8 @@ def replicated(mesh: Mesh) -> NamedSharding:
 @contextmanager
 def use_mesh(mesh: Mesh) -> Iterator[None]:
     """While a function is traced within it, the logical axes of activations mean axes of `mesh`."""
-    rules = [(axis, mesh_axes or None) for axis, mesh_axes in RULES.items()]
+    cut = {axis: tuple(name for name in mesh_axes if mesh.shape[name] > 1) for axis, mesh_axes in RULES.items()}
+    rules = [(axis, mesh_axes or None) for axis, mesh_axes in cut.items()]
     with jax.sharding.use_abstract_mesh(mesh.abstract_mesh), nn.logical_axis_rules(rules):
         yield
 

@@ -37,7 +37,7 @@ EVERY_FAMILY = [
 
 @pytest.fixture(scope="module")
 def mesh():
-    return make_mesh(MeshShape(2, 2, 2))
+    return make_mesh(MeshShape(2, 2, tensor=2))
 
 
 def test_two_axes_on_one_mesh_axis_are_refused():
