@@ -99,6 +99,6 @@ class Unembedding(nn.Module):
 
 def vocabulary_logits(x: Float[Array, "B L D"], kernel: Float[Array, "D V"], dtype: Any) -> Float[Array, "B L V"]:
     """Multiplies in `dtype` and accumulates in float32, since softmax and loss are taken in float32."""
-    x = place(x.astype(dtype), "activation_batch", "activation_length", "activation_embed")
-    logits = multiply(x, whole_rows(kernel, ("embed", "vocab"), dtype), preferred_element_type=jnp.float32)
+    x = place(x, "activation_batch", "activation_length", "activation_embed")
+    logits = multiply(x, kernel, ("embed", "vocab"), dtype, preferred_element_type=jnp.float32)
     return place(logits, "activation_batch", "activation_length", "activation_vocab")

@@ -5,6 +5,7 @@ What an axis means is said by the rules of whoever traces the function (`t5x_lit
 
 from typing import Any
 
+import jax
 from flax import linen as nn
 from jaxtyping import Array, Float
 
@@ -20,10 +21,27 @@ def is_cut(axis: str) -> bool:
     return nn.logical_to_mesh_axes((axis,))[0] is not None
 
 
-def whole_rows(matrix: Float[Array, "I O"], axes: tuple[str, str], dtype: Any) -> Float[Array, "I O"]:
-    """A parameter as it is multiplied with: in `dtype`, and brought together along the axis `embed`.
+def whole_rows(parameter: Float[Array, "*_"], axes: tuple[str, ...], dtype: Any) -> Float[Array, "*_"]:
+    """A parameter as it is used: in `dtype`, and brought together along the axis `embed`.
 
     Devices that share out a matrix along `embed` share out the batch too, so each needs the whole of it for its rows.
-    Said here, because the compiler would otherwise bring the activations together where that is less to send.
+    Said here, because the compiler may find it less to send the activations around.
     """
-    return place(matrix.astype(dtype), *(None if axis == "embed" else axis for axis in axes))
+    return place(parameter.astype(dtype), *(None if axis == "embed" else axis for axis in axes))
+
+
+def shared_out(matrix: Float[Array, "I O"], axes: tuple[str, str], dtype: Any) -> Float[Array, "I O"]:
+    """`whole_rows`, of whose gradient each device gets the share that it has of the parameter, and no more.
+
+    The compiler then adds gradients up and cuts them in one (reduce-scatter), and not one after the other.
+    """
+
+    def forward(matrix: Float[Array, "I O"]) -> tuple[Float[Array, "I O"], None]:
+        return whole_rows(matrix, axes, dtype), None
+
+    def backward(_: None, gradient: Float[Array, "I O"]) -> tuple[Float[Array, "I O"]]:
+        return (place(gradient, *axes).astype(matrix.dtype),)
+
+    used = jax.custom_vjp(lambda matrix: forward(matrix)[0])
+    used.defvjp(forward, backward)
+    return used(matrix)

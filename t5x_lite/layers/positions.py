@@ -57,6 +57,7 @@ class RelativePositionBias(nn.Module):
         """The bias of queries `first_query .. first_query + query_length - 1` over keys `0 .. key_length - 1`."""
         init = nn.with_logical_partitioning(self.bias_init, ("position_buckets", "position_heads"))
         bias = self.param("bias", init, (self.num_buckets, self.num_heads), jnp.float32)
+        bias = place(bias, None, "position_heads")
         # The bias depends on key - query alone: one value for each of the relative positions that can occur, looked up
         # in a table whose buckets are constants of the compiled program.
         relative = np.arange(1 - max(query_length, key_length), key_length)

@@ -66,7 +66,7 @@ def make_mesh(shape: MeshShape, devices: Sequence[jax.Device] | None = None) -> 
     devices = jax.devices() if devices is None else devices
     sizes = shape.sizes(len(devices))
     # Other accelerators number their hosts as slices, whose network may carry any axis.
-    slices = Counter(device.slice_index for device in devices if device.platform == "tpu")
+    slices = Counter(getattr(device, "slice_index", 0) for device in devices if device.platform == "tpu")
     # An axis may take a part of a row of chips where no whole one has its size (jax.make_mesh refuses that).
     arranged = (
         across_slices(sizes, slices, devices)

@@ -1,5 +1,6 @@
 """One table from logical axes to mesh axes, and the shardings that follow from it."""
 
+import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -24,8 +25,6 @@ RULES: dict[str, tuple[str, ...]] = {
     "segments": (),
     "hidden": (),
     "classes": (),
-    # the optimizer's state, where it is not as the parameter; as far as these divide it
-    "factor": ("tensor", "fsdp"),
     # activations
     "activation_batch": ("data", "fsdp"),
     "activation_length": ("sequence",),
@@ -82,29 +81,34 @@ def shardings(mesh: Mesh, abstract: Any) -> Any:
     """
 
     def sharding(path: Any, leaf: Any, axes: tuple[str | None, ...]) -> NamedSharding:
-        rules = RULES
-        for axis, size in zip(axes, nn.unbox(leaf).shape, strict=True):
-            if axis == "factor":
-                rules = RULES | {axis: _dividing(mesh, RULES[axis], size)}
-            for mesh_axis in rules[axis] if axis else ():
+        shape = nn.unbox(leaf).shape
+        for axis, size in zip(axes, shape, strict=True):
+            for mesh_axis in RULES[axis] if axis else ():
                 if size % mesh.shape[mesh_axis]:
                     raise InputError(
                         f"mesh.{mesh_axis}={mesh.shape[mesh_axis]} does not divide the {size} of axis {axis!r} of "
                         f"{jax.tree_util.keystr(path, simple=True, separator='/')}; choose a divisor of {size}"
                     )
-        return NamedSharding(mesh, partition_spec(axes, rules))
+        return NamedSharding(mesh, _spread(partition_spec(axes), mesh, axes, shape))
 
     return jax.tree_util.tree_map_with_path(sharding, abstract, logical_axes(abstract), is_leaf=_is_box)
 
 
-def _dividing(mesh: Mesh, mesh_axes: tuple[str, ...], size: int) -> tuple[str, ...]:
-    """Those of the mesh axes that divide a dimension together, taken one after the other."""
-    taken, parts = [], 1
-    for mesh_axis in mesh_axes:
-        if size % (parts * mesh.shape[mesh_axis]) == 0:
-            taken.append(mesh_axis)
-            parts *= mesh.shape[mesh_axis]
-    return tuple(taken)
+def _spread(spec: PartitionSpec, mesh: Mesh, axes: tuple[str | None, ...], shape: tuple[int, ...]) -> PartitionSpec:
+    """`spec`, and along `fsdp` too if it does not say how: on the last dimension that can be cut so.
+
+    Norms, biases and the factors of an optimizer's moments have no axis that is cut along it by the table. They are
+    small, but on a thousand chips they would be as large as a chip's share of the matrices.
+    """
+    entries = [() if entry is None else (entry,) if isinstance(entry, str) else entry for entry in spec]
+    if any("fsdp" in entry for entry in entries):
+        return spec
+    for index in reversed(range(len(axes))):
+        parts = math.prod(mesh.shape[name] for name in (*entries[index], "fsdp"))
+        if axes[index] not in (None, "layers") and shape[index] % parts == 0:
+            together = (*entries[index], "fsdp")
+            return PartitionSpec(*spec[:index], together if len(together) > 1 else "fsdp", *spec[index + 1 :])
+    return spec
 
 
 def batch_sharding(mesh: Mesh) -> NamedSharding:

@@ -192,9 +192,7 @@ def _with_axes_of_factors(
             order = np.argsort(shape)
             if len(shape) < 2 or shape[order[-2]] < min_dim_size_to_factor:
                 return factor.replace(names=(None,) * factor.value.ndim)
-            kept = tuple(axis for index, axis in enumerate(axes) if index != order[lost])
-            # Only what keeps `embed` is cut along what parameters are cut along.
-            return factor.replace(names=stack + (kept if "embed" in kept else ("factor",) * len(kept)))
+            return factor.replace(names=stack + tuple(axis for index, axis in enumerate(axes) if index != order[lost]))
 
         return jax.tree.map(
             name, transformation.init(params), is_leaf=lambda node: isinstance(node, optax.FactoredState)
