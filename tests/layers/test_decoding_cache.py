@@ -4,7 +4,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from jax.sharding import PartitionSpec
 
 from t5x_lite.layers.attention import dot_product_attention
 from t5x_lite.layers.decoding_cache import HIDDEN, CachedKeyValue, DecodingCache, by_position
@@ -42,7 +41,7 @@ def test_on_a_mesh_each_device_keeps_the_heads_that_it_computes_of_its_rows():
 
     for cached in jax.jit(write, in_shardings=batch_sharding(mesh))(new):
         for leaf in jax.tree.leaves(cached):
-            assert leaf.sharding.spec == PartitionSpec(("data", "fsdp"), "tensor", None, None)
+            assert tuple(leaf.sharding.spec)[:2] == (("data", "fsdp"), "tensor")
             assert leaf.addressable_shards[0].data.shape == (1, 3, K, leaf.shape[3])
 
 
