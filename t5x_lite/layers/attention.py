@@ -14,6 +14,7 @@ from jaxtyping import Array, Bool, Float, Int, Key
 
 from t5x_lite.layers.decoding_cache import CachedKeyValue, KeyValue
 from t5x_lite.layers.dense import Dense
+from t5x_lite.layers.partitioning import place
 
 
 def padding_mask(valid: Bool[Array, "B M"] | None) -> Bool[Array, "B 1 1 M"] | None:
@@ -81,6 +82,7 @@ def dot_product_attention(
         return jax.nn.dot_product_attention(query, key, value, bias=bias, mask=mask, scale=scale)
     # jax.nn's has no dropout on the weights, hence the same arithmetic once more.
     logits = jnp.einsum("BLHK,BMHK->BHLM", query, key, preferred_element_type=jnp.float32) * scale
+    logits = place(logits, "activation_batch", "activation_heads", "activation_length", "activation_memory")
     if bias is not None:
         logits += bias
     if mask is not None:
@@ -117,7 +119,7 @@ class Attention(nn.Module):
 
     def project(self, memory: Float[Array, "B M D"]) -> KeyValue:
         """The keys and values of `memory`, to be computed once where many queries follow."""
-        return {"key": self._split(self.key(memory)), "value": self._split(self.value(memory))}
+        return {name: self._split(getattr(self, name)(memory), "activation_memory") for name in ("key", "value")}
 
     @nn.compact
     def __call__(
@@ -133,7 +135,7 @@ class Attention(nn.Module):
 
         Cached keys and values take a bias and no mask, and there is no dropout.
         """
-        query = self._split(self.query(x))
+        query = self._split(self.query(x), "activation_length")
         if isinstance(key_value, CachedKeyValue):
             attended = key_value.attend(query, bias, self.head_dim**-0.5 if self.scale is None else self.scale)
         else:
@@ -159,8 +161,6 @@ class Attention(nn.Module):
         )
         return out(attended.reshape(*attended.shape[:2], -1))
 
-    def _split(self, x: Float[Array, "B L HK"]) -> Float[Array, "B L H K"]:
+    def _split(self, x: Float[Array, "B L HK"], length: str) -> Float[Array, "B L H K"]:
         heads = x.reshape(*x.shape[:-1], self.num_heads, self.head_dim)
-        return nn.with_logical_constraint(
-            heads, ("activation_batch", "activation_length", "activation_heads", "activation_kv")
-        )
+        return place(heads, "activation_batch", length, "activation_heads", "activation_kv")

@@ -12,6 +12,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
+from t5x_lite.layers.partitioning import place
+
 KeyValue = dict[str, Float[Array, "B M H K"]]
 
 HIDDEN = -0.7 * float(np.finfo(np.float32).max)
@@ -29,12 +31,12 @@ class CachedKeyValue:
     @classmethod
     def of(cls, key_value: KeyValue) -> "CachedKeyValue":
         """The same keys and values, laid out anew."""
-        return cls(*(key_value[name].transpose(0, 2, 3, 1) for name in ("key", "value")))
+        return cls(*(_place(key_value[name].transpose(0, 2, 3, 1)) for name in ("key", "value")))
 
     @classmethod
     def empty(cls, batch_size: int, num_heads: int, head_dim: int, slots: int, dtype: Any) -> "CachedKeyValue":
         """Room for the keys and values of `slots` tokens."""
-        zeros = jnp.zeros((batch_size, num_heads, head_dim, slots), dtype)
+        zeros = _place(jnp.zeros((batch_size, num_heads, head_dim, slots), dtype))
         return cls(zeros, zeros)
 
     def write(self, new: KeyValue, slot: Int[Array, ""], num_sequences: int = 1) -> "CachedKeyValue":
@@ -42,7 +44,7 @@ class CachedKeyValue:
         fresh = CachedKeyValue.of(jax.tree.map(lambda x: by_position(x, num_sequences), new))
 
         def put(old: Float[Array, "B H K S"], x: Float[Array, "B H K Q"]) -> Float[Array, "B H K S"]:
-            return jax.lax.dynamic_update_slice_in_dim(old, x.astype(old.dtype), slot, axis=3)
+            return _place(jax.lax.dynamic_update_slice_in_dim(old, x.astype(old.dtype), slot, axis=3))
 
         return jax.tree.map(put, self, fresh)
 
@@ -52,7 +54,7 @@ class CachedKeyValue:
         def wider(x: Float[Array, "B H K S"]) -> Float[Array, "B H K _"]:
             front, behind = jnp.split(x, [shared], axis=3)
             behind = jnp.pad(behind[..., None], [(0, 0)] * 4 + [(0, times - 1)])
-            return jnp.concatenate([front, jax.lax.collapse(behind, 3)], axis=3)
+            return _place(jnp.concatenate([front, jax.lax.collapse(behind, 3)], axis=3))
 
         return jax.tree.map(wider, self)
 
@@ -133,6 +135,11 @@ class DecodingCache:
         behind = jax.lax.collapse(behind, 4)
         front = jnp.broadcast_to(front, (*behind.shape[:-1], self.shared))
         return jax.lax.collapse(jnp.concatenate([front, behind], axis=-1), 2, 4)
+
+
+def _place(x: Float[Array, "B H K S"]) -> Float[Array, "B H K S"]:
+    """On a mesh each device keeps the heads that it computes, of the rows that it has."""
+    return place(x, "activation_batch", "activation_heads", "activation_kv", "activation_memory")
 
 
 def by_position(x: Float[Array, "B Q H K"], num_sequences: int) -> Float[Array, "B Q H K"]:

@@ -7,7 +7,9 @@ import jax.numpy as jnp
 from flax import linen as nn
 from jaxtyping import Array, Float, Int
 
+from t5x_lite.layers.dense import multiply
 from t5x_lite.layers.norm import make_norm
+from t5x_lite.layers.partitioning import place, whole_rows
 from t5x_lite.layers.positions import LearnedPositions
 
 
@@ -25,8 +27,8 @@ class Embedding(nn.Module):
         self.embedding = self.param("embedding", init, (self.vocab_size, self.embed_dim), jnp.float32)
 
     def __call__(self, ids: Int[Array, "B L"]) -> Float[Array, "B L D"]:
-        embedded = jnp.take(self.embedding.astype(self.dtype), ids, axis=0)
-        return nn.with_logical_constraint(embedded, ("activation_batch", "activation_length", "activation_embed"))
+        embedded = jnp.take(whole_rows(self.embedding, self.axes, self.dtype), ids, axis=0)
+        return place(embedded, "activation_batch", "activation_length", "activation_embed")
 
     def attend(self, x: Float[Array, "B L D"]) -> Float[Array, "B L V"]:
         """Float32 logits of the tied output: the table's rows times `x`."""
@@ -97,7 +99,6 @@ class Unembedding(nn.Module):
 
 def vocabulary_logits(x: Float[Array, "B L D"], kernel: Float[Array, "D V"], dtype: Any) -> Float[Array, "B L V"]:
     """Multiplies in `dtype` and accumulates in float32, since softmax and loss are taken in float32."""
-    flat = x.reshape(-1, x.shape[-1]).astype(dtype)
-    logits = jnp.matmul(flat, kernel.astype(dtype), preferred_element_type=jnp.float32)
-    logits = logits.reshape(*x.shape[:-1], kernel.shape[-1])
-    return nn.with_logical_constraint(logits, ("activation_batch", "activation_length", "activation_vocab"))
+    x = place(x, "activation_batch", "activation_length", "activation_embed")
+    logits = multiply(x, kernel, ("embed", "vocab"), dtype, preferred_element_type=jnp.float32)
+    return place(logits, "activation_batch", "activation_length", "activation_vocab")

@@ -10,6 +10,7 @@ from jaxtyping import Array, Float
 
 from t5x_lite.errors import InputError
 from t5x_lite.layers.dense import Dense
+from t5x_lite.layers.partitioning import place
 
 ACTIVATIONS: dict[str, Callable[[Array], Array]] = {
     "relu": jax.nn.relu,
@@ -50,6 +51,6 @@ class FeedForward(nn.Module):
             hidden *= activation(dense(self.mlp_dim, ("embed", "mlp"), "gate")(x))
         else:
             hidden = activation(hidden)
-        hidden = nn.with_logical_constraint(hidden, ("activation_batch", "activation_length", "activation_mlp"))
+        hidden = place(hidden, "activation_batch", "activation_length", "activation_mlp")
         hidden = nn.Dropout(self.dropout_rate)(hidden, deterministic=deterministic)
         return dense(x.shape[-1], ("mlp", "embed"), "wo", self.out_init)(hidden)

@@ -11,6 +11,7 @@ from t5x_lite.layers.dense import Dense
 from t5x_lite.layers.embedding import Embedding, vocabulary_logits
 from t5x_lite.layers.feed_forward import ACTIVATIONS
 from t5x_lite.layers.norm import make_norm
+from t5x_lite.layers.partitioning import place
 
 _INIT = nn.initializers.truncated_normal(0.02)
 
@@ -52,7 +53,7 @@ class TokenScores(nn.Module):
             kernel = table.T
         bias_init = nn.with_logical_partitioning(nn.initializers.zeros, ("vocab",))
         bias = self.param("bias", bias_init, (self.vocab_size,), jnp.float32)
-        return vocabulary_logits(x, kernel, self.dtype) + bias[None, None]
+        return vocabulary_logits(x, kernel, self.dtype) + place(bias, "vocab")[None, None]
 
 
 class MaskedLMHead(nn.Module):

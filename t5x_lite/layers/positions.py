@@ -9,6 +9,8 @@ import numpy as np
 from flax import linen as nn
 from jaxtyping import Array, Float, Int
 
+from t5x_lite.layers.partitioning import place, whole_rows
+
 
 def relative_position_buckets(
     relative: Int[np.ndarray, "*shape"], *, bidirectional: bool, num_buckets: int = 32, max_distance: int = 128
@@ -55,6 +57,7 @@ class RelativePositionBias(nn.Module):
         """The bias of queries `first_query .. first_query + query_length - 1` over keys `0 .. key_length - 1`."""
         init = nn.with_logical_partitioning(self.bias_init, ("position_buckets", "position_heads"))
         bias = self.param("bias", init, (self.num_buckets, self.num_heads), jnp.float32)
+        bias = place(bias, None, "position_heads")
         # The bias depends on key - query alone: one value for each of the relative positions that can occur, looked up
         # in a table whose buckets are constants of the compiled program.
         relative = np.arange(1 - max(query_length, key_length), key_length)
@@ -66,7 +69,8 @@ class RelativePositionBias(nn.Module):
         )
         queries = first_query + jnp.arange(query_length)
         positions = jnp.arange(key_length)[None, :] - queries[:, None] - int(relative[0])
-        return bias[jnp.asarray(buckets)[positions]].transpose(2, 0, 1)[None]
+        values = bias[jnp.asarray(buckets)[positions]].transpose(2, 0, 1)[None]
+        return place(values, None, "activation_heads", "activation_length", "activation_memory")
 
 
 def positions_in_segments(segments: Int[Array, "B L"]) -> Int[Array, "B L"]:
@@ -103,7 +107,8 @@ class LearnedPositions(nn.Module):
     embedding_init: Callable[..., Array] = nn.initializers.normal(0.02)
 
     @nn.compact
-    def __call__(self, positions: Int[Array, "*batch L"]) -> Float[Array, "*batch L D"]:
+    def __call__(self, positions: Int[Array, "_ L"]) -> Float[Array, "_ L D"]:
         init = nn.with_logical_partitioning(self.embedding_init, ("positions", "embed"))
         table = self.param("embedding", init, (self.max_length, self.embed_dim), jnp.float32)
-        return jnp.take(table.astype(self.dtype), positions, axis=0)
+        vectors = jnp.take(whole_rows(table, ("positions", "embed"), self.dtype), positions, axis=0)
+        return place(vectors, "activation_batch", "activation_length", "activation_embed")

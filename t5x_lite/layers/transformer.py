@@ -17,9 +17,11 @@ from t5x_lite.layers.attention import Attention
 from t5x_lite.layers.decoding_cache import HIDDEN, CachedKeyValue, DecodingCache, KeyValue
 from t5x_lite.layers.feed_forward import FeedForward
 from t5x_lite.layers.norm import Norm, make_norm
+from t5x_lite.layers.partitioning import place
 
-Remat = Literal["none", "dots", "full"]
-"""What the backward pass of a layer computes again: nothing; all but matrix products; everything."""
+Remat = Literal["none", "dots", "full", "offload"]
+"""What the backward pass of a layer computes again: nothing; all but matrix products; everything; all but matrix
+products, which wait in the host's memory."""
 
 
 @dataclass(frozen=True)
@@ -113,7 +115,7 @@ class Layer(nn.Module):
         self, x: Float[Array, "B L D"], _: None, context: Context, deterministic: bool
     ) -> tuple[Float[Array, "B L D"], None]:
         """The layer's output; the two Nones are what a scan gives and takes beside it."""
-        x = nn.with_logical_constraint(x, ("activation_batch", "activation_length", "activation_embed"))
+        x = place(x, "activation_batch", "activation_length", "activation_embed")
 
         def attend_to_self(x: Float[Array, "B L D"]) -> Float[Array, "B L D"]:
             masking = {"bias": context.self_bias, "mask": context.self_mask}
@@ -135,7 +137,7 @@ class Layer(nn.Module):
         self, x: Float[Array, "B Q D"], own: CachedKeyValue, memory: CachedKeyValue | None, context: StepContext
     ) -> tuple[Float[Array, "B Q D"], CachedKeyValue]:
         """The layer's output for the next tokens, and `own` with their keys and values in it."""
-        x = nn.with_logical_constraint(x, ("activation_batch", "activation_length", "activation_embed"))
+        x = place(x, "activation_batch", "activation_length", "activation_embed")
 
         def attend_to_self(x: Float[Array, "B Q D"]) -> Float[Array, "B Q D"]:
             nonlocal own
@@ -297,6 +299,11 @@ def rematerialised(layer: type[nn.Module], remat: Remat) -> type[nn.Module]:
     """`layer` with its `__call__` computed again in the backward pass as `remat` says (Chen et al. 2016)."""
     if remat == "none":
         return layer
-    policy = jax.checkpoint_policies.dots_with_no_batch_dims_saveable if remat == "dots" else None
+    policies = jax.checkpoint_policies
+    policy = {
+        "dots": policies.dots_with_no_batch_dims_saveable,
+        "full": policies.nothing_saveable,
+        "offload": policies.offload_dot_with_no_batch_dims("device", "pinned_host"),
+    }[remat]
     # prevent_cse is not needed inside a scan, where it only costs.
     return nn.remat(layer, policy=policy, prevent_cse=False, static_argnums=(4,), methods=["__call__"])

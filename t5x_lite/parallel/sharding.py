@@ -1,5 +1,6 @@
 """One table from logical axes to mesh axes, and the shardings that follow from it."""
 
+import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -26,7 +27,9 @@ RULES: dict[str, tuple[str, ...]] = {
     "classes": (),
     # activations
     "activation_batch": ("data", "fsdp"),
-    "activation_length": (),
+    "activation_length": ("sequence",),
+    # of keys and values, which every device needs that has a share of the queries
+    "activation_memory": (),
     "activation_embed": (),
     "activation_heads": ("tensor",),
     "activation_kv": (),
@@ -63,8 +66,7 @@ def logical_axes(abstract: Any) -> Any:
 
     def axes(leaf: Any) -> tuple[str | None, ...]:
         shape = nn.unbox(leaf).shape
-        # The statistics that an optimizer keeps of a parameter may have lost dimensions (Adafactor's factors); they
-        # are small and every device holds them all.
+        # What stands in an optimizer's state for statistics that it does not keep has fewer dimensions.
         if isinstance(leaf, nn.LogicallyPartitioned) and len(leaf.names) == len(shape):
             return leaf.names
         return (None,) * len(shape)
@@ -79,16 +81,34 @@ def shardings(mesh: Mesh, abstract: Any) -> Any:
     """
 
     def sharding(path: Any, leaf: Any, axes: tuple[str | None, ...]) -> NamedSharding:
-        for axis, size in zip(axes, nn.unbox(leaf).shape, strict=True):
+        shape = nn.unbox(leaf).shape
+        for axis, size in zip(axes, shape, strict=True):
             for mesh_axis in RULES[axis] if axis else ():
                 if size % mesh.shape[mesh_axis]:
                     raise InputError(
                         f"mesh.{mesh_axis}={mesh.shape[mesh_axis]} does not divide the {size} of axis {axis!r} of "
                         f"{jax.tree_util.keystr(path, simple=True, separator='/')}; choose a divisor of {size}"
                     )
-        return NamedSharding(mesh, partition_spec(axes))
+        return NamedSharding(mesh, _spread(partition_spec(axes), mesh, axes, shape))
 
     return jax.tree_util.tree_map_with_path(sharding, abstract, logical_axes(abstract), is_leaf=_is_box)
+
+
+def _spread(spec: PartitionSpec, mesh: Mesh, axes: tuple[str | None, ...], shape: tuple[int, ...]) -> PartitionSpec:
+    """`spec`, and along `fsdp` too if it does not say how: on the last dimension that can be cut so.
+
+    Norms, biases and the factors of an optimizer's moments have no axis that is cut along it by the table. They are
+    small, but on a thousand chips they would be as large as a chip's share of the matrices.
+    """
+    entries = [() if entry is None else (entry,) if isinstance(entry, str) else entry for entry in spec]
+    if any("fsdp" in entry for entry in entries):
+        return spec
+    for index in reversed(range(len(axes))):
+        parts = math.prod(mesh.shape[name] for name in (*entries[index], "fsdp"))
+        if axes[index] not in (None, "layers") and shape[index] % parts == 0:
+            together = (*entries[index], "fsdp")
+            return PartitionSpec(*spec[:index], together if len(together) > 1 else "fsdp", *spec[index + 1 :])
+    return spec
 
 
 def batch_sharding(mesh: Mesh) -> NamedSharding:
@@ -104,7 +124,8 @@ def replicated(mesh: Mesh) -> NamedSharding:
 @contextmanager
 def use_mesh(mesh: Mesh) -> Iterator[None]:
     """While a function is traced within it, the logical axes of activations mean axes of `mesh`."""
-    rules = [(axis, mesh_axes or None) for axis, mesh_axes in RULES.items()]
+    cut = {axis: tuple(name for name in mesh_axes if mesh.shape[name] > 1) for axis, mesh_axes in RULES.items()}
+    rules = [(axis, mesh_axes or None) for axis, mesh_axes in cut.items()]
     with jax.sharding.use_abstract_mesh(mesh.abstract_mesh), nn.logical_axis_rules(rules):
         yield
 

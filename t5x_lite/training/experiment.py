@@ -93,7 +93,8 @@ class Experiment:
     seed: int = 0
     """Determines initial parameters, order of the data, corruption and dropout."""
     remat: Remat = "none"
-    """What the backward pass computes again to save memory: none, dots (all but matrix products), full."""
+    """What the backward pass computes again to save memory: none, dots (all but matrix products), full; or offload,
+    which is dots with the products in the host's memory meanwhile (TPU and GPU)."""
     precision: Precision = Precision()
     mesh: MeshShape = MeshShape()
     evaluation: Evaluation = Evaluation()

@@ -140,7 +140,7 @@ def _state_of_run(program: Program, start: OpenedModel, folder: str) -> TrainSta
 
 
 def check_mesh(experiment: Experiment, mesh: Mesh) -> None:
-    """Raises `InputError` where the devices do not divide the batch or the heads."""
+    """Raises `InputError` where the devices do not divide the batch, its rows or the heads, or cannot offload."""
     shares, tensor = mesh.shape["data"] * mesh.shape["fsdp"], mesh.shape["tensor"]
     part = experiment.batch_size // experiment.accumulation
     if part % shares:
@@ -152,4 +152,16 @@ def check_mesh(experiment: Experiment, mesh: Mesh) -> None:
         raise InputError(
             f"model.num_heads={experiment.model.num_heads} is not divided by mesh.tensor={tensor}; "
             "choose a divisor of the heads for mesh.tensor"
+        )
+    length, sequence = getattr(experiment.objective, "input_length", 0), mesh.shape["sequence"]
+    if length % sequence:
+        raise InputError(
+            f"objective.input_length={length} is not divided by mesh.sequence={sequence}; "
+            f"choose a multiple of {sequence}, or a divisor of {length} for mesh.sequence"
+        )
+    platform = mesh.devices.flat[0].platform
+    if experiment.remat == "offload" and platform not in ("tpu", "gpu"):
+        raise InputError(
+            f"remat='offload' moves activations to the host's memory, which devices of type {platform} cannot; "
+            "choose dots or full"
         )

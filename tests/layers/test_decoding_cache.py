@@ -7,6 +7,7 @@ import pytest
 
 from t5x_lite.layers.attention import dot_product_attention
 from t5x_lite.layers.decoding_cache import HIDDEN, CachedKeyValue, DecodingCache, by_position
+from t5x_lite.parallel import MeshShape, batch_sharding, make_mesh, use_mesh
 
 B, H, K, T, M = 2, 3, 4, 5, 2
 
@@ -28,6 +29,20 @@ def test_attention_over_a_cache_is_that_of_the_layers(queries):
     np.testing.assert_allclose(got, expected, atol=1e-5)
     for got, expected in zip(jax.tree.leaves(cached), jax.tree.leaves(CachedKeyValue.of(new)), strict=True):
         np.testing.assert_array_equal(got, expected)
+
+
+def test_on_a_mesh_each_device_keeps_the_heads_that_it_computes_of_its_rows():
+    mesh, new = make_mesh(MeshShape(2, 2, tensor=2)), {name: random(1, 4, 2, 6, K) for name in ("key", "value")}
+
+    def write(new):
+        with use_mesh(mesh):
+            empty = CachedKeyValue.empty(4, 6, K, T, jnp.float32)
+            return CachedKeyValue.of(new), empty.write(new, jnp.int32(1)), empty.spread(2, 3)
+
+    for cached in jax.jit(write, in_shardings=batch_sharding(mesh))(new):
+        for leaf in jax.tree.leaves(cached):
+            assert tuple(leaf.sharding.spec)[:2] == (("data", "fsdp"), "tensor")
+            assert leaf.addressable_shards[0].data.shape == (1, 3, K, leaf.shape[3])
 
 
 def test_the_cache_has_the_compute_dtype():

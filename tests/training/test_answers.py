@@ -137,7 +137,7 @@ def test_eight_devices_write_what_one_does(answers, sheet):
     one, params = sheet(evaluation=settings)
     found = one.answers(params)
     assert found != answers
-    eight, params = sheet(devices=8, mesh=MeshShape(2, 2, 2), evaluation=settings)
+    eight, params = sheet(devices=8, mesh=MeshShape(1, 2, 2, 2), evaluation=settings)
     assert eight.answers(params) == found
 
 

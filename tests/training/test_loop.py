@@ -139,7 +139,7 @@ def test_it_goes_on_with_eight_devices_where_one_stopped(tiny, undisturbed, tmp_
     with monkeypatch.context() as patch:
         at_step(patch, 3, lambda: signal.raise_signal(signal.SIGTERM))
         train(tiny, tmp_path)
-    train(replace(tiny, mesh=MeshShape(2, 2, 2)), tmp_path, devices=8)
+    train(replace(tiny, mesh=MeshShape(2, 2, tensor=2)), tmp_path, devices=8)
     assert [entry[:2] for entry in losses(tmp_path)] == [entry[:2] for entry in losses(undisturbed)]
     np.testing.assert_allclose([e[2] for e in losses(tmp_path)], [e[2] for e in losses(undisturbed)], rtol=1e-5)
 
@@ -186,7 +186,7 @@ def test_a_loss_that_is_not_finite_ends_the_run_with_its_remains(tiny, tmp_path,
     ("change", "named"),
     [
         ({"batch_size": 6}, "batch_size=6 .* multiple of 8"),
-        ({"mesh": MeshShape(1, 1, 8)}, "num_heads=4 is not divided by mesh.tensor=8"),
+        ({"mesh": MeshShape(1, tensor=8)}, "num_heads=4 is not divided by mesh.tensor=8"),
         ({"mesh": MeshShape(3)}, "mesh data=3"),
     ],
 )

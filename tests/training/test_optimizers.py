@@ -3,6 +3,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
+from flax import linen as nn
 
 from t5x_lite.errors import InputError
 from t5x_lite.models.base import abstract_params
@@ -93,6 +94,66 @@ def test_lamb_treats_each_layer_of_a_stack_by_itself(trees):
         np.testing.assert_allclose(ours["layers"]["kernel"][layer], alone, rtol=1e-5)
     alone = run(reference, params["embedding"], [gradient["embedding"] for gradient in gradients])
     np.testing.assert_allclose(ours["embedding"], alone, rtol=1e-5)
+
+
+@pytest.mark.parametrize("make", [Adam, AdamW, Lamb])
+def test_the_first_moment_in_half_the_bytes(trees, make):
+    """Optax's `mu_dtype`: Adam's other moment stays as it is, and a step differs by bfloat16's rounding."""
+    params, gradients = trees
+    whole, half = (make(Constant(0.01), first_moment=dtype).build(AXES) for dtype in ("float32", "bfloat16"))
+    sizes = {}
+    for name, transformation, kept in (("whole", whole, "float32"), ("half", half, "bfloat16")):
+        moments = [leaf for leaf in jax.tree.leaves(transformation.init(params)) if leaf.ndim]
+        sizes[name] = sum(leaf.nbytes for leaf in moments)
+        assert {leaf.dtype for leaf in moments} == {jnp.dtype("float32"), jnp.dtype(kept)}
+    assert sizes["half"] == 3 / 4 * sizes["whole"]
+    left, right = run(whole, params, gradients), run(half, params, gradients)
+    differences = jax.tree.map(lambda a, b: float(np.abs(a - b).max()), left, right)
+    assert 0 < max(jax.tree.leaves(differences)) < 1e-3
+
+
+BOXES = {
+    "encoder": {"layers": {"kernel": (("layers", "embed", "mlp"), (3, 8, 16)), "bias": (("layers", "mlp"), (3, 16))}},
+    "embedding": (("vocab", "embed"), (12, 8)),
+    "square": (("heads", "embed"), (8, 8)),
+    "small": (("position_buckets", "position_heads"), (4, 2)),
+    "bias": (("vocab",), (12,)),
+}
+
+
+def is_axes(node):
+    return type(node) is tuple and all(axis is None or isinstance(axis, str) for axis in node)
+
+
+def test_adafactors_factors_have_the_axes_that_they_kept():
+    """Of a matrix the rows' factor keeps the smaller dimension, the columns' the larger one; what stands where there is
+    no factor has no axes."""
+
+    def box(axes_and_shape):
+        axes, shape = axes_and_shape
+        return nn.LogicallyPartitioned(jnp.zeros(shape), axes)
+
+    boxed = jax.tree.map(box, BOXES, is_leaf=lambda node: isinstance(node, tuple))
+    axes = logical_axes(boxed)
+    state = Adafactor(Constant(0.01), min_dim_size_to_factor=8).build(axes).init(boxed)
+    found = {}
+    for path, leaf in jax.tree.leaves_with_path(logical_axes(state), is_leaf=is_axes):
+        name = jax.tree_util.keystr(path, simple=True, separator="/")
+        for factor in ("v_row", "v_col", "v"):
+            if f"/{factor}/" in name:
+                found[factor, name.split(f"/{factor}/")[1]] = leaf
+    kernel, bias = "encoder/layers/kernel", "encoder/layers/bias"
+    assert found["v_row", kernel] == ("layers", "embed")
+    assert found["v_col", kernel] == ("layers", "mlp")
+    assert found["v_row", "embedding"] == ("embed",)
+    assert found["v_col", "embedding"] == ("vocab",)
+    # argsort leaves equal sizes in their order: the last dimension counts as the larger one.
+    assert found["v_row", "square"] == ("heads",)
+    assert found["v_col", "square"] == ("embed",)
+    for name, rank in ((bias, 2), ("small", 1), ("bias", 1)):
+        assert found["v_row", name] == found["v_col", name] == (None,) * rank
+    assert found["v", bias] == ("layers", "mlp")
+    assert found["v", "bias"] == ("vocab",)
 
 
 def test_clipping_bounds_the_global_norm(trees):

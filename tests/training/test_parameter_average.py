@@ -85,7 +85,7 @@ def test_it_is_kept_beside_the_parameters_by_the_compiled_step(averaged, tiny, m
 
 
 def test_it_is_sharded_as_the_parameters(averaged, make_program):
-    program = make_program(replace(averaged, mesh=MeshShape(2, 2, 2)), devices=8)
+    program = make_program(replace(averaged, mesh=MeshShape(2, 2, tensor=2)), devices=8)
     assert program.state_shardings.average == program.state_shardings.params
     kernel = program.init().average["encoder"]["layers"]["feed_forward"]["wi"]["kernel"]
     assert kernel.shape == (1, 16, 24)

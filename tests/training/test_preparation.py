@@ -12,11 +12,11 @@ import t5x_lite
 from t5x_lite.data import Bytes, WordPiece
 from t5x_lite.errors import InputError
 from t5x_lite.models import abstract_params
-from t5x_lite.objectives import Distillation
-from t5x_lite.parallel import make_mesh
+from t5x_lite.objectives import Distillation, SpanCorruption
+from t5x_lite.parallel import MeshShape, make_mesh
 from t5x_lite.training.checkpoints import write_checkpoint
 from t5x_lite.training.optimizers import Adafactor
-from t5x_lite.training.preparation import first_state, prepare
+from t5x_lite.training.preparation import check_mesh, first_state, prepare
 from t5x_lite.training.schedules import Constant
 from t5x_lite.training.start import FromModel, FromRun
 from t5x_lite.training.step import Program
@@ -169,3 +169,17 @@ def test_layers_of_a_model_that_shares_them(experiment_of, written, console):
     start = FromModel(written(albert), layers=(0,))
     with pytest.raises(InputError, match=r"start.layers=\(0,\) chooses layers where all are one; leave it empty"):
         prepare(replace(albert, start=start), console)
+
+
+@pytest.mark.parametrize(
+    ("change", "mesh", "named"),
+    [
+        ({"batch_size": 12}, MeshShape(4, 2), "batch_size=12 .* multiple of 8"),
+        ({}, MeshShape(1, tensor=8), "num_heads=4 is not divided by mesh.tensor=8"),
+        ({"objective": SpanCorruption(20)}, MeshShape(1, sequence=8), "input_length=20 .* by mesh.sequence=8"),
+        ({"remat": "offload"}, MeshShape(8), "remat='offload' .* devices of type cpu cannot; choose dots or full"),
+    ],
+)
+def test_what_the_devices_cannot_do_is_named(tiny, change, mesh, named):
+    with pytest.raises(InputError, match=named):
+        check_mesh(replace(tiny, **change), make_mesh(mesh))

@@ -49,8 +49,8 @@ def on_one_device(tiny, make_program, raw):
 
 @pytest.mark.parametrize(
     "shape",
-    [MeshShape(8), MeshShape(1, 8), MeshShape(2, 1, 4), MeshShape(2, 2, 2)],
-    ids=["data", "fsdp", "tensor", "mixed"],
+    [MeshShape(8), MeshShape(1, 8), MeshShape(1, 1, 8), MeshShape(2, tensor=4), MeshShape(2, 2, tensor=2)],
+    ids=["data", "fsdp", "sequence", "tensor", "mixed"],
 )
 def test_eight_devices_compute_what_one_does(tiny, make_program, raw, on_one_device, shape):
     """With dropout on: the random numbers do not depend on the mesh either."""
@@ -61,7 +61,7 @@ def test_eight_devices_compute_what_one_does(tiny, make_program, raw, on_one_dev
 
 
 def test_state_is_born_sharded(tiny, make_program):
-    program = make_program(replace(tiny, mesh=MeshShape(2, 2, 2)), devices=8)
+    program = make_program(replace(tiny, mesh=MeshShape(2, 2, tensor=2)), devices=8)
     state = program.init()
     kernel = state.params["encoder"]["layers"]["feed_forward"]["wi"]["kernel"]
     assert kernel.shape == (1, 16, 24)
@@ -119,7 +119,7 @@ def test_a_state_that_met_a_non_finite_loss_stays_as_it_was(tiny, make_program, 
 def test_adafactor_runs_sharded(tiny, make_program, raw):
     optimizer = Adafactor(Constant(0.01), min_dim_size_to_factor=4)
     one = make_program(replace(tiny, optimizer=optimizer))
-    eight = make_program(replace(tiny, optimizer=optimizer, mesh=MeshShape(2, 2, 2)), devices=8)
+    eight = make_program(replace(tiny, optimizer=optimizer, mesh=MeshShape(2, 2, tensor=2)), devices=8)
     results = [program.train_step(program.init(), jnp.asarray(raw))[0] for program in (one, eight)]
     left, right = (traverse_util.flatten_dict(jax.device_get(state.params), sep="/") for state in results)
     for name, expected in left.items():
@@ -129,7 +129,7 @@ def test_adafactor_runs_sharded(tiny, make_program, raw):
 def test_a_dimension_the_mesh_does_not_divide_is_named(tiny, make_program):
     model = replace(tiny.model, vocab_size=261)
     with pytest.raises(InputError, match=r"mesh.tensor=2 does not divide the 261 of axis 'vocab'"):
-        make_program(replace(tiny, model=model, mesh=MeshShape(4, 1, 2)), devices=8)
+        make_program(replace(tiny, model=model, mesh=MeshShape(4, tensor=2)), devices=8)
 
 
 @pytest.fixture(scope="module")
@@ -142,7 +142,7 @@ def encoder_on_eight(encoder, make_program):
     """(program, state) on a mixed mesh, the batch in two parts; in one where there is dropout, which each part has of
     its own."""
     accumulation = 1 if getattr(encoder.model, "dropout_rate", 0.0) else 2
-    program = make_program(replace(encoder, mesh=MeshShape(2, 2, 2), accumulation=accumulation), devices=8)
+    program = make_program(replace(encoder, mesh=MeshShape(1, 2, 2, 2), accumulation=accumulation), devices=8)
     return program, begin(program)
 
 
@@ -175,7 +175,7 @@ def test_encoders_are_born_sharded(encoder_on_eight):
 
 def test_a_writer_on_eight_devices_and_in_parts_computes_what_it_does_on_one_at_once(writer, make_program, writer_rows):
     loss, grads = gradients(make_program(replace(writer, accumulation=1)), writer_rows)
-    parts = gradients(make_program(replace(writer, mesh=MeshShape(2, 2, 2)), devices=8), writer_rows)
+    parts = gradients(make_program(replace(writer, mesh=MeshShape(1, 2, 2, 2)), devices=8), writer_rows)
     assert parts[0] == pytest.approx(loss, rel=1e-5)
     for name, expected in grads.items():
         atol = max(1e-5 * np.abs(expected).max(), 1e-11)

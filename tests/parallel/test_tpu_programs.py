@@ -1,0 +1,104 @@
+"""What the TPU compiler makes of a train step: what is on a chip, and what travels between chips. It needs no TPU."""
+
+import math
+import re
+
+import jax
+import jax.numpy as jnp
+import pytest
+from jax.experimental import topologies
+
+from t5x_lite.data import Bytes, Data, TextFiles, Vocabulary
+from t5x_lite.models import BertConfig, ElectraConfig, ElectraPairConfig, GptConfig, T5Config
+from t5x_lite.objectives import CausalLanguageModel, NextSentencePrediction, ReplacedTokenDetection, SpanCorruption
+from t5x_lite.parallel import MeshShape, batch_sharding, make_mesh
+from t5x_lite.training import Experiment
+from t5x_lite.training.experiment import Precision
+from t5x_lite.training.optimizers import AdamW
+from t5x_lite.training.step import Program
+
+pytest.importorskip("libtpu", reason="the TPU compiler is not installed")
+
+VOCAB, LENGTH, BATCH = 2944, 128, 64
+"""No other size is a multiple of the vocabulary's 23, nor is half of it."""
+WIDTHS = {"vocab_size": VOCAB, "embed_dim": 256, "num_heads": 4, "mlp_dim": 512}
+ENCODER = WIDTHS | {"num_layers": 2, "max_length": LENGTH}
+DISCRIMINATOR = ElectraConfig(**ENCODER, token_embed_dim=256, heads=("replaced_token",))
+GENERATOR = ElectraConfig(**ENCODER, token_embed_dim=256, heads=("masked_lm",))
+FAMILIES = {
+    "T5": (
+        SpanCorruption(LENGTH, z_loss=1e-4, label_smoothing=0.1),
+        T5Config(**WIDTHS, num_encoder_layers=2, num_decoder_layers=2),
+    ),
+    "BERT": (NextSentencePrediction(LENGTH), BertConfig(**ENCODER, heads=("masked_lm", "sentence_pair"))),
+    "ELECTRA": (ReplacedTokenDetection(LENGTH), ElectraPairConfig(GENERATOR, DISCRIMINATOR)),
+    "GPT": (CausalLanguageModel(LENGTH), GptConfig(**ENCODER)),
+}
+WORDS = Vocabulary(VOCAB, eos_id=1, cls_id=2, sep_id=3, mask_id=4, first_sentinel_id=VOCAB - 1, num_sentinels=100)
+
+
+@pytest.fixture(scope="module")
+def compile_step():
+    """`compile_step(family, mesh)`: the text of its train step for eight v5p chips."""
+    with pytest.MonkeyPatch.context() as patch:
+        quiet = {"SKIP_MDS_QUERY": "1", "WORKER_HOSTNAMES": "localhost", "ACCELERATOR_TYPE": "v5p-8"}
+        for name, value in quiet.items():
+            patch.setenv(f"TPU_{name}", value)
+        chips = topologies.get_topology_desc(platform="tpu", topology_name="v5p:2x2x2").devices
+
+        def compile_for(family, shape):
+            objective, model = FAMILIES[family]
+            experiment = Experiment(
+                model=model,
+                objective=objective,
+                data=Data(TextFiles(("none",)), Bytes()),
+                optimizer=AdamW(),
+                steps=1,
+                batch_size=BATCH,
+                remat="full",
+                precision=Precision("bfloat16"),
+                mesh=shape,
+            )
+            program = Program(experiment, objective.for_vocabulary(WORDS), make_mesh(shape, chips))
+            rows = (BATCH, program.objective.raw_length)
+            raw = jax.ShapeDtypeStruct(rows, jnp.int32, sharding=batch_sharding(program.mesh))
+            return program.train_step.lower(program.abstract_state, raw).compile().as_text()
+
+        yield compile_for
+
+
+def shapes(text):
+    """Every shape in some lines of HLO, as a tuple of sizes."""
+    return {tuple(map(int, sizes.split(","))) for sizes in re.findall(r"[a-z]+[0-9]*\[([\d,]+)\]", text)}
+
+
+def collectives(text):
+    """(kind, shape) of all that travels between chips."""
+    found = re.findall(
+        r" = (.*?) (all-gather|all-reduce|reduce-scatter|all-to-all|collective-permute)(?:-start)?\(", text
+    )
+    return [(kind, shape) for result, kind in found for shape in shapes(result)]
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_no_chip_holds_the_logits_of_all_the_vocabulary(family, compile_step):
+    """Nor the embedding: with `tensor` at two, an array with all ids is a vector at most."""
+    found = shapes(compile_step(family, MeshShape(2, 2, tensor=2)))
+    assert any(VOCAB // 2 in shape for shape in found)
+    whole = {shape for shape in found if any(size % VOCAB == 0 for size in shape)}
+    assert all(math.prod(shape) <= 8 * VOCAB for shape in whole), whole
+
+
+@pytest.mark.parametrize("family", ["T5", "GPT"])
+def test_parameters_travel_and_activations_do_not(family, compile_step):
+    """Under `fsdp` alone: nothing of the size of a chip's activations is sent but the embedding, and the gradients of
+    the layers' matrices are added up and cut in one."""
+    text = compile_step(family, MeshShape(1, 8))
+    activations = BATCH // 8 * LENGTH * WIDTHS["embed_dim"]
+    sent = collectives(text)
+    large = [(kind, shape) for kind, shape in sent if math.prod(shape) >= activations]
+    assert large
+    assert all(math.prod(shape) in (VOCAB * 256, VOCAB * 256 // 8) for _, shape in large), large
+    whole = 256 * WIDTHS["mlp_dim"]
+    assert any(kind == "all-gather" and math.prod(shape) == whole for kind, shape in sent)
+    assert not any(kind == "all-reduce" and math.prod(shape) == whole for kind, shape in sent)
