@@ -7,7 +7,7 @@
 
 The files hold a sentence, a tab and its translation a line; 58,601 pairs of 3 to 30 words are what the sizes below are
 chosen for. On Tatoeba's German-English pairs (CC BY 2.0) and two cores of a shared x86-64 machine, tokenizer and
-evaluations included: 41 minutes by the clock with other work beside it, 34 alone by the speed of its undisturbed steps.
+evaluations included: 41 minutes by the clock with other work beside it; about 34 alone, reckoned from its faster steps.
 
 On 1,000 test pairs, sacrebleu's nrefs:1|case:mixed|eff:no|tok:13a|smooth:exp|version:2.6.0 (chrF in brackets):
 

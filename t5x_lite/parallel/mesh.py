@@ -22,10 +22,10 @@ class MeshShape:
     """Copies of the model, each with its share of the batch."""
     fsdp: int = 1
     """Shards of every parameter and of the optimizer's state; these devices share out the batch as well."""
-    sequence: int = 1
-    """Pieces of a row: each device computes its share of the positions, with the keys and values of all of them."""
     tensor: int = 1
     """Shards of heads, hidden units and vocabulary within a layer."""
+    sequence: int = 1
+    """Pieces of a row: each device computes its share of the positions, with the keys and values of all of them."""
 
     def __post_init__(self) -> None:
         sizes = {axis: getattr(self, axis) for axis in MESH_AXES}

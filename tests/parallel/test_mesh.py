@@ -14,8 +14,8 @@ from t5x_lite.parallel.mesh import across_slices
     [
         (MeshShape(), 1, (1, 1, 1, 1)),
         (MeshShape(), 8, (8, 1, 1, 1)),
-        (MeshShape(2, -1, 2), 8, (2, 2, 2, 1)),
-        (MeshShape(1, 4, 1, 2), 8, (1, 4, 1, 2)),
+        (MeshShape(2, -1, 2), 8, (2, 2, 1, 2)),
+        (MeshShape(1, 4, 1, 2), 8, (1, 4, 2, 1)),
         (MeshShape(sequence=2, tensor=2), 8, (2, 1, 2, 2)),
     ],
 )
@@ -68,7 +68,7 @@ def arrange(shape, *slices):
     return across_slices(shape.sizes(len(devices)), Counter(chip.slice_index for chip in devices), devices)
 
 
-@pytest.mark.parametrize("shape", [MeshShape(4, 2, 1, 2), MeshShape(2, 8), MeshShape(2, 1, 4, 2), MeshShape(16)])
+@pytest.mark.parametrize("shape", [MeshShape(4, 2, 2, 1), MeshShape(2, 8), MeshShape(2, 1, 2, 4), MeshShape(16)])
 def test_data_goes_across_slices_and_all_else_stays_within_one(shape):
     mesh = arrange(shape, 2, 2)
     assert mesh.shape == tuple(shape.sizes(16).values())
