@@ -20,6 +20,7 @@ from t5x_lite.training.experiment import Evaluation, Experiment
 from t5x_lite.training.held_out import HeldOut
 from t5x_lite.training.open_model import open_checkpoint, tokenizer_from_files
 from t5x_lite.training.report import describe, held_out_figures, preparation
+from t5x_lite.training.run_files import local_or_bucket
 from t5x_lite.training.step import Program
 from t5x_lite.training.text_metrics import TextMetric
 

@@ -85,7 +85,7 @@ def run(arguments: list[str]) -> int:
         return run_local_processes(command.local_processes, ["train", config, *arguments])
     console, place = Console(), _place(command)
     facts = {name: str(value) for name, value in flat_fields(experiment)} | {"--workdir": command.workdir} | _versions()
-    stopped = 0 if place is None else os.EX_TEMPFAIL
+    stopped = os.EX_TEMPFAIL if place is not None or os.environ.get("T5X_LITE_SUPERVISED") else 0
     try:
         with hosts.joined(place, facts, timeout=command.join_timeout):
             finished = train(experiment, local_or_bucket(command.workdir), console)

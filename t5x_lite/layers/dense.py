@@ -3,12 +3,11 @@
 from collections.abc import Callable
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 from flax import linen as nn
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, Int
 
-from t5x_lite.layers.partitioning import is_cut, shared_out, whole_rows
+from t5x_lite.layers.partitioning import is_cut, whole_rows, with_whole_rows
 
 
 class Dense(nn.Module):
@@ -37,13 +36,25 @@ def multiply(
 ) -> Float[Array, "*batch O"]:
     """x @ matrix in `dtype`, the matrix a parameter with these logical axes; `options` are those of `jnp.matmul`."""
 
-    def product(x: Float[Array, "*batch I"], matrix: Float[Array, "I O"]) -> Float[Array, "*batch O"]:
-        x = x.astype(dtype)
-        # Where rows are cut along their length, one matrix of all positions could not be cut, and every device would
-        # compute all of it. Elsewhere it is one: XLA's CPU backend multiplies two matrices faster than a batch of them.
-        flat = x if is_cut("activation_length") else x.reshape(-1, x.shape[-1])
-        used = shared_out(matrix, axes, dtype) if is_cut("embed") else matrix.astype(dtype)
-        return jnp.matmul(flat, used, **options).reshape(*x.shape[:-1], matrix.shape[-1])
+    x = x.astype(dtype)
+    if is_cut("embed"):
 
-    # The backward pass brings the matrix together again; a stack would keep those of all its layers until then.
-    return (jax.checkpoint(product, prevent_cse=False) if is_cut("embed") else product)(x, matrix)
+        def product(whole: Float[Array, "I O"], x: Float[Array, "*batch I"]) -> Float[Array, "*batch O"]:
+            return jnp.matmul(x, whole, **options)
+
+        return with_whole_rows(product, matrix, x, axes=axes, dtype=dtype, has_length=x.ndim > 2)
+    # Where rows are cut along their length, one matrix of all positions could not be cut, and every device would
+    # compute all of it. Elsewhere it is one: XLA's CPU backend multiplies two matrices faster than a batch of them.
+    flat = x if is_cut("activation_length") else x.reshape(-1, x.shape[-1])
+    return jnp.matmul(flat, matrix.astype(dtype), **options).reshape(*x.shape[:-1], matrix.shape[-1])
+
+
+def look_up(
+    table: Float[Array, "_ D"], ids: Int[Array, "*batch L"], axes: tuple[str, str], dtype: Any
+) -> Float[Array, "*batch L D"]:
+    """The rows of a table in `dtype`, a parameter with these logical axes."""
+
+    def rows(whole: Float[Array, "_ D"], ids: Int[Array, "*batch L"]) -> Float[Array, "*batch L D"]:
+        return jnp.take(whole, ids, axis=0)
+
+    return with_whole_rows(rows, table, ids, axes=axes, dtype=dtype, has_length=True)

@@ -7,9 +7,9 @@ import jax.numpy as jnp
 from flax import linen as nn
 from jaxtyping import Array, Float, Int
 
-from t5x_lite.layers.dense import multiply
+from t5x_lite.layers.dense import look_up, multiply
 from t5x_lite.layers.norm import make_norm
-from t5x_lite.layers.partitioning import place, whole_rows
+from t5x_lite.layers.partitioning import place
 from t5x_lite.layers.positions import LearnedPositions
 
 
@@ -27,7 +27,7 @@ class Embedding(nn.Module):
         self.embedding = self.param("embedding", init, (self.vocab_size, self.embed_dim), jnp.float32)
 
     def __call__(self, ids: Int[Array, "B L"]) -> Float[Array, "B L D"]:
-        embedded = jnp.take(whole_rows(self.embedding, self.axes, self.dtype), ids, axis=0)
+        embedded = look_up(self.embedding, ids, self.axes, self.dtype)
         return place(embedded, "activation_batch", "activation_length", "activation_embed")
 
     def attend(self, x: Float[Array, "B L D"]) -> Float[Array, "B L V"]:

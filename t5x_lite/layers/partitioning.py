@@ -3,10 +3,13 @@
 What an axis means is said by the rules of whoever traces the function (`t5x_lite.parallel.use_mesh`).
 """
 
+import math
+from collections.abc import Callable
 from typing import Any
 
 import jax
 from flax import linen as nn
+from jax.sharding import PartitionSpec
 from jaxtyping import Array, Float
 
 
@@ -18,7 +21,7 @@ def place(x: Array, *axes: str | None) -> Array:
 
 def is_cut(axis: str) -> bool:
     """Whether the devices share out a dimension with this logical axis."""
-    return nn.logical_to_mesh_axes((axis,))[0] is not None
+    return bool(_mesh_axes(axis))
 
 
 def whole_rows(parameter: Float[Array, "*_"], axes: tuple[str, ...], dtype: Any) -> Float[Array, "*_"]:
@@ -30,18 +33,60 @@ def whole_rows(parameter: Float[Array, "*_"], axes: tuple[str, ...], dtype: Any)
     return place(parameter.astype(dtype), *(None if axis == "embed" else axis for axis in axes))
 
 
-def shared_out(matrix: Float[Array, "I O"], axes: tuple[str, str], dtype: Any) -> Float[Array, "I O"]:
-    """`whole_rows`, of whose gradient each device gets the share that it has of the parameter, and no more.
+def with_whole_rows(
+    function: Callable[[Array, Array], Array],
+    parameter: Float[Array, "*_"],
+    x: Array,
+    *,
+    axes: tuple[str, ...],
+    dtype: Any,
+    has_length: bool,
+) -> Array:
+    """`function(whole_rows(parameter), x)`, each device doing it for the rows that it has.
 
-    The compiler then adds gradients up and cuts them in one (reduce-scatter), and not one after the other.
+    Written out where `embed` is cut, so that gradients are added up and cut in one (reduce-scatter), and each device
+    gets the share that it has of the parameter. Left to itself the compiler adds up all of it, everywhere.
+
+    Args:
+      function: of any rows alone; what it gives begins as x does.
+      parameter: with the logical axes `axes`, used in `dtype`.
+      x: begins with the batch, and if it `has_length` the positions.
     """
+    gathered, batch = _mesh_axes("embed") if "embed" in axes else (), _mesh_axes("activation_batch")
+    length = _mesh_axes("activation_length") if has_length else ()
+    if length and x.shape[1] % _num_devices(length):
+        length = ()
+    if not gathered or not set(gathered) <= set(batch) or x.shape[0] % _num_devices(batch):
+        return function(whole_rows(parameter, axes, dtype), x)
+    index, rows = axes.index("embed"), PartitionSpec(batch, *((length,) if length else ()))
 
-    def forward(matrix: Float[Array, "I O"]) -> tuple[Float[Array, "I O"], None]:
-        return whole_rows(matrix, axes, dtype), None
+    def own_rows(share: Array, x: Array) -> Array:
+        return function(jax.lax.all_gather(share.astype(dtype), gathered, axis=index, tiled=True), x)
 
-    def backward(_: None, gradient: Float[Array, "I O"]) -> tuple[Float[Array, "I O"]]:
-        return (place(gradient, *axes).astype(matrix.dtype),)
+    return jax.shard_map(
+        own_rows,
+        in_specs=(PartitionSpec(*(None,) * index, gathered), rows),
+        out_specs=rows,
+        axis_names={*batch, *length},
+        # What it would check is that devices hold the same where the specs say so; of no result they do.
+        check_vma=False,
+    )(parameter, x)
 
-    used = jax.custom_vjp(lambda matrix: forward(matrix)[0])
-    used.defvjp(forward, backward)
-    return used(matrix)
+
+def all_but_gathered(primitive: Any, *_: Any, **__: Any) -> bool:
+    """Whether the backward pass need not do this again: all but the bringing together of parameters.
+
+    A policy of `jax.checkpoint`. A stack would else hold the whole parameters of all its layers at once.
+    """
+    return primitive.name != "all_gather"
+
+
+def _mesh_axes(axis: str) -> tuple[str, ...]:
+    """The axes of the mesh in use that a logical one is cut along."""
+    (found,) = nn.logical_to_mesh_axes((axis,))
+    return () if found is None else (found,) if isinstance(found, str) else tuple(found)
+
+
+def _num_devices(mesh_axes: tuple[str, ...]) -> int:
+    shape = jax.sharding.get_abstract_mesh().shape
+    return math.prod(shape[name] for name in mesh_axes)

@@ -9,7 +9,8 @@ import numpy as np
 from flax import linen as nn
 from jaxtyping import Array, Float, Int
 
-from t5x_lite.layers.partitioning import place, whole_rows
+from t5x_lite.layers.dense import look_up
+from t5x_lite.layers.partitioning import place
 
 
 def relative_position_buckets(
@@ -110,5 +111,5 @@ class LearnedPositions(nn.Module):
     def __call__(self, positions: Int[Array, "_ L"]) -> Float[Array, "_ L D"]:
         init = nn.with_logical_partitioning(self.embedding_init, ("positions", "embed"))
         table = self.param("embedding", init, (self.max_length, self.embed_dim), jnp.float32)
-        vectors = jnp.take(whole_rows(table, ("positions", "embed"), self.dtype), positions, axis=0)
+        vectors = look_up(table, positions, ("positions", "embed"), self.dtype)
         return place(vectors, "activation_batch", "activation_length", "activation_embed")

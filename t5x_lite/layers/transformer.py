@@ -17,7 +17,7 @@ from t5x_lite.layers.attention import Attention
 from t5x_lite.layers.decoding_cache import HIDDEN, CachedKeyValue, DecodingCache, KeyValue
 from t5x_lite.layers.feed_forward import FeedForward
 from t5x_lite.layers.norm import Norm, make_norm
-from t5x_lite.layers.partitioning import place
+from t5x_lite.layers.partitioning import all_but_gathered, is_cut, place
 
 Remat = Literal["none", "dots", "full", "offload"]
 """What the backward pass of a layer computes again: nothing; all but matrix products; everything; all but matrix
@@ -297,10 +297,11 @@ class Stack(nn.Module):
 
 def rematerialised(layer: type[nn.Module], remat: Remat) -> type[nn.Module]:
     """`layer` with its `__call__` computed again in the backward pass as `remat` says (Chen et al. 2016)."""
-    if remat == "none":
+    if remat == "none" and not is_cut("embed"):
         return layer
     policies = jax.checkpoint_policies
     policy = {
+        "none": all_but_gathered,
         "dots": policies.dots_with_no_batch_dims_saveable,
         "full": policies.nothing_saveable,
         "offload": policies.offload_dot_with_no_batch_dims("device", "pinned_host"),

@@ -39,15 +39,12 @@ def read_collectives(
       coordinates: the chip of each device, in the order of the program's mesh.
     """
     found: dict[tuple[str, int], list[tuple[int, int, float, int, str]]] = {}
-    seen: set[tuple[str, str]] = set()
+    seen: set[tuple] = set()
     for run in program.runs():
         kind = _kind(run)
-        if (
-            kind is None
-            or (key := (run.within, run.instruction.attribute("channel_id") or run.instruction.name)) in seen
-        ):
+        if kind is None or (piece := _pieces(run)) in seen:
             continue
-        seen.add(key)
+        seen.add(piece)
         group = _group(run.instruction.attributes, len(coordinates))
         inputs = [array for operand in run.computation.operands(run.instruction) for array in operand.arrays]
         num_bytes = _received(kind, sum(array.num_bytes for array in inputs), len(group)) * run.times
@@ -99,14 +96,26 @@ def device_groups(attribute: str, num_devices: int) -> Int[np.ndarray, "G N"]:
 def _kind(run: Run) -> str | None:
     """What kind of collective an instruction is, if it is one.
 
-    What goes on beside other work is written several times: in a fusion that begins it, in those it goes on beside, and
-    in one that ends it, all with one number of a channel. A sum of which each device keeps a part is the TPU compiler's
-    reduce-scatter, written as a fusion of an all-reduce and a slice.
+    A sum of which each device keeps a part is the TPU compiler's reduce-scatter, written as a fusion of an all-reduce
+    and a slice.
     """
     kind = run.instruction.opcode.removesuffix("-start").removeprefix("ragged-")
     if kind == "all-reduce" and run.computation.name.startswith("all-reduce-scatter"):
         return "reduce-scatter"
     return kind if kind in KINDS else None
+
+
+def _pieces(run: Run) -> tuple:
+    """The same for all pieces of one collective.
+
+    What goes on beside other work is written several times: in a fusion that begins it, in those it goes on beside, and
+    in one that ends it, all with one number of a channel. Others may have that number too.
+    """
+    instruction = run.instruction
+    if (channel := instruction.attribute("channel_id")) is None:
+        return run.within, instruction.name
+    made_by = re.search(r'op_name="([^"]*)"', instruction.attributes)
+    return run.within, channel, instruction.arrays, made_by and made_by[1]
 
 
 def _group(attributes: str, num_devices: int) -> list[int]:

@@ -148,7 +148,7 @@ def read_hlo(text: str) -> HloProgram:
     """The program that XLA prints as `text`, which is what `compiled.as_text()` gives."""
     computations, entry, name, instructions = {}, "", "", []
     for line in text.splitlines():
-        if line == "}":
+        if line.startswith("}"):  # behind it may stand which of the chip's processors runs it
             computations[name] = Computation(name, tuple(instructions))
             name = ""
         elif not name and (header := _HEADER.match(line)):

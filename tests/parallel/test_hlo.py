@@ -104,7 +104,7 @@ TPU = """HloModule jit_step, is_scheduled=true
   %a = f32[] parameter(0)
   %b = f32[] parameter(1)
   ROOT %add = f32[] add(%a, %b)
-}
+}, execution_thread="sparsecore"
 
 %product (p0: bf16[256,512], p1: bf16[512,128]) -> bf16[256,128] {
   %p0 = bf16[256,512]{1,0:T(8,128)(2,1)} parameter(0)
@@ -138,6 +138,22 @@ def test_the_text_of_the_tpu_compiler():
     ]
     x, y, out = 2 * 256 * 512, 2 * 512 * 128, 2 * 256 * 128
     assert memory_traffic(program) - (x + y + out) < 2000  # the rest are the few bytes that are sent
+
+
+PIECES = """HloModule jit_step
+
+ENTRY %main (x: bf16[2,64]) -> bf16[16,64] {
+  %x = bf16[2,64]{1,0} parameter(0)
+  %begun = bf16[16,64]{1,0} all-gather(%x), channel_id=1, replica_groups={}, dimensions={0}, metadata={op_name="a"}
+  %ended = bf16[16,64]{1,0} all-gather(%x), channel_id=1, replica_groups={}, dimensions={0}, metadata={op_name="a"}
+  ROOT %other = bf16[16,64]{1,0} all-gather(%x), channel_id=1, replica_groups={}, dimensions={0}, metadata={op_name="b"}
+}
+"""
+
+
+def test_pieces_of_one_collective_count_once_and_others_on_its_channel_for_themselves():
+    (collective,) = read_collectives(read_hlo(PIECES), CUBE, PLACES)
+    assert collective.count == 2
 
 
 @pytest.mark.parametrize(

@@ -49,7 +49,7 @@ def on_one_device(tiny, make_program, raw):
 
 @pytest.mark.parametrize(
     "shape",
-    [MeshShape(8), MeshShape(1, 8), MeshShape(1, 1, 8), MeshShape(2, tensor=4), MeshShape(2, 2, tensor=2)],
+    [MeshShape(8), MeshShape(1, 8), MeshShape(1, sequence=8), MeshShape(2, tensor=4), MeshShape(2, 2, tensor=2)],
     ids=["data", "fsdp", "sequence", "tensor", "mixed"],
 )
 def test_eight_devices_compute_what_one_does(tiny, make_program, raw, on_one_device, shape):

@@ -1,0 +1,86 @@
+"""Parameters as they are used on a mesh: what each device computes, and what travels."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.sharding import NamedSharding
+from jax.sharding import PartitionSpec as P
+
+from t5x_lite.layers.dense import look_up, multiply
+from t5x_lite.layers.partitioning import all_but_gathered
+from t5x_lite.parallel import MeshShape, make_mesh, use_mesh
+
+B, L, D, F = 8, 4, 16, 24
+RANDOM = np.random.default_rng(0)
+MATRIX = jnp.asarray(RANDOM.normal(size=(D, F)), jnp.float32)
+TABLE = jnp.asarray(RANDOM.normal(size=(F, D)), jnp.float32)
+ROWS = {
+    "positions": jnp.asarray(RANDOM.normal(size=(B, L, D)), jnp.float32),
+    "rows": jnp.asarray(RANDOM.normal(size=(B, D)), jnp.float32),
+    "too few rows for all devices": jnp.asarray(RANDOM.normal(size=(3, L, D)), jnp.float32),
+    "positions that cannot be cut": jnp.asarray(RANDOM.normal(size=(B, 3, D)), jnp.float32),
+}
+IDS = jnp.asarray(RANDOM.integers(0, F, (B, L)), jnp.int32)
+
+
+def on(shape, function, *arguments):
+    """Value and gradients on a mesh of eight devices, and the program."""
+    mesh = make_mesh(shape)
+
+    def traced(*arguments):
+        with use_mesh(mesh):
+            return jnp.sin(function(*arguments)).sum()
+
+    parameter = NamedSharding(mesh, P("fsdp"))
+    step = jax.jit(jax.value_and_grad(traced), in_shardings=(parameter, None), out_shardings=(None, parameter))
+    compiled = step.lower(*arguments).compile()
+    return compiled(*arguments), compiled.as_text()
+
+
+@pytest.mark.parametrize(
+    "shape", [MeshShape(1, 8), MeshShape(2, 2, 2), MeshShape(1, 2, 2, 2), MeshShape(1, 4, 1, 2)], ids=str
+)
+@pytest.mark.parametrize("rows", ROWS)
+def test_a_product_on_a_mesh_is_the_product(shape, rows):
+    def product(matrix, x):
+        return multiply(x, matrix, ("embed", "mlp"), jnp.float32)
+
+    (value, gradient), _ = on(shape, product, MATRIX, ROWS[rows])
+    expected, expected_gradient = jax.value_and_grad(lambda w, x: jnp.sin(x @ w).sum())(MATRIX, ROWS[rows])
+    np.testing.assert_allclose(value, expected, rtol=1e-5)
+    np.testing.assert_allclose(gradient, expected_gradient, atol=1e-5 * np.abs(expected_gradient).max())
+
+
+def test_rows_of_a_table_on_a_mesh():
+    def rows(table, ids):
+        return look_up(table.T, ids, ("vocab", "embed"), jnp.float32)
+
+    (value, gradient), _ = on(MeshShape(1, 4, 2), rows, TABLE.T, IDS)
+    expected, expected_gradient = jax.value_and_grad(lambda table: jnp.sin(table.T[IDS]).sum())(TABLE.T)
+    np.testing.assert_allclose(value, expected, rtol=1e-5)
+    np.testing.assert_allclose(gradient, expected_gradient, atol=1e-5 * np.abs(expected_gradient).max())
+
+
+def test_gradients_are_added_up_and_cut_in_one():
+    def product(matrix, x):
+        return multiply(x, matrix, ("embed", "mlp"), jnp.float32)
+
+    _, text = on(MeshShape(1, 8), product, MATRIX, ROWS["positions"])
+    assert f"f32[{D // 8},{F}]" in next(line for line in text.splitlines() if " reduce-scatter(" in line)
+    assert f"f32[{D},{F}]" in next(line for line in text.splitlines() if " all-gather(" in line)
+    assert not any(f"f32[{D},{F}]" in line for line in text.splitlines() if " all-reduce(" in line)
+
+
+def test_what_was_brought_together_is_not_kept():
+    def layer(x, matrix):
+        return jnp.sin(multiply(x, matrix, ("embed", "mlp"), jnp.float32))
+
+    def largest_kept(function):
+        """Of what the backward pass needs, on all eight devices together."""
+        with use_mesh(make_mesh(MeshShape(1, 8))):
+            pullback = jax.eval_shape(lambda *args: jax.vjp(function, *args)[1], ROWS["positions"], MATRIX)
+        return max(leaf.size for leaf in jax.tree.leaves(pullback))
+
+    assert largest_kept(layer) == 8 * D * F
+    assert largest_kept(jax.checkpoint(layer, policy=all_but_gathered)) == B * L * F
