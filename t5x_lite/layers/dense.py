@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 from flax import linen as nn
 from jaxtyping import Array, Float, Int
@@ -38,11 +39,14 @@ def multiply(
 
     x = x.astype(dtype)
     if is_cut("embed"):
+        inside = axes[0] != "embed"
 
-        def product(whole: Float[Array, "I O"], x: Float[Array, "*batch I"]) -> Float[Array, "*batch O"]:
-            return jnp.matmul(x, whole, **options)
+        def product(part: Float[Array, "_ _"], x: Float[Array, "*batch _"], cut: tuple[str, ...]) -> Array:
+            y = jnp.matmul(x, part, **options)
+            return jax.lax.psum(y, cut) if inside and cut else y
 
-        return with_whole_rows(product, matrix, x, axes=axes, dtype=dtype, has_length=x.ndim > 2)
+        cut = {"cut_inside": inside, "cut_outside": not inside}
+        return with_whole_rows(product, matrix, x, axes=axes, dtype=dtype, has_length=x.ndim > 2, **cut)
     # Where rows are cut along their length, one matrix of all positions could not be cut, and every device would
     # compute all of it. Elsewhere it is one: XLA's CPU backend multiplies two matrices faster than a batch of them.
     flat = x if is_cut("activation_length") else x.reshape(-1, x.shape[-1])
@@ -54,7 +58,13 @@ def look_up(
 ) -> Float[Array, "*batch L D"]:
     """The rows of a table in `dtype`, a parameter with these logical axes."""
 
-    def rows(whole: Float[Array, "_ D"], ids: Int[Array, "*batch L"]) -> Float[Array, "*batch L D"]:
-        return jnp.take(whole, ids, axis=0)
+    def rows(part: Float[Array, "_ D"], ids: Int[Array, "*batch L"], cut: tuple[str, ...]) -> Array:
+        if not cut:
+            return jnp.take(part, ids, axis=0)
+        # Each device has some of the rows; the others give zeros.
+        ids = ids - jax.lax.axis_index(cut) * part.shape[0]
+        there = (ids >= 0) & (ids < part.shape[0])
+        found = jnp.take(part, jnp.where(there, ids, 0), axis=0)
+        return jax.lax.psum(jnp.where(there[..., None], found, 0), cut)
 
     return with_whole_rows(rows, table, ids, axes=axes, dtype=dtype, has_length=True)

@@ -34,42 +34,51 @@ def whole_rows(parameter: Float[Array, "*_"], axes: tuple[str, ...], dtype: Any)
 
 
 def with_whole_rows(
-    function: Callable[[Array, Array], Array],
-    parameter: Float[Array, "*_"],
+    function: Callable[[Array, Array, tuple[str, ...]], Array],
+    parameter: Float[Array, "_ _"],
     x: Array,
     *,
-    axes: tuple[str, ...],
+    axes: tuple[str, str],
     dtype: Any,
     has_length: bool,
+    cut_inside: bool = False,
+    cut_outside: bool = False,
 ) -> Array:
-    """`function(whole_rows(parameter), x)`, each device doing it for the rows that it has.
+    """`function(whole_rows(parameter), x, ())`, each device doing it for the rows that it has.
 
     Written out where `embed` is cut, so that gradients are added up and cut in one (reduce-scatter), and each device
     gets the share that it has of the parameter. Left to itself the compiler adds up all of it, everywhere.
 
     Args:
-      function: of any rows alone; what it gives begins as x does.
+      function: of a parameter, any rows, and the axes of the mesh, if any, that the parameter's axis beside `embed` is
+        cut along: the function has a part of that axis then. What it gives begins as x does.
       parameter: with the logical axes `axes`, used in `dtype`.
       x: begins with the batch, and if it `has_length` the positions.
+      cut_inside: x ends with the parameter's other axis.
+      cut_outside: what the function gives does.
     """
     gathered, batch = _mesh_axes("embed") if "embed" in axes else (), _mesh_axes("activation_batch")
+    if not gathered or not set(gathered) <= set(batch) or x.shape[0] % _num_devices(batch):
+        return function(whole_rows(parameter, axes, dtype), x, ())
     length = _mesh_axes("activation_length") if has_length else ()
     if length and x.shape[1] % _num_devices(length):
         length = ()
-    if not gathered or not set(gathered) <= set(batch) or x.shape[0] % _num_devices(batch):
-        return function(whole_rows(parameter, axes, dtype), x)
-    index, rows = axes.index("embed"), PartitionSpec(batch, *((length,) if length else ()))
+    index = axes.index("embed")
+    cut = _mesh_axes(axes[1 - index])
+    entries = [gathered, cut] if index == 0 else [cut, gathered]
+    rows = (batch, length) if has_length else (batch,)
 
     def own_rows(share: Array, x: Array) -> Array:
-        return function(jax.lax.all_gather(share.astype(dtype), gathered, axis=index, tiled=True), x)
+        # Added up over the other copies once it is cut, not before.
+        copies = tuple(name for name in (*batch, *length) if name not in gathered)
+        share = jax.lax.pcast(share.astype(dtype), copies, to="varying")
+        return function(jax.lax.all_gather(share, gathered, axis=index, tiled=True), x, cut)
 
     return jax.shard_map(
         own_rows,
-        in_specs=(PartitionSpec(*(None,) * index, gathered), rows),
-        out_specs=rows,
-        axis_names={*batch, *length},
-        # What it would check is that devices hold the same where the specs say so; of no result they do.
-        check_vma=False,
+        in_specs=(PartitionSpec(*entries), PartitionSpec(*rows, *((cut,) if cut_inside else ()))),
+        out_specs=PartitionSpec(*rows, *((cut,) if cut_outside else ())),
+        axis_names={*batch, *length, *cut},
     )(parameter, x)
 
 

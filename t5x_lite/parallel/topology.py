@@ -19,6 +19,8 @@ _ALONE = {
     "TPU_ACCELERATOR_TYPE": "v5p-8",
     "ALLOW_MULTIPLE_LIBTPU_LOAD": "1",
 }
+# Products that the compiler fuses into one another overflow the stacks of its threads, and end the process.
+_LARGER_STACKS = "--fibers_default_thread_stack_size=4194304"
 
 
 @dataclass(frozen=True)
@@ -76,6 +78,9 @@ class Topology:
             )
         for name, value in _ALONE.items():
             os.environ.setdefault(name, value)
+        given = os.environ.get("LIBTPU_INIT_ARGS", "")
+        if "fibers_default_thread_stack_size" not in given:
+            os.environ["LIBTPU_INIT_ARGS"] = f"{given} {_LARGER_STACKS}".strip()
         from jax.experimental import topologies
 
         options: dict[str, Any] = {"chips_per_host_bounds": (1, 1, 1)} if self.num_chips == 1 else {}

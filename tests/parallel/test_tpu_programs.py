@@ -6,12 +6,12 @@ import re
 import jax
 import jax.numpy as jnp
 import pytest
-from jax.experimental import topologies
 
 from t5x_lite.data import Bytes, Data, TextFiles, Vocabulary
 from t5x_lite.models import BertConfig, ElectraConfig, ElectraPairConfig, GptConfig, T5Config
 from t5x_lite.objectives import CausalLanguageModel, NextSentencePrediction, ReplacedTokenDetection, SpanCorruption
 from t5x_lite.parallel import MeshShape, batch_sharding, make_mesh
+from t5x_lite.parallel.topology import Topology
 from t5x_lite.training import Experiment
 from t5x_lite.training.experiment import Precision
 from t5x_lite.training.optimizers import AdamW
@@ -40,31 +40,27 @@ WORDS = Vocabulary(VOCAB, eos_id=1, cls_id=2, sep_id=3, mask_id=4, first_sentine
 @pytest.fixture(scope="module")
 def compile_step():
     """`compile_step(family, mesh)`: the text of its train step for eight v5p chips."""
-    with pytest.MonkeyPatch.context() as patch:
-        quiet = {"SKIP_MDS_QUERY": "1", "WORKER_HOSTNAMES": "localhost", "ACCELERATOR_TYPE": "v5p-8"}
-        for name, value in quiet.items():
-            patch.setenv(f"TPU_{name}", value)
-        chips = topologies.get_topology_desc(platform="tpu", topology_name="v5p:2x2x2").devices
+    chips = Topology.parse("v5p:2x2x2").devices
 
-        def compile_for(family, shape):
-            objective, model = FAMILIES[family]
-            experiment = Experiment(
-                model=model,
-                objective=objective,
-                data=Data(TextFiles(("none",)), Bytes()),
-                optimizer=AdamW(),
-                steps=1,
-                batch_size=BATCH,
-                remat="full",
-                precision=Precision("bfloat16"),
-                mesh=shape,
-            )
-            program = Program(experiment, objective.for_vocabulary(WORDS), make_mesh(shape, chips))
-            rows = (BATCH, program.objective.raw_length)
-            raw = jax.ShapeDtypeStruct(rows, jnp.int32, sharding=batch_sharding(program.mesh))
-            return program.train_step.lower(program.abstract_state, raw).compile().as_text()
+    def compile_for(family, shape):
+        objective, model = FAMILIES[family]
+        experiment = Experiment(
+            model=model,
+            objective=objective,
+            data=Data(TextFiles(("none",)), Bytes()),
+            optimizer=AdamW(),
+            steps=1,
+            batch_size=BATCH,
+            remat="full",
+            precision=Precision("bfloat16"),
+            mesh=shape,
+        )
+        program = Program(experiment, objective.for_vocabulary(WORDS), make_mesh(shape, chips))
+        rows = (BATCH, program.objective.raw_length)
+        raw = jax.ShapeDtypeStruct(rows, jnp.int32, sharding=batch_sharding(program.mesh))
+        return program.train_step.lower(program.abstract_state, raw).compile().as_text()
 
-        yield compile_for
+    return compile_for
 
 
 def shapes(text):
@@ -105,4 +101,5 @@ def test_parameters_travel_and_activations_do_not(family, compile_step):
     assert large
     assert all(math.prod(shape) == VOCAB * 256 for _, shape in large), large
     whole = 256 * WIDTHS["mlp_dim"]
-    assert {kind for kind, shape in sent if math.prod(shape) == whole} == {"all-gather", "reduce-scatter"}
+    assert {kind for kind, shape in sent if math.prod(shape) == whole} == {"all-gather"}
+    assert "reduce-scatter" in {kind for kind, shape in sent if math.prod(shape) == whole // 4}

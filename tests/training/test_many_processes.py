@@ -141,7 +141,7 @@ def test_four_processes_make_the_run_of_one(start, alone, long, tmp_path):
     assert all(0 < record["blocked_share"] < 1 for record in saves)
 
 
-def test_a_signal_to_one_saves_the_same_step_on_all_and_two_go_on(start, alone, tmp_path):
+def test_a_signal_to_one_saves_the_same_step_on_all_and_one_goes_on(start, alone, long, tmp_path, train):
     process = start("--local-processes", 4, "--workdir", tmp_path)
     wait_for_steps(tmp_path, process, 5)
     os.kill(children(process)[2], signal.SIGTERM)
@@ -152,14 +152,11 @@ def test_a_signal_to_one_saves_the_same_step_on_all_and_two_go_on(start, alone, 
     assert 5 <= step < STEPS
     assert f"stopped at step {step}; the same command goes on from there" in out
     assert max(step for step, _ in losses(tmp_path)) == step
-    process = start("--local-processes", 2, "--workdir", tmp_path)
-    out, err = process.communicate(timeout=300)
-    assert process.returncode == 0, err
-    assert f"resuming from step {step}" in out
+    train(long, tmp_path)
     assert_same_run(tmp_path, alone)
 
 
-def test_the_death_of_one_ends_the_others_and_eight_go_on(start, alone, tmp_path):
+def test_the_death_of_one_ends_the_others_and_two_go_on(start, alone, tmp_path):
     process = start("--local-processes", 4, "--workdir", tmp_path)
     wait_for_steps(tmp_path, process, 85)
     others = children(process)
@@ -170,7 +167,7 @@ def test_the_death_of_one_ends_the_others_and_eight_go_on(start, alone, tmp_path
     assert process.returncode not in (0, os.EX_TEMPFAIL)
     assert not any(Path(f"/proc/{pid}").exists() for pid in others.values())
     assert "process 1 was ended by SIGKILL; the others follow" in err
-    process = start("--local-processes", 8, "--workdir", tmp_path)
+    process = start("--local-processes", 2, "--workdir", tmp_path)
     out, err = process.communicate(timeout=300)
     assert process.returncode == 0, err
     assert "resuming from step 80" in out
