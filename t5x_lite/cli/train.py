@@ -14,6 +14,7 @@ from t5x_lite.cli.own_data import with_data
 from t5x_lite.errors import InputError
 from t5x_lite.parallel import hosts
 from t5x_lite.parallel.roll_call import Place
+from t5x_lite.parallel.topology import enlarge_stacks
 from t5x_lite.training.experiment import flat_fields
 from t5x_lite.training.loop import train
 from t5x_lite.training.run_files import local_or_bucket
@@ -85,6 +86,7 @@ def run(arguments: list[str]) -> int:
         return run_local_processes(command.local_processes, ["train", config, *arguments])
     console, place = Console(), _place(command)
     facts = {name: str(value) for name, value in flat_fields(experiment)} | {"--workdir": command.workdir} | _versions()
+    enlarge_stacks()
     stopped = os.EX_TEMPFAIL if place is not None or os.environ.get("T5X_LITE_SUPERVISED") else 0
     try:
         with hosts.joined(place, facts, timeout=command.join_timeout):

@@ -19,8 +19,7 @@ _ALONE = {
     "TPU_ACCELERATOR_TYPE": "v5p-8",
     "ALLOW_MULTIPLE_LIBTPU_LOAD": "1",
 }
-# Products that the compiler fuses into one another overflow the stacks of its threads, and end the process.
-_LARGER_STACKS = "--fibers_default_thread_stack_size=4194304"
+_STACK_SIZE = "fibers_default_thread_stack_size"
 
 
 @dataclass(frozen=True)
@@ -78,9 +77,7 @@ class Topology:
             )
         for name, value in _ALONE.items():
             os.environ.setdefault(name, value)
-        given = os.environ.get("LIBTPU_INIT_ARGS", "")
-        if "fibers_default_thread_stack_size" not in given:
-            os.environ["LIBTPU_INIT_ARGS"] = f"{given} {_LARGER_STACKS}".strip()
+        enlarge_stacks()
         from jax.experimental import topologies
 
         options: dict[str, Any] = {"chips_per_host_bounds": (1, 1, 1)} if self.num_chips == 1 else {}
@@ -112,3 +109,13 @@ class Topology:
             places = len({chip[dimension] for chip in chips})
             links += 0 if places == 1 else 2 if places == size and self.is_ring(dimension) else 1
         return links * self.chip.link_bandwidth if links else math.inf
+
+
+def enlarge_stacks() -> None:
+    """Gives the TPU compiler's threads larger stacks; of use before its library is loaded alone.
+
+    Products that it fuses into one another, as it does those of small models, overflow theirs, and end the process.
+    """
+    given = os.environ.get("LIBTPU_INIT_ARGS", "")
+    if _STACK_SIZE not in given:
+        os.environ["LIBTPU_INIT_ARGS"] = f"{given} --{_STACK_SIZE}={4 << 20}".strip()

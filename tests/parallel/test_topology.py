@@ -2,12 +2,13 @@
 
 import importlib.util
 import math
+import os
 
 import pytest
 
 from t5x_lite.errors import InputError
 from t5x_lite.parallel.chips import CHIPS
-from t5x_lite.parallel.topology import Topology
+from t5x_lite.parallel.topology import Topology, enlarge_stacks
 
 needs_compiler = pytest.mark.skipif(importlib.util.find_spec("libtpu") is None, reason="libtpu is not installed")
 
@@ -76,6 +77,23 @@ def test_without_the_compiler_it_says_what_to_install(monkeypatch):
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     with pytest.raises(InputError, match=r"'v5p:2x2x1' needs the TPU compiler.*pip install 't5x_lite\[tpu\]'"):
         Topology.parse("v5p:2x2x1").devices  # noqa: B018
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        (None, "--fibers_default_thread_stack_size=4194304"),
+        ("--xla_a=1", "--xla_a=1 --fibers_default_thread_stack_size=4194304"),
+        ("--fibers_default_thread_stack_size=1", "--fibers_default_thread_stack_size=1"),
+    ],
+)
+def test_larger_stacks_stand_beside_what_is_set_and_do_not_replace_it(monkeypatch, given, expected):
+    monkeypatch.delenv("LIBTPU_INIT_ARGS", raising=False)
+    if given is not None:
+        monkeypatch.setenv("LIBTPU_INIT_ARGS", given)
+    enlarge_stacks()
+    enlarge_stacks()
+    assert os.environ["LIBTPU_INIT_ARGS"] == expected
 
 
 @needs_compiler

@@ -123,37 +123,35 @@ def checkpoints(workdir: Path) -> list[int]:
     return sorted(int(path.name) for path in (workdir / "checkpoints").iterdir())
 
 
-def test_four_processes_make_the_run_of_one(start, alone, long, tmp_path):
-    process = start("--local-processes", 4, "--workdir", tmp_path / "run")
-    out, err = process.communicate(timeout=300)
-    assert process.returncode == 0, err
-    assert "Traceback" not in err
-    assert_same_run(tmp_path / "run", alone)
-    assert out.count("step 7/120 ") == 1, "process 0 alone tells"
-    assert {path.name for path in (tmp_path / "run").iterdir()} == {path.name for path in alone.iterdir()}
-    figures, expected = (json.loads((path / "held_out.json").read_text()) for path in (tmp_path / "run", alone))
-    assert figures["loss"] == pytest.approx(expected["loss"], rel=1e-4)
-    assert (tmp_path / "run" / "samples.txt").read_text().count("model:") == 5
-    assert t5x_lite.load(tmp_path / "run").experiment == long
-    saves = [record for record in read_records(tmp_path / "run" / "metrics.jsonl") if record["kind"] == "checkpoint"]
-    assert [record["step"] for record in saves] == [40, 80, 120]
-    assert all(0 < record["blocked_seconds"] <= record["written_seconds"] for record in saves)
-    assert all(0 < record["blocked_share"] < 1 for record in saves)
-
-
-def test_a_signal_to_one_saves_the_same_step_on_all_and_one_goes_on(start, alone, long, tmp_path, train):
+def test_four_processes_make_the_run_of_one_over_a_signal_to_one_of_them(start, alone, long, tmp_path):
+    """It saves the same step on all, and the same command goes on."""
     process = start("--local-processes", 4, "--workdir", tmp_path)
     wait_for_steps(tmp_path, process, 5)
     os.kill(children(process)[2], signal.SIGTERM)
     out, err = process.communicate(timeout=120)
     assert process.returncode == os.EX_TEMPFAIL, err
     assert "Traceback" not in err
+    assert out.count("step 3/120 ") == 1, "process 0 alone tells"
     step = checkpoints(tmp_path)[-1]
     assert 5 <= step < STEPS
     assert f"stopped at step {step}; the same command goes on from there" in out
     assert max(step for step, _ in losses(tmp_path)) == step
-    train(long, tmp_path)
+
+    process = start("--local-processes", 4, "--workdir", tmp_path)
+    out, err = process.communicate(timeout=300)
+    assert process.returncode == 0, err
+    assert "Traceback" not in err
+    assert f"resuming from step {step}" in out
     assert_same_run(tmp_path, alone)
+    assert {path.name for path in tmp_path.iterdir()} == {path.name for path in alone.iterdir()}
+    figures, expected = (json.loads((path / "held_out.json").read_text()) for path in (tmp_path, alone))
+    assert figures["loss"] == pytest.approx(expected["loss"], rel=1e-4)
+    assert (tmp_path / "samples.txt").read_text().count("model:") == 5
+    assert t5x_lite.load(tmp_path).experiment == long
+    saves = [record for record in read_records(tmp_path / "metrics.jsonl") if record["kind"] == "checkpoint"]
+    assert [record["step"] for record in saves] == sorted({step, 40, 80, 120})
+    assert all(0 < record["blocked_seconds"] <= record["written_seconds"] for record in saves)
+    assert all(0 < record["blocked_share"] < 1 for record in saves)
 
 
 def test_the_death_of_one_ends_the_others_and_two_go_on(start, alone, tmp_path):
