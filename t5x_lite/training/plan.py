@@ -172,7 +172,10 @@ def compile_or_measure(lowered: Any) -> tuple[Any, int, int]:
     try:
         return lowered.compile(), 0, 0
     except jax.errors.JaxRuntimeError as error:
-        said = re.search(r"Used ([\d.]+\w?) of ([\d.]+\w?) hbm", str(error))
+        # The second where temporaries alone are too large, before the rest is laid out.
+        said = re.search(r"Used ([\d.]+\w?) of ([\d.]+\w?) hbm", str(error)) or re.search(
+            r"temporaries \(([\d.]+\w?)\) exceeds available HBM \(([\d.]+\w?)\)", str(error)
+        )
         if "RESOURCE_EXHAUSTED" not in str(error) or not said:
             raise
         used, there = map(_bytes, said.groups())

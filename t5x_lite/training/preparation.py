@@ -159,8 +159,7 @@ def check_mesh(experiment: Experiment, mesh: Mesh) -> None:
             f"objective.input_length={length} is not divided by mesh.sequence={sequence}; "
             f"choose a multiple of {sequence}, or a divisor of {length} for mesh.sequence"
         )
-    platform = mesh.devices.flat[0].platform
-    if experiment.remat == "offload" and platform not in ("tpu", "gpu"):
+    if experiment.remat == "offload" and (platform := mesh.devices.flat[0].platform) not in ("tpu", "gpu"):
         raise InputError(
             f"remat='offload' moves activations to the host's memory, which devices of type {platform} cannot; "
             "choose dots or full"

