@@ -36,7 +36,6 @@ def multiply(
     x: Float[Array, "*batch I"], matrix: Float[Array, "I O"], axes: tuple[str, str], dtype: Any, **options: Any
 ) -> Float[Array, "*batch O"]:
     """x @ matrix in `dtype`, the matrix a parameter with these logical axes; `options` are those of `jnp.matmul`."""
-
     x = x.astype(dtype)
     if is_cut("embed"):
         inside = axes[0] != "embed"

@@ -113,7 +113,7 @@ def test_a_step_that_fits(plan, small):
     assert plan.missing == 0
     assert plan.memory.parameters == pytest.approx(4 * num_params(small.model) / 4, rel=0.05)
     assert plan.memory.optimizer == pytest.approx(2 * plan.memory.parameters, rel=0.01)
-    assert 0 <= plan.memory.temporaries < GIB  # none where all of it fits on the chip
+    assert plan.memory.temporaries < GIB
     assert plan.memory.total < plan.topology.chip.hbm_bytes
     assert plan.tokens == 16 * small.objective.raw_length
     # The compiler may compute a product of few rows without the unit for products, so that fewer are counted.
