@@ -53,10 +53,18 @@ from flax import linen as nn
 
 from t5x_lite.models import T5Config
 
+ORACLES = {"torch", "transformers"}
+
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Those that start whole runs come first: a long file at the end would keep one process alone."""
+    """Those that start whole runs come first: a long file at the end would keep one process alone.
+
+    What needs an oracle is marked, so that `-m oracle` runs it alone.
+    """
     items.sort(key=lambda item: not item.nodeid.startswith("tests/training"))
+    for item in items:
+        if ORACLES & {*item.fixturenames, *vars(item.getparent(pytest.Module).obj)}:
+            item.add_marker("oracle")
 
 
 # Every size differs from every other one, so that no two axes can be mistaken for each other.
@@ -71,6 +79,18 @@ TINY = T5Config(
     relative_buckets=9,
     relative_max_distance=13,
 )
+
+
+@pytest.fixture(scope="session")
+def torch() -> Any:
+    """PyTorch, where it is installed; else the test is skipped."""
+    return pytest.importorskip("torch", reason="torch is the oracle; pip install '.[oracle]'")
+
+
+@pytest.fixture(scope="session")
+def transformers() -> Any:
+    """Transformers, where it is installed; else the test is skipped."""
+    return pytest.importorskip("transformers", reason="transformers is the oracle; pip install '.[oracle]'")
 
 
 def random_like(shapes: Any, seed: int) -> Any:

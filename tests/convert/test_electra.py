@@ -33,9 +33,7 @@ def test_the_discriminator_is_what_is_kept(tmp_path, params):
 
 
 @pytest.mark.parametrize("part", ["generator", "discriminator"])
-def test_each_folder_says_in_transformers_what_the_network_says_in_the_pair(tmp_path, params, part):
-    torch = pytest.importorskip("torch", reason="torch is the oracle")
-    transformers = pytest.importorskip("transformers", reason="transformers is the oracle")
+def test_each_folder_says_in_transformers_what_the_pair_says(tmp_path, params, part, torch, transformers):
     export_folder(tmp_path, PAIR, params, None, part=part)
     name = {"generator": "ElectraForMaskedLM", "discriminator": "ElectraForPreTraining"}[part]
     model = getattr(transformers, name).from_pretrained(tmp_path).eval()

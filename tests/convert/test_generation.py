@@ -66,9 +66,8 @@ def export(tmp_path, make_params):
     "generation",
     [None, GenerationDefaults(forced_first_id=0, forced_last_id=2, suppressed_ids=(3, 9))],
 )
-def test_exports_say_the_same_to_transformers(export, generation):
+def test_exports_say_the_same_to_transformers(export, generation, transformers):
     """Its config of a BART or a Marian forces EOS at the end where config.json does not say otherwise."""
-    transformers = pytest.importorskip("transformers", reason="transformers is the oracle")
     folder = export(BART, generation)
     assert import_folder(folder).generation == (generation or GenerationDefaults())
     theirs = transformers.BartForConditionalGeneration.from_pretrained(folder).generation_config
@@ -88,8 +87,7 @@ def test_a_start_of_its_own_is_the_models(export):
     assert imported.generation == GenerationDefaults()
 
 
-def test_what_theirs_forces_by_itself_is_read(tmp_path):
-    transformers = pytest.importorskip("transformers", reason="transformers is the oracle")
+def test_what_theirs_forces_by_itself_is_read(tmp_path, transformers):
     sizes = {
         f"{side}_{what}": 2 for side in ("encoder", "decoder") for what in ("layers", "attention_heads", "ffn_dim")
     }

@@ -99,8 +99,7 @@ def tokenizer(named):
 
 
 @pytest.fixture(scope="module")
-def auto():
-    transformers = pytest.importorskip("transformers", reason="Transformers is the oracle; pip install .[oracle]")
+def auto(transformers):
     return transformers.AutoTokenizer.from_pretrained
 
 

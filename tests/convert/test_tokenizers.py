@@ -119,8 +119,7 @@ def folder(tokenizer, family, tmp_path):
 
 
 @pytest.fixture(scope="module")
-def auto():
-    transformers = pytest.importorskip("transformers", reason="Transformers is the oracle; pip install .[oracle]")
+def auto(transformers):
     return transformers.AutoTokenizer.from_pretrained
 
 

@@ -48,10 +48,8 @@ def test_buckets_follow_the_paper(bidirectional, num_buckets, max_distance):
 
 @pytest.mark.parametrize("bidirectional", [False, True])
 @pytest.mark.parametrize(("num_buckets", "max_distance"), SHAPES)
-def test_buckets_equal_those_of_transformers(bidirectional, num_buckets, max_distance):
-    torch = pytest.importorskip("torch", reason="torch is the oracle")
-    modeling = pytest.importorskip("transformers.models.t5.modeling_t5", reason="transformers is the oracle")
-    theirs = modeling.T5Attention._relative_position_bucket(
+def test_buckets_equal_those_of_transformers(bidirectional, num_buckets, max_distance, torch, transformers):
+    theirs = transformers.models.t5.modeling_t5.T5Attention._relative_position_bucket(
         torch.from_numpy(DISTANCES), bidirectional, num_buckets, max_distance
     )
     ours = relative_position_buckets(

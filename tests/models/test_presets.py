@@ -122,9 +122,7 @@ def test_the_small_berts_have_the_sizes_of_their_names():
 
 
 @pytest.mark.parametrize("name", OTHERS)
-def test_the_other_parameter_counts_equal_those_of_transformers(name):
-    torch = pytest.importorskip("torch", reason="torch is the oracle")
-    transformers = pytest.importorskip("transformers", reason="transformers is the oracle")
+def test_the_other_parameter_counts_equal_those_of_transformers(name, torch, transformers):
     c = PRESETS[name]
     family = {"bert": "Bert", "albert": "Albert"}[name.split("-")[0]]
     config = getattr(transformers, f"{family}Config")(

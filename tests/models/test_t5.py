@@ -50,9 +50,7 @@ def test_every_preset_has_a_published_count():
 
 
 @pytest.mark.parametrize("name", [name for name in PRESETS if not name.startswith("t5-v1_1-x")])
-def test_parameter_counts_equal_those_of_transformers(name):
-    torch = pytest.importorskip("torch", reason="torch is the oracle")
-    transformers = pytest.importorskip("transformers", reason="transformers is the oracle")
+def test_parameter_counts_equal_those_of_transformers(name, torch, transformers):
     c = PRESETS[name]
     prefix = "MT5" if name.startswith("mt5") else "T5"
     config = getattr(transformers, f"{prefix}Config")(

@@ -94,8 +94,7 @@ def test_loss_is_the_weighted_sum_of_three_means(objective, both, features, loss
     assert metrics["cosine_loss"].weight == real.sum()
 
 
-def test_soft_targets_are_torchs(objective):
-    torch = pytest.importorskip("torch", reason="torch is the oracle of the soft loss")
+def test_soft_targets_are_torchs(objective, torch):
     student, teacher = np.random.default_rng(0).normal(size=(2, 1, 4, 67)).astype(np.float32)
     for temperature in (1.0, 2.0, 5.0):
         losses = replace(objective, temperature=temperature).soft_losses(jnp.asarray(student), jnp.asarray(teacher))

@@ -38,10 +38,8 @@ CLASSES = {"t5": "ForConditionalGeneration", "bart": "ForConditionalGeneration",
 
 
 @pytest.fixture(scope="module", params=THEIRS)
-def pair(request, tmp_path_factory):
+def pair(request, tmp_path_factory, torch, transformers):
     """(their model, ours with the same weights): random, and sure enough of itself to end a text now and then."""
-    torch = pytest.importorskip("torch", reason="torch is the oracle")
-    transformers = pytest.importorskip("transformers", reason="transformers is the oracle")
     prefix, options = THEIRS[request.param]
     torch.manual_seed(1)
     config = getattr(transformers, f"{prefix}Config")(vocab_size=40, **options)
