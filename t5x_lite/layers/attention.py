@@ -68,6 +68,7 @@ def dot_product_attention(
     scale: float | None = None,
     dropout_rate: float = 0.0,
     dropout_key: Key[Array, ""] | None = None,
+    positions_share_dropout: bool = False,
 ) -> Float[Array, "B L H K"]:
     """softmax(scale * query key^T + bias) value, the softmax in float32 (Vaswani et al. 2017, section 3.2.1).
 
@@ -76,9 +77,17 @@ def dot_product_attention(
       mask: true where a query may look. A query that may look nowhere attends to all keys alike.
       scale: factor of the logits; None means K ** -0.5, T5 uses 1.
       dropout_rate: share of the attention weights set to zero when `dropout_key` is given.
+      positions_share_dropout: all queries of a row and head drop the same keys; otherwise each its own.
     """
     scale = query.shape[-1] ** -0.5 if scale is None else scale
-    if dropout_key is None or dropout_rate == 0.0:
+    dropping = dropout_key is not None and dropout_rate > 0.0
+    if dropping and positions_share_dropout:
+        # A weight that no query uses is a value that none sees.
+        batch_size, memory_length, num_heads, _ = value.shape
+        keep = jax.random.bernoulli(dropout_key, 1.0 - dropout_rate, (batch_size, memory_length, num_heads, 1))
+        value = jnp.where(keep, value / (1.0 - dropout_rate), 0.0).astype(value.dtype)
+        dropping = False
+    if not dropping:
         return jax.nn.dot_product_attention(query, key, value, bias=bias, mask=mask, scale=scale)
     # jax.nn's has no dropout on the weights, hence the same arithmetic once more.
     logits = jnp.einsum("BLHK,BMHK->BHLM", query, key, preferred_element_type=jnp.float32) * scale
@@ -109,6 +118,7 @@ class Attention(nn.Module):
     kernel_init: Callable[..., Array] = nn.initializers.lecun_normal()
     out_init: Callable[..., Array] | None = None
     """Of the output's projection; None means `kernel_init`."""
+    positions_share_dropout: bool = False
 
     def setup(self) -> None:
         features = self.num_heads * self.head_dim
@@ -150,6 +160,7 @@ class Attention(nn.Module):
                 scale=self.scale,
                 dropout_rate=self.dropout_rate,
                 dropout_key=self.make_rng("dropout") if dropping else None,
+                positions_share_dropout=self.positions_share_dropout,
             )
         out = Dense(
             x.shape[-1],

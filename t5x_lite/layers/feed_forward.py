@@ -10,6 +10,7 @@ from jaxtyping import Array, Float
 
 from t5x_lite.errors import InputError
 from t5x_lite.layers.dense import Dense
+from t5x_lite.layers.dropout import make_dropout
 from t5x_lite.layers.partitioning import place
 
 ACTIVATIONS: dict[str, Callable[[Array], Array]] = {
@@ -39,6 +40,7 @@ class FeedForward(nn.Module):
     kernel_init: Callable[..., Array] = nn.initializers.lecun_normal()
     out_init: Callable[..., Array] | None = None
     """Of the output's projection; None means `kernel_init`."""
+    positions_share_dropout: bool = False
 
     @nn.compact
     def __call__(self, x: Float[Array, "B L D"], *, deterministic: bool = True) -> Float[Array, "B L D"]:
@@ -52,5 +54,6 @@ class FeedForward(nn.Module):
         else:
             hidden = activation(hidden)
         hidden = place(hidden, "activation_batch", "activation_length", "activation_mlp")
-        hidden = nn.Dropout(self.dropout_rate)(hidden, deterministic=deterministic)
+        dropout = make_dropout(self.dropout_rate, positions_share=self.positions_share_dropout)
+        hidden = dropout(hidden, deterministic=deterministic)
         return dense(x.shape[-1], ("mlp", "embed"), "wo", self.out_init)(hidden)

@@ -15,6 +15,7 @@ from jaxtyping import Array, Bool, Float, Int
 
 from t5x_lite.layers.attention import Attention
 from t5x_lite.layers.decoding_cache import HIDDEN, CachedKeyValue, DecodingCache, KeyValue
+from t5x_lite.layers.dropout import make_dropout
 from t5x_lite.layers.feed_forward import FeedForward
 from t5x_lite.layers.norm import Norm, make_norm
 from t5x_lite.layers.partitioning import all_but_gathered, is_cut, place
@@ -46,6 +47,8 @@ class LayerConfig:
     """Of the attention weights."""
     mlp_dropout_rate: float = 0.0
     """Of the feed-forward layer's hidden units."""
+    positions_share_dropout: bool = False
+    """All positions of a row drop the same features, and look past the same keys; otherwise each its own."""
     query_init: Callable[..., Array] = nn.initializers.lecun_normal()
     kernel_init: Callable[..., Array] = nn.initializers.lecun_normal()
     residual_init: Callable[..., Array] | None = None
@@ -107,9 +110,10 @@ class Layer(nn.Module):
             self.dtype,
             c.kernel_init,
             c.residual_init,
+            c.positions_share_dropout,
         )
         self.feed_forward_norm = self._norm()
-        self.dropout = nn.Dropout(c.dropout_rate)
+        self.dropout = make_dropout(c.dropout_rate, positions_share=c.positions_share_dropout)
 
     def __call__(
         self, x: Float[Array, "B L D"], _: None, context: Context, deterministic: bool
@@ -180,6 +184,7 @@ class Layer(nn.Module):
             c.query_init,
             c.kernel_init,
             c.residual_init,
+            c.positions_share_dropout,
         )
 
     def _norm(self) -> nn.Module:

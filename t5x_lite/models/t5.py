@@ -12,6 +12,7 @@ from jaxtyping import Array, Bool, Float, Int
 
 from t5x_lite.errors import InputError
 from t5x_lite.layers.attention import causal_mask, combine_masks, padding_mask, segment_mask
+from t5x_lite.layers.dropout import make_dropout
 from t5x_lite.layers.embedding import Embedding, Unembedding, vocabulary_logits
 from t5x_lite.layers.feed_forward import check_activation
 from t5x_lite.layers.positions import RelativePositionBias
@@ -52,7 +53,10 @@ class T5Config(ModelConfig):
     relative_max_distance: int = 128
     """Distance from which on all positions share a bucket."""
     dropout_rate: float = 0.1
-    """Dropout on embeddings, attention weights, hidden units and residual branches (0 in v1.1's pretraining)."""
+    """Dropout on embeddings, attention weights, hidden units and residual branches (0 in v1.1's pretraining).
+
+    What is dropped is the same at all positions of a row, as in Mesh TensorFlow's T5.
+    """
     norm_epsilon: float = 1e-6
     """Added to the mean square in RMSNorm."""
 
@@ -98,6 +102,7 @@ class T5Config(ModelConfig):
             dropout_rate=self.dropout_rate,
             attention_dropout_rate=self.dropout_rate,
             mlp_dropout_rate=self.dropout_rate,
+            positions_share_dropout=True,
             query_init=nn.initializers.variance_scaling(1.0 / self.head_dim, "fan_in", "normal"),
             kernel_init=nn.initializers.variance_scaling(1.0, "fan_in", "normal"),
         )
@@ -120,7 +125,7 @@ class T5(nn.Module):
             self.encoder = self.decoder
         else:
             self.encoder = Stack(c.layer(), c.num_encoder_layers, False, self.remat, self.dtype)
-        self.dropout = nn.Dropout(c.dropout_rate)
+        self.dropout = make_dropout(c.dropout_rate, positions_share=c.layer().positions_share_dropout)
         if not c.tied:
             self.output = Unembedding(c.vocab_size, self.dtype)
 

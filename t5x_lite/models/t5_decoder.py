@@ -41,7 +41,7 @@ class T5DecoderConfig(DecoderConfig):
     relative_max_distance: int = 128
     """Distance from which on all positions share a bucket."""
     dropout_rate: float = 0.1
-    """Dropout on embeddings, attention weights, hidden units and residual branches."""
+    """Dropout on embeddings, attention weights, hidden units and residual branches, the same at all positions."""
     norm_epsilon: float = 1e-6
     """Added to the mean square in RMSNorm."""
 

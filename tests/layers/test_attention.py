@@ -45,17 +45,30 @@ def test_is_softmax_of_query_key_over_values(case, scale, dropping):
     np.testing.assert_allclose(got, reference(*case, scale or K**-0.5), atol=1e-5)
 
 
-def test_dropout_is_unbiased_and_needs_a_key(case):
+@pytest.mark.parametrize("shared", [False, True])
+def test_dropout_is_unbiased_and_needs_a_key(case, shared):
     query, key, value, bias, mask = map(jnp.asarray, case)
 
     def attend(dropout_key):
-        return dot_product_attention(query, key, value, bias=bias, mask=mask, dropout_rate=0.4, dropout_key=dropout_key)
+        dropout = {"dropout_rate": 0.4, "dropout_key": dropout_key, "positions_share_dropout": shared}
+        return dot_product_attention(query, key, value, bias=bias, mask=mask, **dropout)
 
     samples = np.asarray(jax.jit(jax.vmap(attend))(jax.random.split(jax.random.key(1), 4000)))
     standard_error = samples.std(0) / 4000**0.5
     assert standard_error.min() > 1e-4  # something is dropped everywhere
     np.testing.assert_array_less(np.abs(samples.mean(0) - reference(*case, K**-0.5)), 5 * standard_error)
     np.testing.assert_allclose(attend(None), reference(*case, K**-0.5), atol=1e-5)
+
+
+@pytest.mark.parametrize("shared", [False, True])
+def test_equal_queries_drop_the_same_keys_where_positions_share_it(case, shared):
+    query, key, value, _, _ = map(jnp.asarray, case)
+    dropout = {"dropout_rate": 0.4, "dropout_key": jax.random.key(0), "positions_share_dropout": shared}
+    attended = dot_product_attention(jnp.broadcast_to(query[:, :1], query.shape), key, value, **dropout)
+    apart = jnp.abs(attended - attended[:, :1]).max((1, 3))  # [row, head]
+    assert (apart == 0).all() if shared else (apart > 0.01).all()
+    first = attended[:, 0]
+    assert jnp.abs(first - dot_product_attention(query, key, value)[:, 0]).max((0, 2)).min() > 0.01  # heads drop apart
 
 
 @pytest.mark.parametrize("dropping", [False, True])

@@ -162,6 +162,17 @@ def test_each_rate_drops_something_by_itself(make_params, x, rate):
     np.testing.assert_array_equal(without, layer.apply({"params": params}, x, None, Context(), True)[0])
 
 
+@pytest.mark.parametrize("rate", ["dropout_rate", "attention_dropout_rate", "mlp_dropout_rate"])
+@pytest.mark.parametrize("share", [False, True])
+def test_equal_positions_stay_equal_where_they_share_dropout(make_params, x, rate, share):
+    layer = Layer(replace(CONFIG, **{rate: 0.5}, positions_share_dropout=share))
+    params = make_params(layer, 0, x, None, Context(), True)
+    equal = jnp.broadcast_to(x[:, :1], x.shape)
+    out, _ = layer.apply({"params": params}, equal, None, Context(), False, rngs={"dropout": jax.random.key(0)})
+    apart = jnp.abs(out - out[:, :1]).max()
+    assert apart < 1e-6 if share else apart > 0.01
+
+
 @pytest.mark.parametrize("shared", [False, True])
 def test_outputs_are_those_of_every_layer(make_params, x, shared):
     config, context = replace(CONFIG, norm_first=False), Context(self_mask=causal_mask(L))

@@ -153,6 +153,19 @@ def test_output_is_scaled_where_the_config_says_so(t5, t5_logits):
     np.testing.assert_allclose(got * 12**-0.5, t5_logits(IDS, TARGETS, VALID), rtol=1e-4, atol=1e-5)
 
 
+def test_all_positions_of_a_row_share_what_is_dropped(t5, make_params):
+    """As in Mesh TensorFlow: equal tokens that no position bias tells apart stay equal."""
+    model = replace(t5[0].config, dropout_rate=0.3).build()
+    ids = jnp.full((2, 5), 7)
+    params = make_params(model, 0, ids, ids)
+    params["encoder_position_bias"] = jax.tree.map(jnp.zeros_like, params["encoder_position_bias"])
+    rngs = {"dropout": jax.random.key(0)}
+    encoded = model.apply({"params": params}, ids, deterministic=False, rngs=rngs, method="encode")
+    np.testing.assert_allclose(encoded, jnp.broadcast_to(encoded[:, :1], encoded.shape), atol=1e-5)
+    assert jnp.abs(encoded[0] - encoded[1]).max() > 0.1  # each row has a mask of its own
+    assert 0.1 < (encoded == 0).mean() < 0.5
+
+
 def test_initial_parameters_have_the_published_scales():
     config = T5Config(
         vocab_size=4000, embed_dim=64, mlp_dim=256, head_dim=16, num_encoder_layers=2, num_decoder_layers=2, tied=False
