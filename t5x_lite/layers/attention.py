@@ -14,6 +14,7 @@ from jaxtyping import Array, Bool, Float, Int, Key
 
 from t5x_lite.layers.decoding_cache import CachedKeyValue, KeyValue
 from t5x_lite.layers.dense import Dense
+from t5x_lite.layers.dropout import keep_mask
 from t5x_lite.layers.partitioning import place
 
 
@@ -84,7 +85,7 @@ def dot_product_attention(
     if dropping and positions_share_dropout:
         # A weight that no query uses is a value that none sees.
         batch_size, memory_length, num_heads, _ = value.shape
-        keep = jax.random.bernoulli(dropout_key, 1.0 - dropout_rate, (batch_size, memory_length, num_heads, 1))
+        keep = keep_mask(dropout_key, dropout_rate, (batch_size, memory_length, num_heads, 1))
         value = jnp.where(keep, value / (1.0 - dropout_rate), 0.0).astype(value.dtype)
         dropping = False
     if not dropping:
@@ -97,7 +98,7 @@ def dot_product_attention(
     if mask is not None:
         logits = jnp.where(mask, logits, -0.7 * jnp.finfo(logits.dtype).max)
     weights = jax.nn.softmax(logits, axis=-1)
-    keep = jax.random.bernoulli(dropout_key, 1.0 - dropout_rate, weights.shape)
+    keep = keep_mask(dropout_key, dropout_rate, weights.shape)
     weights = jnp.where(keep, weights / (1.0 - dropout_rate), 0.0).astype(value.dtype)
     return jnp.einsum("BHLM,BMHK->BLHK", weights, value)
 

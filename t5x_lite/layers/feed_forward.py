@@ -10,7 +10,7 @@ from jaxtyping import Array, Float
 
 from t5x_lite.errors import InputError
 from t5x_lite.layers.dense import Dense
-from t5x_lite.layers.dropout import make_dropout
+from t5x_lite.layers.dropout import Dropout
 from t5x_lite.layers.partitioning import place
 
 ACTIVATIONS: dict[str, Callable[[Array], Array]] = {
@@ -54,6 +54,6 @@ class FeedForward(nn.Module):
         else:
             hidden = activation(hidden)
         hidden = place(hidden, "activation_batch", "activation_length", "activation_mlp")
-        dropout = make_dropout(self.dropout_rate, positions_share=self.positions_share_dropout)
+        dropout = Dropout(self.dropout_rate, self.positions_share_dropout)
         hidden = dropout(hidden, deterministic=deterministic)
         return dense(x.shape[-1], ("mlp", "embed"), "wo", self.out_init)(hidden)

@@ -15,7 +15,7 @@ from jaxtyping import Array, Bool, Float, Int
 
 from t5x_lite.layers.attention import Attention
 from t5x_lite.layers.decoding_cache import HIDDEN, CachedKeyValue, DecodingCache, KeyValue
-from t5x_lite.layers.dropout import make_dropout
+from t5x_lite.layers.dropout import Dropout
 from t5x_lite.layers.feed_forward import FeedForward
 from t5x_lite.layers.norm import Norm, make_norm
 from t5x_lite.layers.partitioning import all_but_gathered, is_cut, place
@@ -113,7 +113,7 @@ class Layer(nn.Module):
             c.positions_share_dropout,
         )
         self.feed_forward_norm = self._norm()
-        self.dropout = make_dropout(c.dropout_rate, positions_share=c.positions_share_dropout)
+        self.dropout = Dropout(c.dropout_rate, c.positions_share_dropout)
 
     def __call__(
         self, x: Float[Array, "B L D"], _: None, context: Context, deterministic: bool

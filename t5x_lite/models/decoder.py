@@ -12,7 +12,7 @@ from jaxtyping import Array, Bool, Float, Int
 
 from t5x_lite.errors import InputError
 from t5x_lite.layers.attention import causal_mask, combine_masks, padding_mask, segment_mask
-from t5x_lite.layers.dropout import make_dropout
+from t5x_lite.layers.dropout import Dropout
 from t5x_lite.layers.embedding import Embedding, Unembedding, vocabulary_logits
 from t5x_lite.layers.feed_forward import check_activation
 from t5x_lite.layers.positions import LearnedPositions, RelativePositionBias, positions_in_segments
@@ -96,8 +96,8 @@ class Decoder(nn.Module):
             self.position = LearnedPositions(c.max_length, c.embed_dim, self.dtype, c.embedding_init)
         layer = c.layer()
         self.decoder = Stack(layer, c.num_layers, False, self.remat, self.dtype)
-        self.embedding_dropout = make_dropout(c.embedding_dropout_rate, positions_share=layer.positions_share_dropout)
-        self.output_dropout = make_dropout(c.output_dropout_rate, positions_share=layer.positions_share_dropout)
+        self.embedding_dropout = Dropout(c.embedding_dropout_rate, layer.positions_share_dropout)
+        self.output_dropout = Dropout(c.output_dropout_rate, layer.positions_share_dropout)
         if not c.tied:
             self.output = Unembedding(c.vocab_size, self.dtype)
 

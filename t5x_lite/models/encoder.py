@@ -13,6 +13,7 @@ from jaxtyping import Array, Bool, Float, Int
 from t5x_lite.errors import InputError
 from t5x_lite.layers.attention import padding_mask
 from t5x_lite.layers.dense import Dense
+from t5x_lite.layers.dropout import Dropout
 from t5x_lite.layers.embedding import TokenEmbeddings
 from t5x_lite.layers.feed_forward import check_activation
 from t5x_lite.layers.heads import MaskedLMHead, Pooler, ReplacedTokenHead, SentencePairHead, SpanBoundaryHead
@@ -146,7 +147,7 @@ class Encoder(nn.Module):
     def setup(self) -> None:
         c = self.config
         self.embeddings = c.embeddings(self.dtype) if self.shared_embeddings is None else self.shared_embeddings
-        self.dropout = nn.Dropout(c.dropout_rate)
+        self.dropout = Dropout(c.dropout_rate)
         if c.projects_embeddings:
             self.projection = Dense(c.embed_dim, ("hidden", "embed"), True, self.dtype, _INIT)
         self.encoder = Stack(

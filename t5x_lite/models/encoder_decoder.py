@@ -14,6 +14,7 @@ from jaxtyping import Array, Bool, Float, Int
 
 from t5x_lite.errors import InputError
 from t5x_lite.layers.attention import causal_mask, combine_masks, padding_mask, segment_mask
+from t5x_lite.layers.dropout import Dropout
 from t5x_lite.layers.embedding import Embedding, Unembedding, vocabulary_logits
 from t5x_lite.layers.feed_forward import check_activation
 from t5x_lite.layers.norm import make_norm
@@ -164,7 +165,7 @@ class InputEmbeddings(nn.Module):
         x += vectors
         if c.norm_embedding:
             x = make_norm("layer", epsilon=c.norm_epsilon, dtype=self.dtype, name="norm")(x)
-        return nn.Dropout(c.dropout_rate)(x, deterministic=deterministic)
+        return Dropout(c.dropout_rate)(x, deterministic=deterministic)
 
 
 class EncoderDecoder(nn.Module):

@@ -12,7 +12,7 @@ from jaxtyping import Array, Bool, Float, Int
 
 from t5x_lite.errors import InputError
 from t5x_lite.layers.attention import causal_mask, combine_masks, padding_mask, segment_mask
-from t5x_lite.layers.dropout import make_dropout
+from t5x_lite.layers.dropout import Dropout
 from t5x_lite.layers.embedding import Embedding, Unembedding, vocabulary_logits
 from t5x_lite.layers.feed_forward import check_activation
 from t5x_lite.layers.positions import RelativePositionBias
@@ -125,7 +125,7 @@ class T5(nn.Module):
             self.encoder = self.decoder
         else:
             self.encoder = Stack(c.layer(), c.num_encoder_layers, False, self.remat, self.dtype)
-        self.dropout = make_dropout(c.dropout_rate, positions_share=c.layer().positions_share_dropout)
+        self.dropout = Dropout(c.dropout_rate, c.layer().positions_share_dropout)
         if not c.tied:
             self.output = Unembedding(c.vocab_size, self.dtype)
 
