@@ -32,7 +32,7 @@ class Memory:
     other: int
     """The moving average of the parameters, a teacher's parameters, the batch."""
     temporaries: int
-    """Activations, gradients and all else that lives within a step."""
+    """Activations, gradients and all else that lives within a step, at the moment when they take the most."""
     code: int
 
     @property
@@ -132,10 +132,11 @@ def make_plan(experiment: Experiment, topology: Topology) -> Plan:
     other = per_chip * local_bytes((state.step, state.finite, state.average, state.frozen, raw))
     cost = None
     if compiled is None:
-        temporaries, code = max(per_chip * used - parameters - optimizer - other, 0), 0
+        code = 0
     else:
         analysis = compiled.memory_analysis()
-        temporaries = per_chip * analysis.temp_size_in_bytes
+        # At the worst moment: temp_size_in_bytes adds up what never lives together, and may exceed the chip's memory.
+        used = analysis.peak_memory_in_bytes
         code = per_chip * analysis.generated_code_size_in_bytes
         hlo = read_hlo(compiled.as_text())
         chips = [tuple(device.coords) for device in mesh.devices.flat]
@@ -144,6 +145,7 @@ def make_plan(experiment: Experiment, topology: Topology) -> Plan:
             memory_traffic=per_chip * memory_traffic(hlo),
             collectives=read_collectives(hlo, topology, chips),
         )
+    temporaries = max(per_chip * used - parameters - optimizer - other, 0)
     return Plan(
         experiment=experiment,
         topology=topology,
