@@ -75,7 +75,10 @@ def run(arguments: list[str]) -> None:
     else:
         best = make_plan(command.experiment, topology)
         plans, shown = [best], plan_json(best)
-    nearest = None if best is None or best.fits else nearest_fit(best, report)
+    nearest = None
+    if best is not None and not best.fits:
+        report(f"does not fit: {best.missing / GIB:.1f} GiB are missing; looking for the nearest setting that does")
+        nearest = nearest_fit(best, report)
     if command.json:
         print(json.dumps(shown if nearest is None else shown | {"nearest": plan_json(nearest)}))
     else:
