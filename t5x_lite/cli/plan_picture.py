@@ -2,8 +2,8 @@
 
 from pathlib import Path
 
+from t5x_lite.cli.plan_tables import memory_unit
 from t5x_lite.errors import InputError
-from t5x_lite.parallel.chips import GIB
 from t5x_lite.training.plan import Plan
 
 
@@ -36,7 +36,8 @@ def _mesh(plan: Plan) -> str:
 
 
 def _draw_memory(axes, plan: Plan) -> None:
-    memory, hbm, left = plan.memory, plan.topology.chip.hbm_bytes / GIB, 0.0
+    memory, (unit, scale), left = plan.memory, memory_unit(plan), 0.0
+    hbm = plan.topology.chip.hbm_bytes / scale
     parts = {
         "parameters": memory.parameters,
         "optimizer": memory.optimizer,
@@ -45,12 +46,14 @@ def _draw_memory(axes, plan: Plan) -> None:
         "code": memory.code,
     }
     for what, num_bytes in parts.items():
-        size = num_bytes / GIB
-        axes.barh([""], [size], left=left, height=0.5, label=f"{what}: {size:.2f}")
+        size = num_bytes / scale
+        axes.barh([""], [size], left=left, height=0.5, label=f"{what}: {size:,.2f}")
         left += size
-    axes.axvline(hbm, color="black", linestyle="--", label=f"memory of a chip: {hbm:.0f}")
-    verdict = f"fits, {hbm - left:.1f} GiB are free" if plan.fits else f"{plan.missing / GIB:.1f} GiB are missing"
-    axes.set(xlabel="GiB", title=f"memory of a chip: {verdict}", xlim=(0, 1.05 * max(hbm, left)), ylim=(-0.4, 1.0))
+    axes.axvline(hbm, color="black", linestyle="--", label=f"memory of a chip: {hbm:,.0f}")
+    verdict = (
+        f"fits, {hbm - left:,.1f} {unit} are free" if plan.fits else f"{plan.missing / scale:,.1f} {unit} are missing"
+    )
+    axes.set(xlabel=unit, title=f"memory of a chip: {verdict}", xlim=(0, 1.05 * max(hbm, left)), ylim=(-0.4, 1.0))
     axes.set_yticks([])
     axes.legend(loc="upper center", ncols=2, frameon=False)
 

@@ -31,9 +31,9 @@ def headline(name: str, plan: Plan) -> str:
 
 def memory_table(plan: Plan) -> Table:
     """A chip's memory, and whether it is enough."""
-    memory, hbm = plan.memory, plan.topology.chip.hbm_bytes
+    memory, (unit, size) = plan.memory, memory_unit(plan)
     table = Table("memory of a chip", box=None)
-    table.add_column("GiB", justify="right")
+    table.add_column(unit, justify="right")
     named = {
         "parameters": memory.parameters,
         "optimizer": memory.optimizer,
@@ -42,10 +42,16 @@ def memory_table(plan: Plan) -> Table:
         "code": memory.code,
     }
     for what, num_bytes in named.items():
-        table.add_row(what, f"{num_bytes / GIB:,.2f}")
-    verdict = "fits" if plan.fits else f"does not fit: {plan.missing / GIB:,.2f} GiB are missing"
-    table.add_row(f"together, of {hbm / GIB:.0f}: {verdict}", f"{memory.total / GIB:,.2f}")
+        table.add_row(what, f"{num_bytes / size:,.2f}")
+    verdict = "fits" if plan.fits else f"does not fit: {plan.missing / size:,.2f} {unit} are missing"
+    hbm = f"{plan.topology.chip.hbm_bytes / size:,.0f}"
+    table.add_row(f"together, of {hbm}: {verdict}", f"{memory.total / size:,.2f}")
     return table
+
+
+def memory_unit(plan: Plan) -> tuple[str, int]:
+    """In what to show a chip's memory, and how many bytes that is: MiB for models of less than one GiB."""
+    return ("GiB", GIB) if plan.memory.total >= GIB else ("MiB", 2**20)
 
 
 def _performance(plan: Plan) -> list[Any]:
@@ -83,7 +89,7 @@ def roofline_table(plan: Plan) -> Table:
     table = Table("a step at least", box=None)
     table.add_column("ms", justify="right")
     for name, what in (("compute", "matrix products"), ("hbm", "memory"), ("ici", "links between chips")):
-        table.add_row(f"{name}: {what}", f"{plan.rooflines[name] * 1e3:,.1f}")
+        table.add_row(f"{name}: {what}", _milliseconds(plan.rooflines[name]))
     return table
 
 
@@ -95,7 +101,7 @@ def ranking(plans: list[Plan]) -> Table:
     for plan in plans:
         mesh = " ".join(f"{axis}={size}" for axis, size in plan.mesh.items() if size > 1) or "one device"
         figures = (
-            [*(f"{seconds * 1e3:,.1f}" for seconds in plan.rooflines.values()), f"{plan.mfu:.1%}"]
+            [*map(_milliseconds, plan.rooflines.values()), f"{plan.mfu:.1%}"]
             if plan.fits
             else [f"{plan.missing / GIB:,.1f} GiB missing"]
         )
@@ -135,6 +141,16 @@ def plan_json(plan: Plan) -> dict[str, Any]:
         "mfu": plan.mfu,
         "tokens_per_second": plan.tokens_per_second,
     }
+
+
+def _milliseconds(seconds: float) -> str:
+    """Ten microseconds are seen beside minutes.
+
+    >>> _milliseconds(14.3803), _milliseconds(0.00093), _milliseconds(1.23e-6)
+    ('14,380.3', '0.93', '0.0012')
+    """
+    milliseconds = 1e3 * seconds
+    return f"{milliseconds:,.1f}" if milliseconds >= 10 else f"{milliseconds:.2g}"
 
 
 def _counted(number: int, what: str) -> str:

@@ -24,7 +24,10 @@ class Precision:
     """What is computed in which type. Parameters, optimizer, softmax, loss and norms' statistics are float32 always."""
 
     compute: Literal["float32", "bfloat16"] = "float32"
-    """Type of activations and matrix products (bfloat16 on TPU and GPU)."""
+    """Type of activations and matrix products (bfloat16 on TPU and GPU).
+
+    On several devices the gradients of matrices are added up in it too; parts of a batch (`accumulation`) in float32.
+    """
 
 
 @dataclass(frozen=True)

@@ -73,6 +73,14 @@ def test_tables(plan):
     assert "compiled in 7 s" in text
 
 
+def test_small_models_are_shown_in_smaller_units(plan):
+    memory = Memory(parameters=3 * 2**20, optimizer=6 * 2**20, other=0, temporaries=2**19, code=0)
+    small = replace(plan, memory=memory, cost=Cost(flops=197 * 10**6, memory_traffic=0, collectives=()))
+    text = printed(lambda console: print_plan(console, "bert", small))
+    for row in (("chip", "MiB"), ("parameters", "3.00"), ("together, of 16,384: fits", "9.50"), ("compute", "0.001")):
+        assert any(all(cell in line for cell in row) for line in text.splitlines()), row
+
+
 def test_tables_of_what_does_not_fit(too_large):
     text = printed(lambda console: print_plan(console, "bert", too_large))
     assert "together, of 16: does not fit: 3.00 GiB are missing" in text
