@@ -49,7 +49,8 @@ def _draw_memory(axes, plan: Plan) -> None:
         size = num_bytes / scale
         axes.barh([""], [size], left=left, height=0.5, label=f"{what}: {size:,.2f}")
         left += size
-    axes.axvline(hbm, color="black", linestyle="--", label=f"memory of a chip: {hbm:,.0f}")
+    # Below the legend, which has the upper part.
+    axes.axvline(hbm, ymax=0.6, color="black", linestyle="--", label=f"memory of a chip: {hbm:,.0f}")
     verdict = (
         f"fits, {hbm - left:,.1f} {unit} are free" if plan.fits else f"{plan.missing / scale:,.1f} {unit} are missing"
     )
