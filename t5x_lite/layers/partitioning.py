@@ -16,8 +16,8 @@ from jaxtyping import Array, Float
 def place(x: Array, *axes: str | None) -> Array:
     """`x` with each dimension cut along its logical axis, if its devices divide it.
 
-    The compiler would pad the others, and counts the padding in the gradient of a table whose rows are cut too (jax
-    0.10.2, six targets on four devices: that of row 0 was wrong by 77 %).
+    The compiler would pad the others, which gave a wrong gradient of a table whose rows are cut too (jax 0.10.2, six
+    targets on four devices: row 0, that of the padding, was off by 77 %).
     """
 
     def divides(axis: str | None, size: int) -> bool:
