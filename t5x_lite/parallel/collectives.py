@@ -17,9 +17,9 @@ KINDS = ("all-gather", "reduce-scatter", "all-reduce", "all-to-all", "collective
 class Collective:
     """All collectives of one kind among groups of one size, in one run of the program.
 
-    As the compiler has them, not as the program asks for them. Where all chips of a larger slice take part, the TPU
+    As the compiler has them, not as the program asks for them: where all chips of a larger slice take part, the TPU
     compiler writes a reduce-scatter as an all-reduce and a slice, and on a torus a gather as an all-reduce of parts and
-    zeros.
+    zeros (which is why parameters are not asked for so, see `layers.partitioning`).
     """
 
     kind: str

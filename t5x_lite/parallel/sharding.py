@@ -126,8 +126,18 @@ def use_mesh(mesh: Mesh) -> Iterator[None]:
     """While a function is traced within it, the logical axes of activations mean axes of `mesh`."""
     cut = {axis: tuple(name for name in mesh_axes if mesh.shape[name] > 1) for axis, mesh_axes in RULES.items()}
     rules = [(axis, mesh_axes or None) for axis, mesh_axes in cut.items()]
+    # Not cut along, but said to those who bring parameters together.
+    rules.append(("whole_slice", "fsdp" if _is_of_whole_slices(mesh) else None))
     with jax.sharding.use_abstract_mesh(mesh.abstract_mesh), nn.logical_axis_rules(rules):
         yield
+
+
+def _is_of_whole_slices(mesh: Mesh) -> bool:
+    """Whether `fsdp` goes over all the chips that wires join; simulated devices are one slice, GPUs have none."""
+    devices = mesh.devices.flatten()
+    platform = devices[0].platform
+    num_slices = len({getattr(device, "slice_index", 0) for device in devices}) if platform == "tpu" else 1
+    return platform != "gpu" and num_slices * mesh.shape["fsdp"] == mesh.size
 
 
 def _is_box(leaf: Any) -> bool:

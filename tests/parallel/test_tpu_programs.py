@@ -6,6 +6,7 @@ import re
 import jax
 import jax.numpy as jnp
 import pytest
+from jax.experimental.topologies import get_topology_desc
 
 from t5x_lite.data import Bytes, Data, TextFiles, Vocabulary
 from t5x_lite.models import BertConfig, ElectraConfig, ElectraPairConfig, GptConfig, T5Config
@@ -19,7 +20,7 @@ from t5x_lite.training.step import Program
 
 pytest.importorskip("libtpu", reason="the TPU compiler is not installed")
 
-VOCAB, LENGTH, BATCH = 2944, 128, 64
+VOCAB, LENGTH, ROWS_PER_CHIP = 2944, 128, 8
 """No other size is a multiple of the vocabulary's 23, nor is half of it."""
 WIDTHS = {"vocab_size": VOCAB, "embed_dim": 256, "num_heads": 4, "mlp_dim": 512}
 ENCODER = WIDTHS | {"num_layers": 2, "max_length": LENGTH}
@@ -39,10 +40,10 @@ WORDS = Vocabulary(VOCAB, eos_id=1, cls_id=2, sep_id=3, mask_id=4, first_sentine
 
 @pytest.fixture(scope="module")
 def compile_step():
-    """`compile_step(family, mesh)`: the text of its train step for eight v5p chips."""
-    chips = Topology.parse("v5p:2x2x2").devices
+    """`compile_step(family, mesh)`: the text of its train step for eight v5p chips, or those given."""
+    eight = Topology.parse("v5p:2x2x2").devices
 
-    def compile_for(family, shape):
+    def compile_for(family, shape, chips=eight):
         objective, model = FAMILIES[family]
         experiment = Experiment(
             model=model,
@@ -50,13 +51,13 @@ def compile_step():
             data=Data(TextFiles(("none",)), Bytes()),
             optimizer=AdamW(),
             steps=1,
-            batch_size=BATCH,
+            batch_size=ROWS_PER_CHIP * len(chips),
             remat="full",
             precision=Precision("bfloat16"),
             mesh=shape,
         )
         program = Program(experiment, objective.for_vocabulary(WORDS), make_mesh(shape, chips))
-        rows = (BATCH, program.objective.raw_length)
+        rows = (experiment.batch_size, program.objective.raw_length)
         raw = jax.ShapeDtypeStruct(rows, jnp.int32, sharding=batch_sharding(program.mesh))
         return program.train_step.lower(program.abstract_state, raw).compile().as_text()
 
@@ -88,15 +89,23 @@ def test_no_chip_holds_the_logits_of_all_the_vocabulary(family, compile_step):
     assert all(math.prod(shape) <= 8 * VOCAB for shape in whole), whole
 
 
-@pytest.mark.parametrize("family", ["T5", "GPT"])
-def test_parameters_travel_and_activations_do_not(family, compile_step):
+@pytest.mark.parametrize(
+    ("family", "mesh", "num_slices"),
+    [
+        ("T5", MeshShape(2, 4), 1),
+        ("T5", MeshShape(1, 8), 1),
+        ("GPT", MeshShape(2, 4), 1),
+        ("GPT", MeshShape(1, 8), 1),
+        ("GPT", MeshShape(2, 8), 2),
+    ],
+)
+def test_parameters_travel_and_activations_do_not(family, mesh, num_slices, compile_step):
     """Nothing of the size of a chip's activations is sent but the embedding; matrices are brought together, and their
-    gradients added up and cut in one.
-
-    Among four of the eight chips: where all chips of a slice take part, this compiler makes a sum of it all the same.
+    gradients added up and cut in one: among four chips, or in two stages among all eight of the slice.
     """
-    sent = collectives(compile_step(family, MeshShape(2, 4)))
-    activations = BATCH // 8 * LENGTH * WIDTHS["embed_dim"]
+    chips = get_topology_desc(platform="tpu", topology_name="v5p:2x2x2", num_slices=num_slices).devices
+    sent = collectives(compile_step(family, mesh, chips))
+    activations = ROWS_PER_CHIP * LENGTH * WIDTHS["embed_dim"]
     large = [(kind, shape) for kind, shape in sent if math.prod(shape) >= activations]
     assert large
     assert all(math.prod(shape) == VOCAB * 256 for _, shape in large), large
