@@ -95,14 +95,12 @@ def _accumulations(experiment: Experiment, mesh: dict[str, int]) -> list[int]:
 def search(experiment: Experiment, topology: Topology, report: Report, tries: int = 8) -> list[Plan]:
     """Plans of other meshes, policies and parts of the batch, the fastest that fit first; those that do not at the end.
 
-    The global batch stays as it is, being part of what is computed. All settings that divide are put in order by an
-    estimate, and the first `tries` of them compiled; what needs more memory than one that did not fit is left out.
-    `report` is told of each.
+    The global batch stays as it is, being part of what is computed. The experiment's own setting is the first of
+    `tries` that are compiled; then comes the best of each mesh that divides, by an estimate that puts them in order,
+    and then all others. What needs more memory than one that did not fit is left out. `report` is told of each.
     """
-    scale = _Scale.of(experiment, topology)
-    chosen = sorted(_candidates(experiment, len(topology.devices)), key=scale.rank)
     plans: list[Plan] = []
-    for candidate in chosen:
+    for candidate in _in_order(experiment, topology):
         if len(plans) == tries:
             break
         if any(not plan.fits and _needs_as_much(candidate, plan) for plan in plans):
@@ -113,6 +111,16 @@ def search(experiment: Experiment, topology: Topology, report: Report, tries: in
         except InputError:
             continue  # an axis of a parameter is not divided
     return sorted(plans, key=lambda plan: (not plan.fits, plan.seconds if plan.fits else plan.missing))
+
+
+def _in_order(experiment: Experiment, topology: Topology) -> list[Experiment]:
+    """The settings that are worth a try, the most promising first and none twice."""
+    sizes = experiment.mesh.sizes(len(topology.devices))
+    own = replace(experiment, mesh=MeshShape(**sizes))
+    ranked = sorted(_candidates(experiment, len(topology.devices)), key=_Scale.of(experiment, topology).rank)
+    best_of_mesh = {candidate.mesh: candidate for candidate in reversed(ranked)}
+    firsts = sorted(best_of_mesh.values(), key=ranked.index)
+    return list(dict.fromkeys([own, *firsts, *ranked]))
 
 
 def _candidates(experiment: Experiment, num_devices: int) -> Iterator[Experiment]:
@@ -186,7 +194,7 @@ class _Scale:
         )
 
     def rank(self, experiment: Experiment) -> tuple[bool, float]:
-        """(does not seem to fit, seconds of a step as they seem)."""
+        """(does not seem to fit, seconds of a step as they seem, as if nothing was done while chips send)."""
         chip, sizes = self.topology.chip, experiment.mesh.sizes(len(self.topology.devices))
         shards, copies = sizes["fsdp"] * sizes["tensor"], sizes["data"]
         chips, parts = self.topology.num_chips, experiment.accumulation
@@ -200,10 +208,18 @@ class _Scale:
         memory = (self.state_bytes + 2 * self.parameter_bytes) / shards + activations
         again = {"none": 1.0, "dots": 1.05, "full": 4 / 3}[experiment.remat]
         compute = again * self.model_flops / chips / chip.peak_flops
-        links = chip.ici_bandwidth / 2
+        # Every part reads the weights three times and adds its gradients to those of the others; eight bytes for each
+        # number of a layer are about what the plan of T5 11B comes to.
+        weights = 3 * parts * self.parameter_bytes * (1 / sizes["tensor"] + 1 / shards)
+        cut = (4 * self.mlp_dim + 3 * self.num_heads * self.row_length) / sizes["tensor"]
+        memory_seconds = (weights + 8 * parts * positions * self.num_layers * (12 * self.embed_dim + cut)) / (
+            chip.hbm_bandwidth / chip.devices
+        )
+        links = chip.ici_bandwidth / 3  # the groups of an axis have some of a chip's links
         # Sequence: each chip gathers the keys and values of the others, forward and twice backward.
         whole_rows = 12 * parts * positions * (sizes.get("sequence", 1) - 1) * self.num_layers * self.embed_dim / links
         gathered = 3 * parts * self.parameter_bytes / sizes["tensor"] / links if sizes["fsdp"] > 1 else 0.0
         summed = 2 * self.parameter_bytes / shards / links if copies > 1 else 0.0
         split = 12 * parts * positions * self.num_layers * 2 * self.embed_dim / links if sizes["tensor"] > 1 else 0.0
-        return memory > chip.hbm_bytes / chip.devices, max(compute, gathered + summed + split + whole_rows)
+        sent = gathered + summed + split + whole_rows
+        return memory > chip.hbm_bytes / chip.devices, max(compute, memory_seconds) + sent

@@ -152,6 +152,10 @@ def test_a_search_ranks_what_fits(small):
     told = []
     plans = search(small, SLICE, told.append, tries=2)
     assert len(plans) == len(told) == 2
+    # Its own setting is the first, so that nothing worse is recommended; then another mesh.
+    own, other = (next(plan for plan in plans if line.endswith(settings(plan.experiment, SLICE))) for line in told)
+    assert settings(small, SLICE) in told[0]
+    assert own.mesh != other.mesh
     assert [plan.seconds for plan in plans] == sorted(plan.seconds for plan in plans)
     assert all(plan.fits for plan in plans)
     assert all(plan.experiment.batch_size == small.batch_size for plan in plans)
