@@ -115,12 +115,14 @@ def search(experiment: Experiment, topology: Topology, report: Report, tries: in
 
 def _in_order(experiment: Experiment, topology: Topology) -> list[Experiment]:
     """The settings that are worth a try, the most promising first and none twice."""
-    sizes = experiment.mesh.sizes(len(topology.devices))
-    own = replace(experiment, mesh=MeshShape(**sizes))
+    try:
+        own = [replace(experiment, mesh=MeshShape(**experiment.mesh.sizes(len(topology.devices))))]
+    except InputError:
+        own = []  # its mesh is for other slices
     ranked = sorted(_candidates(experiment, len(topology.devices)), key=_Scale.of(experiment, topology).rank)
     best_of_mesh = {candidate.mesh: candidate for candidate in reversed(ranked)}
     firsts = sorted(best_of_mesh.values(), key=ranked.index)
-    return list(dict.fromkeys([own, *firsts, *ranked]))
+    return list(dict.fromkeys([*own, *firsts, *ranked]))
 
 
 def _candidates(experiment: Experiment, num_devices: int) -> Iterator[Experiment]:
@@ -154,6 +156,8 @@ def _factorizations(number: int, parts: int) -> Iterator[tuple[int, ...]]:
 def _needs_as_much(candidate: Experiment, plan: Plan) -> bool:
     """Whether it differs from a plan only in what takes more memory, or the same."""
     same_mesh = candidate.mesh.sizes(math.prod(plan.mesh.values())) == plan.mesh
+    if plan.experiment.remat not in REMATS:
+        return False  # offload, of which nobody knows beforehand what it spares
     weaker = REMATS.index(candidate.remat) <= REMATS.index(plan.experiment.remat)
     return same_mesh and weaker and candidate.accumulation <= plan.experiment.accumulation
 

@@ -28,7 +28,7 @@ from t5x_lite.training.plan import (
     make_plan,
     objective_without_text,
 )
-from t5x_lite.training.plan_search import nearest_fit, search, settings
+from t5x_lite.training.plan_search import _needs_as_much, nearest_fit, search, settings
 from t5x_lite.training.step import Program
 
 needs_compiler = pytest.mark.skipif(importlib.util.find_spec("libtpu") is None, reason="libtpu is not installed")
@@ -159,6 +159,23 @@ def test_a_search_ranks_what_fits(small):
     assert [plan.seconds for plan in plans] == sorted(plan.seconds for plan in plans)
     assert all(plan.fits for plan in plans)
     assert all(plan.experiment.batch_size == small.batch_size for plan in plans)
+
+
+@needs_compiler
+def test_a_search_from_a_mesh_for_other_slices(small):
+    (plan,) = search(replace(small, mesh=MeshShape(data=3, fsdp=1)), SLICE, lambda told: None, tries=1)
+    assert plan.fits
+
+
+def test_offload_that_does_not_fit_rules_out_nothing(small):
+    def rules_out(tried, candidate):
+        plan = made_up(replace(small, remat=tried), mesh=small.mesh.sizes(4))
+        return _needs_as_much(replace(small, remat=candidate), plan)
+
+    assert not rules_out("offload", "none")
+    assert rules_out("dots", "none")
+    assert rules_out("dots", "dots")
+    assert not rules_out("dots", "full")
 
 
 @needs_compiler
