@@ -55,7 +55,7 @@ def import_config(theirs: dict[str, Any], tensors: Tensors) -> AlbertConfig:
         # Unlike the other families, what is silent here means the approximation.
         activation=read_activation(theirs, default="gelu_new"),
         tied=says_tied(theirs) and _OUTPUT.kernel not in tensors,
-        heads=tuple(head for head, start in starts.items() if has(tensors, start)),
+        **encoders.read_heads(theirs, tensors, starts, encoders.TASK_LAYERS, "classifier_dropout_prob", 0.1),
         pooler=has(tensors, "albert.pooler."),
     )
 
@@ -64,6 +64,8 @@ def export_config(config: AlbertConfig, tokenizer: Tokenizer | None, vocabulary:
     """The config.json of an architecture."""
     # No class has the sentence pair's head alone.
     architecture = "ForPreTraining" if "sentence_pair" in config.heads else "ForMaskedLM" if config.heads else "Model"
+    if task := encoders.task_of(config):
+        architecture = encoders.TASK_CLASSES[task]
     return encoders.describe(config, _FIELDS) | {
         "architectures": [f"Albert{architecture}"],
         "model_type": "albert",
@@ -71,6 +73,7 @@ def export_config(config: AlbertConfig, tokenizer: Tokenizer | None, vocabulary:
         "inner_group_num": 1,
         # The head of the sentence pair has dropout there; the authors' has none, and neither has ours.
         "classifier_dropout_prob": 0.0,
+        **encoders.describe_heads(config, "classifier_dropout_prob"),
         **special_ids(vocabulary, **IDS),
     }
 
@@ -88,7 +91,7 @@ def rows(config: AlbertConfig) -> list[Row]:
         table += encoders.output_rows(_OUTPUT, config)
     if "sentence_pair" in config.heads:
         table += dense("sop_classifier.classifier", "sentence_pair/dense")
-    return table
+    return table + encoders.task_rows(config)
 
 
 def repeated(config: AlbertConfig) -> dict[str, str]:

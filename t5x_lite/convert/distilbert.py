@@ -6,7 +6,7 @@ from t5x_lite.convert import encoders
 from t5x_lite.convert.encoders import TokenOutput
 from t5x_lite.convert.fields import read_activation, says_tied
 from t5x_lite.convert.special_ids import special_ids
-from t5x_lite.convert.table import Row, Tensors, dense, has, norm
+from t5x_lite.convert.table import Row, Tensors, dense, norm
 from t5x_lite.data import Tokenizer, Vocabulary
 from t5x_lite.errors import InputError
 from t5x_lite.models import DistilBertConfig
@@ -33,6 +33,8 @@ _OUTPUT = TokenOutput(
     bias="vocab_projector.bias",
     table="distilbert.embeddings.word_embeddings.weight",
 )
+_ROW_LAYERS = {"dense": "pre_classifier", "scores": "classifier"}
+_TASK_LAYERS = encoders.TASK_LAYERS | {"classification": _ROW_LAYERS, "multiple_choice": _ROW_LAYERS}
 _LAYER = {
     "attention.q_lin": "self_attention/query",
     "attention.k_lin": "self_attention/key",
@@ -58,7 +60,7 @@ def import_config(theirs: dict[str, Any], tensors: Tensors) -> DistilBertConfig:
         norm_epsilon=_NORM_EPSILON,
         activation=read_activation(theirs, "activation"),
         tied=says_tied(theirs) and _OUTPUT.kernel not in tensors,
-        heads=("masked_lm",) if has(tensors, "vocab_") else (),
+        **encoders.read_heads(theirs, tensors, {"masked_lm": "vocab_"}, _TASK_LAYERS, "seq_classif_dropout", 0.2),
     )
 
 
@@ -71,10 +73,13 @@ def export_config(
             f"norm_epsilon={config.norm_epsilon} has no place in Hugging Face's DistilBERT, where it is "
             f"{_NORM_EPSILON}; export is not possible"
         )
+    task = encoders.task_of(config)
+    architecture = encoders.TASK_CLASSES[task] if task else "ForMaskedLM" if config.heads else "Model"
     return encoders.describe(config, _FIELDS, "activation") | {
-        "architectures": ["DistilBertForMaskedLM" if config.heads else "DistilBertModel"],
+        "architectures": [f"DistilBert{architecture}"],
         "model_type": "distilbert",
         "sinusoidal_pos_embds": False,
+        **encoders.describe_heads(config, "seq_classif_dropout"),
         **special_ids(vocabulary, **IDS),
     }
 
@@ -87,7 +92,7 @@ def rows(config: DistilBertConfig) -> list[Row]:
         table += dense("vocab_transform", "masked_lm/transform/dense")
         table += norm("vocab_layer_norm", "masked_lm/transform/norm")
         table += encoders.output_rows(_OUTPUT, config)
-    return table
+    return table + encoders.task_rows(config, _TASK_LAYERS)
 
 
 def repeated(config: DistilBertConfig) -> dict[str, str]:

@@ -23,6 +23,7 @@ _OUTPUT = TokenOutput(
     repeated_bias="lm_head.decoder.bias",
     table="roberta.embeddings.word_embeddings.weight",
 )
+_TASK_LAYERS = encoders.TASK_LAYERS | {"classification": {"dense": "classifier.dense", "scores": "classifier.out_proj"}}
 
 
 def own_names(theirs: dict[str, Any], tensors: Tensors) -> Tensors:
@@ -44,7 +45,7 @@ def import_config(theirs: dict[str, Any], tensors: Tensors) -> RobertaConfig:
         **fields | {"max_length": fields["max_length"] - rows_before},
         activation=read_activation(theirs),
         tied=says_tied(theirs) and _OUTPUT.kernel not in tensors,
-        heads=("masked_lm",) if has(tensors, "lm_head.") else (),
+        **encoders.read_heads(theirs, tensors, {"masked_lm": "lm_head."}, _TASK_LAYERS),
         pooler=has(tensors, "roberta.pooler."),
     )
 
@@ -55,10 +56,13 @@ def export_config(config: RobertaConfig, tokenizer: Tokenizer | None, vocabulary
     multilingual = config.vocab_size == PRESETS["xlm-roberta-base"].vocab_size
     multilingual |= getattr(tokenizer, "layout", None) == "xlm-roberta"
     family = "XLMRoberta" if multilingual else "Roberta"
+    task = encoders.task_of(config)
+    architecture = encoders.TASK_CLASSES[task] if task else "ForMaskedLM" if config.heads else "Model"
     return encoders.describe(config, _FIELDS) | {
-        "architectures": [f"{family}{'ForMaskedLM' if config.heads else 'Model'}"],
+        "architectures": [f"{family}{architecture}"],
         "model_type": "xlm-roberta" if multilingual else "roberta",
         "max_position_embeddings": config.max_length + config.pad_id + 1,
+        **encoders.describe_heads(config),
         **special_ids(vocabulary, **IDS),
     }
 
@@ -72,7 +76,7 @@ def rows(config: RobertaConfig) -> list[Row]:
         table += dense("lm_head.dense", "masked_lm/transform/dense")
         table += norm("lm_head.layer_norm", "masked_lm/transform/norm")
         table += encoders.output_rows(_OUTPUT, config)
-    return table
+    return table + encoders.task_rows(config, _TASK_LAYERS)
 
 
 def repeated(config: RobertaConfig) -> dict[str, str]:

@@ -26,11 +26,10 @@ class Dropout(nn.Module):
     positions_share: bool = False
 
     @nn.compact
-    def __call__(self, x: Float[Array, "B L D"], *, deterministic: bool) -> Float[Array, "B L D"]:
+    def __call__(self, x: Float[Array, "B *L D"], *, deterministic: bool) -> Float[Array, "B *L D"]:
         """`x` itself if `deterministic`; otherwise the caller gives a key named `dropout`."""
         if deterministic or self.rate == 0.0:
             return x
-        batch_size, length, features = x.shape
-        shape = (batch_size, 1 if self.positions_share else length, features)
+        shape = (x.shape[0], *(1 for _ in x.shape[1:-1]), x.shape[-1]) if self.positions_share else x.shape
         keep = keep_mask(self.make_rng("dropout"), self.rate, shape)
         return jnp.where(keep, x / (1.0 - self.rate), jnp.zeros_like(x))

@@ -3,9 +3,10 @@
 from collections.abc import Callable
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 from flax import linen as nn
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Bool, Float, Int
 
 from t5x_lite.layers.dense import look_up, multiply
 from t5x_lite.layers.norm import make_norm
@@ -64,9 +65,23 @@ class TokenEmbeddings(nn.Module):
             self.segment = Embedding(self.num_segments, self.embed_dim, self.dtype, init, ("segments", "embed"))
         self.norm = make_norm("layer", epsilon=self.norm_epsilon, dtype=self.dtype)
 
-    def __call__(self, ids: Int[Array, "B L"], segments: Int[Array, "B L"] | None = None) -> Float[Array, "B L D"]:
-        """The embeddings of `ids`, whose segments are all 0 if `segments` is None."""
-        x = self.token(ids) + self.position(self._positions(ids))
+    def __call__(
+        self,
+        ids: Int[Array, "B L"],
+        segments: Int[Array, "B L"] | None = None,
+        valid: Bool[Array, "B L"] | None = None,
+    ) -> Float[Array, "B L D"]:
+        """The embeddings of `ids`, whose segments are all 0 if `segments` is None.
+
+        Where `valid` is false, the row of the padding is read and not trained (as in fairseq and Transformers): what
+        is asked of every position, such as where an answer begins, would train it.
+        """
+        token, position = self.token(ids), self.position(self._positions(ids))
+        if valid is not None:
+            token = jnp.where(valid[..., None], token, jax.lax.stop_gradient(token))
+        if valid is not None and self.pad_id is not None:
+            position = jnp.where(valid[..., None], position, jax.lax.stop_gradient(position))
+        x = token + position
         if self.num_segments:
             one_for_all = segments is None or self.num_segments == 1
             x += self.segment(jnp.zeros_like(ids) if one_for_all else segments)

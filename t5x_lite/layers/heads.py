@@ -1,4 +1,4 @@
-"""What stands on an encoder while it is pretrained: heads that turn its output into float32 logits."""
+"""What stands on an encoder: heads that turn its output into float32 logits, for pretraining and for tasks."""
 
 from collections.abc import Callable
 from typing import Any
@@ -8,6 +8,7 @@ from flax import linen as nn
 from jaxtyping import Array, Float, Int
 
 from t5x_lite.layers.dense import Dense
+from t5x_lite.layers.dropout import Dropout
 from t5x_lite.layers.embedding import Embedding, vocabulary_logits
 from t5x_lite.layers.feed_forward import ACTIVATIONS
 from t5x_lite.layers.norm import make_norm
@@ -130,3 +131,41 @@ class ReplacedTokenHead(nn.Module):
         x = Dense(hidden.shape[-1], ("hidden", "embed"), True, self.dtype, _INIT, name="dense")(hidden)
         scores = Dense(1, ("embed", "classes"), True, jnp.float32, _INIT, name="scores")
         return scores(ACTIVATIONS[self.activation](x))[..., 0]
+
+
+class RowHead(nn.Module):
+    """Logits of a row, from one vector for it: `scores(dropout(x))`, for tasks on whole rows (Devlin et al. 2019, 4.1).
+
+    With an activation another dense layer stands before that: `scores(dropout(activation(dense(x))))`, as RoBERTa,
+    ELECTRA and DistilBERT have it instead of a pooler that was pretrained.
+    """
+
+    num_logits: int
+    activation: str = ""
+    """Of the dense layer before the scores; empty: there is none."""
+    drops_first: bool = False
+    """Dropout before the dense layer too."""
+    dropout_rate: float = 0.1
+    dtype: Any = jnp.float32
+
+    @nn.compact
+    def __call__(self, x: Float[Array, "B D"], *, deterministic: bool = True) -> Float[Array, "B C"]:
+        dropout = Dropout(self.dropout_rate)
+        if self.activation:
+            x = dropout(x, deterministic=deterministic or not self.drops_first)
+            x = Dense(x.shape[-1], ("hidden", "embed"), True, self.dtype, _INIT, name="dense")(x)
+            x = ACTIVATIONS[self.activation](x)
+        scores = Dense(self.num_logits, ("embed", "classes"), True, jnp.float32, _INIT, name="scores")
+        return scores(dropout(x, deterministic=deterministic))
+
+
+class TokenHead(nn.Module):
+    """Logits of every token: `scores(dropout(x))` (Devlin et al. 2019, sections 4.2 and 5.3)."""
+
+    num_logits: int
+    dropout_rate: float = 0.1
+
+    @nn.compact
+    def __call__(self, hidden: Float[Array, "B L D"], *, deterministic: bool = True) -> Float[Array, "B L C"]:
+        x = Dropout(self.dropout_rate)(hidden, deterministic=deterministic)
+        return Dense(self.num_logits, ("embed", "classes"), True, jnp.float32, _INIT, name="scores")(x)

@@ -1,6 +1,7 @@
 """DistilBERT: a BERT of half the depth, without segments and pooler (Sanh et al. 2019)."""
 
 from dataclasses import dataclass, replace
+from typing import ClassVar
 
 from t5x_lite.models.encoder import EncoderConfig
 
@@ -11,6 +12,10 @@ class DistilBertConfig(EncoderConfig):
 
     num_layers: int = 6
     """Layers."""
+    head_dropout_rate: float = 0.2
+    """Dropout in the heads of tasks."""
+
+    row_activation: ClassVar[str] = "relu"
 
 
 def _presets() -> dict[str, DistilBertConfig]:

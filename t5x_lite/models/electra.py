@@ -28,6 +28,8 @@ class ElectraConfig(EncoderConfig):
     known_heads: ClassVar[tuple[str, ...]] = ("masked_lm", "replaced_token")
     # The generator's head has the exact GELU whatever the layers have.
     token_activation: ClassVar[str] = "gelu"
+    row_activation: ClassVar[str] = "gelu"
+    drops_first: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -16,12 +16,32 @@ from t5x_lite.layers.dense import Dense
 from t5x_lite.layers.dropout import Dropout
 from t5x_lite.layers.embedding import TokenEmbeddings
 from t5x_lite.layers.feed_forward import check_activation
-from t5x_lite.layers.heads import MaskedLMHead, Pooler, ReplacedTokenHead, SentencePairHead, SpanBoundaryHead
+from t5x_lite.layers.heads import (
+    MaskedLMHead,
+    Pooler,
+    ReplacedTokenHead,
+    RowHead,
+    SentencePairHead,
+    SpanBoundaryHead,
+    TokenHead,
+)
 from t5x_lite.layers.transformer import Context, LayerConfig, Remat, Stack
 from t5x_lite.models.base import ModelConfig, check_at_least, check_heads, check_norm_epsilon, check_rates
 
-Head = Literal["masked_lm", "sentence_pair", "span_boundary", "replaced_token"]
-"""What an encoder can be asked while it is pretrained."""
+Head = Literal[
+    "masked_lm",
+    "sentence_pair",
+    "span_boundary",
+    "replaced_token",
+    "classification",
+    "multiple_choice",
+    "tagging",
+    "question_answering",
+]
+"""What an encoder can be asked: the first four while it is pretrained, the others by tasks."""
+
+TASK_HEADS = ("classification", "multiple_choice", "tagging", "question_answering")
+"""The heads that every encoder can have, and that pretraining knows nothing of."""
 
 _INIT = nn.initializers.truncated_normal(0.02)
 
@@ -54,6 +74,10 @@ class EncoderConfig(ModelConfig):
     """Predictions of tokens are scored by the token embedding; otherwise by a kernel of their own."""
     heads: tuple[Head, ...] = ()
     """What stands on the encoder: the heads that its objective trains."""
+    num_classes: int = 2
+    """Logits of the heads classification (1: a number is predicted) and tagging."""
+    head_dropout_rate: float = 0.1
+    """Dropout in the heads of tasks."""
 
     known_heads: ClassVar[tuple[str, ...]] = ("masked_lm",)
     """The heads that the family was pretrained with."""
@@ -61,6 +85,10 @@ class EncoderConfig(ModelConfig):
     """Rows of the segment embedding."""
     pooler: ClassVar[bool] = False
     """A dense layer on the first position, for tasks on whole rows."""
+    row_activation: ClassVar[str] = ""
+    """Activation of the dense layer that heads on rows have instead of the pooler; empty: they have none."""
+    drops_first: ClassVar[bool] = False
+    """Whether such a head has dropout before its dense layer too."""
     pad_id: ClassVar[int | None] = None
     """The padding id, where positions count the other ids only: see `TokenEmbeddings`."""
     layers_share_parameters: ClassVar[bool] = False
@@ -83,8 +111,9 @@ class EncoderConfig(ModelConfig):
 
     def __post_init__(self) -> None:
         check_at_least(self, 1, "vocab_size", "num_heads", "embed_dim", "mlp_dim", "num_layers", "token_embed_dim")
+        check_at_least(self, 1, "num_classes")
         check_at_least(self, 2, "max_length")
-        check_rates(self, "dropout_rate", "attention_dropout_rate")
+        check_rates(self, "dropout_rate", "attention_dropout_rate", "head_dropout_rate")
         check_norm_epsilon(self)
         check_activation(self.activation)
         check_heads(self)
@@ -92,15 +121,20 @@ class EncoderConfig(ModelConfig):
 
     def _check_heads(self) -> None:
         for head in self.heads:
-            if head not in self.known_heads:
+            if head not in (*self.known_heads, *TASK_HEADS):
                 raise InputError(
                     f"heads={self.heads}: {head!r} is no head of {type(self).__name__}; "
-                    f"choose among {', '.join(self.known_heads)}"
+                    f"choose among {', '.join((*self.known_heads, *TASK_HEADS))}"
                 )
         if len(set(self.heads)) < len(self.heads):
             raise InputError(f"heads={self.heads} names one of them twice; name each once")
-        if "sentence_pair" in self.heads and not self.pooler:
-            raise InputError("heads with 'sentence_pair' need pooler=True, which gives them one vector for a row")
+        for head in self.heads:
+            if self.reads_pooled(head) and not self.pooler:
+                raise InputError(f"heads with {head!r} need pooler=True, which gives them one vector for a row")
+
+    def reads_pooled(self, head: Head) -> bool:
+        """Whether a head reads the pooler's vector, and not the encoder's output."""
+        return head in ("sentence_pair", "classification", "multiple_choice") and not self.row_activation
 
     def build(self, *, dtype: Any = jnp.float32, remat: Remat = "none") -> "Encoder":
         return Encoder(self, dtype=dtype, remat=remat)
@@ -164,6 +198,20 @@ class Encoder(nn.Module):
             self.span_boundary = SpanBoundaryHead(*to_tokens)
         if "replaced_token" in c.heads:
             self.replaced_token = ReplacedTokenHead(c.activation, self.dtype)
+        if "classification" in c.heads:
+            self.classification = self._row_head("classification", c.num_classes)
+        if "multiple_choice" in c.heads:
+            self.multiple_choice = self._row_head("multiple_choice", 1)
+        if "tagging" in c.heads:
+            self.tagging = TokenHead(c.num_classes, c.head_dropout_rate)
+        if "question_answering" in c.heads:
+            # The two ends of an answer. The papers' code drops nothing here.
+            self.question_answering = TokenHead(2, 0.0)
+
+    def _row_head(self, head: Head, num_logits: int) -> RowHead:
+        c = self.config
+        activation = "" if c.reads_pooled(head) else c.row_activation
+        return RowHead(num_logits, activation, c.drops_first, c.head_dropout_rate, self.dtype)
 
     def __call__(
         self,
@@ -184,7 +232,8 @@ class Encoder(nn.Module):
         Returns:
           `hidden` [B L D]; `pooled` [B D] if there is a pooler; for each head `<head>_logits`: `masked_lm_logits`
           [B L V], `sentence_pair_logits` [B 2], `replaced_token_logits` [B L], and `span_boundary_logits` [B L V]
-          as if each position were a span with itself on either side.
+          as if each position were a span with itself on either side; of tasks, `classification_logits` [B C],
+          `multiple_choice_logits` [B], `tagging_logits` [B L C] and `question_answering_logits` [B L 2].
         """
         hidden = self.encode(inputs, segments, inputs_valid=inputs_valid, deterministic=deterministic)
         said = {"hidden": hidden}
@@ -192,7 +241,8 @@ class Encoder(nn.Module):
             said["pooled"] = self.pooler(hidden)
         for head in self.config.heads:
             arguments = (hidden, hidden, jnp.zeros_like(inputs)) if head == "span_boundary" else (hidden,)
-            said[f"{head}_logits"] = getattr(self, f"{head}_logits")(*arguments)
+            options = {"deterministic": deterministic} if head in TASK_HEADS else {}
+            said[f"{head}_logits"] = getattr(self, f"{head}_logits")(*arguments, **options)
         return said
 
     def encode(
@@ -204,7 +254,7 @@ class Encoder(nn.Module):
         deterministic: bool = True,
     ) -> Float[Array, "B L D"]:
         """The last layer's output. Raises `InputError` for rows longer than the config's `max_length`."""
-        x = self._embed(inputs, segments, deterministic)
+        x = self._embed(inputs, segments, inputs_valid, deterministic)
         return self.encoder(x, _context(inputs_valid), deterministic=deterministic)
 
     def encode_layers(
@@ -216,7 +266,7 @@ class Encoder(nn.Module):
         deterministic: bool = True,
     ) -> Float[Array, "_ B L D"]:
         """num_layers + 1 of them: what the first layer reads (embeddings, normed, projected), and each one's output."""
-        x = self._embed(inputs, segments, deterministic)
+        x = self._embed(inputs, segments, inputs_valid, deterministic)
         outputs = self.encoder.outputs(x, _context(inputs_valid), deterministic=deterministic)
         return jnp.concatenate([x[None], outputs])
 
@@ -238,8 +288,36 @@ class Encoder(nn.Module):
         """Positive where a token is thought not to be the original one."""
         return self.replaced_token(hidden)
 
+    def classification_logits(
+        self, hidden: Float[Array, "B L D"], *, deterministic: bool = True
+    ) -> Float[Array, "B C"]:
+        """Which class a row is of, from the encoder's output; with one class, the number that is predicted."""
+        return self.classification(self._row_vector("classification", hidden), deterministic=deterministic)
+
+    def multiple_choice_logits(self, hidden: Float[Array, "B L D"], *, deterministic: bool = True) -> Float[Array, "B"]:
+        """How well a row, which holds one choice, answers; the softmax is over the rows of a question."""
+        vector = self._row_vector("multiple_choice", hidden)
+        return self.multiple_choice(vector, deterministic=deterministic)[:, 0]
+
+    def tagging_logits(self, hidden: Float[Array, "B L D"], *, deterministic: bool = True) -> Float[Array, "B L C"]:
+        """Which tag each token has."""
+        return self.tagging(hidden, deterministic=deterministic)
+
+    def question_answering_logits(
+        self, hidden: Float[Array, "B L D"], *, deterministic: bool = True
+    ) -> Float[Array, "B L 2"]:
+        """Where an answer begins (0) and which is its last token (1)."""
+        return self.question_answering(hidden, deterministic=deterministic)
+
+    def _row_vector(self, head: Head, hidden: Float[Array, "B L D"]) -> Float[Array, "B D"]:
+        return self.pooler(hidden) if self.config.reads_pooled(head) else hidden[:, 0]
+
     def _embed(
-        self, inputs: Int[Array, "B L"], segments: Int[Array, "B L"] | None, deterministic: bool
+        self,
+        inputs: Int[Array, "B L"],
+        segments: Int[Array, "B L"] | None,
+        inputs_valid: Bool[Array, "B L"] | None,
+        deterministic: bool,
     ) -> Float[Array, "B L D"]:
         length, max_length = inputs.shape[1], self.config.max_length
         if length > max_length:
@@ -247,7 +325,7 @@ class Encoder(nn.Module):
                 f"the rows have length {length}, the model has positions for max_length={max_length}; "
                 f"cut the rows to {max_length} ids or choose a model with more positions"
             )
-        x = self.dropout(self.embeddings(inputs, segments), deterministic=deterministic)
+        x = self.dropout(self.embeddings(inputs, segments, inputs_valid), deterministic=deterministic)
         return self.projection(x) if self.config.projects_embeddings else x
 
     def _table(self) -> Float[Array, "V E"] | None:

@@ -8,7 +8,7 @@ from typing import ClassVar
 
 from t5x_lite.errors import InputError
 from t5x_lite.models.base import check_at_least
-from t5x_lite.models.encoder import EncoderConfig
+from t5x_lite.models.encoder import EncoderConfig, Head
 
 
 @dataclass(frozen=True)
@@ -28,6 +28,8 @@ class RobertaConfig(EncoderConfig):
 
     # Their head has the exact GELU whatever the layers have.
     token_activation: ClassVar[str] = "gelu"
+    row_activation: ClassVar[str] = "tanh"
+    drops_first: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -36,6 +38,10 @@ class RobertaConfig(EncoderConfig):
             raise InputError(
                 f"pad_id={self.pad_id} is no id of vocab_size={self.vocab_size}; choose the tokenizer's padding id"
             )
+
+    def reads_pooled(self, head: Head) -> bool:
+        # Transformers' head of multiple choice alone.
+        return head == "multiple_choice"
 
 
 def _presets() -> dict[str, RobertaConfig]:
