@@ -1,0 +1,1 @@
+"""Named tasks that models are fine-tuned on, and their metrics."""
