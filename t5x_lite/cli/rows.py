@@ -9,7 +9,7 @@ from jaxtyping import Int
 from rich.text import Text
 
 from t5x_lite.data import RowFormat, Tokenizer
-from t5x_lite.data.formats import TextPairs
+from t5x_lite.data.formats import Labeled, TextPairs
 from t5x_lite.data.sentence_marks import MarkedSentences
 
 _MARKED = "bold black on yellow"
@@ -28,17 +28,27 @@ def legend() -> Text:
 
 
 def describe_row(
-    tokenizer: Tokenizer, raw: Int[np.ndarray, "R"], features: Row, row_format: RowFormat | None = None
+    tokenizer: Tokenizer,
+    raw: Int[np.ndarray, "R"],
+    features: Row,
+    row_format: RowFormat | None = None,
+    labels: tuple[str, ...] = (),
 ) -> Iterator[tuple[str, Text]]:
     """(name, text) of the raw ids and of every feature that can be read.
 
     Formats that need it are read as what they are: pairs, of which nothing is corrupted, one a line; sentences with
-    bars between them.
+    bars between them; examples with their label, by its name in `labels` where there are classes.
     """
     if isinstance(row_format, TextPairs):
         pairs = row_format.pairs_of(raw, tokenizer.vocabulary)
         yield "raw", _pairs(tokenizer, pairs)
         yield "filled", _filled(row_format, pairs)
+        return
+    if isinstance(row_format, Labeled):
+        yield "raw", tokens(tokenizer, raw[: row_format.length])
+        if features["segments"].any():
+            yield "segments", _segments(tokenizer, features)
+        yield "label", Text(_label(float(features["label"]), labels))
         return
     if "positions" not in features:
         is_marked = isinstance(row_format, MarkedSentences)
@@ -60,6 +70,10 @@ def describe_row(
         yield "segments", _segments(tokenizer, features)
     if "label" in features:
         yield "label", Text(_LABELS[int(features["label"])])
+
+
+def _label(label: float, labels: tuple[str, ...]) -> str:
+    return f"{int(label)}: {labels[int(label)]}" if labels else str(label)
 
 
 def highlighted(tokenizer: Tokenizer, ids: Int[np.ndarray, "L"]) -> Text:

@@ -6,7 +6,9 @@ first two take half a second and more, which a command that only prints a config
 
 from t5x_lite.data.batches import batches, evaluation_batches, prefetch
 from t5x_lite.data.config import Data
-from t5x_lite.data.formats import Pairs, RowFormat, Sentences, Stream, TextPairs
+from t5x_lite.data.examples import Example, Examples, JsonlExamples, ParallelExamples, TableExamples
+from t5x_lite.data.formats import Labeled, Pairs, RowFormat, Sentences, Stream, TextPairs
+from t5x_lite.data.labeled_texts import LabeledTexts
 from t5x_lite.data.pair_sources import JsonlPairs, PairSource, ParallelFiles, TfdsPairs, TsvPairs
 from t5x_lite.data.sentences import SentenceRule, split_sentences
 from t5x_lite.data.sources import PythonDocs, Source
@@ -32,10 +34,16 @@ __all__ = [
     "ByteLevelBPE",
     "Bytes",
     "Data",
+    "Example",
+    "Examples",
+    "JsonlExamples",
     "JsonlPairs",
+    "Labeled",
+    "LabeledTexts",
     "MarianFiles",
     "PairSource",
     "Pairs",
+    "ParallelExamples",
     "ParallelFiles",
     "PythonDocs",
     "RowFormat",
@@ -46,6 +54,7 @@ __all__ = [
     "Source",
     "SplitFigures",
     "Stream",
+    "TableExamples",
     "TextFiles",
     "TextPairs",
     "Tfds",

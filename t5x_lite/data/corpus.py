@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from t5x_lite.data.documents import Document, Documents, content
+from t5x_lite.data.documents import Document, Documents
 from t5x_lite.data.held_out_split import split_documents
 
 Progress = Callable[[str, float | None], None]
@@ -40,10 +40,17 @@ class Corpus:
                 Part(self.held_out_documents, lambda document: "held_out", None),
             ]
         report("split documents", None)
+        content = self.documents.content
         texts = map(content, self.documents)
         split = split_documents(texts, self.held_out, lambda characters: report("split documents", None))
         names = {True: "held_out", False: "train"}
-        return [Part(self.documents, lambda document: names[split.holds_out(content(document))], split.characters)]
+        return [
+            Part(
+                self.documents,
+                lambda document: names[split.holds_out(self.documents.content(document))],
+                split.characters,
+            )
+        ]
 
 
 def place_in_split(parts: list[Part], name: str, number: int) -> str:

@@ -7,13 +7,14 @@ from typing import ClassVar, Literal, get_args
 import numpy as np
 from jaxtyping import Int
 
+from t5x_lite.data.labeled_rows import LabeledRows
 from t5x_lite.data.pair_rows import PairRows
 from t5x_lite.data.row_builders import Marks, RowBuilder, SentenceRows, StreamRows
 from t5x_lite.data.text_pair_rows import TextPairRows
 from t5x_lite.data.vocabulary import Vocabulary
 from t5x_lite.errors import InputError
 
-Reads = Literal["text", "sentences", "pairs"]
+Reads = Literal["text", "sentences", "pairs", "labels"]
 PairUnit = Literal["segment", "sentence"]
 TooLong = Literal["error", "skip", "cut"]
 
@@ -27,7 +28,7 @@ class RowFormat(ABC):
 
     reads: ClassVar[Reads] = "sentences"
     """What a document is to `RowBuilder.add`: "text", in one piece; "sentences", each for itself; "pairs", a source and
-    a target."""
+    a target; "labels", one text or two and a label."""
 
     @property
     def row_length(self) -> int:
@@ -203,6 +204,44 @@ class TextPairs(RowFormat):
         ends = np.flatnonzero(side == eos_id)[: None if self.packed else 1].tolist()
         starts = [0, *(end + 1 for end in ends)]
         return [side[start:end] for start, end in zip(starts, ends, strict=False)]
+
+
+@dataclass(frozen=True)
+class Labeled(RowFormat):
+    """An example a row: `[CLS] A [SEP] pad ...` or `[CLS] A [SEP] B [SEP] pad ...` (Devlin et al. 2019, figure 4), and
+    behind these `length` ids its label, a float32 in two halves.
+
+    What is too long loses the ends of its texts, a token at a time of the longer one; the store counts such examples.
+
+    >>> import numpy as np
+    >>> from t5x_lite.data.documents import halves
+    >>> rows = Labeled(8).start(Vocabulary(size=100, pad_id=0, cls_id=2, sep_id=3, eos_id=3))
+    >>> rows.add([np.array([10, 11], np.int32), np.array([12, 13, 14, 15], np.int32), halves(1.0)])
+    >>> rows.take()
+    array([[    2,    10,    11,     3,    12,    13,    14,     3, 16256,
+                0]], dtype=int32)
+    """
+
+    reads: ClassVar[Reads] = "labels"
+
+    def __post_init__(self) -> None:
+        _check_length(self.length, 8, "an example")
+
+    @property
+    def row_length(self) -> int:
+        return self.length + 2
+
+    def start(self, vocabulary: Vocabulary) -> RowBuilder:
+        return LabeledRows(self.length, _marks(vocabulary))
+
+    def label_of(self, row: Int[np.ndarray, "R"]) -> float:
+        """The label in a row.
+
+        >>> Labeled(8).label_of(np.array([2, 10, 3, 0, 0, 0, 0, 0, 16416, 0]))
+        2.5
+        """
+        high, low = row[self.length :].tolist()
+        return float(np.uint32(high << 16 | low).view(np.float32))
 
 
 def _check_length(length: int, minimum: int, what: str, name: str = "length") -> None:

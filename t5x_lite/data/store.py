@@ -12,7 +12,7 @@ import numpy as np
 
 from t5x_lite.data.atomic_folder import write_folder
 from t5x_lite.data.corpus import Corpus, Part, Progress, place_in_split
-from t5x_lite.data.documents import Documents, content
+from t5x_lite.data.documents import Documents
 from t5x_lite.data.formats import RowFormat, Stream
 from t5x_lite.data.row_builders import RowBuilder, UnfitDocumentError
 from t5x_lite.data.sentences import SentenceRule, check_rule
@@ -60,9 +60,10 @@ class TokenStore:
 
     @property
     def remarks(self) -> list[str]:
-        """A sentence for each split with pairs that were cut or left out since they are longer than a row."""
+        """A sentence for each split with pairs or examples that were cut or left out, being longer than a row."""
+        kind = "examples" if self.format.reads == "labels" else "pairs"
         return [
-            f"{split.replace('_', '-')}: {figures.too_long:,} of {figures.documents:,} pairs "
+            f"{split.replace('_', '-')}: {figures.too_long:,} of {figures.documents:,} {kind} "
             f"{'left out' if figures.skipped_documents else 'cut'}, longer than a row; the first at "
             f"{figures.first_too_long}"
             for split, figures in self.figures.items()
@@ -215,7 +216,7 @@ def _add_rows(
             except UnfitDocumentError as error:
                 raise InputError(f"{part.documents.place(number)}: {error}") from None
         writer.add({name: builder.take() for name, builder in builders.items()})
-        done += sum(len(content(document)) for document in chunk)
+        done += sum(len(part.documents.content(document)) for document in chunk)
         report("tokenize", min(done / part.characters, 1.0) if part.characters else None)
 
 

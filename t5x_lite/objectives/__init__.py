@@ -4,6 +4,7 @@ from t5x_lite.objectives.bart_denoising import BartDenoising
 from t5x_lite.objectives.base import Features, Mean, Metrics, Objective, corrupt_rows
 from t5x_lite.objectives.bert_style_denoising import BertStyleDenoising
 from t5x_lite.objectives.causal_language_model import CausalLanguageModel
+from t5x_lite.objectives.classification import Classification
 from t5x_lite.objectives.deshuffling import Deshuffling
 from t5x_lite.objectives.distillation import Distillation
 from t5x_lite.objectives.drop_tokens import DropTokens
@@ -23,6 +24,7 @@ __all__ = [
     "BartDenoising",
     "BertStyleDenoising",
     "CausalLanguageModel",
+    "Classification",
     "Deshuffling",
     "Distillation",
     "DropTokens",

@@ -1,11 +1,13 @@
 """What every objective is: two pure functions, `corrupt` and `loss`, and the rows of raw ids that they need."""
 
+import math  # noqa: F401 (read by doctests)
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar, NamedTuple, Self
+from typing import Any, ClassVar, Literal, NamedTuple, Self
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import tyro
 from flax import linen as nn
 from jaxtyping import Array, Float, Int, Key
@@ -40,6 +42,8 @@ class Objective(ABC):
     """Whether the model writes `targets` when it is given `inputs`, so that what it writes can be scored."""
     targets_are_text: ClassVar[bool] = False
     """Whether `targets` read as running text, of which there is a perplexity by word."""
+    unit: ClassVar[Literal["token", "example"]] = "token"
+    """What the loss is a mean over: tokens that are asked for, or examples of a task, each with a `label`."""
 
     @property
     @abstractmethod
@@ -96,6 +100,13 @@ class Objective(ABC):
     def check_model(self, model: ModelConfig) -> None:  # noqa: B027 (most objectives ask nothing of the model)
         """Raises `InputError` where the model is too short for the rows or lacks what the loss asks of it."""
 
+    def check_labels(self, model: ModelConfig, labels: tuple[str, ...] | None) -> None:  # noqa: B027 (most read none)
+        """Raises `InputError` where the classes of the data, None in data without labels, do not go with the model."""
+
+    def baseline_loss(self, features: dict[str, np.ndarray], model: ModelConfig) -> float:
+        """The loss of the best model that does not look at the inputs: here it knows how frequent each token is."""
+        return unigram_loss(features["targets"], self.known_vocabulary)
+
     def for_vocabulary(self, vocabulary: Vocabulary) -> Self:
         """This objective with its vocabulary. Raises `InputError` where the two do not fit."""
         return replace(self, vocabulary=vocabulary)
@@ -108,6 +119,26 @@ class Objective(ABC):
                 "this objective does not know its vocabulary yet; call for_vocabulary(tokenizer.vocabulary)"
             )
         return self.vocabulary
+
+
+def unigram_loss(targets: Int[np.ndarray, "B L"], vocabulary: Vocabulary) -> float:
+    """Nats a token of the best model of these targets that ignores context: the entropy of their frequencies.
+
+    >>> unigram_loss(np.array([[7, 7, 8, 8, 0]]), Vocabulary(size=10)) == math.log(2)
+    True
+    """
+    return entropy(targets[targets != vocabulary.pad_id])
+
+
+def entropy(values: np.ndarray) -> float:
+    """Of the frequencies of some values, in nats.
+
+    >>> entropy(np.array([1.0, 1.0, 1.0])), entropy(np.array([4, 5])) == math.log(2)
+    (0.0, True)
+    """
+    _, counts = np.unique(values, return_counts=True)
+    shares = counts / counts.sum()
+    return float(-(shares * np.log(shares)).sum()) + 0.0
 
 
 def corrupt_rows(

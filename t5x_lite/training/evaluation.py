@@ -5,9 +5,8 @@ from typing import Any
 
 import jax
 import numpy as np
-from jaxtyping import Int
 
-from t5x_lite.data import Vocabulary, evaluation_batches
+from t5x_lite.data import evaluation_batches
 from t5x_lite.objectives import Objective, corrupt_rows
 from t5x_lite.parallel import batch_sharding, replicated
 from t5x_lite.parallel.batch_rows import BatchRows, place_copies
@@ -18,7 +17,10 @@ Rows = Any
 
 
 def evaluate(program: Program, params: Any, rows: Rows, *, max_rows: int) -> dict[str, float]:
-    """Loss (nats), token accuracy and perplexity over the first `max_rows` rows, each corrupted in one fixed way."""
+    """Loss and what else the objective measures over the first `max_rows` rows, each corrupted in one fixed way.
+
+    Of tokens, loss and accuracy come with the perplexity and the number of `tokens`; of tasks with that of `examples`.
+    """
     batch_size = program.experiment.batch_size // program.experiment.accumulation
     here = BatchRows(batch_sharding(program.mesh), batch_size)
     sums: dict[str, np.ndarray] = {}
@@ -28,7 +30,10 @@ def evaluate(program: Program, params: Any, rows: Rows, *, max_rows: int) -> dic
         for name, mean in jax.device_get(metrics).items():
             sums[name] = sums.get(name, 0.0) + np.array(mean, np.float64)
     means = {name: float(value / max(weight, 1e-9)) for name, (value, weight) in sums.items()}
-    return means | {"perplexity": math.exp(min(means["loss"], 700.0)), "tokens": float(sums["loss"][1])}
+    asked = {f"{program.objective.unit}s": float(sums["loss"][1])}
+    if program.objective.unit == "token":
+        asked = {"perplexity": math.exp(min(means["loss"], 700.0))} | asked
+    return means | asked
 
 
 def held_out_features(objective: Objective, rows: Rows, max_rows: int) -> dict[str, np.ndarray]:
@@ -36,14 +41,3 @@ def held_out_features(objective: Objective, rows: Rows, max_rows: int) -> dict[s
     raw = np.stack([rows[index] for index in range(min(max_rows, len(rows)))])
     features = jax.jit(lambda raw: corrupt_rows(objective, jax.random.key(0), raw))(raw)
     return jax.device_get(features)
-
-
-def unigram_loss(targets: Int[np.ndarray, "B L"], vocabulary: Vocabulary) -> float:
-    """Nats a token of the best model of these targets that ignores context: the entropy of their frequencies.
-
-    >>> unigram_loss(np.array([[7, 7, 8, 8, 0]]), Vocabulary(size=10)) == math.log(2)
-    True
-    """
-    _, counts = np.unique(targets[targets != vocabulary.pad_id], return_counts=True)
-    shares = counts / counts.sum()
-    return float(-(shares * np.log(shares)).sum())

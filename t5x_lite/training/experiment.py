@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from t5x_lite.data import Data
+from t5x_lite.data import Data, LabeledTexts
 from t5x_lite.decoding import BeamSearch, GenerationDefaults, Greedy, Method
 from t5x_lite.errors import InputError
 from t5x_lite.layers.transformer import Remat
@@ -109,6 +109,9 @@ class Experiment:
     def __post_init__(self) -> None:
         serialization.check_types(self)
         self.objective.check_model(self.model)
+        for source in (self.data.source, self.data.held_out_source):
+            if source is not None:
+                self.objective.check_labels(self.model, source.labels if isinstance(source, LabeledTexts) else None)
         _check_minimum(self, 1, "steps", "batch_size", "accumulation")
         _check_minimum(self, 0, "seed")
         _check_minimum(self.evaluation, 0, "every", prefix="evaluation.")

@@ -72,7 +72,8 @@ def _forward(model: ModelConfig, objective: Objective, features: dict[str, tuple
             detection = _head("replaced_token", model.discriminator, length, asked)
             return generator + _encode(model.discriminator, length) + detection
         case EncoderConfig():
-            (asked,) = features["positions"]
+            # Tasks ask for no tokens.
+            (asked,) = features.get("positions", (0,))
             return _encode(model, length) + sum(_head(head, model, length, asked) for head in objective.heads)
     raise InputError(f"model is a {type(model).__name__}, whose operations are not known; add it to training/flops.py")
 
@@ -104,4 +105,6 @@ def _head(head: str, model: EncoderConfig, length: int, asked: int) -> int:
             return 2 * (width * width + 2 * width)
         case "replaced_token":
             return 2 * length * (width * width + width)
+        case "classification":
+            return 2 * (width * width + width * model.num_classes)
     raise InputError(f"head {head!r} has no count of operations; add it to training/flops.py")

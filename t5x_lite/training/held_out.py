@@ -10,7 +10,7 @@ from jaxtyping import Int
 
 from t5x_lite.data import Tokenizer
 from t5x_lite.training.answers import AnswerSheet, Question, questions_of_rows
-from t5x_lite.training.evaluation import Rows, evaluate, held_out_features, unigram_loss
+from t5x_lite.training.evaluation import Rows, evaluate, held_out_features
 from t5x_lite.training.step import Program
 from t5x_lite.training.text_metrics import Scores, score
 
@@ -53,9 +53,9 @@ class HeldOut:
         return held_out_features(self.program.objective, self.rows, self.settings.rows)
 
     @cached_property
-    def unigram_loss(self) -> float:
-        """Nats a token of the best model of the targets that ignores context."""
-        return unigram_loss(self.features["targets"], self.tokenizer.vocabulary)
+    def baseline_loss(self) -> float:
+        """Of the best model that does not look at the inputs."""
+        return self.program.objective.baseline_loss(self.features, self.program.experiment.model)
 
     @cached_property
     def words(self) -> int:

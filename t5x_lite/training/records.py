@@ -16,7 +16,7 @@ from t5x_lite.training.text_metrics import Scores
 
 Figures = dict[str, float]
 
-_SHOWN_APART = ("loss", "accuracy", "perplexity", "tokens", "tokens_per_second")
+_SHOWN_APART = ("loss", "accuracy", "perplexity", "tokens", "examples", "tokens_per_second")
 _OF_THE_UPDATE = ("objective", "gradient_norm", "learning_rate")
 
 
@@ -40,6 +40,16 @@ def spell_signatures(signatures: dict[str, str]) -> str:
 def _name(figure: str) -> str:
     own = {"bleu": "BLEU", "chrf": "chrF", "rouge1": "ROUGE-1", "rouge2": "ROUGE-2", "rougeL": "ROUGE-L"}
     return own.get(figure, figure.replace("_", " "))
+
+
+def _common(figures: Figures) -> str:
+    """What most objectives have, so far as this one does.
+
+    >>> _common({"loss": 0.5, "accuracy": 0.25}), _common({"loss": 2.0, "perplexity": 7.389})
+    ('loss 0.500  accuracy 25.0%', 'loss 2.000  perplexity 7.4')
+    """
+    names = [name for name in ("loss", "accuracy", "perplexity") if name in figures]
+    return "  ".join(spell(name, figures[name]) for name in names)
 
 
 def _others(figures: Figures) -> str:
@@ -106,8 +116,7 @@ class Records:
         }
         self._write(step, "train", metrics)
         speed = metrics["tokens_per_second"]
-        figures = f"loss {metrics['loss']:.3f}  accuracy {metrics['accuracy']:.1%}"
-        figures += f"{_others(metrics)}  {speed:,.0f} tokens/s"
+        figures = f"{_common(metrics)}{_others(metrics)}  {speed:,.0f} tokens/s"
         self._bar.update(self._task, completed=step, figures=figures)
         self._line(step, figures)
 
@@ -116,8 +125,7 @@ class Records:
         metrics = scores.figures
         self._write(step, "held_out", metrics)
         self._console.print(
-            f"step {step}/{self._steps}  held-out loss {metrics['loss']:.3f}  accuracy {metrics['accuracy']:.1%}  "
-            f"perplexity {metrics['perplexity']:.1f}{_others(metrics)}",
+            f"step {step}/{self._steps}  held-out {_common(metrics)}{_others(metrics)}",
             highlight=False,
             soft_wrap=True,
         )

@@ -44,14 +44,14 @@ def preparation(console: Console) -> Iterator[Callable[[str, float | None], None
 
 
 def finish(held_out: HeldOut, params: Any, store: TokenStore, workdir: epath.Path, console: Console) -> None:
-    """Writes and prints the end of a run: held-out figures beside the unigram model's, fill-ins, the loss curve."""
+    """Writes and prints the end of a run: held-out figures beside those of guessing, answers, the loss curve."""
     figures = held_out_figures(held_out, params)
     samples = fill_ins(held_out.program, params, store)
     if not hosts.is_first():
         return
     write_atomically(workdir / "held_out.json", json.dumps(figures, indent=2) + "\n")
     write_atomically(workdir / "samples.txt", samples)
-    plot_losses(workdir / "metrics.jsonl", workdir / "loss.png", figures["unigram_loss"])
+    plot_losses(workdir / "metrics.jsonl", workdir / "loss.png", held_out)
     console.print("\n" + samples, markup=False, highlight=False, soft_wrap=True)
     console.print(describe(figures), highlight=False, soft_wrap=True)
     console.print(
@@ -60,13 +60,15 @@ def finish(held_out: HeldOut, params: Any, store: TokenStore, workdir: epath.Pat
 
 
 def held_out_figures(held_out: HeldOut, params: Any) -> dict[str, Any]:
-    """All figures, what the best model without context would lose on the same targets, and sacrebleu's signatures."""
+    """All figures, what the best model without context would lose on the same targets (`unigram_loss` of tokens,
+    `constant_loss` of examples), and sacrebleu's signatures."""
     scores = held_out.evaluate(params)
     signatures = {"signatures": scores.signatures} if scores.signatures else {}
-    return scores.figures | {"unigram_loss": held_out.unigram_loss} | signatures
+    baseline = "unigram_loss" if held_out.program.objective.unit == "token" else "constant_loss"
+    return scores.figures | {baseline: held_out.baseline_loss} | signatures
 
 
-_COMMON_FIGURES = ("loss", "unigram_loss", "accuracy", "perplexity", "tokens")
+_COMMON_FIGURES = ("loss", "unigram_loss", "constant_loss", "accuracy", "perplexity", "tokens", "examples")
 
 
 def describe(figures: dict[str, Any]) -> str:
@@ -78,10 +80,14 @@ def describe(figures: dict[str, Any]) -> str:
     """
     others = {name: value for name, value in figures.items() if name not in (*_COMMON_FIGURES, "signatures")}
     signatures = spell_signatures(figures.get("signatures", {}))
+    unit = "token" if "tokens" in figures else "example"
+    baseline, guess = ("unigram_loss", "the text's unigram model") if unit == "token" else ("constant_loss", "a guess")
+    nats = " nats" if "accuracy" in figures else ""  # else it is a squared error
+    measured = [f"held-out: loss {figures['loss']:.3f}{nats} {'a' if unit == 'token' else 'an'} {unit} "]
+    measured[0] += f"({guess}: {figures[baseline]:.3f})"
+    measured += [spell(name, figures[name]) for name in ("accuracy", "perplexity") if name in figures]
     return (
-        f"held-out: loss {figures['loss']:.3f} nats a token "
-        f"(the text's unigram model: {figures['unigram_loss']:.3f}), accuracy {figures['accuracy']:.1%}, "
-        f"perplexity {figures['perplexity']:.1f}, {figures['tokens']:,.0f} tokens"
+        f"{', '.join(measured)}, {figures[f'{unit}s']:,.0f} {unit}s"
         f"{'; ' if others else ''}{', '.join(spell(name, value) for name, value in others.items())}"
         + (f"\n{signatures}" if signatures else "")
     )
@@ -96,6 +102,8 @@ def fill_ins(program: Program, params: Any, store: TokenStore, num_rows: int = 5
     features = held_out_features(program.objective, store.held_out, num_rows)
     features = {name: value[:num_rows] for name, value in _samples(program, params, features).items()}
     decode, pad_id = store.tokenizer.decode, store.tokenizer.vocabulary.pad_id
+    if program.objective.unit == "example":
+        return _labeled(features, decode, getattr(program.experiment.data.source, "labels", ()))
 
     def spelled(ids: Int[np.ndarray, "T"], targets: Int[np.ndarray, "T"]) -> str:
         if "positions" not in features:
@@ -111,11 +119,26 @@ def fill_ins(program: Program, params: Any, store: TokenStore, num_rows: int = 5
     )
 
 
+def _labeled(features: dict[str, np.ndarray], decode: Callable[[Any], str], labels: tuple[str, ...]) -> str:
+    """Texts, their labels and the model's, by name where they have names."""
+
+    def name(label: float) -> str:
+        return labels[int(label)] if labels else f"{label:.3f}"
+
+    return "\n".join(
+        f"--- held-out example {row}\n"
+        + "".join(f"text:   {decode(ids[segments == number])}\n" for number in range(int(segments.max()) + 1))
+        + f"label:  {name(features['label'][row])}\n"
+        f"model:  {name(features['answers'][row])}\n"
+        for row, (ids, segments) in enumerate(zip(features["inputs"], features["segments"], strict=True))
+    )
+
+
 def _samples(program: Program, params: Any, features: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
     """What the model says to features, and some rows more: on the run's own devices, one of which could not hold it."""
     placed = batch_sharding(program.mesh)
     share = program.mesh.shape["data"] * program.mesh.shape["fsdp"]
-    count = len(features["targets"])
+    count = len(features["inputs"])
     rows = BatchRows(placed, -(-count // share) * share)
 
     def samples(params: Any, features: Any) -> Any:
@@ -130,8 +153,8 @@ def _samples(program: Program, params: Any, features: dict[str, np.ndarray]) -> 
     return jax.device_get(run(params, asked))
 
 
-def plot_losses(metrics: epath.Path, picture: epath.Path, unigram: float) -> None:
-    """Draws the losses of `metrics.jsonl` over the steps, the unigram model's as a line to beat."""
+def plot_losses(metrics: epath.Path, picture: epath.Path, held_out: HeldOut) -> None:
+    """Draws the losses of `metrics.jsonl` over the steps, that of guessing as a line to beat."""
     # Without pyplot: no display, no global state.
     from matplotlib.figure import Figure
 
@@ -142,8 +165,12 @@ def plot_losses(metrics: epath.Path, picture: epath.Path, unigram: float) -> Non
         points = [(record["step"], record["loss"]) for record in records if record["kind"] == kind]
         if points:
             axes.plot(*zip(*points, strict=True), style, label=kind.replace("_", "-"), markersize=4)
-    axes.axhline(unigram, linestyle=":", color="gray", label="unigram model")
-    axes.set(xlabel="step", ylabel="loss (nats a token)")
+    unit = held_out.program.objective.unit
+    guess = "unigram model" if unit == "token" else "a constant guess"
+    axes.axhline(held_out.baseline_loss, linestyle=":", color="gray", label=guess)
+    of_classes = unit == "example" and held_out.program.experiment.model.num_classes > 1
+    kind = "nats a token" if unit == "token" else "nats an example" if of_classes else "squared error"
+    axes.set(xlabel="step", ylabel=f"loss ({kind})")
     axes.grid(alpha=0.3)
     axes.legend()
     drawn = io.BytesIO()

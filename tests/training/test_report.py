@@ -12,8 +12,9 @@ from t5x_lite.data import Vocabulary, make_tokenizer
 from t5x_lite.data.formats import Sentences
 from t5x_lite.data.tokenizers import WordPiece
 from t5x_lite.objectives import MaskedLanguageModel
+from t5x_lite.objectives.base import unigram_loss
 from t5x_lite.parallel import MeshShape, make_mesh
-from t5x_lite.training.evaluation import held_out_features, unigram_loss
+from t5x_lite.training.evaluation import held_out_features
 from t5x_lite.training.report import describe, fill_ins
 
 

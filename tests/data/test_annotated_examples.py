@@ -1,0 +1,95 @@
+"""Tagged words and questions on paragraphs."""
+
+import json
+
+import pytest
+
+from t5x_lite.data.annotated_examples import ConllExamples, SquadExamples
+from t5x_lite.errors import InputError
+
+CONLL = """-DOCSTART- -X- O O
+
+EU NNP I-NP B-ORG
+rejects VBZ I-VP O
+
+# no word
+Peter NNP I-NP B-PER
+"""
+CONLLU = """# sent_id = 1
+1-2\tdon't\t_\t_
+1\tdo\tdo\tAUX
+2\tn't\tnot\tPART
+2.1\tgo\tgo\tVERB
+
+"""
+SQUAD = {
+    "version": "v2.0",
+    "data": [
+        {
+            "title": "Cats",
+            "paragraphs": [
+                {
+                    "context": "A cat sat.",
+                    "qas": [
+                        {"id": "1", "question": "Who?", "answers": [{"text": "A cat", "answer_start": 0}]},
+                        {"id": "2", "question": "Why?", "answers": [], "is_impossible": True},
+                    ],
+                }
+            ],
+        }
+    ],
+}
+
+
+def test_sentences_of_words_with_tags(tmp_path):
+    (tmp_path / "a.conll").write_text(CONLL)
+    found = list(ConllExamples((str(tmp_path),)))
+    assert [example.fields for example in found] == [
+        {"tokens": ["EU", "rejects"], "tags": ["B-ORG", "O"]},
+        {"tokens": ["Peter"], "tags": ["B-PER"]},
+    ]
+    assert [example.place.split(":")[-1] for example in found] == ["3", "7"]
+    parts_of_speech = ConllExamples((str(tmp_path),), tag_column=1)
+    assert next(iter(parts_of_speech)).fields["tags"] == ["NNP", "VBZ"]
+
+
+def test_ranges_and_empty_words_of_conllu_are_none(tmp_path):
+    (tmp_path / "a.conllu").write_text(CONLLU)
+    (example,) = ConllExamples((str(tmp_path),), token_column=1, tag_column=3)
+    assert example.fields == {"tokens": ["do", "n't"], "tags": ["AUX", "PART"]}
+
+
+def test_a_column_that_is_not_there(tmp_path):
+    (tmp_path / "a.conll").write_text("EU B-ORG\nrejects\n")
+    with pytest.raises(InputError, match=r"token_column=0 is missing in .*a.conll:2, which has 1 columns"):
+        list(ConllExamples((str(tmp_path),)))
+    with pytest.raises(InputError, match="token_column=1 is tag_column too"):
+        ConllExamples((str(tmp_path),), token_column=1, tag_column=1)
+
+
+def test_questions_with_and_without_answers(tmp_path):
+    (tmp_path / "a.json").write_text(json.dumps(SQUAD))
+    found = [example.fields for example in SquadExamples((str(tmp_path),))]
+    assert found[0] == {
+        "id": "1",
+        "title": "Cats",
+        "context": "A cat sat.",
+        "question": "Who?",
+        "answers": ["A cat"],
+        "starts": [0],
+    }
+    assert (found[1]["answers"], found[1]["starts"]) == ([], [])
+
+
+@pytest.mark.parametrize(
+    ("content", "problem"),
+    [
+        ('{"data": [{"paragraphs": [{"qas": []}]}]}', "the key 'context' is missing"),
+        ('{"data": ', "is no JSON of SQuAD"),
+        ("[]", "is no JSON of SQuAD"),
+    ],
+)
+def test_what_is_not_of_squad_is_refused(tmp_path, content, problem):
+    (tmp_path / "a.json").write_text(content)
+    with pytest.raises(InputError, match=problem):
+        list(SquadExamples((str(tmp_path),)))

@@ -1,0 +1,138 @@
+"""Fine-tuning a pretrained encoder: the head is new, all else begins as it was; the loop is that of every run."""
+
+import io
+import json
+import random
+from dataclasses import replace
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from flax import traverse_util
+from rich.console import Console
+
+import t5x_lite
+from t5x_lite.data import Data, JsonlExamples, LabeledTexts
+from t5x_lite.errors import InputError
+from t5x_lite.objectives import Classification
+from t5x_lite.parallel import MeshShape, make_mesh
+from t5x_lite.training import Evaluation, Experiment, loop
+from t5x_lite.training.records import read_records
+from t5x_lite.training.start import FromModel
+from t5x_lite.training.step import Program
+
+LABELS = ("no", "yes")
+
+
+@pytest.fixture(scope="module")
+def task(tmp_path_factory, sentences):
+    """`task()`: pairs of texts and whether the first one has the word "alal", by name or as a number."""
+    folder, source = tmp_path_factory.mktemp("task"), random.Random(0)
+    words = ["beta", "gam", "del", "iokap", "ta", "the"]
+    records = []
+    for _ in range(240):
+        text = source.choices(words, k=4)
+        label = source.random() < 0.5
+        if label:
+            text[source.randrange(4)] = "alal"
+        records.append({"a": " ".join(text), "b": " ".join(source.choices(words, k=3)), "label": LABELS[label]})
+
+    def write(name, some, numbers):
+        path = folder / f"{name}-{numbers}.jsonl"
+        values = [record | ({"label": LABELS.index(record["label"]) * 3.0} if numbers else {}) for record in some]
+        path.write_text("".join(json.dumps(record) + "\n" for record in values))
+        return LabeledTexts(JsonlExamples((str(path),)), ("a", "b"), labels=() if numbers else LABELS)
+
+    def data(*, numbers=False):
+        train, dev = write("train", records[:200], numbers), write("dev", records[200:], numbers)
+        return Data(train, sentences.tokenizer, held_out_source=dev, cache_dir=sentences.cache_dir)
+
+    return data
+
+
+@pytest.fixture(scope="module")
+def classifier(task, experiment_of, run_of) -> Experiment:
+    """From the encoder of a pretraining run."""
+    before = experiment_of("teacher")
+    return replace(
+        before,
+        model=replace(before.model, heads=("classification",), num_classes=2, head_dropout_rate=0.1),
+        objective=Classification(24),
+        data=task(),
+        start=FromModel(str(run_of("teacher"))),
+        steps=60,
+        batch_size=16,
+        evaluation=Evaluation(every=30, rows=40),
+    )
+
+
+@pytest.fixture(scope="module")
+def fine_tuned(classifier, tmp_path_factory):
+    """(workdir, what it printed) of a whole run."""
+    workdir, printed = tmp_path_factory.mktemp("fine_tuned"), io.StringIO()
+    loop.train(classifier, workdir, Console(file=printed, width=400), jax.devices()[:1])
+    return workdir, printed.getvalue()
+
+
+def test_a_run_learns_its_task_and_says_what_was_new(fine_tuned):
+    workdir, printed = fine_tuned
+    assert "random are classification/scores/bias, classification/scores/kernel" in printed.replace(
+        "classification/scores/kernel, classification/scores/bias",
+        "classification/scores/bias, classification/scores/kernel",
+    )
+    figures = json.loads((workdir / "held_out.json").read_text())
+    assert set(figures) == {"loss", "accuracy", "examples", "constant_loss"}
+    assert figures["examples"] == 40
+    assert figures["loss"] < 0.5 * figures["constant_loss"]
+    assert figures["accuracy"] > 0.9
+    samples = (workdir / "samples.txt").read_text()
+    assert samples.count("label:  ") == samples.count("model:  ") == 5
+    assert samples.count("text:   ") == 10
+    assert "an example (a guess: 0.6" in printed
+
+
+def test_stopped_and_gone_on_with_it_is_the_same_run(fine_tuned, classifier, train, tmp_path):
+    train(replace(classifier, steps=30), tmp_path)
+    train(classifier, tmp_path)
+    ours, expected = (
+        traverse_util.flatten_dict(jax.device_get(t5x_lite.load(folder).params), sep="/")
+        for folder in (tmp_path, fine_tuned[0])
+    )
+    for name, value in expected.items():
+        np.testing.assert_array_equal(ours[name], value, err_msg=name)
+    losses = [
+        [record["loss"] for record in read_records(folder / "metrics.jsonl") if record["kind"] == "train"]
+        for folder in (tmp_path, fine_tuned[0])
+    ]
+    assert losses[0] == losses[1]
+
+
+@pytest.mark.parametrize("num_classes", [2, 1])
+def test_eight_devices_are_one(classifier, task, num_classes):
+    model = replace(classifier.model, num_classes=num_classes)
+    experiment = replace(classifier, model=model, data=task(numbers=num_classes == 1))
+    tokenizer = t5x_lite.load(classifier.start.folder).tokenizer
+    store = experiment.data.prepare(experiment.objective.row_format, tokenizer=tokenizer)
+    raw = jnp.asarray(np.stack([store.train[index] for index in range(16)]), jnp.int32)
+
+    def figures(mesh, devices):
+        objective = experiment.objective.for_vocabulary(tokenizer.vocabulary)
+        program = Program(replace(experiment, mesh=mesh), objective, make_mesh(mesh, jax.devices()[:devices]))
+        _, metrics = program.train_step(program.init(), raw)
+        return {name: float(value) for name, value in metrics.items()}
+
+    one, eight = figures(MeshShape(), 1), figures(MeshShape(2, 2, 2), 8)
+    assert one.keys() == eight.keys()
+    for name, value in one.items():
+        assert eight[name] == pytest.approx(value, rel=1e-5), name
+
+
+def test_classes_that_are_not_those_of_the_model(classifier):
+    with pytest.raises(InputError, match="model.num_classes=3 does not go with the data, which has 2 classes"):
+        replace(classifier, model=replace(classifier.model, num_classes=3))
+
+
+def test_text_without_labels_is_refused(classifier, sentences):
+    with pytest.raises(InputError, match="learns labels, which the data has not; give LabeledTexts"):
+        replace(classifier, data=sentences)
