@@ -77,7 +77,8 @@ def run(arguments: list[str]) -> None:
         replace(experiment, mesh=MeshShape()), experiment.objective.for_vocabulary(tokenizer.vocabulary), one_device
     )
     params = jax.device_put(checkpoint.params, program.state_shardings.params)
-    figures = held_out_figures(HeldOut(program, tokenizer, store.held_out, questions), params)
+    held_out = HeldOut(program, tokenizer, store.held_out, questions, store.held_out_documents)
+    figures = held_out_figures(held_out, params)
     print(json.dumps(figures) if command.json else describe(figures))
 
 

@@ -65,7 +65,7 @@ def run(arguments: list[str]) -> None:
     console.print(batch_table(experiment, features))
     if "positions" in features:
         console.print("\n", legend(), sep="")
-    labels = getattr(experiment.data.source, "labels", ())
+    labels = experiment.data.source.classes or ()
     for row in range(len(features["inputs"])):
         one = {name: values[row] for name, values in features.items()}
         for name, text in describe_row(store.tokenizer, store.train[row], one, store.format, labels):
@@ -88,7 +88,7 @@ def parameter_table(experiment: Experiment) -> Table:
 
 def store_table(store: TokenStore) -> Table:
     """What the splits are made of, and how much of their rows is padding, so far as the store has counted it."""
-    what = {"pairs": "pairs", "labels": "examples"}.get(store.format.reads, "documents")
+    what = store.format.unit
     table = Table("split", box=None)
     for column in (what, "tokens", "rows", "padding", *([f"{what} a row"] if what == "pairs" else [])):
         table.add_column(column, justify="right")

@@ -4,16 +4,21 @@
 first two take half a second and more, which a command that only prints a config or loads a checkpoint should not pay.
 """
 
+from t5x_lite.data.annotated_examples import ConllExamples, SquadExamples
 from t5x_lite.data.batches import batches, evaluation_batches, prefetch
+from t5x_lite.data.choices import Choices
 from t5x_lite.data.config import Data
 from t5x_lite.data.examples import Example, Examples, JsonlExamples, ParallelExamples, TableExamples
-from t5x_lite.data.formats import Labeled, Pairs, RowFormat, Sentences, Stream, TextPairs
+from t5x_lite.data.formats import Pairs, RowFormat, Sentences, Stream, TextPairs
 from t5x_lite.data.labeled_texts import LabeledTexts
 from t5x_lite.data.pair_sources import JsonlPairs, PairSource, ParallelFiles, TfdsPairs, TsvPairs
+from t5x_lite.data.questions import Questions
 from t5x_lite.data.sentences import SentenceRule, split_sentences
 from t5x_lite.data.sources import PythonDocs, Source
 from t5x_lite.data.store import SplitFigures, TokenStore, prepare
 from t5x_lite.data.stored_rows import Rows
+from t5x_lite.data.tagged_words import TaggedWords
+from t5x_lite.data.task_formats import ChoiceSets, Labeled, QuestionWindows, Tagged
 from t5x_lite.data.text_files import TextFiles
 from t5x_lite.data.tfds_source import Tfds
 from t5x_lite.data.tokenizers import (
@@ -33,6 +38,9 @@ from t5x_lite.data.vocabulary import Vocabulary
 __all__ = [
     "ByteLevelBPE",
     "Bytes",
+    "ChoiceSets",
+    "Choices",
+    "ConllExamples",
     "Data",
     "Example",
     "Examples",
@@ -46,6 +54,8 @@ __all__ = [
     "ParallelExamples",
     "ParallelFiles",
     "PythonDocs",
+    "QuestionWindows",
+    "Questions",
     "RowFormat",
     "Rows",
     "SentencePiece",
@@ -53,8 +63,11 @@ __all__ = [
     "Sentences",
     "Source",
     "SplitFigures",
+    "SquadExamples",
     "Stream",
     "TableExamples",
+    "Tagged",
+    "TaggedWords",
     "TextFiles",
     "TextPairs",
     "Tfds",

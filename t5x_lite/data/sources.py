@@ -31,6 +31,11 @@ class Source(abc.ABC):
     def fingerprint(self) -> str:
         """Hexadecimal hash of what `documents` yields, found without reading all of it where that is long."""
 
+    @property
+    def classes(self) -> tuple[str, ...] | None:
+        """The names of its labels by number, none where labels are numbers; None in text without labels."""
+        return None
+
 
 @dataclass(frozen=True)
 class PythonDocs(Source):

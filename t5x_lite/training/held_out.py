@@ -1,7 +1,7 @@
 """All that is asked of a model about held-out rows: the loss, the words, and what it writes."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
 from typing import Any
 
@@ -9,9 +9,12 @@ import numpy as np
 from jaxtyping import Int
 
 from t5x_lite.data import Tokenizer
+from t5x_lite.tasks.answers import Answers
+from t5x_lite.tasks.scores import score_answers
 from t5x_lite.training.answers import AnswerSheet, Question, questions_of_rows
 from t5x_lite.training.evaluation import Rows, evaluate, held_out_features
 from t5x_lite.training.step import Program
+from t5x_lite.training.task_answers import TaskSheet
 from t5x_lite.training.text_metrics import Scores, score
 
 
@@ -23,6 +26,7 @@ class HeldOut:
       tokenizer: that of the rows.
       rows: of raw ids.
       questions: to decode in place of the rows' own inputs.
+      documents: reads what the rows were made of, for the metrics of tasks.
     """
 
     def __init__(
@@ -31,10 +35,11 @@ class HeldOut:
         tokenizer: Tokenizer,
         rows: Rows,
         questions: Sequence[Question] | None = None,
+        documents: Callable[[], Iterator[Any]] = lambda: iter(()),
     ):
         self.program, self.tokenizer, self.rows = program, tokenizer, rows
         self.settings = program.experiment.evaluation
-        self._questions = questions
+        self._questions, self._documents = questions, documents
 
     def evaluate(self, params: Any) -> Scores:
         """Loss, accuracy, perplexity by token and, of texts, by word; then the metrics of what is decoded."""
@@ -42,10 +47,16 @@ class HeldOut:
         if self.program.objective.targets_are_text:
             nats_a_word = figures["loss"] * figures["tokens"] / max(self.words, 1)
             figures["word_perplexity"] = math.exp(min(nats_a_word, 700.0))
+        if self.settings.task_metrics:
+            figures |= score_answers(self.task_answers(params), self.settings.task_metrics)
         if not self.settings.text_metrics:
             return Scores(figures)
         scores = score(self._sheet.answers(params), [q.reference for q in self.questions], self.settings.text_metrics)
         return Scores(figures | scores.figures, scores.signatures)
+
+    def task_answers(self, params: Any) -> Answers:
+        """What the model answers to the examples of a task."""
+        return self._task_sheet.answers(params)
 
     @cached_property
     def features(self) -> dict[str, np.ndarray]:
@@ -70,6 +81,10 @@ class HeldOut:
         wanted = min(self.settings.num_texts, len(self.rows))
         features = held_out_features(self.program.objective, self.rows, wanted)
         return questions_of_rows(features, self.tokenizer, self.settings.num_texts)
+
+    @cached_property
+    def _task_sheet(self) -> TaskSheet:
+        return TaskSheet(self.program, self.tokenizer, self.rows, self._documents)
 
     @cached_property
     def _sheet(self) -> AnswerSheet:

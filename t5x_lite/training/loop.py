@@ -83,7 +83,9 @@ class _Run:
         self.workdir, self.console, self.stop = workdir, console, stop
         self.experiment = program.experiment
         self.tokenizer_files = tokenizer_files(workdir / "tokenizer")
-        self.held_out = HeldOut(program, self.store.tokenizer, self.store.held_out)
+        self.held_out = HeldOut(
+            program, self.store.tokenizer, self.store.held_out, documents=self.store.held_out_documents
+        )
 
     def start(self) -> TrainState:
         """The state of the last checkpoint, or the one that the run begins with."""
