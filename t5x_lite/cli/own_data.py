@@ -1,6 +1,6 @@
 """One's own text or pairs in place of a config's."""
 
-from dataclasses import replace
+from dataclasses import fields, replace
 
 from t5x_lite.data import JsonlPairs, PairSource, Source, TextFiles, TsvPairs
 from t5x_lite.data.input_files import JSON_ENDINGS, expand
@@ -24,6 +24,21 @@ def with_data(experiment: Experiment, *, text: Paths = (), pairs: Paths = (), he
     if held_out_pairs:
         data = replace(data, held_out_source=pair_files("--held-out-pairs", held_out_pairs, data.source))
     return replace(experiment, data=data)
+
+
+def with_examples(experiment: Experiment, paths: Paths, *, unlabeled: bool = False) -> Experiment:
+    """The experiment on other examples of its task, all of them held out; `InputError` where it has no such task."""
+    source = experiment.data.source
+    examples = getattr(source, "examples", None)
+    if examples is None or not hasattr(examples, "paths"):
+        raise InputError(
+            f"--examples goes with tasks over files, and this run has {type(source).__name__}; give --text or --pairs"
+        )
+    source = replace(source, examples=replace(examples, paths=paths))
+    if unlabeled:
+        known = {"label", "tags", "answers"} & {field.name for field in fields(source)}
+        source = replace(source, **dict.fromkeys(known, ""))
+    return replace(experiment, data=replace(experiment.data, source=source, held_out_source=source))
 
 
 def pair_files(option: str, paths: Paths, like: Source) -> PairSource:

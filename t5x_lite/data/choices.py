@@ -36,7 +36,7 @@ class Choices(Source):
     question: str = ""
     """The field of what stands before each answer, if there is one: a question, or the beginning of its sentence."""
     label: str = "label"
-    """The field of which answer is right."""
+    """The field of which answer is right; empty where that is not known."""
     labels: tuple[str, ...] = ()
     """How the right one is written in the data, by number, such as ('A', 'B', 'C', 'D'); empty: 0, 1, 2 ..."""
 
@@ -44,6 +44,10 @@ class Choices(Source):
         check_labels(self.labels)
         if not self.choices:
             raise InputError("choices=() names no field; name one, or that of each answer")
+
+    @property
+    def has_answers(self) -> bool:
+        return bool(self.label)
 
     def chosen(self) -> Iterator[Choice]:
         """Every example. Raises `InputError`, at the end, for labels that are not known, which it counts; for another
@@ -55,7 +59,7 @@ class Choices(Source):
                 raise InputError(f"{example.place} has {len(answers)} choices, those before it {count}; give as many")
             count = len(answers)
             known = self.labels or tuple(map(str, range(count)))
-            written = str(field_of(example, self.label, "label")).strip()
+            written = str(field_of(example, self.label, "label")).strip() if self.label else known[0]
             if written not in known[:count]:
                 unknown[written] = unknown.get(written, 0) + 1
                 first = first or example.place

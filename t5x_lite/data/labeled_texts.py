@@ -32,7 +32,7 @@ class LabeledTexts(Source):
     texts: tuple[str, ...] = ("text",)
     """The field of the text, or those of a pair in their order."""
     label: str = "label"
-    """The field of the label."""
+    """The field of the label; empty where labels are not known, as in a benchmark's test set."""
     labels: tuple[str, ...] = ()
     """The classes by number, as they are written in the data; empty: labels are numbers that are to be predicted."""
     left_out: tuple[str, ...] = ()
@@ -48,6 +48,10 @@ class LabeledTexts(Source):
             )
 
     @property
+    def has_answers(self) -> bool:
+        return bool(self.label)
+
+    @property
     def classes(self) -> tuple[str, ...]:
         return self.labels
 
@@ -57,10 +61,12 @@ class LabeledTexts(Source):
         numbers = {label: float(number) for number, label in enumerate(self.labels)}
         unknown, first, found = Counter[str](), "", False
         for example in self.examples:
-            written = str(field_of(example, self.label, "label")).strip()
-            if written in self.left_out:
+            written = str(field_of(example, self.label, "label")).strip() if self.label else ""
+            if self.label and written in self.left_out:
                 continue
-            label = numbers.get(written) if self.labels else self._number(example, written)
+            label = 0.0
+            if self.label:
+                label = numbers.get(written) if self.labels else self._number(example, written)
             if label is None:
                 unknown[written] += 1
                 first = first or example.place

@@ -35,11 +35,15 @@ class Questions(Source):
     context: str = "context"
     """The field of the text that answers it."""
     answers: str = "answers"
-    """The field with a list of the answers."""
+    """The field with a list of the answers; empty where they are not known."""
     starts: str = "starts"
     """The field with a list of their first characters, counted from 0."""
     id: str = "id"
     """The field of the question's name."""
+
+    @property
+    def has_answers(self) -> bool:
+        return bool(self.answers)
 
     def questions(self) -> Iterator[ContextQuestion]:
         """Every example. Raises `InputError`, at the end, for answers that do not stand where they should, which it
@@ -79,7 +83,8 @@ class Questions(Source):
 
     def _question(self, example: Example) -> ContextQuestion:
         answers, starts = (
-            field_of(example, name, option) for name, option in ((self.answers, "answers"), (self.starts, "starts"))
+            field_of(example, name, option) if self.answers else []
+            for name, option in ((self.answers, "answers"), (self.starts, "starts"))
         )
         if not (
             isinstance(answers, list | tuple)

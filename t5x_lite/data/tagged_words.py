@@ -33,12 +33,16 @@ class TaggedWords(Source):
     words: str = "tokens"
     """The field of the words."""
     tags: str = "tags"
-    """The field of their tags."""
+    """The field of their tags; empty where they are not known."""
 
     def __post_init__(self) -> None:
         check_labels(self.labels)
         if not self.labels:
             raise InputError("labels=() names no tags; name those of the data")
+
+    @property
+    def has_answers(self) -> bool:
+        return bool(self.tags)
 
     @property
     def classes(self) -> tuple[str, ...]:
@@ -50,7 +54,8 @@ class TaggedWords(Source):
         numbers = {label: number for number, label in enumerate(self.labels)}
         unknown, first, found = Counter[str](), "", False
         for example in self.examples:
-            words, tags = self._column(example, "words"), self._column(example, "tags")
+            words = self._column(example, "words")
+            tags = self._column(example, "tags") if self.tags else self.labels[:1] * len(words)
             if len(words) != len(tags):
                 raise InputError(
                     f"tags={self.tags!r} has {len(tags)} tags for {len(words)} words in {example.place}; write one for "

@@ -36,7 +36,7 @@ def score_answers(answers: Answers, metrics: Sequence[TaskMetric]) -> Figures:
 def score_intervals(answers: Answers, metrics: Sequence[TaskMetric], **options: int) -> dict[str, tuple[float, float]]:
     """The bootstrap's 95 % intervals of `score_answers`, over its examples (`options` are those of `intervals`); the
     best of all thresholds, and the threshold itself, have none."""
-    of_labels = [metric for metric in metrics if metric in _OF_LABELS]
+    of_labels = [metric for metric in metrics if metric in _OF_LABELS and metric != "accuracy"]
     predictions, references = answers.predictions, answers.references
     shares = {
         f"{metric}_{name}": share
@@ -44,6 +44,9 @@ def score_intervals(answers: Answers, metrics: Sequence[TaskMetric], **options: 
         if metric not in _OF_LABELS
         for name, share in _shares(answers, metric).items()
     }
+    if "accuracy" in metrics:
+        right = np.array([said == label for said, label in zip(predictions, references, strict=True)])
+        shares["accuracy"] = right, np.ones(len(right))
 
     def figures_of(some: np.ndarray) -> Figures:
         figures = {
@@ -75,6 +78,18 @@ def _shares(answers: Answers, metric: TaskMetric) -> dict[str, tuple[np.ndarray,
         for said, texts, doubt in zip(answers.predictions, answers.references, answers.no_answer, strict=True)
     ]
     return {name: (np.array([figures[name] for figures in each]), one) for name in ("exact", "f1")}
+
+
+def default_metrics(answers: Answers, objective: Objective, num_classes: int) -> tuple[TaskMetric, ...]:
+    """What a task is scored by where nothing else is asked."""
+    match objective:
+        case Classification() if num_classes == 1:
+            return "pearson", "spearman"
+        case Tagging():
+            return "entities", "strict_entities"
+        case QuestionAnswering():
+            return ("squad",) if all(answers.references) else ("squad2",)
+    return ("accuracy",)
 
 
 def check_metrics(metrics: Sequence[TaskMetric], objective: Objective, num_classes: int) -> None:

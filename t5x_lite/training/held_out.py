@@ -39,11 +39,11 @@ class HeldOut:
     ):
         self.program, self.tokenizer, self.rows = program, tokenizer, rows
         self.settings = program.experiment.evaluation
-        self._questions, self._documents = questions, documents
+        self._questions, self.documents = questions, documents
 
     def evaluate(self, params: Any) -> Scores:
         """Loss, accuracy, perplexity by token and, of texts, by word; then the metrics of what is decoded."""
-        figures = evaluate(self.program, params, self.rows, max_rows=self.settings.rows)
+        figures = self.loss_figures(params)
         if self.program.objective.targets_are_text:
             nats_a_word = figures["loss"] * figures["tokens"] / max(self.words, 1)
             figures["word_perplexity"] = math.exp(min(nats_a_word, 700.0))
@@ -53,6 +53,10 @@ class HeldOut:
             return Scores(figures)
         scores = score(self._sheet.answers(params), [q.reference for q in self.questions], self.settings.text_metrics)
         return Scores(figures | scores.figures, scores.signatures)
+
+    def loss_figures(self, params: Any) -> dict[str, float]:
+        """The loss, and what else the objective measures beside it."""
+        return evaluate(self.program, params, self.rows, max_rows=self.settings.rows)
 
     def task_answers(self, params: Any) -> Answers:
         """What the model answers to the examples of a task."""
@@ -84,7 +88,7 @@ class HeldOut:
 
     @cached_property
     def _task_sheet(self) -> TaskSheet:
-        return TaskSheet(self.program, self.tokenizer, self.rows, self._documents)
+        return TaskSheet(self.program, self.tokenizer, self.rows, self.documents)
 
     @cached_property
     def _sheet(self) -> AnswerSheet:

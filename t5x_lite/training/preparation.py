@@ -41,6 +41,12 @@ def prepare(experiment: Experiment, console: Console, workdir: epath.Path | None
     Where all hosts have one cache, process 0 writes the store for all; else each writes its own. The tokenizer is that
     of the run so far, else the teacher's or that of the model to start from, else the data's.
     """
+    for name, source in (("source", experiment.data.source), ("held_out_source", experiment.data.held_out_source)):
+        if source is not None and not source.has_answers:
+            raise InputError(
+                f"data.{name} has no labels to learn or to compare with; name their field, or give it to evaluate with "
+                "--unlabeled"
+            )
     objective, begun = experiment.objective, workdir is not None and has_begun(workdir)
     teacher = start = None
     if isinstance(objective, Distillation):

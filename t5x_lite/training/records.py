@@ -16,17 +16,24 @@ from t5x_lite.training.text_metrics import Scores
 
 Figures = dict[str, float]
 
-_SHOWN_APART = ("loss", "accuracy", "perplexity", "tokens", "examples", "tokens_per_second")
+_SHOWN_APART = ("loss", "accuracy", "perplexity", "tokens", "words", "examples", "windows", "tokens_per_second")
 _OF_THE_UPDATE = ("objective", "gradient_norm", "learning_rate")
 
 
 def spell(name: str, value: float) -> str:
-    """A figure for people: losses, perplexities and what sacrebleu gives as they are, all others as shares.
+    """A figure for people: losses, perplexities, correlations and what sacrebleu and SQuAD's scripts give as they are,
+    all others as shares.
 
     >>> spell("pair_loss", 0.693), spell("detection_accuracy", 0.9), spell("bleu", 31.25)
     ('pair loss 0.693', 'detection accuracy 90.0%', 'BLEU 31.2')
     """
     shown = _name(name)
+    if name.endswith("_total"):
+        return f"{shown} {value:,.0f}"
+    if name.startswith("squad") and not name.endswith("thresh"):
+        return f"{shown} {value:.1f}"
+    if name in ("matthews", "pearson", "spearman") or name.endswith("thresh"):
+        return f"{shown} {value:.3f}"
     if name in ("bleu", "chrf") or name.endswith("perplexity"):
         return f"{shown} {value:,.1f}" if value < 1e6 else f"{shown} {value:.1e}"
     return f"{shown} {value:.3f}" if name.endswith("loss") else f"{shown} {value:.1%}"

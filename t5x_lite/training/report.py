@@ -77,7 +77,9 @@ def describe(figures: dict[str, Any]) -> str:
     >>> describe(figures).partition("perplexity")[2]
     ' 7.4, 90 tokens; pair loss 0.700'
     """
-    others = {name: value for name, value in figures.items() if name not in (*_COMMON_FIGURES, "signatures")}
+    apart = (*_COMMON_FIGURES, "signatures", "intervals")
+    others = {name: value for name, value in figures.items() if name not in apart}
+    intervals = figures.get("intervals", {})
     signatures = spell_signatures(figures.get("signatures", {}))
     unit = next(unit for unit in _UNITS if f"{unit}s" in figures)
     baseline, guess = ("unigram_loss", "the text's unigram model") if unit == "token" else ("constant_loss", "a guess")
@@ -88,8 +90,13 @@ def describe(figures: dict[str, Any]) -> str:
     return (
         f"{', '.join(measured)}, {figures[f'{unit}s']:,.0f} {unit}s"
         f"{'; ' if others else ''}{', '.join(spell(name, value) for name, value in others.items())}"
+        + "".join(f"\n95 % interval: {_interval(name, *ends)}" for name, ends in intervals.items())
         + (f"\n{signatures}" if signatures else "")
     )
+
+
+def _interval(name: str, low: float, high: float) -> str:
+    return f"{spell(name, low)} to {spell(name, high).rpartition(' ')[2]}"
 
 
 def _one(unit: str) -> str:
