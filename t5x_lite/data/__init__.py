@@ -8,7 +8,7 @@ from t5x_lite.data.annotated_examples import ConllExamples, SquadExamples
 from t5x_lite.data.batches import batches, evaluation_batches, prefetch
 from t5x_lite.data.choices import Choices
 from t5x_lite.data.config import Data
-from t5x_lite.data.examples import Example, Examples, JsonlExamples, ParallelExamples, TableExamples
+from t5x_lite.data.examples import ClassFiles, Example, Examples, JsonlExamples, ParallelExamples, TableExamples
 from t5x_lite.data.formats import Pairs, RowFormat, Sentences, Stream, TextPairs
 from t5x_lite.data.labeled_texts import LabeledTexts
 from t5x_lite.data.pair_sources import JsonlPairs, PairSource, ParallelFiles, TfdsPairs, TsvPairs
@@ -40,6 +40,7 @@ __all__ = [
     "Bytes",
     "ChoiceSets",
     "Choices",
+    "ClassFiles",
     "ConllExamples",
     "Data",
     "Example",
