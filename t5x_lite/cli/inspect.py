@@ -42,6 +42,10 @@ class Inspect:
     """The same for objectives on pairs: .tsv or .jsonl, and their .gz, read as the config reads its own."""
     held_out_pairs: tuple[str, ...] = ()
     """Pairs to evaluate on, instead of a part of the others."""
+    examples: tuple[str, ...] = ()
+    """Files with the examples of a task, like those of the config."""
+    held_out_examples: tuple[str, ...] = ()
+    """Examples to evaluate on."""
     schedule: str = ""
     """A PNG file to draw the learning rate into."""
 
@@ -50,7 +54,12 @@ def run(arguments: list[str]) -> None:
     config, arguments = take_config(arguments, PROG, USAGE)
     command = parse(Inspect, arguments, prog=f"{PROG} {config}", default=Inspect(load_config(config)))
     experiment = with_data(
-        command.experiment, text=command.text, pairs=command.pairs, held_out_pairs=command.held_out_pairs
+        command.experiment,
+        text=command.text,
+        pairs=command.pairs,
+        held_out_pairs=command.held_out_pairs,
+        examples=command.examples,
+        held_out_examples=command.held_out_examples,
     )
     console = Console()
     console.print(parameter_table(experiment))

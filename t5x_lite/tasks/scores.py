@@ -1,5 +1,6 @@
 """The figures of tasks over a model's answers, by the names that an experiment gives them."""
 
+import operator
 from collections.abc import Sequence
 from typing import Literal, get_args
 
@@ -25,8 +26,11 @@ _OF_NUMBERS = ("pearson", "spearman")
 
 def score_answers(answers: Answers, metrics: Sequence[TaskMetric]) -> Figures:
     """All figures of the metrics; those with several have their name before each, such as `entities_f1`."""
-    of_labels = [metric for metric in metrics if metric in _OF_LABELS]
+    of_labels = [metric for metric in metrics if metric in _OF_LABELS and metric != "accuracy"]
     figures = label_scores(answers.predictions, answers.references, of_labels)
+    if "accuracy" in metrics:
+        right, asked = _accuracy(answers)
+        figures = {"accuracy": float(right.sum() / max(asked.sum(), 1))} | figures
     for metric in metrics:
         if metric not in _OF_LABELS:
             figures |= {f"{metric}_{name}": value for name, value in _of_many(answers, metric).items()}
@@ -45,8 +49,7 @@ def score_intervals(answers: Answers, metrics: Sequence[TaskMetric], **options: 
         for name, share in _shares(answers, metric).items()
     }
     if "accuracy" in metrics:
-        right = np.array([said == label for said, label in zip(predictions, references, strict=True)])
-        shares["accuracy"] = right, np.ones(len(right))
+        shares["accuracy"] = _accuracy(answers)
 
     def figures_of(some: np.ndarray) -> Figures:
         figures = {
@@ -57,6 +60,16 @@ def score_intervals(answers: Answers, metrics: Sequence[TaskMetric], **options: 
         return figures
 
     return intervals(figures_of, len(predictions), **options)
+
+
+def _accuracy(answers: Answers) -> tuple[np.ndarray, np.ndarray]:
+    """By example: how many labels are right, and how many are asked for: of tags one for each word."""
+    pairs = [
+        (said, right) if isinstance(right, list) else ([said], [right])
+        for said, right in zip(answers.predictions, answers.references, strict=True)
+    ]
+    right = np.array([sum(map(operator.eq, said, labels)) for said, labels in pairs])
+    return right, np.array([len(labels) for _, labels in pairs])
 
 
 def _shares(answers: Answers, metric: TaskMetric) -> dict[str, tuple[np.ndarray, np.ndarray]]:
@@ -85,7 +98,7 @@ def default_metrics(answers: Answers, objective: Objective, num_classes: int) ->
     match objective:
         case Classification() if num_classes == 1:
             return "pearson", "spearman"
-        case Tagging():
+        case Tagging() if any("-" in tag for tags in answers.references for tag in tags):
             return "entities", "strict_entities"
         case QuestionAnswering():
             return ("squad",) if all(answers.references) else ("squad2",)
@@ -100,7 +113,7 @@ def check_metrics(metrics: Sequence[TaskMetric], objective: Objective, num_class
         case Classification() | MultipleChoice():
             known = tuple(metric for metric in _OF_LABELS if metric not in _OF_NUMBERS)
         case Tagging():
-            known = ("entities", "strict_entities")
+            known = ("accuracy", "entities", "strict_entities")
         case QuestionAnswering():
             known = ("squad", "squad2")
         case _:

@@ -38,7 +38,7 @@ QUESTIONS = Answers(
     ("answers", "metrics"),
     [
         (LABELS, ("accuracy", "macro_f1", "matthews")),
-        (TAGGED, ("entities", "strict_entities")),
+        (TAGGED, ("accuracy", "entities", "strict_entities")),
         (QUESTIONS, ("squad2",)),
         (choose(QUESTIONS, np.flatnonzero([bool(texts) for texts in QUESTIONS.references])), ("squad",)),
     ],
@@ -66,7 +66,7 @@ def test_thresholds_have_no_interval():
     [
         ("pearson", Classification(8), 2, "accuracy, f1, macro_f1, matthews"),
         ("accuracy", Classification(8), 1, "pearson, spearman"),
-        ("squad", Tagging(8), 2, "entities, strict_entities"),
+        ("squad", Tagging(8), 2, "accuracy, entities, strict_entities"),
         ("entities", QuestionAnswering(16, 4, 4), 2, "squad, squad2"),
         ("pearson", MultipleChoice(8), 2, "accuracy, f1"),
     ],
