@@ -41,7 +41,7 @@ def test_abilities_are_those_of_the_heads(tasks, bert):
 
 
 def test_tags_are_those_of_the_first_piece_of_each_word(tasks):
-    words = "bottles are hanging on the wall".split()
+    words = ["bottles", "are", "hanging", "on", "the", "wall"]
     vocabulary, encode = tasks.tokenizer.vocabulary, tasks.tokenizer.encode
     ids, firsts = [vocabulary.cls_id], []
     for word in words:
