@@ -14,7 +14,7 @@ from t5x_lite.errors import InputError
 from t5x_lite.pretrained.attention import AttentionMaps
 from t5x_lite.pretrained.base import Pretrained
 from t5x_lite.pretrained.choices import choose_method
-from t5x_lite.pretrained.prompts import Examples, Prompt, make_prompt, named_texts
+from t5x_lite.pretrained.prompts import Examples, Prompt, make_prompt, named_texts, with_answers
 from t5x_lite.pretrained.writing import Row, score_answers, write_rows
 
 
@@ -211,17 +211,11 @@ class PretrainedTextModel(Pretrained):
             what it writes itself, greedily.
           max_length: tokens of what it writes itself.
         """
-        named = named_texts(texts)
-        if answers is not None and isinstance(answers, str) != isinstance(texts, str):
-            raise InputError("texts and answers are not both a text or both a list; give one answer for each text")
-        given = [None] * len(named) if answers is None else list(named_texts(answers).values())
-        if len(given) != len(named):
-            raise InputError(f"there are {len(named)} texts and {len(given)} answers; give one answer for each text")
         maps = [
             self._attention(
                 name, self._prompt_ids(text), None if answer is None else self._answer_ids(answer), max_length
             )
-            for (name, text), answer in zip(named.items(), given, strict=True)
+            for name, text, answer in with_answers(texts, answers)
         ]
         return maps[0] if isinstance(texts, str) else maps
 
