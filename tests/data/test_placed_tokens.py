@@ -69,7 +69,7 @@ def test_words_are_cut_out_whole(tokenizer):
 
 def test_a_tokenizer_that_cannot_tell_says_so():
     class Deaf(Tokenizer):
-        encode = decode = encode_batch = save = fingerprint = None
+        encode = decode = encode_batch = piece = save = fingerprint = None
 
     with pytest.raises(InputError, match="a Deaf cannot tell where in a text its tokens stand"):
         Deaf().encode_placed(["a"])
