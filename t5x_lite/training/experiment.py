@@ -109,6 +109,7 @@ class Experiment:
     def __post_init__(self) -> None:
         serialization.check_types(self)
         self.objective.check_model(self.model)
+        self.optimizer.check_model(self.model)
         for source in (self.data.source, self.data.held_out_source):
             if source is not None:
                 self.objective.check_labels(self.model, source.labels if isinstance(source, LabeledTexts) else None)

@@ -93,6 +93,9 @@ class _Run:
         else:
             state = self.checkpoints.restore(latest, self.program.abstract_state)
             self.console.print(f"resuming from step {latest}", highlight=False, soft_wrap=True)
+        if not self.program.trained.is_whole:
+            told = self.program.trained.describe(state.params)
+            self.console.print(told, highlight=False, markup=False, soft_wrap=True)
         if decay := self.experiment.average.decay:
             told = f"held-out figures are of the average of the parameters (decay {decay:g}), and so is what is loaded"
             self.console.print(told, highlight=False, soft_wrap=True)

@@ -130,6 +130,13 @@ def _state_of_run(program: Program, start: OpenedModel, folder: str) -> TrainSta
             f"start.folder={folder} holds a run with {type(before.optimizer).__name__}, this one has "
             f"{type(experiment.optimizer).__name__}; give the same optimizer, or use FromModel"
         )
+    for field in ("frozen", "frozen_layers"):
+        old, new = getattr(before.optimizer, field), getattr(experiment.optimizer, field)
+        if old != new:
+            raise InputError(
+                f"start.folder={folder} holds a run with optimizer.{field}={old}, this one has {new}, so that their "
+                "optimizers keep moments of other parameters; give the same, or use FromModel"
+            )
     state = read_state(checkpoint_folder(local_or_bucket(folder)), abstract)
     if int(state.step) >= experiment.steps:
         raise InputError(
