@@ -18,7 +18,7 @@ from t5x_lite.training.experiment import Experiment
 from t5x_lite.training.open_model import OpenedModel, checkpoint_folder, open_model, shapes
 from t5x_lite.training.report import preparation
 from t5x_lite.training.run_files import local_or_bucket
-from t5x_lite.training.start import FromModel, FromRun, overlay
+from t5x_lite.training.start import FromModel, FromRun, describe_overlay, overlay, part_for
 from t5x_lite.training.step import Program, TrainState
 from t5x_lite.training.workdir import begin, has_begun, hosts_without, saved_tokenizer
 
@@ -106,9 +106,10 @@ def first_state(program: Program, prepared: Prepared, console: Console) -> Train
     match experiment.start:
         case FromModel(layers=layers):
             state = program.init()
-            params, fresh = overlay(state.params, prepared.start.params, layers)
-            random = f"; random are {', '.join(fresh)}" if fresh else ""
-            console.print(f"parameters of {experiment.start.folder}{random}", highlight=False, soft_wrap=True)
+            source, part = part_for(experiment.model, prepared.start.config, prepared.start.params)
+            params, fresh = overlay(state.params, source, layers)
+            told = f"parameters of {experiment.start.folder}{part}{describe_overlay(params, source, fresh)}"
+            console.print(told, highlight=False, markup=False, soft_wrap=True)
             params = place_copies(params, program.state_shardings.params)
             return state.replace(params=params, average=experiment.average.start(params))
         case FromRun(folder=folder):
