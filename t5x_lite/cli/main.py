@@ -21,6 +21,7 @@ COMMANDS = {
     "generate": "generate RUN TEXT...       what a model writes: blanks filled in, translations, continuations",
     "score": "score RUN PROMPT ANSWER... how likely answers are behind a prompt",
     "fill_mask": "fill_mask RUN TEXT         suggest tokens for each [MASK] of a text",
+    "probe": "probe RUN --train FILES    what a linear classifier reads off each layer of a frozen model",
     "convert": "convert SRC DST            a run into a Hugging Face folder, or the other way round",
 }
 

@@ -8,6 +8,9 @@ import warnings
 from collections.abc import Sequence
 from typing import Literal, get_args
 
+import numpy as np
+from jaxtyping import Int
+
 from t5x_lite.errors import InputError
 
 Mode = Literal["default", "strict"]
@@ -44,6 +47,20 @@ def entity_scores(
             "accuracy": metrics.accuracy_score(right, said),
         }
     return {name: float(value) for name, value in figures.items()}
+
+
+def entity_counts(predictions: Tags, references: Tags) -> Int[np.ndarray, "N 3"]:
+    """Of each sentence, how many entities were found with type and both ends, predicted, and there; read as `default`
+    does. Their sums give precision, recall and F1 over any of the sentences.
+
+    >>> entity_counts([["B-PER", "I-PER", "O", "B-LOC"]], [["B-PER", "I-PER", "O", "B-ORG"]]).tolist()
+    [[1, 2, 2]]
+    """
+    _check_lengths(predictions, references)
+    from seqeval.metrics.sequence_labeling import get_entities
+
+    sides = ([set(get_entities(list(sentence))) for sentence in side] for side in (predictions, references))
+    return np.array([(len(said & right), len(said), len(right)) for said, right in zip(*sides, strict=True)])
 
 
 def check_scheme(mode: Mode, scheme: Scheme) -> None:

@@ -63,7 +63,7 @@ def run(capsys, *arguments) -> tuple[int, str, str]:
 def test_usage_names_every_command(capsys):
     status, out, _ = run(capsys, "--help")
     assert status == 0
-    for command in ("train", "inspect", "evaluate", "generate", "fill_mask", "convert", "plan"):
+    for command in ("train", "inspect", "evaluate", "generate", "fill_mask", "probe", "convert", "plan"):
         assert f"  {command} " in out
         status, help_text, _ = run(capsys, command, "--help")
         assert status == 0
