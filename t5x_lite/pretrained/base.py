@@ -115,6 +115,10 @@ class Pretrained(ABC):
         """Vectors of texts or tokens: see `PretrainedEncoder`."""
         self._cannot("encode")
 
+    def encode_words(self, *args: Any, **kwargs: Any) -> Any:
+        """Vectors of words: see `PretrainedEncoder`."""
+        self._cannot("encode_words")
+
     def detect_replacements(self, *args: Any, **kwargs: Any) -> Any:
         """Which tokens do not belong: see `PretrainedEncoder`."""
         self._cannot("detect_replacements")

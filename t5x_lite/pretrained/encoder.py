@@ -16,7 +16,16 @@ from t5x_lite.models import ElectraPair, ElectraPairConfig, EncoderConfig
 from t5x_lite.pretrained.attention import AttentionMaps, make_map, self_weights, sown_weights
 from t5x_lite.pretrained.embeddings import Layers, Pooling, check_layers, check_pooling, choose_layers, pool
 from t5x_lite.pretrained.encoder_tasks import EncoderTasks, arrays, encoder_of
-from t5x_lite.pretrained.token_rows import Text, is_one, padded, power, token_batches
+from t5x_lite.pretrained.token_rows import (
+    Text,
+    TokenRow,
+    cut_rows,
+    is_one,
+    padded,
+    power,
+    token_batches,
+    word_rows,
+)
 
 
 class Suggestion(NamedTuple):
@@ -125,23 +134,54 @@ class PretrainedEncoder(EncoderTasks):
         """Vectors of texts: [B D] for a list, [D] for one; the same whatever texts stand beside them.
 
         Args:
-          layers: whose output: last, second_to_last, sum_last_4, concat_last_4 (4 D features), mean, or a layer's
-            number, from 1; 0 is the embeddings, -1 the last layer.
+          layers: whose output: last, second_to_last, sum_last_4, concat_last_4 (4 D features), sum_all, mean, or a
+            layer's number, from 1; 0 is the embeddings, -1 the last layer.
           pooling: how a text's tokens become one vector. mean: over all of them, special ones included, padding left
             out; cls: the first one's; tokens: not at all, a list of [L D] (one text: [L D]), special tokens included.
         """
-        config = self._encoder
-        check_layers(layers, config.num_layers)
         check_pooling(pooling)
-        rows = self._rows(texts)
-        answers: list[Any] = [None] * len(rows)
-        for batch in token_batches(rows, self._pad_id, config.max_length):
-            vectors = np.asarray(_vectors(self.module, self.params, *arrays(batch), layers, pooling))
-            for index, vector in zip(batch.indices, vectors, strict=False):
-                answers[index] = vector[: len(rows[index].ids)] if pooling == "tokens" else vector
+        answers = self._features(self._rows(texts), (layers,), pooling)[layers]
         if is_one(texts):
             return answers[0]
         return answers if pooling == "tokens" else np.stack(answers)
+
+    def encode_words(self, sentences: list[list[str]], *, layers: Layers = "last") -> list[Float[np.ndarray, "W D"]]:
+        """For each sentence, given as its words, a vector for each word: that of its first piece (Devlin et al. 2019,
+        section 5.3). A sentence of more tokens than the model takes is read in parts."""
+        return self.features_of_words(sentences, (layers,))[0][layers]
+
+    def features_of_texts(
+        self, texts: list[Text], choices: tuple[Layers, ...], pooling: Pooling
+    ) -> tuple[dict[Layers, Float[np.ndarray, "B D"]], int]:
+        """(what `encode` gives for each of several choices of layers, all from one pass; how many texts were cut to the
+        tokens that the model takes)."""
+        rows, num_cut = cut_rows(self._tokenizer(), texts, self._encoder.max_length)
+        return {layers: np.stack(one) for layers, one in self._features(rows, choices, pooling).items()}, num_cut
+
+    def features_of_words(
+        self, sentences: list[list[str]], choices: tuple[Layers, ...]
+    ) -> tuple[dict[Layers, list[Float[np.ndarray, "W D"]]], int]:
+        """(what `encode_words` gives for each of several choices of layers; parts beyond one a sentence)."""
+        rows, places = word_rows(self._tokenizer(), sentences, self._encoder.max_length)
+        found = {
+            layers: [np.stack([tokens[row][position] for row, position in words]) for words in places]
+            for layers, tokens in self._features(rows, choices, "tokens").items()
+        }
+        return found, len(rows) - len(sentences)
+
+    def _features(
+        self, rows: list[TokenRow], choices: tuple[Layers, ...], pooling: Pooling
+    ) -> dict[Layers, list[Float[np.ndarray, "..."]]]:
+        """By choice of layers, the vector [D] of each row, or those [L D] of its tokens."""
+        for layers in choices:
+            check_layers(layers, self._encoder.num_layers)
+        answers: dict[Layers, list[Any]] = {layers: [None] * len(rows) for layers in choices}
+        for batch in token_batches(rows, self._pad_id, self._encoder.max_length):
+            found = _vectors(self.module, self.params, *arrays(batch), choices, pooling)
+            for layers, vectors in zip(choices, jax.device_get(found), strict=True):
+                for index, vector in zip(batch.indices, vectors, strict=False):
+                    answers[layers][index] = vector[: len(rows[index].ids)] if pooling == "tokens" else vector
+        return answers
 
     def detect_replacements(self, texts: Text | list[Text]) -> list[Any]:
         """For each token of a text, special ones left out, how likely it is that it was put there in another's place.
@@ -184,6 +224,11 @@ class PretrainedEncoder(EncoderTasks):
                 )
             )
         return answers[0] if is_one(texts) else answers
+
+    @property
+    def num_layers(self) -> int:
+        """Of the encoder, whose layers `encode` chooses from."""
+        return self._encoder.num_layers
 
     @property
     def _language_model(self) -> EncoderConfig:
@@ -235,13 +280,16 @@ def _vectors(
     inputs: Int[Array, "B L"],
     segments: Int[Array, "B L"],
     valid: Bool[Array, "B L"],
-    layers: Layers,
+    choices: tuple[Layers, ...],
     pooling: Pooling,
-) -> Float[Array, "B D"] | Float[Array, "B L D"]:
+) -> list[Float[Array, "..."]]:
+    """By each choice of layers, [B D] or [B L D]."""
+
     def outputs(module: nn.Module) -> Float[Array, "N1 B L D"]:
         return encoder_of(module).encode_layers(inputs, segments, inputs_valid=valid)
 
-    return pool(choose_layers(module.apply({"params": params}, method=outputs), layers), valid, pooling)
+    found = module.apply({"params": params}, method=outputs)
+    return [pool(choose_layers(found, layers), valid, pooling) for layers in choices]
 
 
 @partial(jax.jit, static_argnums=0)
