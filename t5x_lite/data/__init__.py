@@ -4,17 +4,21 @@
 first two take half a second and more, which a command that only prints a config or loads a checkpoint should not pay.
 """
 
+from t5x_lite.data.annotated_examples import ConllExamples, SquadExamples
+from t5x_lite.data.answer_wordings import AnswerWording, ReferentWording, TagWording
 from t5x_lite.data.batches import batches, evaluation_batches, prefetch
 from t5x_lite.data.config import Data
+from t5x_lite.data.example_pairs import ExamplePairs
 from t5x_lite.data.examples import Example, Examples, JsonlExamples, ParallelExamples, TableExamples
 from t5x_lite.data.formats import Labeled, Pairs, RowFormat, Sentences, Stream, TextPairs
 from t5x_lite.data.labeled_texts import LabeledTexts
-from t5x_lite.data.pair_sources import JsonlPairs, PairSource, ParallelFiles, TfdsPairs, TsvPairs
+from t5x_lite.data.pair_sources import Asked, JsonlPairs, PairSource, ParallelFiles, TfdsPairs, TsvPairs
 from t5x_lite.data.sentences import SentenceRule, split_sentences
 from t5x_lite.data.sources import PythonDocs, Source
 from t5x_lite.data.store import SplitFigures, TokenStore, prepare
 from t5x_lite.data.stored_rows import Rows
 from t5x_lite.data.text_files import TextFiles
+from t5x_lite.data.tfds_examples import TfdsExamples
 from t5x_lite.data.tfds_source import Tfds
 from t5x_lite.data.tokenizers import (
     ByteLevelBPE,
@@ -28,24 +32,33 @@ from t5x_lite.data.tokenizers import (
     load_tokenizer,
     make_tokenizer,
 )
+from t5x_lite.data.unrolled_examples import UnrolledExamples
 from t5x_lite.data.vocabulary import Vocabulary
+from t5x_lite.data.wordings import LabelWording, NumberWording, TextWording, Wording
 
 __all__ = [
+    "AnswerWording",
+    "Asked",
     "ByteLevelBPE",
     "Bytes",
+    "ConllExamples",
     "Data",
     "Example",
+    "ExamplePairs",
     "Examples",
     "JsonlExamples",
     "JsonlPairs",
+    "LabelWording",
     "Labeled",
     "LabeledTexts",
     "MarianFiles",
+    "NumberWording",
     "PairSource",
     "Pairs",
     "ParallelExamples",
     "ParallelFiles",
     "PythonDocs",
+    "ReferentWording",
     "RowFormat",
     "Rows",
     "SentencePiece",
@@ -53,19 +66,25 @@ __all__ = [
     "Sentences",
     "Source",
     "SplitFigures",
+    "SquadExamples",
     "Stream",
     "TableExamples",
+    "TagWording",
     "TextFiles",
     "TextPairs",
+    "TextWording",
     "Tfds",
+    "TfdsExamples",
     "TfdsPairs",
     "TokenStore",
     "Tokenizer",
     "TokenizerConfig",
     "TokenizerFile",
     "TsvPairs",
+    "UnrolledExamples",
     "Vocabulary",
     "WordPiece",
+    "Wording",
     "batches",
     "evaluation_batches",
     "load_tokenizer",

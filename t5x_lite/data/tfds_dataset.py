@@ -31,6 +31,11 @@ class TfdsTexts:
 
     def examples(self) -> Iterator[tuple[str, ...]]:
         """The texts of each example, stripped, in the order of `fields`."""
+        for index, row in enumerate(self.rows()):
+            yield tuple(self._text(row, option, index) for option in self.fields)
+
+    def rows(self) -> Iterator[dict[str, Any]]:
+        """Each example as TFDS gives it; images stay encoded."""
         builder = self._builder()
         tfds = import_tfds()
         with _without_tensorflow():
@@ -44,8 +49,11 @@ class TfdsTexts:
         for start in range(0, len(rows), _BLOCK):
             with _without_tensorflow():
                 block = rows.__getitems__(list(range(start, min(start + _BLOCK, len(rows)))))
-            for index, row in enumerate(block, start):
-                yield tuple(self._text(row, option, index) for option in self.fields)
+            yield from block
+
+    def features(self) -> Any:
+        """TFDS's description of what is in an example."""
+        return self._builder().info.features
 
     def identity(self) -> tuple[str, int]:
         """(name, configuration and version of the dataset, examples of the split), with all fields known to exist."""

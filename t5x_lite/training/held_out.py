@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
@@ -12,7 +13,7 @@ from t5x_lite.data import Tokenizer
 from t5x_lite.training.answers import AnswerSheet, Question, questions_of_rows
 from t5x_lite.training.evaluation import Rows, evaluate, held_out_features
 from t5x_lite.training.step import Program
-from t5x_lite.training.text_metrics import Scores, score
+from t5x_lite.training.text_metrics import Scores, TextMetric, score
 
 
 class HeldOut:
@@ -23,6 +24,8 @@ class HeldOut:
       tokenizer: that of the rows.
       rows: of raw ids.
       questions: to decode in place of the rows' own inputs.
+      words: those that answer the questions, by class, where they are of a task with classes.
+      text_metrics: what answers are scored by, if not by those of the experiment.
     """
 
     def __init__(
@@ -31,10 +34,15 @@ class HeldOut:
         tokenizer: Tokenizer,
         rows: Rows,
         questions: Sequence[Question] | None = None,
+        *,
+        words: tuple[str, ...] = (),
+        text_metrics: tuple[TextMetric, ...] | None = None,
     ):
         self.program, self.tokenizer, self.rows = program, tokenizer, rows
         self.settings = program.experiment.evaluation
-        self._questions = questions
+        if text_metrics is not None:
+            self.settings = replace(self.settings, text_metrics=text_metrics)
+        self._questions, self._words_of_classes = questions, words
 
     def evaluate(self, params: Any) -> Scores:
         """Loss, accuracy, perplexity by token and, of texts, by word; then the metrics of what is decoded."""
@@ -44,7 +52,13 @@ class HeldOut:
             figures["word_perplexity"] = math.exp(min(nats_a_word, 700.0))
         if not self.settings.text_metrics:
             return Scores(figures)
-        scores = score(self._sheet.answers(params), [q.reference for q in self.questions], self.settings.text_metrics)
+        scores = score(
+            self._sheet.answers(params),
+            [question.right for question in self.questions],
+            self.settings.text_metrics,
+            words=self._words_of_classes,
+            groups=[question.group for question in self.questions],
+        )
         return Scores(figures | scores.figures, scores.signatures)
 
     @cached_property

@@ -21,15 +21,18 @@ _OF_THE_UPDATE = ("objective", "gradient_norm", "learning_rate")
 
 
 def spell(name: str, value: float) -> str:
-    """A figure for people: losses, perplexities and what sacrebleu gives as they are, all others as shares.
+    """A figure for people: losses, correlations, perplexities and what comes in per cent as they are, all others as
+    shares. A figure of one task of several has its name in front.
 
-    >>> spell("pair_loss", 0.693), spell("detection_accuracy", 0.9), spell("bleu", 31.25)
-    ('pair loss 0.693', 'detection accuracy 90.0%', 'BLEU 31.2')
+    >>> spell("pair_loss", 0.693), spell("detection_accuracy", 0.9), spell("bleu", 31.25), spell("cola/matthews", 0.5)
+    ('pair loss 0.693', 'detection accuracy 90.0%', 'BLEU 31.2', 'cola: Matthews 0.500')
     """
-    shown = _name(name)
-    if name in ("bleu", "chrf") or name.endswith("perplexity"):
+    task, _, name = name.rpartition("/")
+    shown = f"{task}: {_name(name)}" if task else _name(name)
+    if name in ("bleu", "chrf", "squad_exact_match", "squad_f1") or name.endswith("perplexity"):
         return f"{shown} {value:,.1f}" if value < 1e6 else f"{shown} {value:.1e}"
-    return f"{shown} {value:.3f}" if name.endswith("loss") else f"{shown} {value:.1%}"
+    is_plain = name.endswith("loss") or name in ("matthews", "pearson", "spearman")
+    return f"{shown} {value:.3f}" if is_plain else f"{shown} {value:.1%}"
 
 
 def spell_signatures(signatures: dict[str, str]) -> str:
@@ -39,6 +42,8 @@ def spell_signatures(signatures: dict[str, str]) -> str:
 
 def _name(figure: str) -> str:
     own = {"bleu": "BLEU", "chrf": "chrF", "rouge1": "ROUGE-1", "rouge2": "ROUGE-2", "rougeL": "ROUGE-L"}
+    own |= {"f1": "F1", "macro_f1": "macro F1", "entity_f1": "entity F1", "matthews": "Matthews"}
+    own |= {"pearson": "Pearson", "spearman": "Spearman", "squad_f1": "SQuAD F1", "squad_exact_match": "SQuAD match"}
     return own.get(figure, figure.replace("_", " "))
 
 
