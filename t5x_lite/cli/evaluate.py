@@ -1,5 +1,6 @@
 """`evaluate RUN`."""
 
+import itertools
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -11,13 +12,13 @@ from rich.console import Console
 
 from t5x_lite.cli.arguments import parse
 from t5x_lite.cli.own_data import with_data
-from t5x_lite.data import Tokenizer
+from t5x_lite.data import PairSource, Tokenizer
 from t5x_lite.errors import InputError
 from t5x_lite.objectives import SequenceToSequence
 from t5x_lite.parallel import MeshShape, make_mesh
-from t5x_lite.training.answers import Question, questions_of_pairs
+from t5x_lite.training.answers import Question, questions_of
 from t5x_lite.training.experiment import Evaluation, Experiment
-from t5x_lite.training.held_out import HeldOut
+from t5x_lite.training.held_out_parts import held_out_of
 from t5x_lite.training.open_model import open_checkpoint, tokenizer_from_files
 from t5x_lite.training.report import describe, held_out_figures, preparation
 from t5x_lite.training.run_files import local_or_bucket
@@ -42,7 +43,8 @@ class Evaluate:
     rows: int | None = None
     """Rows to evaluate on, at most; as in the run if not given."""
     metrics: tuple[TextMetric, ...] | None = None
-    """Decode inputs and score the answers: bleu, chrf, rouge, exact_match; as in the run if not given."""
+    """Decode inputs and score the answers: bleu, chrf, rouge, exact_match and those of tasks; as in the run if
+    not given."""
     num_texts: int | None = None
     """Inputs to decode, at most; as in the run if not given."""
     num_beams: int | None = None
@@ -71,13 +73,15 @@ def run(arguments: list[str]) -> None:
     for remark in store.remarks:
         console.print(remark, highlight=False, soft_wrap=True)
     questions = _questions(experiment, command, tokenizer)
+    trained_on = checkpoint.experiment.data.source
+    words = trained_on.answers if isinstance(trained_on, PairSource) else ()
     # On one device, whatever the run had: its batch need not be divided by the devices here.
     one_device = make_mesh(MeshShape(), jax.local_devices()[:1])
     program = Program(
         replace(experiment, mesh=MeshShape()), experiment.objective.for_vocabulary(tokenizer.vocabulary), one_device
     )
     params = jax.device_put(checkpoint.params, program.state_shardings.params)
-    figures = held_out_figures(HeldOut(program, tokenizer, store.held_out, questions), params)
+    figures = held_out_figures(held_out_of(program, store, questions, words), params)
     print(json.dumps(figures) if command.json else describe(figures))
 
 
@@ -103,4 +107,5 @@ def _settings(evaluation: Evaluation, command: Evaluate) -> Evaluation:
 def _questions(experiment: Experiment, command: Evaluate, tokenizer: Tokenizer) -> Sequence[Question] | None:
     if not command.pairs or not experiment.evaluation.text_metrics:
         return None
-    return questions_of_pairs(experiment.data.source.pairs(), tokenizer)[: experiment.evaluation.num_texts]
+    asked = itertools.islice(experiment.data.source.asked(), experiment.evaluation.num_texts)
+    return questions_of(asked, tokenizer)

@@ -12,6 +12,8 @@ from t5x_lite.data.example_pairs import ExamplePairs
 from t5x_lite.data.examples import Example, Examples, JsonlExamples, ParallelExamples, TableExamples
 from t5x_lite.data.formats import Labeled, Pairs, RowFormat, Sentences, Stream, TextPairs
 from t5x_lite.data.labeled_texts import LabeledTexts
+from t5x_lite.data.mixture_store import MixtureStore
+from t5x_lite.data.mixtures import Equal, Fixed, Mixture, Part, Proportional, Rates
 from t5x_lite.data.pair_sources import Asked, JsonlPairs, PairSource, ParallelFiles, TfdsPairs, TsvPairs
 from t5x_lite.data.sentences import SentenceRule, split_sentences
 from t5x_lite.data.sources import PythonDocs, Source
@@ -43,21 +45,28 @@ __all__ = [
     "Bytes",
     "ConllExamples",
     "Data",
+    "Equal",
     "Example",
     "ExamplePairs",
     "Examples",
+    "Fixed",
     "JsonlExamples",
     "JsonlPairs",
     "LabelWording",
     "Labeled",
     "LabeledTexts",
     "MarianFiles",
+    "Mixture",
+    "MixtureStore",
     "NumberWording",
     "PairSource",
     "Pairs",
     "ParallelExamples",
     "ParallelFiles",
+    "Part",
+    "Proportional",
     "PythonDocs",
+    "Rates",
     "ReferentWording",
     "RowFormat",
     "Rows",

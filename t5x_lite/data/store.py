@@ -118,7 +118,7 @@ def prepare(
     cache_dir = Path(cache_dir)
     source_key = source.fingerprint()
     if tokenizer is None:
-        tokenizer = _cached_tokenizer(source, source_key, tokenizer_config, cache_dir / "tokenizers", report)
+        tokenizer = cached_tokenizer(source, source_key, tokenizer_config, cache_dir / "tokenizers", report)
     key = _hash(source_key, tokenizer.fingerprint, _format_key(row_format, sentences), corpus.held_out_key())
     folder = cache_dir / "stores" / key
     if not _is_complete(folder):
@@ -141,10 +141,10 @@ def _format_key(row_format: RowFormat, sentences: SentenceRule) -> Any:
     return [type(row_format).__name__, asdict(row_format), *([sentences] if reads_sentences else [])]
 
 
-def _cached_tokenizer(
+def cached_tokenizer(
     source: Source, source_key: str, config: TokenizerConfig, folder: Path, report: Progress
 ) -> Tokenizer:
-    """Training is what takes long; other tokenizers are just made."""
+    """The tokenizer of a corpus. Training is what takes long; others are just made."""
     if not is_trained(config):
         return make_tokenizer(config, source.documents)
     target = folder / _hash(source_key, type(config).__name__, asdict(config))

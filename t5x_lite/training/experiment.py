@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from t5x_lite.data import Data, LabeledTexts
+from t5x_lite.data import Data, LabeledTexts, Mixture, Source
 from t5x_lite.decoding import BeamSearch, GenerationDefaults, Greedy, Method
 from t5x_lite.errors import InputError
 from t5x_lite.layers.transformer import Remat
@@ -31,6 +31,16 @@ class Precision:
 
 
 @dataclass(frozen=True)
+class PartMetrics:
+    """What answers to one part of a mixture are scored by."""
+
+    part: str
+    """Its name in the mixture."""
+    text_metrics: tuple[TextMetric, ...]
+    """In place of `Evaluation.text_metrics`; empty decodes nothing of it."""
+
+
+@dataclass(frozen=True)
 class Evaluation:
     """Loss, accuracy and perplexity on held-out text while training, and scores of what the model writes."""
 
@@ -39,7 +49,10 @@ class Evaluation:
     rows: int = 256
     """Held-out rows to evaluate on, at most."""
     text_metrics: tuple[TextMetric, ...] = ()
-    """What answers to held-out inputs are scored by: bleu, chrf, rouge, exact_match; empty decodes nothing."""
+    """What answers to held-out inputs are scored by: bleu, chrf, rouge, exact_match; of tasks f1, macro_f1, matthews,
+    pearson, spearman, squad, tags, entities, group_match, referent; empty decodes nothing."""
+    part_metrics: tuple[PartMetrics, ...] = ()
+    """Of a mixture, what the answers to some of its parts are scored by instead; not used without a mixture."""
     num_texts: int = 256
     """Held-out inputs to decode, at most; a packed row holds several."""
     num_beams: int = 1
@@ -109,15 +122,15 @@ class Experiment:
     def __post_init__(self) -> None:
         serialization.check_types(self)
         self.objective.check_model(self.model)
-        for source in (self.data.source, self.data.held_out_source):
-            if source is not None:
-                self.objective.check_labels(self.model, source.labels if isinstance(source, LabeledTexts) else None)
+        for source in self.data.sources:
+            self.objective.check_labels(self.model, source.labels if isinstance(source, LabeledTexts) else None)
         _check_minimum(self, 1, "steps", "batch_size", "accumulation")
         _check_minimum(self, 0, "seed")
         _check_minimum(self.evaluation, 0, "every", prefix="evaluation.")
         _check_minimum(self.evaluation, 1, "rows", "num_texts", "num_beams", prefix="evaluation.")
         _check_minimum(self.evaluation, 0, "max_length", prefix="evaluation.")
-        if self.evaluation.text_metrics:
+        _check_parts(self.evaluation, self.data.source)
+        if self.evaluation.text_metrics or self.evaluation.part_metrics:
             _check_writing(self.evaluation, self.model, self.objective)
         _check_minimum(self.checkpoints, 0, "every", "keep_best", prefix="checkpoints.")
         _check_minimum(self.checkpoints, 1, "keep_last", prefix="checkpoints.")
@@ -164,10 +177,21 @@ def flat_fields(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
         yield path, value
 
 
+def _check_parts(evaluation: Evaluation, source: Source) -> None:
+    parts = [part.name for part in source.parts] if isinstance(source, Mixture) else None
+    unknown = [one.part for one in evaluation.part_metrics if parts is not None and one.part not in parts]
+    if unknown:
+        raise InputError(
+            f"evaluation.part_metrics has {unknown[0]!r}, which is no part of data.source; its parts are "
+            f"{', '.join(map(repr, parts))}"
+        )
+
+
 def _check_writing(evaluation: Evaluation, model: ModelConfig, objective: Objective) -> None:
+    given = f"text_metrics={evaluation.text_metrics}" if evaluation.text_metrics else "part_metrics"
     if not objective.asks_for_text:
         raise InputError(
-            f"evaluation.text_metrics={evaluation.text_metrics} score what a model writes to an input, which "
+            f"evaluation.{given} score what a model writes to an input, which "
             f"{type(objective).__name__} does not ask for; leave them out"
         )
     evaluation.method  # noqa: B018 (checks its fields)

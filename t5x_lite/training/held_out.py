@@ -59,7 +59,7 @@ class HeldOut:
             words=self._words_of_classes,
             groups=[question.group for question in self.questions],
         )
-        return Scores(figures | scores.figures, scores.signatures)
+        return Scores(figures | scores.figures, scores.signatures, scores.figures)
 
     @cached_property
     def features(self) -> dict[str, np.ndarray]:

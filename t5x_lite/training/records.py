@@ -12,7 +12,7 @@ from rich.progress import BarColumn, Progress, SpinnerColumn, TaskID, TextColumn
 
 from t5x_lite.training.checkpoints import Saved
 from t5x_lite.training.run_files import GrowingFile, is_in_bucket
-from t5x_lite.training.text_metrics import Scores
+from t5x_lite.training.text_metrics import IN_PER_CENT, Scores
 
 Figures = dict[str, float]
 
@@ -29,7 +29,7 @@ def spell(name: str, value: float) -> str:
     """
     task, _, name = name.rpartition("/")
     shown = f"{task}: {_name(name)}" if task else _name(name)
-    if name in ("bleu", "chrf", "squad_exact_match", "squad_f1") or name.endswith("perplexity"):
+    if name in IN_PER_CENT or name.endswith("perplexity"):
         return f"{shown} {value:,.1f}" if value < 1e6 else f"{shown} {value:.1e}"
     is_plain = name.endswith("loss") or name in ("matthews", "pearson", "spearman")
     return f"{shown} {value:.3f}" if is_plain else f"{shown} {value:.1%}"

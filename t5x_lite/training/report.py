@@ -20,6 +20,7 @@ from t5x_lite.parallel.batch_rows import BatchRows
 from t5x_lite.training.checkpoints import write_model
 from t5x_lite.training.evaluation import held_out_features
 from t5x_lite.training.held_out import HeldOut
+from t5x_lite.training.held_out_parts import MixtureHeldOut
 from t5x_lite.training.records import read_records, spell, spell_signatures
 from t5x_lite.training.run_files import write_atomically
 from t5x_lite.training.step import Program, TrainState
@@ -43,7 +44,9 @@ def preparation(console: Console) -> Iterator[Callable[[str, float | None], None
         yield progress
 
 
-def finish(held_out: HeldOut, params: Any, store: TokenStore, workdir: epath.Path, console: Console) -> None:
+def finish(
+    held_out: HeldOut | MixtureHeldOut, params: Any, store: TokenStore, workdir: epath.Path, console: Console
+) -> None:
     """Writes and prints the end of a run: held-out figures beside those of guessing, answers, the loss curve."""
     figures = held_out_figures(held_out, params)
     samples = fill_ins(held_out.program, params, store)
@@ -59,7 +62,7 @@ def finish(held_out: HeldOut, params: Any, store: TokenStore, workdir: epath.Pat
     )
 
 
-def held_out_figures(held_out: HeldOut, params: Any) -> dict[str, Any]:
+def held_out_figures(held_out: HeldOut | MixtureHeldOut, params: Any) -> dict[str, Any]:
     """All figures, what the best model without context would lose on the same targets (`unigram_loss` of tokens,
     `constant_loss` of examples), and sacrebleu's signatures."""
     scores = held_out.evaluate(params)
@@ -153,7 +156,7 @@ def _samples(program: Program, params: Any, features: dict[str, np.ndarray]) -> 
     return jax.device_get(run(params, asked))
 
 
-def plot_losses(metrics: epath.Path, picture: epath.Path, held_out: HeldOut) -> None:
+def plot_losses(metrics: epath.Path, picture: epath.Path, held_out: HeldOut | MixtureHeldOut) -> None:
     """Draws the losses of `metrics.jsonl` over the steps, that of guessing as a line to beat."""
     # Without pyplot: no display, no global state.
     from matplotlib.figure import Figure

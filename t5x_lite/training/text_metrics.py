@@ -14,6 +14,8 @@ from t5x_lite.training import answer_metrics
 from t5x_lite.training.answer_metrics import Answers
 
 Texts = Sequence[str]
+IN_PER_CENT = ("bleu", "chrf", "squad_exact_match", "squad_f1")
+"""Figures from 0 to 100."""
 
 
 @dataclass(frozen=True)
@@ -25,6 +27,8 @@ class Scores:
     1."""
     signatures: dict[str, str] = field(default_factory=dict)
     """sacrebleu's signature by the figure's name: tokenization, smoothing, version."""
+    written: dict[str, float] = field(default_factory=dict)
+    """Those of the figures that are of texts that were written, where there are others too."""
 
 
 def score(
