@@ -9,6 +9,7 @@ from t5x_lite.data.answer_wordings import AnswerWording, ReferentWording, TagWor
 from t5x_lite.data.batches import batches, evaluation_batches, prefetch
 from t5x_lite.data.config import Data
 from t5x_lite.data.example_pairs import ExamplePairs
+from t5x_lite.data.example_views import ComposedExamples, JoinedExamples, UnrolledExamples
 from t5x_lite.data.examples import Example, Examples, JsonlExamples, ParallelExamples, TableExamples
 from t5x_lite.data.formats import Labeled, Pairs, RowFormat, Sentences, Stream, TextPairs
 from t5x_lite.data.labeled_texts import LabeledTexts
@@ -34,7 +35,6 @@ from t5x_lite.data.tokenizers import (
     load_tokenizer,
     make_tokenizer,
 )
-from t5x_lite.data.unrolled_examples import UnrolledExamples
 from t5x_lite.data.vocabulary import Vocabulary
 from t5x_lite.data.wordings import LabelWording, NumberWording, TextWording, Wording
 
@@ -43,6 +43,7 @@ __all__ = [
     "Asked",
     "ByteLevelBPE",
     "Bytes",
+    "ComposedExamples",
     "ConllExamples",
     "Data",
     "Equal",
@@ -50,6 +51,7 @@ __all__ = [
     "ExamplePairs",
     "Examples",
     "Fixed",
+    "JoinedExamples",
     "JsonlExamples",
     "JsonlPairs",
     "LabelWording",

@@ -94,7 +94,7 @@ class Wording(ABC):
         text = fill(self.source, example, "source")
         for pattern, replacement in self.replacements:
             text = re.sub(pattern, replacement, text)
-        return text
+        return text.strip()
 
     @property
     def answers(self) -> tuple[str, ...]:

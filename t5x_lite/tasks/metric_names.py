@@ -1,5 +1,6 @@
 """What written answers can be scored by (see `t5x_lite.training.text_metrics`)."""
 
+from dataclasses import dataclass
 from typing import Literal
 
 TextMetric = Literal[
@@ -18,3 +19,13 @@ TextMetric = Literal[
     "group_match",
     "referent",
 ]
+
+
+@dataclass(frozen=True)
+class PartMetrics:
+    """What answers to one part of a mixture are scored by."""
+
+    part: str
+    """Its name in the mixture."""
+    text_metrics: tuple[TextMetric, ...]
+    """In place of those of all parts; empty decodes nothing of it."""

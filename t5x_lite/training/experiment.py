@@ -12,11 +12,11 @@ from t5x_lite.layers.transformer import Remat
 from t5x_lite.models import ModelConfig
 from t5x_lite.objectives import Objective
 from t5x_lite.parallel import MeshShape
+from t5x_lite.tasks.metric_names import PartMetrics, TextMetric
 from t5x_lite.training import serialization
 from t5x_lite.training.optimizers import Optimizer
 from t5x_lite.training.parameter_average import ParameterAverage
 from t5x_lite.training.start import FromScratch, Start
-from t5x_lite.training.text_metrics import TextMetric
 
 
 @dataclass(frozen=True)
@@ -28,16 +28,6 @@ class Precision:
 
     On several devices the gradients of matrices are added up in it too; parts of a batch (`accumulation`) in float32.
     """
-
-
-@dataclass(frozen=True)
-class PartMetrics:
-    """What answers to one part of a mixture are scored by."""
-
-    part: str
-    """Its name in the mixture."""
-    text_metrics: tuple[TextMetric, ...]
-    """In place of `Evaluation.text_metrics`; empty decodes nothing of it."""
 
 
 @dataclass(frozen=True)

@@ -1,10 +1,12 @@
-"""Records that hold several examples each, taken apart."""
+"""Examples made of other ones: records taken apart, several sources as one."""
 
 import hashlib
+import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass
 
 from t5x_lite.data.examples import Example, Examples, field_of
+from t5x_lite.data.wordings import check_template, fill
 from t5x_lite.errors import InputError
 
 
@@ -37,3 +39,45 @@ class UnrolledExamples(Examples):
     def fingerprint(self) -> str:
         parts = (self.examples.fingerprint(), self.fields)
         return hashlib.blake2b(f"UnrolledExamples {parts}".encode(), digest_size=16).hexdigest()
+
+
+@dataclass(frozen=True)
+class JoinedExamples(Examples):
+    """The examples of one source and behind them those of the next, such as both parts of RACE."""
+
+    sources: tuple[Examples, ...]
+    """In their order."""
+
+    def __post_init__(self) -> None:
+        if not self.sources:
+            raise InputError("sources=() are no examples; name one source or more")
+
+    def __iter__(self) -> Iterator[Example]:
+        return itertools.chain.from_iterable(self.sources)
+
+    def fingerprint(self) -> str:
+        parts = [source.fingerprint() for source in self.sources]
+        return hashlib.blake2b(f"JoinedExamples {parts}".encode(), digest_size=16).hexdigest()
+
+
+@dataclass(frozen=True)
+class ComposedExamples(Examples):
+    """Examples with one more field, made of others, such as a question and an answer as one text."""
+
+    examples: Examples
+    field: str
+    """The name of the new field."""
+    template: str
+    """What stands in it: names of fields in braces and text around them, such as '{question} {answer}'."""
+
+    def __post_init__(self) -> None:
+        check_template(self.template, "template")
+
+    def __iter__(self) -> Iterator[Example]:
+        for example in self.examples:
+            composed = {self.field: fill(self.template, example, "template")}
+            yield example._replace(fields=example.fields | composed)
+
+    def fingerprint(self) -> str:
+        parts = (self.examples.fingerprint(), self.field, self.template)
+        return hashlib.blake2b(f"ComposedExamples {parts}".encode(), digest_size=16).hexdigest()
