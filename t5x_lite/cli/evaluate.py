@@ -11,11 +11,14 @@ import tyro
 from rich.console import Console
 
 from t5x_lite.cli.arguments import parse
-from t5x_lite.cli.own_data import with_data
-from t5x_lite.data import PairSource, Tokenizer
+from t5x_lite.cli.own_data import with_data, with_examples
+from t5x_lite.data import Tokenizer
 from t5x_lite.errors import InputError
 from t5x_lite.objectives import SequenceToSequence
+from t5x_lite.objectives.task import TaskObjective
 from t5x_lite.parallel import MeshShape, make_mesh
+from t5x_lite.tasks.scores import TaskMetric
+from t5x_lite.tasks.submissions import Submission, submission_of
 from t5x_lite.training.answers import Question, questions_of
 from t5x_lite.training.experiment import Evaluation, Experiment
 from t5x_lite.training.held_out_parts import held_out_of
@@ -23,6 +26,7 @@ from t5x_lite.training.open_model import open_checkpoint, tokenizer_from_files
 from t5x_lite.training.report import describe, held_out_figures, preparation
 from t5x_lite.training.run_files import local_or_bucket
 from t5x_lite.training.step import Program
+from t5x_lite.training.task_report import task_figures
 from t5x_lite.training.text_metrics import TextMetric
 
 _ALL = 1 << 30
@@ -31,7 +35,8 @@ _ALL = 1 << 30
 @dataclass(frozen=True)
 class Evaluate:
     """Loss, token accuracy and perplexity of a run on held-out text, beside the best model without context; what else
-    its objective asks: sentence pairs, span boundaries, replaced tokens; and scores of what it writes to inputs."""
+    its objective asks: sentence pairs, span boundaries, replaced tokens; scores of what it writes to inputs; and of
+    tasks the scores of its answers to all held-out examples, with bootstrap 95 % intervals."""
 
     run: tyro.conf.Positional[str]
     """The folder of a run, or of one of its checkpoints."""
@@ -40,8 +45,19 @@ class Evaluate:
     pairs: tuple[str, ...] = ()
     """Other pairs, such as a test set: .tsv or .jsonl, and their .gz; all of them, and their targets as they stand
     there are the references. Else references are held-out targets as the tokenizer gives them back."""
+    examples: tuple[str, ...] = ()
+    """Other examples of the run's task, such as a test set, in files like those of its data."""
+    unlabeled: bool = False
+    """The examples have no labels: predictions are made of them, and no figures."""
+    out: str = ""
+    """A folder to write to: the answers to the examples of a task, and scores.json."""
+    submission: Submission | None = None
+    """Format of the answers: jsonl, glue, superglue, squad, conll; if not given, squad of questions, conll of tags and
+    else jsonl."""
     rows: int | None = None
-    """Rows to evaluate on, at most; as in the run if not given."""
+    """Rows to evaluate on, at most; if not given, as in the run, and of tasks all."""
+    task_metrics: tuple[TaskMetric, ...] | None = None
+    """What the answers to a task are scored by (see `Evaluation`); if not given, as in the run, or what is usual."""
     metrics: tuple[TextMetric, ...] | None = None
     """Decode inputs and score the answers: bleu, chrf, rouge, exact_match and those of tasks; as in the run if
     not given."""
@@ -61,9 +77,13 @@ def run(arguments: list[str]) -> None:
     command = parse(Evaluate, arguments, prog="t5x-lite evaluate")
     if command.rows is not None and command.rows < 1:
         raise InputError(f"rows={command.rows} is too small; choose 1 or more")
+    if command.unlabeled and not (command.examples and command.out):
+        raise InputError("--unlabeled makes predictions of examples; give --examples FILE and --out FOLDER")
     checkpoint = open_checkpoint(local_or_bucket(command.run))
     experiment = _on_other_data(checkpoint.experiment, command)
-    experiment = replace(experiment, evaluation=_settings(experiment.evaluation, command))
+    submission_of(experiment.objective, command.submission)
+    of_task = isinstance(experiment.objective, TaskObjective)
+    experiment = replace(experiment, evaluation=_settings(experiment.evaluation, command, of_task=of_task))
     tokenizer = tokenizer_from_files(checkpoint.tokenizer_files)
     if tokenizer is None:
         raise InputError(f"{command.run} came without a tokenizer; evaluation of text needs one")
@@ -73,20 +93,27 @@ def run(arguments: list[str]) -> None:
     for remark in store.remarks:
         console.print(remark, highlight=False, soft_wrap=True)
     questions = _questions(experiment, command, tokenizer)
-    trained_on = checkpoint.experiment.data.source
-    words = trained_on.answers if isinstance(trained_on, PairSource) else ()
+    words = checkpoint.experiment.data.source.classes or ()
     # On one device, whatever the run had: its batch need not be divided by the devices here.
     one_device = make_mesh(MeshShape(), jax.local_devices()[:1])
     program = Program(
         replace(experiment, mesh=MeshShape()), experiment.objective.for_vocabulary(tokenizer.vocabulary), one_device
     )
     params = jax.device_put(checkpoint.params, program.state_shardings.params)
-    figures = held_out_figures(held_out_of(program, store, questions, words), params)
-    print(json.dumps(figures) if command.json else describe(figures))
+    held_out = held_out_of(program, store, questions, words)
+    if not of_task:
+        if command.out:
+            raise InputError(f"--out={command.out} is for answers to tasks, which this run has not; leave it out")
+        figures = held_out_figures(held_out, params)
+    else:
+        figures = task_figures(held_out, params, folder=command.out, submission=command.submission)
+    print(json.dumps(figures) if command.json else describe(figures) if figures else f"answers are in {command.out}")
 
 
 def _on_other_data(experiment: Experiment, command: Evaluate) -> Experiment:
     """The experiment with all of the given text or pairs held out."""
+    if command.examples:
+        return with_examples(experiment, command.examples, unlabeled=command.unlabeled)
     experiment = with_data(experiment, text=command.text, pairs=command.pairs)
     if command.text or command.pairs:
         experiment = replace(experiment, data=replace(experiment.data, held_out_source=experiment.data.source))
@@ -96,11 +123,11 @@ def _on_other_data(experiment: Experiment, command: Evaluate) -> Experiment:
     return experiment
 
 
-def _settings(evaluation: Evaluation, command: Evaluate) -> Evaluation:
-    """The run's own, where the command says nothing else; of given pairs all."""
-    given: dict[str, Any] = dict.fromkeys(("rows", "num_texts"), _ALL) if command.pairs else {}
+def _settings(evaluation: Evaluation, command: Evaluate, *, of_task: bool) -> Evaluation:
+    """The run's own, where the command says nothing else; of given pairs and of tasks all."""
+    given: dict[str, Any] = dict.fromkeys(("rows", "num_texts"), _ALL) if command.pairs or of_task else {}
     said = {name: getattr(command, name) for name in ("rows", "num_texts", "num_beams", "alpha", "max_length")}
-    said["text_metrics"] = command.metrics
+    said |= {"text_metrics": command.metrics, "task_metrics": command.task_metrics}
     return replace(evaluation, **given | {name: value for name, value in said.items() if value is not None})
 
 

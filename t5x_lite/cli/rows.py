@@ -9,8 +9,9 @@ from jaxtyping import Int
 from rich.text import Text
 
 from t5x_lite.data import RowFormat, Tokenizer
-from t5x_lite.data.formats import Labeled, TextPairs
+from t5x_lite.data.formats import TextPairs
 from t5x_lite.data.sentence_marks import MarkedSentences
+from t5x_lite.data.task_formats import ChoiceSets, Labeled, QuestionWindows, Tagged
 
 _MARKED = "bold black on yellow"
 STYLES = {"hidden": _MARKED, "random": "bold white on red", "kept": "black on green", "special": "dim", "": ""}
@@ -37,18 +38,15 @@ def describe_row(
     """(name, text) of the raw ids and of every feature that can be read.
 
     Formats that need it are read as what they are: pairs, of which nothing is corrupted, one a line; sentences with
-    bars between them; examples with their label, by its name in `labels` where there are classes.
+    bars between them; examples of tasks with what is asked, by its name in `labels` where there are classes.
     """
     if isinstance(row_format, TextPairs):
         pairs = row_format.pairs_of(raw, tokenizer.vocabulary)
         yield "raw", _pairs(tokenizer, pairs)
         yield "filled", _filled(row_format, pairs)
         return
-    if isinstance(row_format, Labeled):
-        yield "raw", tokens(tokenizer, raw[: row_format.length])
-        if features["segments"].any():
-            yield "segments", _segments(tokenizer, features)
-        yield "label", Text(_label(float(features["label"]), labels))
+    if isinstance(row_format, Labeled | Tagged | QuestionWindows | ChoiceSets):
+        yield from _example(tokenizer, raw, features, row_format, labels)
         return
     if "positions" not in features:
         is_marked = isinstance(row_format, MarkedSentences)
@@ -70,6 +68,37 @@ def describe_row(
         yield "segments", _segments(tokenizer, features)
     if "label" in features:
         yield "label", Text(_LABELS[int(features["label"])])
+
+
+def _example(
+    tokenizer: Tokenizer,
+    raw: Int[np.ndarray, "R"],
+    features: Row,
+    row_format: Labeled | Tagged | QuestionWindows | ChoiceSets,
+    labels: tuple[str, ...],
+) -> Iterator[tuple[str, Text]]:
+    """(name, text) of what a task asks in a row."""
+    if isinstance(row_format, ChoiceSets):
+        for number, ids in enumerate(features["inputs"]):
+            yield "raw" if not number else f"choice {number}", tokens(tokenizer, ids)
+    else:
+        yield "raw", tokens(tokenizer, raw[: row_format.length])
+    if np.ndim(features.get("segments", 0)) == 1 and features["segments"].any():
+        yield "segments", _segments(tokenizer, features)
+    if "label" in features:
+        yield "label", Text(_label(float(features["label"]), labels))
+    if "tags" in features:
+        yield f"tags of sentence {features['example']}", _tags(tokenizer, features, labels)
+    if "ends" in features:
+        begin, end = features["ends"].tolist()
+        answer = tokenizer.decode(features["inputs"][begin : end + 1]).strip() if begin else "(not in this window)"
+        yield f"answer to question {features['example']}", Text(answer)
+
+
+def _tags(tokenizer: Tokenizer, features: Row, labels: tuple[str, ...]) -> Text:
+    (places,) = np.nonzero(features["tags"] >= 0)
+    tagged = ((tokenizer.decode([features["inputs"][i]]).strip(), labels[features["tags"][i]]) for i in places)
+    return Text("  ").join(Text.assemble(piece, ("/", "dim"), (tag, "bold")) for piece, tag in tagged)
 
 
 def _label(label: float, labels: tuple[str, ...]) -> str:

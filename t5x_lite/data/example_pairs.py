@@ -8,11 +8,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from t5x_lite.data.examples import Example, Examples
+from t5x_lite.data.labeled_texts import unknown_labels
 from t5x_lite.data.pair_sources import Asked, PairSource, Record
 from t5x_lite.data.wordings import UnknownLabelError, Wording
-from t5x_lite.errors import InputError
-
-_MOST_NAMED = 20
 
 
 @dataclass(frozen=True)
@@ -34,8 +32,9 @@ class ExamplePairs(PairSource):
             yield from (one._replace(text=self.prefix + one.text) for one in found)
 
     @property
-    def answers(self) -> tuple[str, ...]:
-        return self.wording.answers
+    def classes(self) -> tuple[str, ...] | None:
+        """The words that answer, by class; None where there are no classes."""
+        return self.wording.answers or None
 
     def _spell_place(self, record: Record) -> str:
         places = (example.place for example, found in self._worded(self.wording.pairs) for _ in found)
@@ -55,13 +54,9 @@ class ExamplePairs(PairSource):
             if not unknown:
                 yield example, found
         if unknown:
-            counts = ", ".join(f"{label!r} {count} times" for label, count in unknown.most_common(_MOST_NAMED))
-            more = f" and {len(unknown) - _MOST_NAMED} others" if len(unknown) > _MOST_NAMED else ""
-            known = ", ".join(map(repr, getattr(self.wording, "labels", self.answers)))
-            raise InputError(
-                f"the wording knows the labels {known}, the data has others: {counts}{more}, the first in {first}; "
-                "name them in labels, or in left_out"
-            )
+            labels = getattr(self.wording, "labels", self.wording.answers)
+            remedy = "name them in labels, or in left_out"
+            raise unknown_labels("label", getattr(self.wording, "label", ""), labels, unknown, first, remedy)
 
     def fingerprint(self) -> str:
         parts = (self.examples.fingerprint(), self.wording, self.prefix, self.empty)

@@ -190,10 +190,47 @@ class ParallelExamples(Examples):
 
     def files(self) -> list[Path]:
         """The file of each field; `InputError` for one that is not there."""
-        found = [input_files.expand(path, ()) for path in self.paths]
-        if several := [path for path, files in zip(self.paths, found, strict=True) if len(files) > 1]:
-            raise InputError(f"paths={several[0]!r} names several files; name one for each field")
-        return [file.resolve() for (file,) in found]
+        return _one_each(self.paths, "field")
 
     def fingerprint(self) -> str:
         return input_files.hash_files(f"ParallelExamples {self.fields}", self.files())
+
+
+@dataclass(frozen=True)
+class ClassFiles(Examples):
+    """Files in UTF-8, `.gz` too, one for each class: a text a line. Fields are `text` and `label`.
+
+    Blank lines are none.
+    """
+
+    labels: tuple[str, ...]
+    """Names of the classes, such as ('negative', 'positive')."""
+    paths: tuple[str, ...]
+    """The file of each."""
+
+    def __post_init__(self) -> None:
+        input_files.check_paths(self.paths)
+        if len(set(self.labels)) != len(self.paths):
+            raise InputError(
+                f"labels={self.labels} do not go with paths={self.paths}; give one file for each, and each name once"
+            )
+
+    def __iter__(self) -> Iterator[Example]:
+        for label, path in zip(self.labels, self.files(), strict=True):
+            for number, line in input_files.lines(path):
+                if line.strip():
+                    yield Example(f"{path}:{number}", {"text": line.strip(), "label": label})
+
+    def files(self) -> list[Path]:
+        """The file of each class; `InputError` for one that is not there."""
+        return _one_each(self.paths, "class")
+
+    def fingerprint(self) -> str:
+        return input_files.hash_files(f"ClassFiles {self.labels}", self.files())
+
+
+def _one_each(paths: tuple[str, ...], what: str) -> list[Path]:
+    found = [input_files.expand(path, ()) for path in paths]
+    if several := [path for path, files in zip(paths, found, strict=True) if len(files) > 1]:
+        raise InputError(f"paths={several[0]!r} names several files; name one for each {what}")
+    return [file.resolve() for (file,) in found]

@@ -1,13 +1,16 @@
 """The token stores of a mixture's parts as one."""
 
 import hashlib
+import itertools
 import json
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from t5x_lite.data.formats import RowFormat
 from t5x_lite.data.mixed_rows import MixedRows, RowsInTurns
 from t5x_lite.data.mixtures import Mixture, Rates, of_part
+from t5x_lite.data.readers import Document
 from t5x_lite.data.sentences import SentenceRule
 from t5x_lite.data.store import Progress, TokenStore, cached_tokenizer, prepare
 from t5x_lite.data.tokenizers import Tokenizer, TokenizerConfig
@@ -22,6 +25,10 @@ class MixtureStore(TokenStore):
     """By name."""
     shares: dict[str, float]
     """Of each part among the examples that are drawn."""
+
+    def held_out_documents(self) -> Iterator[Document]:
+        """What the held-out rows of each part were made of, those of one part behind those of another."""
+        return itertools.chain.from_iterable(store.held_out_documents() for store in self.parts.values())
 
     @property
     def remarks(self) -> list[str]:
@@ -89,6 +96,7 @@ def _join(
         figures={
             f"{name} {split}": figures for name, store in stores.items() for split, figures in store.figures.items()
         },
+        corpus=None,
         parts=stores,
         shares=dict(zip(stores, shares, strict=True)),
     )

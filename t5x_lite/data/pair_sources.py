@@ -64,11 +64,6 @@ class PairSource(Source):
         """What a model is asked to be scored: unless a source knows better, its pairs."""
         return (Asked(source, (target,)) for source, target in self.pairs())
 
-    @property
-    def answers(self) -> tuple[str, ...]:
-        """All words that can be the answer, those of class 0 first, where a task has classes."""
-        return ()
-
     def documents(self) -> Iterator[str]:
         return itertools.chain.from_iterable(self.pairs())
 

@@ -4,6 +4,7 @@ import errno
 import functools
 import hashlib
 import json
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from t5x_lite.data.atomic_folder import write_folder
 from t5x_lite.data.corpus import Corpus, Part, Progress, place_in_split
 from t5x_lite.data.documents import Documents
 from t5x_lite.data.formats import RowFormat, Stream
+from t5x_lite.data.readers import Document
 from t5x_lite.data.row_builders import RowBuilder, UnfitDocumentError
 from t5x_lite.data.sentences import SentenceRule, check_rule
 from t5x_lite.data.sources import Source
@@ -57,14 +59,20 @@ class TokenStore:
     format: RowFormat
     figures: dict[str, SplitFigures]
     """By split, "train" and "held_out"; empty for stores that were written before these were counted."""
+    corpus: Corpus | None
+    """What the rows were made of; None in a store of several."""
+
+    def held_out_documents(self) -> Iterator[Document]:
+        """What the held-out rows were made of, in their order, read from the source again."""
+        return self.corpus.documents_of("held_out")
 
     @property
     def remarks(self) -> list[str]:
         """A sentence for each split with pairs or examples that were cut or left out, being longer than a row."""
-        kind = "examples" if self.format.reads == "labels" else "pairs"
+        left_out = "left out, longer than a row"
         return [
-            f"{split.replace('_', '-')}: {figures.too_long:,} of {figures.documents:,} {kind} "
-            f"{'left out' if figures.skipped_documents else 'cut'}, longer than a row; the first at "
+            f"{split.replace('_', '-')}: {figures.too_long:,} of {figures.documents:,} {self.format.unit} "
+            f"{left_out if figures.skipped_documents else self.format.too_long_means}; the first at "
             f"{figures.first_too_long}"
             for split, figures in self.figures.items()
             if figures.too_long
@@ -125,7 +133,7 @@ def prepare(
         write_folder(folder, functools.partial(_write_store, corpus, row_format, tokenizer, report), _is_complete)
     summary = json.loads((folder / _SUMMARY).read_text())
     train, held = (Rows(folder, split, summary["rows"][split]) for split in SPLITS)
-    return TokenStore(key, folder, tokenizer, train, held, row_format, _read_figures(summary))
+    return TokenStore(key, folder, tokenizer, train, held, row_format, _read_figures(summary), corpus)
 
 
 def _hash(*parts: Any) -> str:

@@ -10,14 +10,17 @@ from t5x_lite.objectives.distillation import Distillation
 from t5x_lite.objectives.drop_tokens import DropTokens
 from t5x_lite.objectives.masked_language_model import MaskedLanguageModel
 from t5x_lite.objectives.mass_style_denoising import MassStyleDenoising
+from t5x_lite.objectives.multiple_choice import MultipleChoice
 from t5x_lite.objectives.no_objective import NoObjective
 from t5x_lite.objectives.prefix_language_model import PrefixLanguageModel
+from t5x_lite.objectives.question_answering import QuestionAnswering
 from t5x_lite.objectives.replace_spans import ReplaceSpans
 from t5x_lite.objectives.replaced_tokens import ReplacedTokenDetection
 from t5x_lite.objectives.sentence_pairs import NextSentencePrediction, SentenceOrderPrediction
 from t5x_lite.objectives.sequence_to_sequence import SequenceToSequence
 from t5x_lite.objectives.span_boundary import SpanBoundary
 from t5x_lite.objectives.span_corruption import SpanCorruption
+from t5x_lite.objectives.tagging import Tagging
 from t5x_lite.objectives.text_to_text import TextToText
 
 __all__ = [
@@ -33,16 +36,19 @@ __all__ = [
     "MassStyleDenoising",
     "Mean",
     "Metrics",
+    "MultipleChoice",
     "NextSentencePrediction",
     "NoObjective",
     "Objective",
     "PrefixLanguageModel",
+    "QuestionAnswering",
     "ReplaceSpans",
     "ReplacedTokenDetection",
     "SentenceOrderPrediction",
     "SequenceToSequence",
     "SpanBoundary",
     "SpanCorruption",
+    "Tagging",
     "TextToText",
     "corrupt_rows",
 ]

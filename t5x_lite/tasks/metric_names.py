@@ -16,6 +16,7 @@ TextMetric = Literal[
     "squad",
     "tags",
     "entities",
+    "strict_entities",
     "group_match",
     "referent",
 ]

@@ -14,7 +14,7 @@ from t5x_lite.data import (
     TfdsExamples,
     UnrolledExamples,
 )
-from t5x_lite.tasks.shapes import AnswerSpans, Choices
+from t5x_lite.tasks.shapes import AnswerSpans, OneOf
 from t5x_lite.tasks.task import Task, template
 
 NO_ANSWER = "unanswerable"
@@ -30,7 +30,7 @@ def _squad(name: str, config: str, *, may_be_unanswerable: bool) -> Task:
         TfdsExamples(f"squad/{config}"),
         TfdsExamples(f"squad/{config}", "validation"),
         AnswerWording(_QUESTION, answers, no_answer=no_answer),
-        AnswerSpans(answers=answers, starts="answers/answer_start", may_be_unanswerable=may_be_unanswerable),
+        AnswerSpans(answers, "answers/answer_start"),
         ("squad",),
     )
 
@@ -48,7 +48,7 @@ def squad_files(
         SquadExamples(train),
         SquadExamples(dev) if dev else None,
         AnswerWording(_QUESTION, no_answer=NO_ANSWER if may_be_unanswerable else ""),
-        AnswerSpans(may_be_unanswerable=may_be_unanswerable),
+        AnswerSpans(),
         ("squad",),
     )
 
@@ -70,7 +70,7 @@ def _race(name: str, *levels: str) -> Task:
         LabelWording(
             f"race question: {{questions}} {choices} article: {{article}}", "answers", ("A", "B", "C", "D"), _FOUR
         ),
-        Choices(("article", "questions"), options, "answers", ("A", "B", "C", "D")),
+        OneOf("article", ("options",), "questions", "answers", ("A", "B", "C", "D")),
         ("exact_match",),
         examples("test"),
     )
@@ -93,7 +93,7 @@ def swag(train: str, dev: str = "", test: str = "") -> Task:
         train_,
         dev_,
         LabelWording(template("swag", "startphrase", *endings), labels=labels, words=endings),
-        Choices(("startphrase",), endings, labels=labels),
+        OneOf("sent1", endings, "sent2"),
         ("exact_match",),
         test_,
     )

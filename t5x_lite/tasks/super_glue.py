@@ -3,14 +3,15 @@
 Prefixes and words are those of Raffel et al. 2020, section 2.4 and appendix D, and of its authors' code where the paper
 prints no example (BoolQ, ReCoRD) or keeps the markup that the code removes (MultiRC). TensorFlow Datasets has no parts
 of speech for WiC, which the paper's example has. A head reads two texts: of MultiRC the paragraph, and the question
-with the answer; of WiC the sentences, before the first of them the word.
+with the answer; of WiC the sentences, before the first of them the word; of COPA the premise with the question in
+words, and a choice.
 """
 
 import dataclasses
 
 from t5x_lite.data import AnswerWording, ComposedExamples, LabelWording, ReferentWording, TfdsExamples, Wording
 from t5x_lite.tasks.metric_names import TextMetric
-from t5x_lite.tasks.shapes import Choices, Shape, TextLabels, WrittenText
+from t5x_lite.tasks.shapes import OneOf, Shape, TextLabels, WrittenText
 from t5x_lite.tasks.task import Task, template
 
 
@@ -52,9 +53,10 @@ COPA = _task(
     LabelWording(
         template("copa", "choice1", "choice2", "premise", "question"), labels=("choice1", "choice2"), words=_ANSWERS
     ),
-    Choices(("premise", "question"), ("choice1", "choice2"), labels=("choice1", "choice2")),
+    OneOf("premise_and_question", ("choice1", "choice2"), labels=("choice1", "choice2")),
     "exact_match",
 )
+COPA = _with_field(COPA, "premise_and_question", "{premise} What was the {question}?")
 MULTIRC = _task(
     "multirc",
     "MultiRC.jsonl",

@@ -10,7 +10,7 @@ CONLL_2003 = Task(
     TfdsExamples("conll2003"),
     TfdsExamples("conll2003", "dev"),
     TagWording("ner sentence: {tokens}", tags="ner"),
-    WordTags(tags="ner"),
+    WordTags(("O", *(f"{place}-{kind}" for kind in ("PER", "ORG", "LOC", "MISC") for place in "BI")), tags="ner"),
     ("entities",),
     TfdsExamples("conll2003", "test"),
 )
@@ -18,8 +18,13 @@ CONLL_2003 = Task(
 
 
 def word_tags(
-    name: str, train: Examples, dev: Examples | None = None, *, metrics: tuple[TextMetric, ...] = ("entities",)
+    name: str,
+    train: Examples,
+    dev: Examples | None = None,
+    *,
+    labels: tuple[str, ...],
+    metrics: tuple[TextMetric, ...] = ("entities",),
 ) -> Task:
     """A tagging task over one's own files, such as ConllExamples, whose fields are `tokens` and `tags`; without `dev` a
     part of the others is held out. `tags` is the metric for tags of words, `entities` for those of entities."""
-    return Task(name, train, dev, TagWording(f"{name} sentence: {{tokens}}"), WordTags(), metrics)
+    return Task(name, train, dev, TagWording(f"{name} sentence: {{tokens}}"), WordTags(labels), metrics)

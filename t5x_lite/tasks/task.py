@@ -17,7 +17,6 @@ from t5x_lite.data import (
     TfdsExamples,
     Wording,
 )
-from t5x_lite.errors import InputError
 from t5x_lite.tasks.metric_names import PartMetrics, TextMetric
 from t5x_lite.tasks.shapes import Shape, TextLabels
 
@@ -47,12 +46,7 @@ class Task:
         return Data(self.pairs(self.train), held_out_source=self._held_out(self.pairs), **options)
 
     def head_data(self, **options: Any) -> Data:
-        """What an experiment with a head takes as `data`. Raises `InputError` for a shape that no source reads."""
-        if not isinstance(self.shape, TextLabels):
-            raise InputError(
-                f"task {self.name!r} has the shape {type(self.shape).__name__}, and head_data reads TextLabels; use "
-                "text_data, or its examples with a source of that shape"
-            )
+        """What an experiment with a head takes as `data`. Raises `InputError` for a task whose answers are texts."""
         return Data(self.shape.source(self.train), held_out_source=self._held_out(self.shape.source), **options)
 
     def pairs(self, examples: Examples) -> ExamplePairs:

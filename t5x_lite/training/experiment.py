@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from t5x_lite.data import Data, LabeledTexts, Mixture, Source
+from t5x_lite.data import Data, Mixture, Source
 from t5x_lite.decoding import BeamSearch, GenerationDefaults, Greedy, Method
 from t5x_lite.errors import InputError
 from t5x_lite.layers.transformer import Remat
@@ -13,6 +13,7 @@ from t5x_lite.models import ModelConfig
 from t5x_lite.objectives import Objective
 from t5x_lite.parallel import MeshShape
 from t5x_lite.tasks.metric_names import PartMetrics, TextMetric
+from t5x_lite.tasks.scores import TaskMetric, check_metrics
 from t5x_lite.training import serialization
 from t5x_lite.training.optimizers import Optimizer
 from t5x_lite.training.parameter_average import ParameterAverage
@@ -40,9 +41,12 @@ class Evaluation:
     """Held-out rows to evaluate on, at most."""
     text_metrics: tuple[TextMetric, ...] = ()
     """What answers to held-out inputs are scored by: bleu, chrf, rouge, exact_match; of tasks f1, macro_f1, matthews,
-    pearson, spearman, squad, tags, entities, group_match, referent; empty decodes nothing."""
+    pearson, spearman, squad, tags, entities, strict_entities, group_match, referent; empty decodes nothing."""
     part_metrics: tuple[PartMetrics, ...] = ()
     """Of a mixture, what the answers to some of its parts are scored by instead; not used without a mixture."""
+    task_metrics: tuple[TaskMetric, ...] = ()
+    """What answers to the held-out rows of a task are scored by: of labels accuracy, f1, macro_f1, matthews; of numbers
+    pearson, spearman; of tags entities, strict_entities; of questions squad, squad2."""
     num_texts: int = 256
     """Held-out inputs to decode, at most; a packed row holds several."""
     num_beams: int = 1
@@ -112,13 +116,15 @@ class Experiment:
     def __post_init__(self) -> None:
         serialization.check_types(self)
         self.objective.check_model(self.model)
+        self.optimizer.check_model(self.model)
         for source in self.data.sources:
-            self.objective.check_labels(self.model, source.labels if isinstance(source, LabeledTexts) else None)
+            self.objective.check_labels(self.model, source.classes)
         _check_minimum(self, 1, "steps", "batch_size", "accumulation")
         _check_minimum(self, 0, "seed")
         _check_minimum(self.evaluation, 0, "every", prefix="evaluation.")
         _check_minimum(self.evaluation, 1, "rows", "num_texts", "num_beams", prefix="evaluation.")
         _check_minimum(self.evaluation, 0, "max_length", prefix="evaluation.")
+        check_metrics(self.evaluation.task_metrics, self.objective, getattr(self.model, "num_classes", 0))
         _check_parts(self.evaluation, self.data.source)
         if self.evaluation.text_metrics or self.evaluation.part_metrics:
             _check_writing(self.evaluation, self.model, self.objective)

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from t5x_lite.data import ExamplePairs, MixtureStore, PairSource, Source, Tokenizer, TokenStore
+from t5x_lite.data import ExamplePairs, MixtureStore, Source, Tokenizer, TokenStore
 from t5x_lite.training.answers import Question, questions_of
 from t5x_lite.training.experiment import Evaluation
 from t5x_lite.training.held_out import HeldOut
@@ -116,15 +116,22 @@ class _Part(NamedTuple):
         words: tuple[str, ...] = (),
     ) -> HeldOut:
         source = self.held_out_source or self.source
-        words = (source.answers if isinstance(source, PairSource) else ()) or words
+        words = source.classes or words
         if questions is None and self.metrics and isinstance(self.held_out_source, ExamplePairs):
             questions = self._questions(program, store.tokenizer)
         if self.metrics:
             # Said now and not at the first evaluation, hours later.
             first = questions[0] if questions else Question((), words[0] if words else "0")
             score([first.reference], [first.right], self.metrics, words=words, groups=[first.group])
-        held_out = store.held_out
-        return HeldOut(program, store.tokenizer, held_out, questions, words=words, text_metrics=self.metrics)
+        return HeldOut(
+            program,
+            store.tokenizer,
+            store.held_out,
+            questions,
+            store.held_out_documents,
+            words=words,
+            text_metrics=self.metrics,
+        )
 
     def _questions(self, program: Program, tokenizer: Tokenizer) -> list[Question]:
         """Those of a source that knows more of its answers than its pairs say."""

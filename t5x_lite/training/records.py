@@ -12,27 +12,32 @@ from rich.progress import BarColumn, Progress, SpinnerColumn, TaskID, TextColumn
 
 from t5x_lite.training.checkpoints import Saved
 from t5x_lite.training.run_files import GrowingFile, is_in_bucket
-from t5x_lite.training.text_metrics import IN_PER_CENT, Scores
+from t5x_lite.training.text_metrics import Scores
 
 Figures = dict[str, float]
 
-_SHOWN_APART = ("loss", "accuracy", "perplexity", "tokens", "examples", "tokens_per_second")
+_SHOWN_APART = ("loss", "accuracy", "perplexity", "tokens", "words", "examples", "windows", "tokens_per_second")
 _OF_THE_UPDATE = ("objective", "gradient_norm", "learning_rate")
 
 
 def spell(name: str, value: float) -> str:
-    """A figure for people: losses, correlations, perplexities and what comes in per cent as they are, all others as
-    shares. A figure of one task of several has its name in front.
+    """A figure for people: losses, perplexities, correlations and what sacrebleu and SQuAD's scripts give as they are,
+    all others as shares. A figure of one task of several has its name in front.
 
     >>> spell("pair_loss", 0.693), spell("detection_accuracy", 0.9), spell("bleu", 31.25), spell("cola/matthews", 0.5)
     ('pair loss 0.693', 'detection accuracy 90.0%', 'BLEU 31.2', 'cola: Matthews 0.500')
     """
     task, _, name = name.rpartition("/")
     shown = f"{task}: {_name(name)}" if task else _name(name)
-    if name in IN_PER_CENT or name.endswith("perplexity"):
+    if name.endswith("_total"):
+        return f"{shown} {value:,.0f}"
+    if name.startswith("squad") and not name.endswith("thresh"):
+        return f"{shown} {value:.1f}"
+    if name in ("matthews", "pearson", "spearman") or name.endswith("thresh"):
+        return f"{shown} {value:.3f}"
+    if name in ("bleu", "chrf") or name.endswith("perplexity"):
         return f"{shown} {value:,.1f}" if value < 1e6 else f"{shown} {value:.1e}"
-    is_plain = name.endswith("loss") or name in ("matthews", "pearson", "spearman")
-    return f"{shown} {value:.3f}" if is_plain else f"{shown} {value:.1%}"
+    return f"{shown} {value:.3f}" if name.endswith("loss") else f"{shown} {value:.1%}"
 
 
 def spell_signatures(signatures: dict[str, str]) -> str:
@@ -42,7 +47,7 @@ def spell_signatures(signatures: dict[str, str]) -> str:
 
 def _name(figure: str) -> str:
     own = {"bleu": "BLEU", "chrf": "chrF", "rouge1": "ROUGE-1", "rouge2": "ROUGE-2", "rougeL": "ROUGE-L"}
-    own |= {"f1": "F1", "macro_f1": "macro F1", "entity_f1": "entity F1", "matthews": "Matthews"}
+    own |= {"f1": "F1", "macro_f1": "macro F1", "entities_f1": "entities F1", "matthews": "Matthews"}
     own |= {"pearson": "Pearson", "spearman": "Spearman", "squad_f1": "SQuAD F1", "squad_exact_match": "SQuAD match"}
     return own.get(figure, figure.replace("_", " "))
 

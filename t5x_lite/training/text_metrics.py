@@ -11,7 +11,7 @@ from typing import get_args
 from t5x_lite.errors import InputError
 from t5x_lite.tasks.metric_names import TextMetric
 from t5x_lite.training import answer_metrics
-from t5x_lite.training.answer_metrics import Answers
+from t5x_lite.training.answer_metrics import Written
 
 Texts = Sequence[str]
 IN_PER_CENT = ("bleu", "chrf", "squad_exact_match", "squad_f1")
@@ -56,7 +56,7 @@ def score(
             "or more"
         )
     right = [(texts,) if isinstance(texts, str) else texts for texts in references]
-    found = [_score(metric, Answers(predictions, right, words, groups)) for metric in metrics]
+    found = [_score(metric, Written(predictions, right, words, groups)) for metric in metrics]
     return Scores(
         {name: value for one in found for name, value in one.figures.items()},
         {name: signature for one in found for name, signature in one.signatures.items()},
@@ -107,7 +107,7 @@ def exact_match(predictions: Texts, references: Sequence[str | tuple[str, ...]])
     return Scores({"exact_match": sum(same) / len(same)})
 
 
-def _score(metric: TextMetric, answers: Answers) -> Scores:
+def _score(metric: TextMetric, answers: Written) -> Scores:
     written, references = answers.written, [texts[0] for texts in answers.right]
     match metric:
         case "bleu":
@@ -123,11 +123,11 @@ def _score(metric: TextMetric, answers: Answers) -> Scores:
         case "pearson" | "spearman":
             return Scores(answer_metrics.numbers(answers, metric))
         case "squad":
-            return Scores(answer_metrics.answers_to_questions(answers))
+            return Scores(answer_metrics.spans(answers))
         case "tags":
             return Scores(answer_metrics.tags(answers))
-        case "entities":
-            return Scores(answer_metrics.entities(answers))
+        case "entities" | "strict_entities":
+            return Scores(answer_metrics.entities(answers, metric))
         case "group_match":
             return Scores(answer_metrics.group_match(answers))
         case "referent":

@@ -27,7 +27,7 @@ def test_pairs_and_what_is_asked(table):
     first, second = "task: topic question: Who won?", "task: topic question: Who paints?"
     assert list(source.pairs()) == [(first, "sport"), (second, "art")]
     assert [(one.text, one.right) for one in source.asked()] == [(first, ("sport",)), (second, ("art",))]
-    assert source.answers == ("sport", "art")
+    assert source.classes == ("sport", "art")
     assert list(source.documents()) == [first, "sport", second, "art"]
 
 
@@ -39,7 +39,7 @@ def test_places_count_pairs(table, tmp_path):
 def test_labels_that_are_not_known_are_counted(table, tmp_path):
     source = ExamplePairs(table(("a", "2"), ("b", "0"), ("c", "other"), ("d", "2")), WORDING)
     counts = rf"'2' 2 times, 'other' 1 times, the first in {tmp_path}/a.tsv:2"
-    problem = rf"knows the labels '0', '1', the data has others: {counts}"
+    problem = rf"label='label' has labels that labels=\('0', '1'\) does not know: {counts}"
     for read in (source.pairs, source.asked):
         with pytest.raises(InputError, match=problem):
             list(read())

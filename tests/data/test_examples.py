@@ -5,7 +5,15 @@ import json
 
 import pytest
 
-from t5x_lite.data.examples import Example, JsonlExamples, ParallelExamples, TableExamples, field_of, text_in
+from t5x_lite.data.examples import (
+    ClassFiles,
+    Example,
+    JsonlExamples,
+    ParallelExamples,
+    TableExamples,
+    field_of,
+    text_in,
+)
 from t5x_lite.errors import InputError
 
 RECORDS = [{"text": "good, bad", "label": "a"}, {"text": '猫 "here"', "label": "b"}]
@@ -99,3 +107,20 @@ def test_a_fingerprint_follows_content_and_options(tmp_path):
     assert first != TableExamples((path,), columns=("x", "y")).fingerprint()
     write(tmp_path / "a.tsv", "x\ty\n1\t3\n")
     assert first != TableExamples((path,)).fingerprint()
+
+
+def test_a_file_for_each_class(tmp_path):
+    for name, texts in {"bad": "dull\n\nslow \n", "good": "fine\n"}.items():
+        (tmp_path / name).write_text(texts)
+    files = tuple(str(tmp_path / name) for name in ("bad", "good"))
+    found = list(ClassFiles(("negative", "positive"), files))
+    assert [tuple(example.fields.values()) for example in found] == [
+        ("dull", "negative"),
+        ("slow", "negative"),
+        ("fine", "positive"),
+    ]
+    assert found[1].place.endswith("bad:3")
+    with pytest.raises(InputError, match="give one file for each"):
+        ClassFiles(("negative",), files)
+    with pytest.raises(InputError, match="names several files; name one for each class"):
+        list(ClassFiles(("negative", "positive"), (files[0], str(tmp_path / "*"))))

@@ -211,6 +211,7 @@ def test_other_datasets_exist_in_tensorflow_datasets():
         assert config in configs[dataset]
     features = Conll2003.builder_configs["conll2003"].features_dict
     assert {tagging.CONLL_2003.wording.tokens, tagging.CONLL_2003.wording.tags} <= set(features)
+    assert tagging.CONLL_2003.shape.labels == tuple(features["ner"].feature.names)
 
 
 def test_race_and_swag_name_the_right_choice(tmp_path):
@@ -230,3 +231,5 @@ def test_race_and_swag_name_the_right_choice(tmp_path):
         ("swag startphrase: He nods. He ending0: sits, still. ending1: runs. ending2: eats. ending3: sings.", "ending2")
     ]
     assert (task.dev, task.test) == (None, None)
+    ((_, context, choices, label),) = task.head_data().source.chosen()
+    assert (context, choices[2], label) == ("He nods.", "He eats.", 2)

@@ -6,6 +6,7 @@ import pytest
 
 from t5x_lite.data import (
     Bytes,
+    Choices,
     ConllExamples,
     Data,
     Equal,
@@ -13,11 +14,14 @@ from t5x_lite.data import (
     JsonlExamples,
     LabeledTexts,
     Mixture,
+    Questions,
     TableExamples,
+    TaggedWords,
     TfdsExamples,
+    UnrolledExamples,
 )
 from t5x_lite.errors import InputError
-from t5x_lite.tasks import glue, reading, super_glue, tagging
+from t5x_lite.tasks import glue, reading, super_glue, tagging, writing
 from t5x_lite.tasks.metric_names import PartMetrics
 from t5x_lite.tasks.task import metrics_of_parts, mixture, text_classes
 
@@ -60,17 +64,30 @@ def test_a_template_and_words_of_ones_own(own):
     words, source = ("bad", "good"), "topic question: {text}"
     task = text_classes("polarity", own.train, labels=LABELS, words=words, source=source)
     assert next(task.pairs(task.train).pairs()) == ("topic question: a fine film", "good")
-    assert task.pairs(task.train).answers == words
+    assert task.pairs(task.train).classes == words
 
 
-def test_heads_of_other_shapes_are_not_those_of_texts():
-    for task, shape in (
-        (reading.SQUAD_1_1, "AnswerSpans"),
-        (tagging.CONLL_2003, "WordTags"),
-        (reading.RACE, "Choices"),
-    ):
-        with pytest.raises(InputError, match=f"task '{task.name}' has the shape {shape}"):
-            task.head_data()
+def test_every_shape_gives_the_source_of_its_objective():
+    shapes = {
+        glue.MRPC: LabeledTexts,
+        reading.SQUAD_2_0: Questions,
+        tagging.CONLL_2003: TaggedWords,
+        reading.RACE: Choices,
+    }
+    for task, source in shapes.items():
+        assert isinstance(task.head_data().source, source)
+        assert task.head_data().held_out_source.examples == task.dev
+    with pytest.raises(InputError, match="the task has no head: its answers are texts"):
+        writing.WMT14_EN_DE.head_data()
+
+
+def test_races_questions_with_a_head(tmp_path):
+    path = tmp_path / "a.jsonl"
+    record = {"article": "It rained.", "questions": ["Why?", "When?"], "answers": ["B", "A"]}
+    path.write_text(json.dumps(record | {"options": [["x", "y"], ["u", "v"]]}) + "\n")
+    examples = UnrolledExamples(JsonlExamples((str(path),)), ("questions", "answers", "options"))
+    found = [(one.context, one.choices, one.label) for one in reading.RACE.shape.source(examples).chosen()]
+    assert found == [("It rained.", ("Why? x", "Why? y"), 1), ("It rained.", ("When? u", "When? v"), 0)]
 
 
 def test_tasks_of_tfds_in_another_folder():
@@ -118,5 +135,6 @@ def test_own_files_of_squad_and_conll(tmp_path):
     with pytest.raises(InputError, match="given='answers' is empty in question '2'"):
         list(reading.squad_files("own", (str(tmp_path / "a.json"),)).text_data().source.pairs())
     (tmp_path / "a.conll").write_text("Anna B-PER\nreads O\n")
-    words = tagging.word_tags("names", ConllExamples((str(tmp_path / "a.conll"),)))
+    words = tagging.word_tags("names", ConllExamples((str(tmp_path / "a.conll"),)), labels=("O", "B-PER"))
     assert list(words.pairs(words.train).pairs()) == [("names sentence: Anna reads", "B-PER O")]
+    assert [sentence.tags for sentence in words.head_data().source.tagged()] == [(1, 0)]

@@ -79,12 +79,10 @@ def test_tags_are_fitted_to_the_words():
     assert found["tag_accuracy"] == pytest.approx(5 / 6)
     tags = [["B-PER", "I-PER", "O", "O"], ["O", "B-ORG"]]
     expected = entity_scores(tags, [text.split() for text in right])
-    assert {name: found[f"entity_{name}"] for name in ("precision", "recall", "f1")} == {
-        name: pytest.approx(expected[name]) for name in ("precision", "recall", "f1")
-    }
-    assert found["entity_recall"] == pytest.approx(2 / 3)
+    assert {name: found[f"entities_{name}"] for name in expected} == pytest.approx(expected)
+    assert found["entities_recall"] == pytest.approx(2 / 3)
     # What is no tag is no entity.
-    assert figures(["PER O X-LOC B-LOC", ""], right, "entities")["entity_precision"] == 1.0
+    assert figures(["PER O X-LOC B-LOC", ""], right, "entities")["entities_precision"] == 1.0
 
 
 def test_groups_are_right_as_a_whole():
