@@ -12,7 +12,8 @@ from rich.console import Console
 
 from t5x_lite.cli.arguments import parse
 from t5x_lite.cli.own_data import with_data, with_examples
-from t5x_lite.data import Tokenizer
+from t5x_lite.data import Data, Tokenizer, contamination
+from t5x_lite.data.documents import Documents
 from t5x_lite.errors import InputError
 from t5x_lite.objectives import SequenceToSequence
 from t5x_lite.objectives.task import TaskObjective
@@ -90,8 +91,12 @@ def run(arguments: list[str]) -> None:
     console = Console(stderr=True)
     with preparation(console) as progress:
         store = experiment.data.prepare(experiment.objective.row_format, tokenizer=tokenizer, progress=progress)
-    for remark in store.remarks:
-        console.print(remark, highlight=False, soft_wrap=True)
+        remarks = store.remarks
+        if experiment.data is not checkpoint.experiment.data:
+            progress("compare with the training data", None)
+            remarks = [*store.too_long, *_in_training(checkpoint.experiment.data, experiment)]
+    for remark in remarks:
+        console.print(remark, highlight=False, markup=False, soft_wrap=True)
     questions = _questions(experiment, command, tokenizer)
     words = checkpoint.experiment.data.source.classes or ()
     # On one device, whatever the run had: its batch need not be divided by the devices here.
@@ -108,6 +113,23 @@ def run(arguments: list[str]) -> None:
     else:
         figures = task_figures(held_out, params, folder=command.out, submission=command.submission)
     print(json.dumps(figures) if command.json else describe(figures) if figures else f"answers are in {command.out}")
+
+
+def _in_training(data: Data, experiment: Experiment) -> list[str]:
+    """How many of the given examples the run was trained on, as a sentence; none where there are none."""
+    row_format = experiment.objective.row_format
+    given = Documents(experiment.data.source, row_format, data.sentences)
+    if not contamination.has_examples(given):
+        return []
+    try:
+        training = [Documents(source, row_format, data.sentences) for source in data.training_sources]
+        found = contamination.overlap(training, given)
+    except InputError as error:
+        return [f"whether these {row_format.unit} are in the training data is not known, which cannot be read: {error}"]
+    if not found.found:
+        return []
+    place, has_answers = given.place(found.first), experiment.data.source.has_answers
+    return [contamination.spell(found, row_format.unit, place, has_answers=has_answers)]
 
 
 def _on_other_data(experiment: Experiment, command: Evaluate) -> Experiment:

@@ -48,6 +48,11 @@ class Data:
         parts = self.source.parts if isinstance(self.source, Mixture) else (self,)
         return tuple(one for part in parts for one in (part.source, part.held_out_source) if one is not None)
 
+    @property
+    def training_sources(self) -> tuple[Source, ...]:
+        """The corpora to train on."""
+        return tuple(p.source for p in self.source.parts) if isinstance(self.source, Mixture) else (self.source,)
+
     def prepare(
         self,
         row_format: RowFormat,

@@ -129,6 +129,17 @@ def test_evaluate_says_the_same(run, capsys):
     assert found == {name: pytest.approx(value, rel=1e-5) for name, value in figures.items()}
 
 
+def test_other_pairs_are_compared_with_what_the_parts_are_trained_on(run, capsys, tmp_path):
+    """And scored by the metrics that are asked for."""
+    path = tmp_path / "test.tsv"
+    path.write_text("first: zero\tno\nfirst: One  TWO\tno\nnext: one two\ttwo\n")
+    assert main(["evaluate", str(run[0]), "--pairs", str(path), "--metrics", "exact_match", "--json"]) == 0
+    out, told = capsys.readouterr()
+    assert 0 <= json.loads(out)["exact_match"] <= 1
+    remark = "2 of 3 pairs stand in the training data too, 1 of them with the same answer; the first is "
+    assert f"{remark}{path}:2" in told
+
+
 def test_a_run_that_was_stopped_goes_on_bit_identically(run, experiment, tmp_path):
     train(replace(experiment, steps=2), tmp_path)
     assert "resuming from step 2" in train(experiment, tmp_path)
