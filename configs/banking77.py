@@ -60,7 +60,7 @@ experiment = replace(
     steps=1200,
     batch_size=32,
     start=FromModel("runs/gutenberg_bert"),
-    evaluation=Evaluation(every=400, rows=1024),
+    evaluation=Evaluation(every=400, rows=4096),
     checkpoints=Checkpointing(every=0, keep_last=1, keep_best=0),
     logging=Logging(every=20),
 )

@@ -16,9 +16,9 @@ from t5x_lite.training.schedules import LinearDecay
 experiment = Experiment(
     model=BertConfig(
         vocab_size=8192,
-        embed_dim=192,
+        embed_dim=128,
         num_heads=4,
-        mlp_dim=768,
+        mlp_dim=512,
         num_layers=4,
         max_length=256,
         # One pass over so little text and a half does not wear it out.

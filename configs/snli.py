@@ -41,7 +41,7 @@ experiment = replace(
     steps=900,
     batch_size=32,
     start=FromModel("runs/gutenberg_bert"),
-    evaluation=Evaluation(every=300, rows=1024),
+    evaluation=Evaluation(every=300, rows=2048),
     checkpoints=Checkpointing(every=0, keep_last=1, keep_best=0),
     logging=Logging(every=20),
 )

@@ -31,7 +31,7 @@ experiment = replace(
     steps=600,
     batch_size=32,
     start=FromModel("runs/gutenberg_bert"),
-    evaluation=Evaluation(every=200, rows=1024, task_metrics=("entities",)),
+    evaluation=Evaluation(every=200, rows=4096, task_metrics=("entities",)),
     checkpoints=Checkpointing(every=0, keep_last=1, keep_best=0),
     logging=Logging(every=20),
 )

@@ -93,6 +93,18 @@ class Pretrained(ABC):
         """Which class texts are of: see `PretrainedEncoder`."""
         self._cannot("classify")
 
+    def choose(self, *args: Any, **kwargs: Any) -> Any:
+        """How likely each of several answers is: see `PretrainedEncoder`."""
+        self._cannot("choose")
+
+    def tag(self, *args: Any, **kwargs: Any) -> Any:
+        """The tags of words: see `PretrainedEncoder`."""
+        self._cannot("tag")
+
+    def answer(self, *args: Any, **kwargs: Any) -> Any:
+        """The answer to a question in a text: see `PretrainedEncoder`."""
+        self._cannot("answer")
+
     def _cannot(self, method: str) -> NoReturn:
         *others, last = self.abilities
         name, can = type(self.config).__name__, f"{', '.join(others)} and {last}" if others else last

@@ -10,12 +10,11 @@ import numpy as np
 from flax import linen as nn
 from jaxtyping import Array, Bool, Float, Int
 
-from t5x_lite.data import LabeledTexts
 from t5x_lite.errors import InputError
 from t5x_lite.models import ElectraPair, ElectraPairConfig, EncoderConfig
-from t5x_lite.pretrained.base import Pretrained
 from t5x_lite.pretrained.embeddings import Layers, Pooling, check_layers, check_pooling, choose_layers, pool
-from t5x_lite.pretrained.token_rows import Text, TokenBatch, is_one, padded, power, token_batches, token_rows
+from t5x_lite.pretrained.encoder_tasks import EncoderTasks, arrays, encoder_of
+from t5x_lite.pretrained.token_rows import Text, is_one, padded, power, token_batches
 
 
 class Suggestion(NamedTuple):
@@ -36,19 +35,10 @@ class Detection(NamedTuple):
     """That another token stood here and was replaced, between 0 and 1."""
 
 
-class LikelyClass(NamedTuple):
-    """A class that a text may be of."""
-
-    label: str
-    """As it is written in the data that the model was fine-tuned on; its number where that is not known."""
-    probability: float
-    """That the text is of this class, between 0 and 1."""
-
-
 @dataclass(frozen=True)
-class PretrainedEncoder(Pretrained):
-    """`fill_mask` for hidden tokens, `encode` for vectors, `detect_replacements` with a discriminator, `classify` with
-    a head for it.
+class PretrainedEncoder(EncoderTasks):
+    """`fill_mask` for hidden tokens, `encode` for vectors, `detect_replacements` with a discriminator; with heads of
+    tasks `classify`, `choose`, `tag` and `answer`.
 
     Texts are tokenized as `[CLS] text [SEP]`, pairs `(a, b)` as `[CLS] a [SEP] b [SEP]`. Of ELECTRA's two networks the
     generator fills in and the discriminator does the rest.
@@ -60,6 +50,9 @@ class PretrainedEncoder(Pretrained):
             "masked_lm": ("fill_mask", self._language_model),
             "replaced_token": ("detect_replacements", self._encoder),
             "classification": ("classify", self._encoder),
+            "multiple_choice": ("choose", self._encoder),
+            "tagging": ("tag", self._encoder),
+            "question_answering": ("answer", self._encoder),
         }
         return "encode", *(method for head, (method, config) in by_head.items() if head in config.heads)
 
@@ -111,7 +104,7 @@ class PretrainedEncoder(Pretrained):
             positions = np.zeros((len(batch.inputs), power(max(len(masks[i]) for i in batch.indices), 1)), np.int32)
             for row, index in enumerate(batch.indices):
                 positions[row, : len(masks[index])] = masks[index]
-            found = _best_tokens(self.module, self.params, *_arrays(batch), positions, allowed, top_k)
+            found = _best_tokens(self.module, self.params, *arrays(batch), positions, allowed, top_k)
             ids, probabilities = map(np.asarray, found)
             for row, index in enumerate(batch.indices):
                 by_mask = [
@@ -141,7 +134,7 @@ class PretrainedEncoder(Pretrained):
         rows = self._rows(texts)
         answers: list[Any] = [None] * len(rows)
         for batch in token_batches(rows, self._pad_id, config.max_length):
-            vectors = np.asarray(_vectors(self.module, self.params, *_arrays(batch), layers, pooling))
+            vectors = np.asarray(_vectors(self.module, self.params, *arrays(batch), layers, pooling))
             for index, vector in zip(batch.indices, vectors, strict=False):
                 answers[index] = vector[: len(rows[index].ids)] if pooling == "tokens" else vector
         if is_one(texts):
@@ -160,7 +153,7 @@ class PretrainedEncoder(Pretrained):
         answers: list[Any] = [None] * len(rows)
         around = (tokenizer.vocabulary.cls_id, tokenizer.vocabulary.sep_id)
         for batch in token_batches(rows, self._pad_id, config.max_length):
-            probabilities = np.asarray(_replaced(self.module, self.params, *_arrays(batch)))
+            probabilities = np.asarray(_replaced(self.module, self.params, *arrays(batch)))
             for index, row in zip(batch.indices, probabilities, strict=False):
                 answers[index] = [
                     Detection(tokenizer.decode([token]), float(probability))
@@ -169,64 +162,13 @@ class PretrainedEncoder(Pretrained):
                 ]
         return answers[0] if is_one(texts) else answers
 
-    def classify(self, texts: Text | list[Text]) -> list[Any]:
-        """The classes that a text may be of, likeliest first; a list of texts gives a list of these.
-
-        Raises `InputError` for a model without a classification head, and one whose head predicts a number.
-        """
-        config = self._encoder
-        if "classification" not in config.heads:
-            self._lacks_head("classify", "classification", config)
-        if config.num_classes == 1:
-            raise InputError(
-                "classify needs several classes, and the head of this model predicts a number, which calling the model "
-                "gives: model(texts)['classification_logits']"
-            )
-        source = self.experiment.data.source if self.experiment else None
-        known = source.labels if isinstance(source, LabeledTexts) else ()
-        labels = known if len(known) == config.num_classes else tuple(map(str, range(config.num_classes)))
-        rows = self._rows(texts)
-        answers: list[Any] = [None] * len(rows)
-        for batch in token_batches(rows, self._pad_id, config.max_length):
-            probabilities = np.asarray(_classes(self.module, self.params, *_arrays(batch)))
-            for index, row in zip(batch.indices, probabilities, strict=False):
-                likely = map(LikelyClass, labels, row.tolist())
-                answers[index] = sorted(likely, key=lambda each: -each.probability)
-        return answers[0] if is_one(texts) else answers
-
-    @property
-    def _encoder(self) -> EncoderConfig:
-        return self.config.discriminator if isinstance(self.config, ElectraPairConfig) else self.config
-
     @property
     def _language_model(self) -> EncoderConfig:
         return self.config.generator if isinstance(self.config, ElectraPairConfig) else self.config
 
-    @property
-    def _pad_id(self) -> int:
-        # Without a tokenizer only those know it whose positions depend on it; in BERT's vocabularies it is 0.
-        return self.tokenizer.vocabulary.pad_id if self.tokenizer else self._encoder.pad_id or 0
-
-    def _rows(self, texts: Any) -> list[Any]:
-        return token_rows(self._tokenizer(), texts, self._encoder.max_length)
-
     def _suggestion(self, ids: list[int], position: int, token: int, probability: float) -> Suggestion:
         decode = self.tokenizer.decode
         return Suggestion(decode([token]), probability, decode([*ids[:position], token, *ids[position + 1 :]]))
-
-    def _lacks_head(self, method: str, head: str, config: EncoderConfig) -> None:
-        raise InputError(
-            f"{method} needs the head {head}, and this {type(config).__name__} has heads={config.heads}; "
-            f"use {' and '.join(self.abilities)}, or load a model with that head"
-        )
-
-
-def _arrays(batch: TokenBatch) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    return batch.inputs, batch.segments, batch.valid
-
-
-def _encoder_of(module: nn.Module) -> nn.Module:
-    return module.discriminator if isinstance(module, ElectraPair) else module
 
 
 def _language_model_of(module: nn.Module) -> nn.Module:
@@ -274,7 +216,7 @@ def _vectors(
     pooling: Pooling,
 ) -> Float[Array, "B D"] | Float[Array, "B L D"]:
     def outputs(module: nn.Module) -> Float[Array, "N1 B L D"]:
-        return _encoder_of(module).encode_layers(inputs, segments, inputs_valid=valid)
+        return encoder_of(module).encode_layers(inputs, segments, inputs_valid=valid)
 
     return pool(choose_layers(module.apply({"params": params}, method=outputs), layers), valid, pooling)
 
@@ -284,18 +226,7 @@ def _replaced(
     module: nn.Module, params: Any, inputs: Int[Array, "B L"], segments: Int[Array, "B L"], valid: Bool[Array, "B L"]
 ) -> Float[Array, "B L"]:
     def probabilities(module: nn.Module) -> Float[Array, "B L"]:
-        model = _encoder_of(module)
+        model = encoder_of(module)
         return jax.nn.sigmoid(model.replaced_token_logits(model.encode(inputs, segments, inputs_valid=valid)))
-
-    return module.apply({"params": params}, method=probabilities)
-
-
-@partial(jax.jit, static_argnums=0)
-def _classes(
-    module: nn.Module, params: Any, inputs: Int[Array, "B L"], segments: Int[Array, "B L"], valid: Bool[Array, "B L"]
-) -> Float[Array, "B C"]:
-    def probabilities(module: nn.Module) -> Float[Array, "B C"]:
-        model = _encoder_of(module)
-        return jax.nn.softmax(model.classification_logits(model.encode(inputs, segments, inputs_valid=valid)))
 
     return module.apply({"params": params}, method=probabilities)

@@ -41,15 +41,7 @@ def score_intervals(answers: Answers, metrics: Sequence[TaskMetric], **options: 
     """The bootstrap's 95 % intervals of `score_answers`, over its examples (`options` are those of `intervals`); the
     best of all thresholds, and the threshold itself, have none."""
     of_labels = [metric for metric in metrics if metric in _OF_LABELS and metric != "accuracy"]
-    predictions, references = answers.predictions, answers.references
-    shares = {
-        f"{metric}_{name}": share
-        for metric in metrics
-        if metric not in _OF_LABELS
-        for name, share in _shares(answers, metric).items()
-    }
-    if "accuracy" in metrics:
-        shares["accuracy"] = _accuracy(answers)
+    predictions, references, shares = answers.predictions, answers.references, example_shares(answers, metrics)
 
     def figures_of(some: np.ndarray) -> Figures:
         figures = {
@@ -60,6 +52,18 @@ def score_intervals(answers: Answers, metrics: Sequence[TaskMetric], **options: 
         return figures
 
     return intervals(figures_of, len(predictions), **options)
+
+
+def example_shares(answers: Answers, metrics: Sequence[TaskMetric]) -> dict[str, tuple[np.ndarray, np.ndarray]]:
+    """(part, whole) by figure: two numbers of each example; the sum of the parts divided by that of the wholes is the
+    figure. Of F1 by class, correlations and thresholds there is none."""
+    shares = {"accuracy": _accuracy(answers)} if "accuracy" in metrics else {}
+    return shares | {
+        f"{metric}_{name}": share
+        for metric in metrics
+        if metric not in _OF_LABELS
+        for name, share in _shares(answers, metric).items()
+    }
 
 
 def _accuracy(answers: Answers) -> tuple[np.ndarray, np.ndarray]:

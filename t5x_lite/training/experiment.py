@@ -38,7 +38,7 @@ class Evaluation:
     every: int = 1000
     """Steps between evaluations; 0 evaluates at the end alone."""
     rows: int = 256
-    """Held-out rows to evaluate on, at most."""
+    """Held-out rows to evaluate on, at most: the first ones; of data that is sorted by its labels, choose all."""
     text_metrics: tuple[TextMetric, ...] = ()
     """What answers to held-out inputs are scored by: bleu, chrf, rouge, exact_match; of tasks f1, macro_f1, matthews,
     pearson, spearman, squad, tags, entities, strict_entities, group_match, referent; empty decodes nothing."""
