@@ -135,19 +135,21 @@ def _in_training(data: Data, experiment: Experiment) -> list[str]:
 def _on_other_data(experiment: Experiment, command: Evaluate) -> Experiment:
     """The experiment with all of the given text or pairs held out."""
     if command.examples:
-        return with_examples(experiment, command.examples, unlabeled=command.unlabeled)
+        experiment = with_examples(experiment, command.examples, unlabeled=command.unlabeled)
     experiment = with_data(experiment, text=command.text, pairs=command.pairs)
     if command.text or command.pairs:
         experiment = replace(experiment, data=replace(experiment.data, held_out_source=experiment.data.source))
-    if command.pairs and isinstance(experiment.objective, SequenceToSequence):
+    if (command.pairs or command.examples) and isinstance(experiment.objective, SequenceToSequence):
         # What is longer than a row has no loss, which is told; it is decoded all the same.
         experiment = replace(experiment, objective=replace(experiment.objective, too_long="skip"))
     return experiment
 
 
 def _settings(evaluation: Evaluation, command: Evaluate, *, of_task: bool) -> Evaluation:
-    """The run's own, where the command says nothing else; of given pairs and of tasks all."""
-    given: dict[str, Any] = dict.fromkeys(("rows", "num_texts"), _ALL) if command.pairs or of_task else {}
+    """The run's own, where the command says nothing else; of given pairs and examples, and of tasks, all."""
+    given: dict[str, Any] = (
+        dict.fromkeys(("rows", "num_texts"), _ALL) if command.pairs or command.examples or of_task else {}
+    )
     said = {name: getattr(command, name) for name in ("rows", "num_texts", "num_beams", "alpha", "max_length")}
     said |= {"text_metrics": command.metrics, "task_metrics": command.task_metrics}
     return replace(evaluation, **given | {name: value for name, value in said.items() if value is not None})

@@ -11,6 +11,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
+
 from t5x_lite.data.examples import Example, field_of
 from t5x_lite.data.pair_sources import Asked
 from t5x_lite.errors import InputError
@@ -185,8 +187,9 @@ class NumberWording(Wording):
 
     def pairs(self, example: Example) -> Iterator[Pair]:
         decimals = len(f"{self.step:.10f}".rstrip("0").partition(".")[2])
-        steps = 1 / self.step
-        number = round(float(self.right(example)[0]) * steps) / steps + 0.0
+        # In float32, as T5's own code: where a number lies between two steps, the same one is taken.
+        steps = np.float32(1 / self.step)
+        number = float(np.round(np.float32(self.right(example)[0]) * steps) / steps) + 0.0
         yield self.read(example), f"{number:.{decimals}f}"
 
     def right(self, example: Example) -> tuple[str, ...]:

@@ -5,12 +5,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from t5x_lite.data import Data, Mixture, Source
+from t5x_lite.data import Data, Mixture
 from t5x_lite.decoding import BeamSearch, GenerationDefaults, Greedy, Method
 from t5x_lite.errors import InputError
 from t5x_lite.layers.transformer import Remat
 from t5x_lite.models import ModelConfig
 from t5x_lite.objectives import Objective
+from t5x_lite.objectives.task import TaskObjective
 from t5x_lite.parallel import MeshShape
 from t5x_lite.tasks.metric_names import PartMetrics, TextMetric
 from t5x_lite.tasks.scores import TaskMetric, check_metrics
@@ -125,7 +126,7 @@ class Experiment:
         _check_minimum(self.evaluation, 1, "rows", "num_texts", "num_beams", prefix="evaluation.")
         _check_minimum(self.evaluation, 0, "max_length", prefix="evaluation.")
         check_metrics(self.evaluation.task_metrics, self.objective, getattr(self.model, "num_classes", 0))
-        _check_parts(self.evaluation, self.data.source)
+        _check_mixture(self)
         if self.evaluation.text_metrics or self.evaluation.part_metrics:
             _check_writing(self.evaluation, self.model, self.objective)
         _check_minimum(self.checkpoints, 0, "every", "keep_best", prefix="checkpoints.")
@@ -173,10 +174,17 @@ def flat_fields(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
         yield path, value
 
 
-def _check_parts(evaluation: Evaluation, source: Source) -> None:
-    parts = [part.name for part in source.parts] if isinstance(source, Mixture) else None
-    unknown = [one.part for one in evaluation.part_metrics if parts is not None and one.part not in parts]
-    if unknown:
+def _check_mixture(experiment: Experiment) -> None:
+    source = experiment.data.source
+    if not isinstance(source, Mixture):
+        return
+    if isinstance(experiment.objective, TaskObjective):
+        raise InputError(
+            f"data.source is a Mixture, and a head learns one task; give {type(experiment.objective).__name__} one, or "
+            "train text to text by SequenceToSequence"
+        )
+    parts = [part.name for part in source.parts]
+    if unknown := [one.part for one in experiment.evaluation.part_metrics if one.part not in parts]:
         raise InputError(
             f"evaluation.part_metrics has {unknown[0]!r}, which is no part of data.source; its parts are "
             f"{', '.join(map(repr, parts))}"

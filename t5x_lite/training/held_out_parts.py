@@ -31,16 +31,15 @@ class MixtureHeldOut:
         self.program, self.parts = program, dict(parts)
 
     def evaluate(self, params: Any) -> Scores:
-        """Means over the parts, each counting the same: the loss, the accuracy, the perplexity of the mean loss, and
-        `average_score`, of each part's mean over its metrics of what is written; then the figures of each part, its
+        """Means over the parts, each counting the same: what the objective measures, the perplexity of the mean loss,
+        and `average_score`, of each part's mean over its metrics of what is written; then the figures of each part, its
         name and a slash in front."""
         scores = {name: part.evaluate(params) for name, part in self.parts.items()}
         of_parts = [one.figures for one in scores.values()]
-        figures = {name: float(np.mean([one[name] for one in of_parts])) for name in _common(of_parts)}
-        for unit in ("tokens", "examples"):
-            if all(unit in one for one in of_parts):
-                figures[unit] = sum(one[unit] for one in of_parts)
-        if "perplexity" in of_parts[0]:
+        figures = {name: float(np.mean([one[name] for one in of_parts])) for name in self._measured(scores)}
+        unit = f"{self.program.objective.unit}s"
+        figures[unit] = sum(one[unit] for one in of_parts)
+        if unit == "tokens":
             figures["perplexity"] = math.exp(min(figures["loss"], 700.0))
         written = {name: one.written for name, one in scores.items()}
         if means := [np.mean([_share(*figure) for figure in one.items()]) for one in written.values() if one]:
@@ -53,14 +52,17 @@ class MixtureHeldOut:
         }
         return Scores(figures, signatures)
 
+    def _measured(self, scores: Mapping[str, Scores]) -> list[str]:
+        """What every part has beside what was written, and no sum or power."""
+        apart = {f"{self.program.objective.unit}s", "perplexity", "word_perplexity"}
+        first, *others = [one.figures.keys() - one.written.keys() - apart for one in scores.values()]
+        kept = first.intersection(*others)
+        return [name for name in next(iter(scores.values())).figures if name in kept]
+
     @cached_property
     def baseline_loss(self) -> float:
         """The mean over the parts."""
         return float(np.mean([part.baseline_loss for part in self.parts.values()]))
-
-
-def _common(figures: Sequence[Mapping[str, float]]) -> list[str]:
-    return [name for name in _OF_A_PART if all(name in one for one in figures)]
 
 
 def _share(name: str, figure: float) -> float:

@@ -18,7 +18,7 @@ from t5x_lite.parallel import hosts
 from t5x_lite.training.checkpoints import write_model
 from t5x_lite.training.held_out import HeldOut
 from t5x_lite.training.held_out_parts import MixtureHeldOut
-from t5x_lite.training.records import read_records, spell, spell_signatures
+from t5x_lite.training.records import read_records, spell, spell_parts, spell_signatures
 from t5x_lite.training.run_files import write_atomically
 from t5x_lite.training.samples import fill_ins
 from t5x_lite.training.step import Program, TrainState
@@ -81,7 +81,8 @@ def describe(figures: dict[str, Any]) -> str:
     ' 7.4, 90 tokens; pair loss 0.700'
     """
     apart = (*_COMMON_FIGURES, "signatures", "intervals")
-    others = {name: value for name, value in figures.items() if name not in apart}
+    others = {name: value for name, value in figures.items() if name not in apart and "/" not in name}
+    parts = spell_parts(figures)
     intervals = figures.get("intervals", {})
     signatures = spell_signatures(figures.get("signatures", {}))
     unit = next(unit for unit in _UNITS if f"{unit}s" in figures)
@@ -93,6 +94,7 @@ def describe(figures: dict[str, Any]) -> str:
     return (
         f"{', '.join(measured)}, {figures[f'{unit}s']:,.0f} {unit}s"
         f"{'; ' if others else ''}{', '.join(spell(name, value) for name, value in others.items())}"
+        + (f"\n{parts}" if parts else "")
         + "".join(f"\n95 % interval: {_interval(name, *ends)}" for name, ends in intervals.items())
         + (f"\n{signatures}" if signatures else "")
     )

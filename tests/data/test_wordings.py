@@ -73,7 +73,8 @@ def test_classes_that_do_not_fit_together(options, problem):
     ],
 )
 def test_numbers_are_written_as_the_nearest_fifth(number, written):
-    """1.5 and 0.1 lie between two, and the even multiple is taken, as by `tf.round` in T5's own code."""
+    """1.5, 0.1 and 1.7 lie between two, and the even multiple is taken, as by `tf.round` in T5's own code, also where
+    the number comes as a float32."""
     wording = NumberWording("stsb sentence1: {a} sentence2: {b}")
     found = example(a="A plane is taking off.", b="An air plane is taking off.", label=number)
     ((source, target),) = wording.pairs(found)

@@ -6,6 +6,7 @@ import pytest
 from t5x_lite.data import (
     Data,
     ExamplePairs,
+    LabeledTexts,
     Mixture,
     Part,
     Proportional,
@@ -15,7 +16,8 @@ from t5x_lite.data import (
     TsvPairs,
 )
 from t5x_lite.errors import InputError
-from t5x_lite.objectives import SequenceToSequence
+from t5x_lite.models import BertConfig
+from t5x_lite.objectives import Classification, SequenceToSequence
 from t5x_lite.parallel import MeshShape
 from t5x_lite.training import Evaluation, Experiment, PartMetrics
 from t5x_lite.training.experiment import differences
@@ -58,6 +60,13 @@ def test_metrics_of_a_part_that_the_mixture_has_not(mixed):
         InputError, match="part_metrics has 'three', which is no part of data.source; its parts are 'one'"
     ):
         replace(mixed, evaluation=Evaluation(part_metrics=(PartMetrics("three", ("bleu",)),)))
+
+
+def test_a_head_learns_no_mixture(tiny):
+    texts = LabeledTexts(TableExamples(("a.tsv",)), labels=("a", "b"))
+    model = BertConfig(vocab_size=264, embed_dim=16, num_heads=4, mlp_dim=24, num_layers=1, heads=("classification",))
+    with pytest.raises(InputError, match="data.source is a Mixture, and a head learns one task; give Classification"):
+        replace(tiny, model=model, objective=Classification(16), data=Data(Mixture((Part("one", texts),))))
 
 
 def test_json_rebuilds_known_classes_only(tiny):
