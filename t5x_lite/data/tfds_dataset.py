@@ -2,6 +2,7 @@
 
 import contextlib
 import errno
+import importlib
 import importlib.abc
 import importlib.machinery
 import importlib.util
@@ -79,7 +80,7 @@ class TfdsTexts:
         tfds = import_tfds()
         with _without_tensorflow(), _quiet():
             try:
-                builder = tfds.builder(self.name, **({"data_dir": self.data_dir} if self.data_dir else {}))
+                builder = self._found(tfds)
             except tfds.core.DatasetNotFoundError:
                 where = self.data_dir or "~/tensorflow_datasets"
                 raise InputError(
@@ -98,6 +99,23 @@ class TfdsTexts:
         for option, field in self.fields.items():
             self._check_field(builder, option, field)
         return builder
+
+    def _found(self, tfds: ModuleType) -> Any:
+        """By the code that TFDS has of it, or as it lies on disk."""
+        options = {"data_dir": self.data_dir} if self.data_dir else {}
+        try:
+            return tfds.builder(self.name, **options)
+        except tfds.core.DatasetNotFoundError:
+            # Without TensorFlow TFDS leaves the older half of its text datasets out, GLUE and WMT among them.
+            for room in ("question_answering", "summarization", "text", "translate"):
+                importlib.import_module(f"tensorflow_datasets.{room}")
+            return tfds.builder(self.name, **options)
+        except ModuleNotFoundError:
+            # Its code needs TensorFlow to say what is in it; what was prepared says so itself.
+            files = importlib.import_module("tensorflow_datasets.core.read_only_builder")
+            with contextlib.suppress(tfds.core.DatasetNotFoundError):
+                return files.builder_from_files(self.name, **options)
+            raise
 
     def _prepare(self, tfds: ModuleType, builder: Any) -> None:
         config = tfds.download.DownloadConfig(try_download_gcs=False)  # that path needs TensorFlow
