@@ -24,11 +24,12 @@ from t5x_lite.training.answers import Question, questions_of
 from t5x_lite.training.experiment import Evaluation, Experiment
 from t5x_lite.training.held_out_parts import held_out_of
 from t5x_lite.training.open_model import open_checkpoint, tokenizer_from_files
-from t5x_lite.training.report import describe, held_out_figures, preparation
+from t5x_lite.training.report import describe, preparation
 from t5x_lite.training.run_files import local_or_bucket
 from t5x_lite.training.step import Program
 from t5x_lite.training.task_report import task_figures
 from t5x_lite.training.text_metrics import TextMetric
+from t5x_lite.training.text_report import text_figures
 
 _ALL = 1 << 30
 
@@ -51,7 +52,7 @@ class Evaluate:
     unlabeled: bool = False
     """The examples have no labels: predictions are made of them, and no figures."""
     out: str = ""
-    """A folder to write to: the answers to the examples of a task, and scores.json."""
+    """A folder to write to: the answers to the examples of a task or to inputs, and scores.json."""
     submission: Submission | None = None
     """Format of the answers: jsonl, glue, superglue, squad, conll; if not given, squad of questions, conll of tags and
     else jsonl."""
@@ -107,9 +108,7 @@ def run(arguments: list[str]) -> None:
     params = jax.device_put(checkpoint.params, program.state_shardings.params)
     held_out = held_out_of(program, store, questions, words)
     if not of_task:
-        if command.out:
-            raise InputError(f"--out={command.out} is for answers to tasks, which this run has not; leave it out")
-        figures = held_out_figures(held_out, params)
+        figures = text_figures(held_out, params, folder=command.out)
     else:
         figures = task_figures(held_out, params, folder=command.out, submission=command.submission)
     print(json.dumps(figures) if command.json else describe(figures) if figures else f"answers are in {command.out}")

@@ -47,7 +47,7 @@ class HeldOut:
         self.settings = program.experiment.evaluation
         if text_metrics is not None:
             self.settings = replace(self.settings, text_metrics=text_metrics)
-        self._questions, self.documents, self._words_of_classes = questions, documents, words
+        self._questions, self.documents, self.words_of_classes = questions, documents, words
 
     def evaluate(self, params: Any) -> Scores:
         """Loss, accuracy, perplexity by token and, of texts, by word; then the metrics of what is decoded."""
@@ -59,14 +59,15 @@ class HeldOut:
             figures |= score_answers(self.task_answers(params), self.settings.task_metrics)
         if not self.settings.text_metrics:
             return Scores(figures)
+        texts = self._sheet.answers(params)
         scores = score(
-            self._sheet.answers(params),
+            texts,
             [question.right for question in self.questions],
             self.settings.text_metrics,
-            words=self._words_of_classes,
+            words=self.words_of_classes,
             groups=[question.group for question in self.questions],
         )
-        return Scores(figures | scores.figures, scores.signatures, scores.figures)
+        return Scores(figures | scores.figures, scores.signatures, scores.figures, tuple(texts))
 
     def loss_figures(self, params: Any) -> dict[str, float]:
         """The loss, and what else the objective measures beside it."""

@@ -34,7 +34,10 @@ class MixtureHeldOut:
         """Means over the parts, each counting the same: what the objective measures, the perplexity of the mean loss,
         and `average_score`, of each part's mean over its metrics of what is written; then the figures of each part, its
         name and a slash in front."""
-        scores = {name: part.evaluate(params) for name, part in self.parts.items()}
+        return self.mean({name: part.evaluate(params) for name, part in self.parts.items()})
+
+    def mean(self, scores: Mapping[str, Scores]) -> Scores:
+        """All figures, from those of each part."""
         of_parts = [one.figures for one in scores.values()]
         figures = {name: float(np.mean([one[name] for one in of_parts])) for name in self._measured(scores)}
         unit = f"{self.program.objective.unit}s"

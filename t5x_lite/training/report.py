@@ -22,6 +22,7 @@ from t5x_lite.training.records import read_records, spell, spell_parts, spell_si
 from t5x_lite.training.run_files import write_atomically
 from t5x_lite.training.samples import fill_ins
 from t5x_lite.training.step import Program, TrainState
+from t5x_lite.training.text_metrics import Scores
 from t5x_lite.training.workdir import tokenizer_files
 
 
@@ -63,7 +64,11 @@ def finish(
 def held_out_figures(held_out: HeldOut | MixtureHeldOut, params: Any) -> dict[str, Any]:
     """All figures, what the best model without context would lose on the same targets (`unigram_loss` of tokens,
     `constant_loss` of examples), and sacrebleu's signatures."""
-    scores = held_out.evaluate(params)
+    return figures_of(held_out, held_out.evaluate(params))
+
+
+def figures_of(held_out: HeldOut | MixtureHeldOut, scores: Scores) -> dict[str, Any]:
+    """The same, of an evaluation that has been."""
     signatures = {"signatures": scores.signatures} if scores.signatures else {}
     baseline = "unigram_loss" if held_out.program.objective.unit == "token" else "constant_loss"
     return scores.figures | {baseline: held_out.baseline_loss} | signatures

@@ -29,6 +29,8 @@ class Scores:
     """sacrebleu's signature by the figure's name: tokenization, smoothing, version."""
     written: dict[str, float] = field(default_factory=dict)
     """Those of the figures that are of texts that were written, where there are others too."""
+    texts: tuple[str, ...] = ()
+    """What was written, in the order of the questions."""
 
 
 def score(

@@ -129,6 +129,26 @@ def test_evaluate_says_the_same(run, capsys):
     assert found == {name: pytest.approx(value, rel=1e-5) for name, value in figures.items()}
 
 
+def test_answers_go_into_a_folder_with_the_intervals_of_their_scores(run, capsys, tmp_path):
+    workdir, _ = run
+    assert main(["evaluate", str(workdir), "--out", str(tmp_path / "out"), "--json"]) == 0
+    printed = json.loads(capsys.readouterr().out)
+    assert json.loads((tmp_path / "out" / "scores.json").read_text()) == printed
+    names = {"label/exact_match", "label/f1", "next/squad_exact_match", "next/squad_f1"}
+    assert set(printed["intervals"]) == names
+    for name in names:
+        low, high = printed["intervals"][name]
+        assert low <= printed[name] <= high
+    lines = [json.loads(line) for line in (tmp_path / "out" / "next.jsonl").read_text().splitlines()]
+    assert [(line["input"], line["references"]) for line in lines[:2]] == [
+        ("next: one one", ["one"]),
+        ("next: one eight", ["eight", "one"]),
+    ]
+    right = sum(line["prediction"] in line["references"] for line in lines) / len(lines)
+    assert printed["next/squad_exact_match"] == pytest.approx(100 * right)
+    assert (tmp_path / "out" / "label.jsonl").exists()
+
+
 def test_other_pairs_are_compared_with_what_the_parts_are_trained_on(run, capsys, tmp_path):
     """And scored by the metrics that are asked for."""
     path = tmp_path / "test.tsv"
