@@ -17,10 +17,11 @@ from t5x_lite.cli.schedule import draw, save
 from t5x_lite.data import TokenStore
 from t5x_lite.models import abstract_params, num_params
 from t5x_lite.parallel import logical_axes
+from t5x_lite.pictures.places import check_place
 from t5x_lite.training.evaluation import held_out_features
 from t5x_lite.training.experiment import Experiment
 from t5x_lite.training.layer_rates import rate_factors
-from t5x_lite.training.preparation import prepare
+from t5x_lite.training.preparation import Prepared, prepare
 
 PROG = "t5x-lite inspect"
 USAGE = f"""usage: {PROG} CONFIG [options]
@@ -29,7 +30,8 @@ Prints the parameters with shapes and logical axes, the learning rate over the r
 of its rows is padding, the shapes of a batch, and three real rows as the model sees them. Tokenizes the text first if
 that has not been done.
 
-  --schedule FILE.png  draw the learning rate into a picture too
+  --schedule FILE.png    draw the learning rate into a picture too
+  --corruption FILE.png  draw the rows, before and after, with the masks of the attention
 
 and the options of train, without --workdir: "{PROG} CONFIG --help" lists them."""
 
@@ -51,6 +53,8 @@ class Inspect:
     """Examples to evaluate on."""
     schedule: str = ""
     """A PNG file to draw the learning rate into."""
+    corruption: str = ""
+    """A PNG file to draw the three rows into, before and after, and the masks of the attention."""
 
 
 def run(arguments: list[str]) -> None:
@@ -64,6 +68,8 @@ def run(arguments: list[str]) -> None:
         examples=command.examples,
         held_out_examples=command.held_out_examples,
     )
+    if command.corruption:
+        check_place(Path(command.corruption).expanduser(), "corruption")
     console = Console()
     console.print(parameter_table(experiment))
     console.print(f"{num_params(experiment.model):,} parameters\n", highlight=False)
@@ -83,6 +89,16 @@ def run(arguments: list[str]) -> None:
         for name, text in describe_row(store.tokenizer, store.train[row], one, store.format, labels):
             console.print(f"\n[bold]row {row}[/bold]  {name}" if name == "raw" else f"[bold]{name}[/bold]")
             console.print(text)
+    if command.corruption:
+        _draw_rows(prepared, experiment, Path(command.corruption).expanduser())
+
+
+def _draw_rows(prepared: Prepared, experiment: Experiment, picture: Path) -> None:
+    # Imported here: matplotlib is needed for the picture alone.
+    from t5x_lite.pictures import draw_corruption
+
+    rows = np.stack([prepared.store.train[row] for row in range(min(3, len(prepared.store.train)))])
+    draw_corruption(prepared.objective, prepared.store.tokenizer, rows, model=experiment.model).save(picture)
 
 
 def parameter_table(experiment: Experiment) -> Table:

@@ -36,6 +36,11 @@ class ByteTokenizer(SplittingTokenizer):
             for ids, start in zip(self.encode_batch(texts), starts, strict=True)
         ]
 
+    def piece(self, token_id: int) -> str:
+        if token_id < _BYTE_OFFSET:
+            return ("<pad>", "</s>", "<unk>")[token_id]
+        return self._shown_mark(token_id) or f"<0x{token_id - _BYTE_OFFSET:02X}>"
+
     def save(self, folder: Path) -> None:
         write_config(folder, kind="bytes", extra_ids=self.extra_ids)
 

@@ -10,8 +10,10 @@ import numpy as np
 from flax import linen as nn
 from jaxtyping import Array, Bool, Float, Int
 
+from t5x_lite.data.spelling import spell_tokens
 from t5x_lite.errors import InputError
 from t5x_lite.models import ElectraPair, ElectraPairConfig, EncoderConfig
+from t5x_lite.pretrained.attention import AttentionMaps, make_map, self_weights, sown_weights
 from t5x_lite.pretrained.embeddings import Layers, Pooling, check_layers, check_pooling, choose_layers, pool
 from t5x_lite.pretrained.encoder_tasks import EncoderTasks, arrays, encoder_of
 from t5x_lite.pretrained.token_rows import Text, is_one, padded, power, token_batches
@@ -160,6 +162,27 @@ class PretrainedEncoder(EncoderTasks):
                     for token, probability in zip(rows[index].ids, row, strict=False)
                     if token not in around
                 ]
+        return answers[0] if is_one(texts) else answers
+
+    def attention(self, texts: Text | list[Text]) -> Any:
+        """Where the tokens of each text look: an `AttentionMaps`, or a list of them for a list.
+
+        Its one map is called `self`; of ELECTRA's pair there are `discriminator` and `generator`, of the same tokens.
+        """
+        tokenizer = self._tokenizer()
+        answers = []
+        for row in self._rows(texts):
+            batch = next(token_batches([row], self._pad_id, self._encoder.max_length))
+            sown = sown_weights(self.module, self.params, batch.inputs, batch.segments, inputs_valid=batch.valid)
+            parts = {"self": sown}
+            if isinstance(self.config, ElectraPairConfig):
+                parts = {part: sown[part] for part in ("discriminator", "generator")}
+            words = spell_tokens(tokenizer, row.ids)
+            answers.append(
+                AttentionMaps(
+                    tuple(make_map(kind, words, words, self_weights(part["encoder"])) for kind, part in parts.items())
+                )
+            )
         return answers[0] if is_one(texts) else answers
 
     @property

@@ -16,6 +16,7 @@ from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeEl
 from t5x_lite.data import TokenStore, batches
 from t5x_lite.parallel import hosts
 from t5x_lite.training.checkpoints import write_model
+from t5x_lite.training.experiment import Experiment
 from t5x_lite.training.held_out import HeldOut
 from t5x_lite.training.held_out_parts import MixtureHeldOut
 from t5x_lite.training.records import read_records, spell, spell_parts, spell_signatures
@@ -115,27 +116,28 @@ def _one(unit: str) -> str:
 
 def plot_losses(metrics: epath.Path, picture: epath.Path, held_out: HeldOut | MixtureHeldOut) -> None:
     """Draws the losses of `metrics.jsonl` over the steps, that of guessing as a line to beat."""
-    # Without pyplot: no display, no global state.
-    from matplotlib.figure import Figure
+    # Imported here: matplotlib is needed at a run's end alone.
+    from t5x_lite.pictures import Curve, draw_curves
 
-    records = read_records(metrics)
-    figure = Figure(figsize=(8, 4.5), layout="constrained")
-    axes = figure.subplots()
-    for kind, style in (("train", ".-"), ("held_out", "o-")):
-        points = [(record["step"], record["loss"]) for record in records if record["kind"] == kind]
-        if points:
-            axes.plot(*zip(*points, strict=True), style, label=kind.replace("_", "-"), markersize=4)
-    unit = held_out.program.objective.unit
-    guess = "unigram model" if unit == "token" else "a constant guess"
-    axes.axhline(held_out.baseline_loss, linestyle=":", color="gray", label=guess)
-    in_nats = held_out.program.objective.in_nats(held_out.program.experiment.model)
-    kind = f"nats {_one(unit)}" if in_nats else "squared error"
-    axes.set(xlabel="step", ylabel=f"loss ({kind})")
-    axes.grid(alpha=0.3)
-    axes.legend()
-    drawn = io.BytesIO()
-    figure.savefig(drawn, dpi=120, format="png")
-    write_atomically(picture, drawn.getvalue())
+    records, experiment = read_records(metrics), held_out.program.experiment
+    points = {
+        kind: [(record["step"], record["loss"]) for record in records if record["kind"] == kind]
+        for kind in ("train", "held_out")
+    }
+    guess = "unigram model" if held_out.program.objective.unit == "token" else "a constant guess"
+    drawn = draw_curves(
+        [Curve("", kind, some) for kind, some in points.items() if some],
+        xlabel="step",
+        ylabel=f"loss ({loss_unit(experiment)})",
+        baselines={guess: held_out.baseline_loss},
+    )
+    write_atomically(picture, drawn.png())
+
+
+def loss_unit(experiment: Experiment) -> str:
+    """What the loss of an experiment is counted in."""
+    in_nats = experiment.objective.in_nats(experiment.model)
+    return f"nats {_one(experiment.objective.unit)}" if in_nats else "squared error"
 
 
 def write_nonfinite(
