@@ -40,15 +40,24 @@ class Examples(abc.ABC):
 def field_of(example: Example, name: str, option: str) -> Any:
     """What stands in a field, which the user's `option` names; `InputError` where there is none, listing those present.
 
-    >>> field_of(Example("a.tsv:2", {"text": "fine", "label": "good"}), "label", "label")
-    'good'
+    'a/b' is b of the record in the field a, 'a/0' the first of the list there.
+
+    >>> example = Example("a.jsonl:2", {"text": "fine", "answers": {"words": ["good", "well"]}})
+    >>> field_of(example, "text", "text"), field_of(example, "answers/words/1", "label")
+    ('fine', 'well')
     """
-    if name not in example.fields:
-        raise InputError(
-            f"{option}={name!r} is missing in {example.place}, which has {', '.join(map(repr, example.fields))}; "
-            f"set {option} to one of them"
-        )
-    return example.fields[name]
+    value, rest = example.fields, name
+    while rest:
+        step, _, rest = (rest, "", "") if isinstance(value, dict) and rest in value else rest.partition("/")
+        if isinstance(value, list) and step.isdecimal() and int(step) < len(value):
+            step = int(step)
+        elif not (isinstance(value, dict) and step in value):
+            raise InputError(
+                f"{option}={name!r} is missing in {example.place}, which has {', '.join(map(repr, example.fields))}; "
+                f"set {option} to one of them"
+            )
+        value = value[step]
+    return value
 
 
 def text_in(example: Example, name: str, option: str) -> str:
@@ -114,7 +123,8 @@ class TableExamples(Examples):
 
     def _header(self, path: Path, first: tuple[int, list[str]] | None) -> list[str]:
         names = [name.strip() for name in first[1]] if first else []
-        if len(set(names)) < len(names) or not all(names):
+        # One column without a name is the index that pandas writes in front.
+        if len(set(names)) < len(names) or not any(names):
             raise InputError(
                 f"the first line of {path} names no columns: {', '.join(map(repr, names))}; write one name for each, "
                 "or set columns"

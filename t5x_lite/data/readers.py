@@ -44,6 +44,10 @@ class Reader(abc.ABC):
     def tokenize(self, documents: list[Document], tokenizer: Tokenizer) -> Iterator[Pieces]:
         """Each document's ids, and what else the rows hold."""
 
+    def asked(self, document: Document) -> tuple[str, str] | None:
+        """(what is asked, what is right) of an example, as texts; None for running text."""
+        return None
+
 
 class Texts(Reader):
     """Texts in one piece."""
@@ -81,6 +85,9 @@ class ByPair(Reader):
     def content(self, document: tuple[str, str]) -> str:
         return "\0".join(document)
 
+    def asked(self, document: tuple[str, str]) -> tuple[str, str]:
+        return document
+
     def tokenize(self, documents: list[tuple[str, str]], tokenizer: Tokenizer) -> Iterator[Pieces]:
         sources, targets = map(list, zip(*documents, strict=True))
         sides = tokenizer.encode_batch(sources), tokenizer.target_side.encode_batch(targets)
@@ -99,6 +106,9 @@ class ByLabel(Reader):
 
     def content(self, document: LabeledText) -> str:
         return "\0".join(document.texts)
+
+    def asked(self, document: LabeledText) -> tuple[str, str]:
+        return self.content(document), str(document.label)
 
     def tokenize(self, documents: list[LabeledText], tokenizer: Tokenizer) -> Iterator[Pieces]:
         texts = _encode([document.texts for document in documents], tokenizer)
@@ -120,6 +130,9 @@ class ByTag(Reader):
 
     def content(self, document: TaggedSentence) -> str:
         return " ".join(document.words)
+
+    def asked(self, document: TaggedSentence) -> tuple[str, str]:
+        return self.content(document), str(document.tags)
 
     def tokenize(self, documents: list[TaggedSentence], tokenizer: Tokenizer) -> Iterator[Pieces]:
         unknown = np.array([tokenizer.vocabulary.unk_id], np.int32)
@@ -145,6 +158,9 @@ class ByQuestion(Reader):
         # The questions on one text stay on one side of a split.
         return document.context
 
+    def asked(self, document: ContextQuestion) -> tuple[str, str]:
+        return f"{document.question}\0{document.context}", "\0".join(document.answers[:1])
+
     def tokenize(self, documents: list[ContextQuestion], tokenizer: Tokenizer) -> Iterator[Pieces]:
         texts = list(dict.fromkeys(document.context for document in documents))
         contexts = dict(zip(texts, tokenizer.encode_placed(texts), strict=True))
@@ -169,6 +185,9 @@ class ByChoice(Reader):
 
     def content(self, document: Choice) -> str:
         return "\0".join((document.context, *document.choices))
+
+    def asked(self, document: Choice) -> tuple[str, str]:
+        return self.content(document), str(document.label)
 
     def tokenize(self, documents: list[Choice], tokenizer: Tokenizer) -> Iterator[Pieces]:
         texts = _encode([(document.context, *document.choices) for document in documents], tokenizer)

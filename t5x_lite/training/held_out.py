@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
@@ -15,7 +16,7 @@ from t5x_lite.training.answers import AnswerSheet, Question, questions_of_rows
 from t5x_lite.training.evaluation import Rows, evaluate, held_out_features
 from t5x_lite.training.step import Program
 from t5x_lite.training.task_answers import TaskSheet
-from t5x_lite.training.text_metrics import Scores, score
+from t5x_lite.training.text_metrics import Scores, TextMetric, score
 
 
 class HeldOut:
@@ -27,6 +28,8 @@ class HeldOut:
       rows: of raw ids.
       questions: to decode in place of the rows' own inputs.
       documents: reads what the rows were made of, for the metrics of tasks.
+      words: those that answer the questions, by class, where they are of a task with classes.
+      text_metrics: what answers are scored by, if not by those of the experiment.
     """
 
     def __init__(
@@ -36,10 +39,15 @@ class HeldOut:
         rows: Rows,
         questions: Sequence[Question] | None = None,
         documents: Callable[[], Iterator[Any]] = lambda: iter(()),
+        *,
+        words: tuple[str, ...] = (),
+        text_metrics: tuple[TextMetric, ...] | None = None,
     ):
         self.program, self.tokenizer, self.rows = program, tokenizer, rows
         self.settings = program.experiment.evaluation
-        self._questions, self.documents = questions, documents
+        if text_metrics is not None:
+            self.settings = replace(self.settings, text_metrics=text_metrics)
+        self._questions, self.documents, self.words_of_classes = questions, documents, words
 
     def evaluate(self, params: Any) -> Scores:
         """Loss, accuracy, perplexity by token and, of texts, by word; then the metrics of what is decoded."""
@@ -51,8 +59,15 @@ class HeldOut:
             figures |= score_answers(self.task_answers(params), self.settings.task_metrics)
         if not self.settings.text_metrics:
             return Scores(figures)
-        scores = score(self._sheet.answers(params), [q.reference for q in self.questions], self.settings.text_metrics)
-        return Scores(figures | scores.figures, scores.signatures)
+        texts = self._sheet.answers(params)
+        scores = score(
+            texts,
+            [question.right for question in self.questions],
+            self.settings.text_metrics,
+            words=self.words_of_classes,
+            groups=[question.group for question in self.questions],
+        )
+        return Scores(figures | scores.figures, scores.signatures, scores.figures, tuple(texts))
 
     def loss_figures(self, params: Any) -> dict[str, float]:
         """The loss, and what else the objective measures beside it."""

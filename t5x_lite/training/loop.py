@@ -15,7 +15,7 @@ from t5x_lite.parallel.batch_rows import BatchRows, place_copies
 from t5x_lite.training import report
 from t5x_lite.training.checkpoints import Checkpoints
 from t5x_lite.training.experiment import Experiment
-from t5x_lite.training.held_out import HeldOut
+from t5x_lite.training.held_out_parts import held_out_of
 from t5x_lite.training.preparation import Prepared, check_mesh, first_state, prepare
 from t5x_lite.training.records import NoRecords, Records
 from t5x_lite.training.signals import StopSignals
@@ -88,9 +88,7 @@ class _Run:
         self.workdir, self.console, self.stop = workdir, console, stop
         self.experiment = program.experiment
         self.tokenizer_files = tokenizer_files(workdir / "tokenizer")
-        self.held_out = HeldOut(
-            program, self.store.tokenizer, self.store.held_out, documents=self.store.held_out_documents
-        )
+        self.held_out = held_out_of(program, self.store)
 
     def start(self) -> TrainState:
         """The state of the last checkpoint, or the one that the run begins with."""

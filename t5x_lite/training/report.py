@@ -18,10 +18,12 @@ from t5x_lite.parallel import hosts
 from t5x_lite.training.checkpoints import write_model
 from t5x_lite.training.experiment import Experiment
 from t5x_lite.training.held_out import HeldOut
-from t5x_lite.training.records import read_records, spell, spell_signatures
+from t5x_lite.training.held_out_parts import MixtureHeldOut
+from t5x_lite.training.records import read_records, spell, spell_parts, spell_signatures
 from t5x_lite.training.run_files import write_atomically
 from t5x_lite.training.samples import fill_ins
 from t5x_lite.training.step import Program, TrainState
+from t5x_lite.training.text_metrics import Scores
 from t5x_lite.training.workdir import tokenizer_files
 
 
@@ -42,7 +44,9 @@ def preparation(console: Console) -> Iterator[Callable[[str, float | None], None
         yield progress
 
 
-def finish(held_out: HeldOut, params: Any, store: TokenStore, workdir: epath.Path, console: Console) -> None:
+def finish(
+    held_out: HeldOut | MixtureHeldOut, params: Any, store: TokenStore, workdir: epath.Path, console: Console
+) -> None:
     """Writes and prints the end of a run: held-out figures beside those of guessing, answers, the loss curve."""
     figures = held_out_figures(held_out, params)
     samples = fill_ins(held_out.program, params, store)
@@ -58,10 +62,14 @@ def finish(held_out: HeldOut, params: Any, store: TokenStore, workdir: epath.Pat
     )
 
 
-def held_out_figures(held_out: HeldOut, params: Any) -> dict[str, Any]:
+def held_out_figures(held_out: HeldOut | MixtureHeldOut, params: Any) -> dict[str, Any]:
     """All figures, what the best model without context would lose on the same targets (`unigram_loss` of tokens,
     `constant_loss` of examples), and sacrebleu's signatures."""
-    scores = held_out.evaluate(params)
+    return figures_of(held_out, held_out.evaluate(params))
+
+
+def figures_of(held_out: HeldOut | MixtureHeldOut, scores: Scores) -> dict[str, Any]:
+    """The same, of an evaluation that has been."""
     signatures = {"signatures": scores.signatures} if scores.signatures else {}
     baseline = "unigram_loss" if held_out.program.objective.unit == "token" else "constant_loss"
     return scores.figures | {baseline: held_out.baseline_loss} | signatures
@@ -79,7 +87,8 @@ def describe(figures: dict[str, Any]) -> str:
     ' 7.4, 90 tokens; pair loss 0.700'
     """
     apart = (*_COMMON_FIGURES, "signatures", "intervals")
-    others = {name: value for name, value in figures.items() if name not in apart}
+    others = {name: value for name, value in figures.items() if name not in apart and "/" not in name}
+    parts = spell_parts(figures)
     intervals = figures.get("intervals", {})
     signatures = spell_signatures(figures.get("signatures", {}))
     unit = next(unit for unit in _UNITS if f"{unit}s" in figures)
@@ -91,6 +100,7 @@ def describe(figures: dict[str, Any]) -> str:
     return (
         f"{', '.join(measured)}, {figures[f'{unit}s']:,.0f} {unit}s"
         f"{'; ' if others else ''}{', '.join(spell(name, value) for name, value in others.items())}"
+        + (f"\n{parts}" if parts else "")
         + "".join(f"\n95 % interval: {_interval(name, *ends)}" for name, ends in intervals.items())
         + (f"\n{signatures}" if signatures else "")
     )
@@ -104,7 +114,7 @@ def _one(unit: str) -> str:
     return f"{'an' if unit == 'example' else 'a'} {unit}"
 
 
-def plot_losses(metrics: epath.Path, picture: epath.Path, held_out: HeldOut) -> None:
+def plot_losses(metrics: epath.Path, picture: epath.Path, held_out: HeldOut | MixtureHeldOut) -> None:
     """Draws the losses of `metrics.jsonl` over the steps, that of guessing as a line to beat."""
     # Imported here: matplotlib is needed at a run's end alone.
     from t5x_lite.pictures import Curve, draw_curves

@@ -48,6 +48,11 @@ def test_a_table_without_a_first_line_of_names(tmp_path):
     assert [example.place for example in source] == [f"{path}:1", f"{path}:2"]
 
 
+def test_the_index_that_pandas_writes_has_no_name(tmp_path):
+    path = write(tmp_path / "a.csv", ",text\n0,x\n1,y\n")
+    assert fields(TableExamples((path,))) == [{"": "0", "text": "x"}, {"": "1", "text": "y"}]
+
+
 def test_a_field_in_quotes_goes_over_lines_and_places_are_of_its_last(tmp_path):
     path = write(tmp_path / "a.csv", 'text,label\n"two\nlines",a\nz,b\n')
     found = list(TableExamples((path,)))
