@@ -8,6 +8,7 @@ from t5x_lite.data.annotated_examples import ConllExamples, SquadExamples
 from t5x_lite.data.batches import batches, evaluation_batches, prefetch
 from t5x_lite.data.choices import Choices
 from t5x_lite.data.config import Data
+from t5x_lite.data.delimited_rows import Delimited, DelimitedChoices
 from t5x_lite.data.examples import ClassFiles, Example, Examples, JsonlExamples, ParallelExamples, TableExamples
 from t5x_lite.data.formats import Pairs, RowFormat, Sentences, Stream, TextPairs
 from t5x_lite.data.labeled_texts import LabeledTexts
@@ -43,6 +44,8 @@ __all__ = [
     "ClassFiles",
     "ConllExamples",
     "Data",
+    "Delimited",
+    "DelimitedChoices",
     "Example",
     "Examples",
     "JsonlExamples",

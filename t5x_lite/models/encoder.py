@@ -312,12 +312,22 @@ class Encoder(nn.Module):
         vector = self._row_vector("multiple_choice", hidden)
         return self.multiple_choice(vector, deterministic=deterministic)[:, 0]
 
-    def tagging_logits(self, hidden: Float[Array, "B L D"], *, deterministic: bool = True) -> Float[Array, "B L C"]:
+    def tagging_logits(
+        self,
+        hidden: Float[Array, "B L D"],
+        *,
+        inputs_valid: Bool[Array, "B L"] | None = None,
+        deterministic: bool = True,
+    ) -> Float[Array, "B L C"]:
         """Which tag each token has."""
         return self.tagging(hidden, deterministic=deterministic)
 
     def question_answering_logits(
-        self, hidden: Float[Array, "B L D"], *, deterministic: bool = True
+        self,
+        hidden: Float[Array, "B L D"],
+        *,
+        inputs_valid: Bool[Array, "B L"] | None = None,
+        deterministic: bool = True,
     ) -> Float[Array, "B L 2"]:
         """Where an answer begins (0) and which is its last token (1)."""
         return self.question_answering(hidden, deterministic=deterministic)

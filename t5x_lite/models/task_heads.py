@@ -1,12 +1,12 @@
 """The heads of tasks: their names, and what a module that can have them offers, so that one objective trains them all.
 
-    read(inputs, segments, *, inputs_valid, deterministic)             hidden [B L D]: what the heads stand on
-    classification_logits(hidden, *, inputs_valid, deterministic)      [B C]
-    multiple_choice_logits(hidden, *, inputs_valid, deterministic)     [B], one choice a row
-    tagging_logits(hidden, *, deterministic)                           [B L C]
-    question_answering_logits(hidden, *, deterministic)                [B L 2]: where an answer begins, its last token
+    read(inputs, segments, *, inputs_valid, deterministic)              hidden [B L D]: what the heads stand on
+    classification_logits(hidden, *, inputs_valid, deterministic)       [B C]
+    multiple_choice_logits(hidden, *, inputs_valid, deterministic)      [B], one choice a row
+    tagging_logits(hidden, *, inputs_valid, deterministic)              [B L C]
+    question_answering_logits(hidden, *, inputs_valid, deterministic)   [B L 2]: where an answer begins, its last token
 
-Heads on whole rows know from `inputs_valid` where a row ends, for models that read it from left to right.
+`inputs_valid` is true where `inputs` is no padding: models that read from left to right have heads on the end of a row.
 """
 
 from typing import Any, Literal
@@ -61,12 +61,22 @@ class LeftToRight(nn.Module):
         """How well a row, which holds one choice, answers; the softmax is over the rows of a question."""
         return self.multiple_choice(at_end(hidden, inputs_valid), deterministic=deterministic)[:, 0]
 
-    def tagging_logits(self, hidden: Float[Array, "B L D"], *, deterministic: bool = True) -> Float[Array, "B L C"]:
+    def tagging_logits(
+        self,
+        hidden: Float[Array, "B L D"],
+        *,
+        inputs_valid: Bool[Array, "B L"] | None = None,
+        deterministic: bool = True,
+    ) -> Float[Array, "B L C"]:
         """Which tag each token has."""
         return self.tagging(hidden, deterministic=deterministic)
 
     def question_answering_logits(
-        self, hidden: Float[Array, "B L D"], *, deterministic: bool = True
+        self,
+        hidden: Float[Array, "B L D"],
+        *,
+        inputs_valid: Bool[Array, "B L"] | None = None,
+        deterministic: bool = True,
     ) -> Float[Array, "B L 2"]:
         """Where an answer begins (0) and which is its last token (1)."""
         return self.question_answering(hidden, deterministic=deterministic)
