@@ -107,9 +107,8 @@ def test_a_start_from_a_model_without_the_marks(experiment, pretrained):
     state = first_state(program, prepared, console)
     size = prepared.store.tokenizer.vocabulary.size
     assert t5x_lite.load(pretrained).config.vocab_size == size < 101
-    assert (
-        f"random are classification/scores/kernel, {104 - size} ids of token_embedding/embedding" in printed.getvalue()
-    )
+    told = f"random are classification/scores/kernel; random too are {104 - size} ids of token_embedding/embedding"
+    assert told in printed.getvalue()
     table = np.asarray(state.params["token_embedding"]["embedding"])
     np.testing.assert_array_equal(table[:size], 7.0)
     assert np.abs(table[size:]).max() < 0.2
