@@ -80,9 +80,12 @@ def _example(
     """(name, text) of what a task asks in a row."""
     if isinstance(row_format, ChoiceSets):
         for number, ids in enumerate(features["inputs"]):
-            yield "raw" if not number else f"choice {number}", tokens(tokenizer, ids)
+            name = "raw" if not number else f"choice {number}"
+            yield name, tokens(tokenizer, ids, added_ids=row_format.added_ids)
     else:
-        yield "raw", tokens(tokenizer, raw[: row_format.length])
+        yield "raw", tokens(tokenizer, raw[: row_format.length], added_ids=row_format.added_ids)
+    if "swapped" in features:
+        yield "swapped", tokens(tokenizer, features["swapped"], added_ids=row_format.added_ids)
     if np.ndim(features.get("segments", 0)) == 1 and features["segments"].any():
         yield "segments", _segments(tokenizer, features)
     if "label" in features:
@@ -118,14 +121,18 @@ def tokens(
     ids: Int[np.ndarray, "L"],
     targets: dict[int, int] | None = None,
     kinds: dict[int, str] | None = None,
+    added_ids: tuple[str, ...] = (),
 ) -> Text:
     """The text of some ids, special ones written and padding counted.
 
-    `targets` says what stood at some positions, which decides whether a blank is before them, `kinds` their styles.
+    `targets` says what stood at some positions, which decides whether a blank is before them, `kinds` their styles;
+    `added_ids` are the names of ids beyond the vocabulary's.
     """
     vocabulary, text, targets = tokenizer.vocabulary, Text(), targets or {}
     special = {getattr(vocabulary, role): name for role, name in _ROLES.items()}
+    special |= {vocabulary.size + number: f"[{name.upper()}]" for number, name in enumerate(added_ids)}
     continues = vocabulary.continues_word() if vocabulary.marks_words else np.zeros(vocabulary.size, bool)
+    continues = np.concatenate([continues, np.zeros(len(added_ids), bool)])
 
     def kind(position: int) -> str:
         return (kinds or {}).get(position) or ("special" if ids[position] in special else "")

@@ -9,6 +9,7 @@ from t5x_lite.data.answer_wordings import AnswerWording, ReferentWording, TagWor
 from t5x_lite.data.batches import batches, evaluation_batches, prefetch
 from t5x_lite.data.choices import Choices
 from t5x_lite.data.config import Data
+from t5x_lite.data.delimited_rows import Delimited, DelimitedChoices
 from t5x_lite.data.example_pairs import ExamplePairs
 from t5x_lite.data.example_views import ComposedExamples, JoinedExamples, UnrolledExamples
 from t5x_lite.data.examples import ClassFiles, Example, Examples, JsonlExamples, ParallelExamples, TableExamples
@@ -53,6 +54,8 @@ __all__ = [
     "ComposedExamples",
     "ConllExamples",
     "Data",
+    "Delimited",
+    "DelimitedChoices",
     "Equal",
     "Example",
     "ExamplePairs",

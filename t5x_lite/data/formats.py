@@ -37,6 +37,9 @@ class RowFormat(ABC):
     too_long_means: ClassVar[str] = "cut, longer than a row"
     """What became of the documents that `RowBuilder.too_long` counts."""
 
+    added_ids: ClassVar[tuple[str, ...]] = ()
+    """What those ids are called that its rows have beyond the vocabulary's, in the order in which they follow them."""
+
     @property
     def row_length(self) -> int:
         """Ids of a row as it is stored."""

@@ -186,7 +186,7 @@ def _write_store(corpus: Corpus, row_format: RowFormat, tokenizer: Tokenizer, re
     if corpus.held_out_documents and contamination.has_examples(corpus.held_out_documents):
         counter = contamination.OverlapCounter(corpus.held_out_documents.reader)
     try:
-        with RowWriter(folder, row_format.row_length, _id_dtype(tokenizer)) as writer:
+        with RowWriter(folder, row_format.row_length, _id_dtype(tokenizer, row_format)) as writer:
             for part in parts:
                 _add_rows(part, tokenizer, builders, writer, report, counter)
             for builder in builders.values():
@@ -210,8 +210,9 @@ def _write_store(corpus: Corpus, row_format: RowFormat, tokenizer: Tokenizer, re
     (folder / _SUMMARY).write_text(json.dumps(summary, indent=2) + "\n")
 
 
-def _id_dtype(tokenizer: Tokenizer) -> type[np.generic]:
-    return np.uint16 if tokenizer.vocabulary.size <= 1 << 16 else np.int32
+def _id_dtype(tokenizer: Tokenizer, row_format: RowFormat) -> type[np.generic]:
+    num_ids = tokenizer.vocabulary.size + len(row_format.added_ids)
+    return np.uint16 if num_ids <= 1 << 16 else np.int32
 
 
 def _add_rows(

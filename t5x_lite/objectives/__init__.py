@@ -3,7 +3,10 @@
 from t5x_lite.objectives.bart_denoising import BartDenoising
 from t5x_lite.objectives.base import Features, Mean, Metrics, Objective, corrupt_rows
 from t5x_lite.objectives.bert_style_denoising import BertStyleDenoising
+from t5x_lite.objectives.causal_classification import CausalClassification
 from t5x_lite.objectives.causal_language_model import CausalLanguageModel
+from t5x_lite.objectives.causal_multiple_choice import CausalMultipleChoice
+from t5x_lite.objectives.causal_task import CausalTask
 from t5x_lite.objectives.classification import Classification
 from t5x_lite.objectives.deshuffling import Deshuffling
 from t5x_lite.objectives.distillation import Distillation
@@ -26,7 +29,10 @@ from t5x_lite.objectives.text_to_text import TextToText
 __all__ = [
     "BartDenoising",
     "BertStyleDenoising",
+    "CausalClassification",
     "CausalLanguageModel",
+    "CausalMultipleChoice",
+    "CausalTask",
     "Classification",
     "Deshuffling",
     "Distillation",

@@ -1,4 +1,7 @@
-"""Fine-tuning on whole texts and pairs of texts: which class, or which number (Devlin et al. 2019, section 4.1)."""
+"""Fine-tuning on whole texts and pairs of texts: which class, or which number.
+
+Devlin et al. 2019, section 4.1; for BART Lewis et al. 2020, section 3.1.
+"""
 
 from dataclasses import dataclass
 from functools import cached_property
@@ -47,23 +50,18 @@ class Classification(TaskObjective):
         >>> row["inputs"].tolist(), row["segments"].tolist(), row["label"].item()
         ([3, 10, 4, 11, 12, 4, 0, 0], [0, 0, 0, 1, 1, 1, 0, 0], 2.5)
         """
+        inputs, label = self._inputs_and_label(raw)
+        return {"inputs": inputs, "segments": segments_of(inputs, self.known_vocabulary), "label": label}
+
+    def _inputs_and_label(self, raw: Int[Array, "R"]) -> tuple[Int[Array, "L"], Float[Array, ""]]:
         self._check_raw(raw)
         inputs, (high, low) = raw[: self.input_length], raw[self.input_length :].astype(jnp.uint32)
-        segments = segments_of(inputs, self.known_vocabulary)
-        label = jax.lax.bitcast_convert_type(high << 16 | low, jnp.float32)
-        return {"inputs": inputs, "segments": segments, "label": label}
+        return inputs, jax.lax.bitcast_convert_type(high << 16 | low, jnp.float32)
 
-    def loss(
-        self,
-        module: nn.Module,
-        params: Any,
-        features: Features,
-        key: Key[Array, ""] | None,
-        *,
-        whole: Features | None = None,
-        frozen: Any = None,
+    def loss_of(
+        self, logits: Float[Array, "B C"], features: Features
     ) -> tuple[Float[Array, ""], Float[Array, ""], Metrics]:
-        logits, weights, labels = self.logits(module, params, features, key), row_weights(features), features["label"]
+        weights, labels = row_weights(features), features["label"]
         if logits.shape[-1] == 1:
             total = ((logits[:, 0] - labels) ** 2 * weights).sum()
             return total, weights.sum(), {"loss": total}

@@ -54,17 +54,10 @@ class MultipleChoice(TaskObjective):
         segments = jax.vmap(lambda ids: segments_of(ids, self.known_vocabulary))(inputs)
         return {"inputs": inputs, "segments": segments, "label": raw[-1]}
 
-    def loss(
-        self,
-        module: nn.Module,
-        params: Any,
-        features: Features,
-        key: Key[Array, ""] | None,
-        *,
-        whole: Features | None = None,
-        frozen: Any = None,
+    def loss_of(
+        self, logits: Float[Array, "B C"], features: Features
     ) -> tuple[Float[Array, ""], Float[Array, ""], Metrics]:
-        logits, weights, labels = self.logits(module, params, features, key), row_weights(features), features["label"]
+        weights, labels = row_weights(features), features["label"]
         losses, _ = cross_entropy(logits, labels)
         total, correct = (losses * weights).sum(), ((logits.argmax(axis=-1) == labels) * weights).sum()
         return total, weights.sum(), {"loss": total, "accuracy": correct}

@@ -62,19 +62,12 @@ class QuestionAnswering(TaskObjective):
         numbers = {"example": whole_number(number), "window": whole_number(window)}
         return {"inputs": inputs, "segments": segments, "ends": ends} | numbers
 
-    def loss(
-        self,
-        module: nn.Module,
-        params: Any,
-        features: Features,
-        key: Key[Array, ""] | None,
-        *,
-        whole: Features | None = None,
-        frozen: Any = None,
+    def loss_of(
+        self, logits: Float[Array, "B L 2"], features: Features
     ) -> tuple[Float[Array, ""], Float[Array, ""], Metrics]:
         """The mean of the two cross entropies, of the beginning and of the end; `accuracy` counts where both are
         right."""
-        logits = self.logits(module, params, features, key).swapaxes(1, 2)
+        logits = logits.swapaxes(1, 2)
         weights, ends = row_weights(features), features["ends"]
         losses, _ = cross_entropy(logits, ends)
         total = (losses.mean(axis=1) * weights).sum()

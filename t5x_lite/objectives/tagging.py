@@ -52,17 +52,10 @@ class Tagging(TaskObjective):
         inputs, tags, number = jnp.split(raw, [self.input_length, 2 * self.input_length])
         return {"inputs": inputs, "tags": tags - 1, "example": whole_number(number)}
 
-    def loss(
-        self,
-        module: nn.Module,
-        params: Any,
-        features: Features,
-        key: Key[Array, ""] | None,
-        *,
-        whole: Features | None = None,
-        frozen: Any = None,
+    def loss_of(
+        self, logits: Float[Array, "B L C"], features: Features
     ) -> tuple[Float[Array, ""], Float[Array, ""], Metrics]:
-        logits, tags = self.logits(module, params, features, key), features["tags"]
+        tags = features["tags"]
         weights = (tags >= 0) * row_weights(features)[:, None]
         losses, _ = cross_entropy(logits, tags)
         # Where nothing is asked for, the loss of tag -1 is no number to count on.

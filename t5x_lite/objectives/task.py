@@ -1,5 +1,6 @@
-"""What fine-tuning an encoder is: a head for the task, and rows of its examples (Devlin et al. 2019, section 4)."""
+"""What fine-tuning is: a head for the task, and rows of its examples (Devlin et al. 2019, section 4)."""
 
+from abc import abstractmethod
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, Self
 
@@ -10,13 +11,16 @@ from jaxtyping import Array, Float, Int, Key
 from t5x_lite.data.vocabulary import Vocabulary
 from t5x_lite.errors import InputError
 from t5x_lite.models.base import ModelConfig
-from t5x_lite.objectives.base import Features, Objective
+from t5x_lite.objectives.base import Features, Metrics, Objective
 from t5x_lite.objectives.masked_language_model import apply
 
 
 @dataclass(frozen=True)
 class TaskObjective(Objective):
-    """Base of objectives that train one head of a task, and the encoder below it. Nothing is random but dropout."""
+    """Base of objectives that train one head of a task, and the model below it. Nothing is random but dropout.
+
+    The model may be any that has the head: see `models.task_heads` for what is asked of it.
+    """
 
     input_length: int = 128
     """Ids of a row, special ones and padding included."""
@@ -25,18 +29,20 @@ class TaskObjective(Objective):
     """The one that is trained."""
     has_classes: ClassVar[bool] = False
     """Whether `model.num_classes` is the number of the data's labels."""
+    roles: ClassVar[tuple[str, ...]] = ("cls", "sep")
+    """The tokenizer's special tokens that rows are marked with."""
 
     def __post_init__(self) -> None:
         self.row_format  # noqa: B018 (checks its lengths)
 
     def check_model(self, model: ModelConfig) -> None:
-        name, heads = type(self).__name__, getattr(model, "heads", None)
-        if heads is None:
-            raise InputError(f"model is a {type(model).__name__}, which {name} cannot train; give it an encoder")
-        if self.head not in heads:
+        name = type(self).__name__
+        if self.head not in model.task_heads:
+            raise InputError(f"model is a {type(model).__name__}, which {name} cannot train; give it {self._models}")
+        if self.head not in model.heads:
             classes = " and model.num_classes to the number of classes" if self.has_classes else ""
             raise InputError(
-                f"model.heads={heads} lacks {self.head}, which {name} trains; set model.heads to ('{self.head}',)"
+                f"model.heads={model.heads} lacks {self.head}, which {name} trains; set model.heads to ('{self.head}',)"
                 f"{classes}"
             )
         if self.input_length > model.max_length:
@@ -58,17 +64,40 @@ class TaskObjective(Objective):
             )
 
     @property
+    def _models(self) -> str:
+        others = {"classification": ", a BART or a GPT", "multiple_choice": " or a GPT"}
+        return f"an encoder{others.get(self.head, ' or a BART')}"
+
+    @property
     def _source(self) -> str:
         return "TaggedWords" if self.head == "tagging" else "LabeledTexts"
 
     def for_vocabulary(self, vocabulary: Vocabulary) -> Self:
-        for role in ("cls", "sep"):
+        for role in self.roles:
             if getattr(vocabulary, f"{role}_id") is None:
                 raise InputError(
                     f"the tokenizer has no {role} token, which {type(self).__name__} needs; "
                     "use WordPiece, ByteLevelBPE or SentencePiece with layout albert or xlm-roberta"
                 )
         return super().for_vocabulary(vocabulary)
+
+    def loss(
+        self,
+        module: nn.Module,
+        params: Any,
+        features: Features,
+        key: Key[Array, ""] | None,
+        *,
+        whole: Features | None = None,
+        frozen: Any = None,
+    ) -> tuple[Float[Array, ""], Float[Array, ""], Metrics]:
+        return self.loss_of(self.logits(module, params, features, key), features)
+
+    @abstractmethod
+    def loss_of(
+        self, logits: Float[Array, "..."], features: Features
+    ) -> tuple[Float[Array, ""], Float[Array, ""], Metrics]:
+        """(sum, weight, metrics), as `loss` gives them, of what the head says of each row."""
 
     def logits(
         self, module: nn.Module, params: Any, features: Features, key: Key[Array, ""] | None = None
@@ -78,8 +107,9 @@ class TaskObjective(Objective):
 
         def forward(model: nn.Module) -> Float[Array, "..."]:
             valid, deterministic = inputs != self.known_vocabulary.pad_id, key is None
-            hidden = model.encode(inputs, segments, inputs_valid=valid, deterministic=deterministic)
-            return getattr(model, f"{self.head}_logits")(hidden, deterministic=deterministic)
+            hidden = model.read(inputs, segments, inputs_valid=valid, deterministic=deterministic)
+            head = getattr(model, f"{self.head}_logits")
+            return head(hidden, inputs_valid=valid, deterministic=deterministic)
 
         return apply(module, params, forward, key)
 

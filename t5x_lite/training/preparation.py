@@ -15,6 +15,7 @@ from t5x_lite.parallel import hosts
 from t5x_lite.parallel.batch_rows import place_copies
 from t5x_lite.training.checkpoints import read_state
 from t5x_lite.training.experiment import Experiment
+from t5x_lite.training.new_ids import NewIds
 from t5x_lite.training.open_model import OpenedModel, checkpoint_folder, open_model, shapes
 from t5x_lite.training.report import preparation
 from t5x_lite.training.run_files import local_or_bucket
@@ -62,7 +63,7 @@ def prepare(experiment: Experiment, console: Console, workdir: epath.Path | None
     for remark in store.remarks:
         console.print(remark, highlight=False, markup=False, soft_wrap=True)
     vocabulary = store.tokenizer.vocabulary
-    check_vocabulary(experiment.model, vocabulary)
+    check_vocabulary(experiment.model, vocabulary, objective.row_format.added_ids)
     objective = objective.for_vocabulary(vocabulary)
     if workdir:
         with hosts.in_turn():
@@ -83,12 +84,17 @@ def _store(experiment: Experiment, objective: Objective, tokenizer: Tokenizer | 
     return store
 
 
-def check_vocabulary(model: ModelConfig, vocabulary: Vocabulary) -> None:
-    """Raises `InputError` where the model has no row for an id, or counts positions by another padding."""
-    if vocabulary.size > model.vocab_size:
+def check_vocabulary(model: ModelConfig, vocabulary: Vocabulary, added_ids: tuple[str, ...] = ()) -> None:
+    """Raises `InputError` where the model has no row for an id, or counts positions by another padding.
+
+    `added_ids` are those of a row format beyond the vocabulary's.
+    """
+    needed = vocabulary.size + len(added_ids)
+    if needed > model.vocab_size:
+        added = f" and the objective's {len(added_ids)} new ones ({', '.join(added_ids)})" if added_ids else ""
         raise InputError(
-            f"model.vocab_size={model.vocab_size} is smaller than the tokenizer's {vocabulary.size} ids; "
-            f"choose {vocabulary.size} or more"
+            f"model.vocab_size={model.vocab_size} is smaller than the tokenizer's {vocabulary.size} ids{added}; "
+            f"choose {needed} or more"
         )
     # RoBERTa counts positions by the ids that are no padding.
     pad_id = getattr(model, "pad_id", None)
@@ -113,8 +119,11 @@ def first_state(program: Program, prepared: Prepared, console: Console) -> Train
         case FromModel(layers=layers):
             state = program.init()
             source, part = part_for(experiment.model, prepared.start.config, prepared.start.params)
+            size = prepared.store.tokenizer.vocabulary.size
+            new_ids = NewIds.of(experiment.model, size, prepared.store.format.added_ids)
+            source, new = new_ids.filled_in(source, state.params)
             params, fresh = overlay(state.params, source, layers)
-            told = f"parameters of {experiment.start.folder}{part}{describe_overlay(params, source, fresh)}"
+            told = f"parameters of {experiment.start.folder}{part}{describe_overlay(params, source, fresh)}{new}"
             console.print(told, highlight=False, markup=False, soft_wrap=True)
             params = place_copies(params, program.state_shardings.params)
             return state.replace(params=params, average=experiment.average.start(params))

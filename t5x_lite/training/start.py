@@ -9,7 +9,7 @@ from flax import traverse_util
 
 from t5x_lite.errors import InputError
 from t5x_lite.models import ElectraPairConfig, EncoderConfig, ModelConfig
-from t5x_lite.models.encoder import TASK_HEADS
+from t5x_lite.models.task_heads import TASK_HEADS
 from t5x_lite.training.parameter_names import groups, listed
 
 
