@@ -15,15 +15,17 @@ if TYPE_CHECKING:
     from t5x_lite.errors import InputError
     from t5x_lite.pretrained import Pretrained, load
     from t5x_lite.training.experiment import Experiment
+    from t5x_lite.training.loop import train
 
 __version__ = "0.1.0"
-__all__ = ["Experiment", "InputError", "Pretrained", "load"]
+__all__ = ["Experiment", "InputError", "Pretrained", "load", "train"]
 
 _HOMES = {
     "Experiment": "t5x_lite.training.experiment",
     "InputError": "t5x_lite.errors",
     "Pretrained": "t5x_lite.pretrained",
     "load": "t5x_lite.pretrained",
+    "train": "t5x_lite.training.loop",
 }
 
 

@@ -6,7 +6,6 @@ from pathlib import Path
 import tyro
 
 from t5x_lite.cli.arguments import parse
-from t5x_lite.convert import export_folder
 from t5x_lite.data import Data
 from t5x_lite.data.tokenizers import saved_config
 from t5x_lite.errors import InputError
@@ -31,11 +30,11 @@ from t5x_lite.objectives import (
     SpanCorruption,
 )
 from t5x_lite.objectives.no_objective import NoObjective
+from t5x_lite.pretrained import Pretrained, load
 from t5x_lite.training.checkpoints import write_checkpoint
 from t5x_lite.training.experiment import Experiment
-from t5x_lite.training.open_model import OpenedModel, open_model
 from t5x_lite.training.optimizers import Adafactor
-from t5x_lite.training.run_files import write_atomically
+from t5x_lite.training.run_files import check_is_new, write_atomically
 from t5x_lite.training.workdir import tokenizer_files
 
 
@@ -54,11 +53,8 @@ class Convert:
 def run(arguments: list[str]) -> None:
     command = parse(Convert, arguments, prog="t5x-lite convert")
     dst = Path(command.dst).expanduser()
-    if dst.exists() and not dst.is_dir():
-        raise InputError(f"dst={dst} is a file; choose a folder")
-    if dst.is_dir() and any(dst.iterdir()):
-        raise InputError(f"dst={dst} is not empty; choose another folder, nothing is overwritten")
-    model = open_model(command.src)
+    check_is_new(dst, "dst")
+    model = load(command.src)
     is_pair = isinstance(model.config, ElectraPairConfig)
     if command.part and not is_pair:
         raise InputError(f"part={command.part}: {command.src} holds one network, no pair; leave --part out")
@@ -66,18 +62,8 @@ def run(arguments: list[str]) -> None:
         _write_run(dst.absolute(), model)
         print(f"{dst}: a run's folder with the parameters at step 0; open it with t5x_lite.load")
         return
-    part: Part = command.part or "discriminator"
-    export_folder(
-        dst,
-        model.config,
-        model.params,
-        model.tokenizer,
-        # Without a tokenizer, and if nobody said them, the ids are those of the published models.
-        vocabulary=None if model.generation.pad_id is None else model.vocabulary,
-        generation=model.generation,
-        part=part,
-    )
-    left_out = _left_out(model.config, part)
+    model.export(dst, part=command.part)
+    left_out = _left_out(model.config, command.part or "discriminator")
     without = f"; left out: {left_out}" if left_out else ""
     print(f"{dst}: config.json, model.safetensors; open it with transformers or t5x_lite.load{without}")
 
@@ -108,7 +94,7 @@ def objective_for(model: ModelConfig) -> Objective:
     return SentenceOrderPrediction(length) if isinstance(model, AlbertConfig) else NextSentencePrediction(length)
 
 
-def _write_run(folder: Path, model: OpenedModel) -> None:
+def _write_run(folder: Path, model: Pretrained) -> None:
     """A run's folder as if the run stood before its first step, without an optimizer's state."""
     data, files, generation = Data(), {}, model.generation
     folder.mkdir(parents=True, exist_ok=True)
@@ -117,7 +103,7 @@ def _write_run(folder: Path, model: OpenedModel) -> None:
         files = tokenizer_files(folder / "tokenizer")
         data = Data(tokenizer=saved_config(model.tokenizer, folder / "tokenizer"))
     else:
-        generation = replace(generation, pad_id=model.vocabulary.pad_id, eos_id=model.vocabulary.eos_id)
+        generation = replace(generation, pad_id=model.known_vocabulary.pad_id, eos_id=model.known_vocabulary.eos_id)
     experiment = Experiment(
         model=model.config,
         objective=objective_for(model.config),

@@ -1,10 +1,14 @@
 """A plan as a picture: a chip's memory, and the three times that bound a step."""
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from t5x_lite.cli.plan_tables import memory_unit
 from t5x_lite.errors import InputError
 from t5x_lite.training.plan import Plan
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 
 def check_picture(picture: Path) -> None:
@@ -16,7 +20,15 @@ def check_picture(picture: Path) -> None:
 
 
 def draw_plan(name: str, plan: Plan, picture: Path) -> None:
-    """Draws a plan into a PNG file; of one that does not fit the memory alone."""
+    """Draws a plan into a PNG file."""
+    figure = plan_figure(name, plan)
+    temporary = picture.with_suffix(".tmp.png")
+    figure.savefig(temporary, dpi=120)
+    temporary.replace(picture)
+
+
+def plan_figure(name: str, plan: Plan) -> "Figure":
+    """A chip's memory, and the times of a step; of a plan that does not fit the memory alone."""
     # Without pyplot: no display, no global state.
     from matplotlib.figure import Figure
 
@@ -26,9 +38,7 @@ def draw_plan(name: str, plan: Plan, picture: Path) -> None:
     _draw_memory(memory, plan)
     for axes in times:
         _draw_times(axes, plan)
-    temporary = picture.with_suffix(".tmp.png")
-    figure.savefig(temporary, dpi=120)
-    temporary.replace(picture)
+    return figure
 
 
 def _mesh(plan: Plan) -> str:

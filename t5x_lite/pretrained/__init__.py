@@ -2,7 +2,7 @@
 
 from t5x_lite.pretrained.base import Pretrained
 from t5x_lite.pretrained.decoder import PretrainedDecoder
-from t5x_lite.pretrained.encoder import Detection, PretrainedEncoder, Suggestion
+from t5x_lite.pretrained.encoder import Detection, LikelyClass, PretrainedEncoder, Suggestion
 from t5x_lite.pretrained.encoder_decoder import PretrainedEncoderDecoder
 from t5x_lite.pretrained.loading import load
 from t5x_lite.pretrained.text_model import Answer, PretrainedTextModel, Score
@@ -10,6 +10,7 @@ from t5x_lite.pretrained.text_model import Answer, PretrainedTextModel, Score
 __all__ = [
     "Answer",
     "Detection",
+    "LikelyClass",
     "Pretrained",
     "PretrainedDecoder",
     "PretrainedEncoder",

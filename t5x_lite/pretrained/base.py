@@ -2,15 +2,19 @@
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, NoReturn
 
 from flax import linen as nn
 
+from t5x_lite.convert import export_folder
 from t5x_lite.data import Tokenizer, Vocabulary
 from t5x_lite.decoding import GenerationDefaults
 from t5x_lite.errors import InputError
-from t5x_lite.models import ModelConfig
+from t5x_lite.models import ElectraPairConfig, ModelConfig
+from t5x_lite.models.electra import Part
 from t5x_lite.training.experiment import Experiment
+from t5x_lite.training.run_files import check_is_new
 
 
 @dataclass(frozen=True)
@@ -37,6 +41,30 @@ class Pretrained(ABC):
     def abilities(self) -> tuple[str, ...]:
         """The methods that this model can follow."""
 
+    def export(self, folder: str | Path, *, part: Part | None = None) -> None:
+        """Writes a Hugging Face folder, which `t5x_lite.load` and Transformers' `from_pretrained` open.
+
+        Args:
+          folder: must not exist, or be empty.
+          part: of ELECTRA's two networks the one to write; the discriminator if not given.
+
+        Raises `InputError` for a folder that is not empty, and a model that Transformers has no class for.
+        """
+        folder = Path(folder).expanduser()
+        check_is_new(folder, "folder")
+        if part and not isinstance(self.config, ElectraPairConfig):
+            raise InputError(f"part={part!r}: a {type(self.config).__name__} is one network, no pair; leave part out")
+        export_folder(
+            folder,
+            self.config,
+            self.params,
+            self.tokenizer,
+            # Without a tokenizer, and if nobody said them, the ids are those of the published models.
+            vocabulary=None if self.generation.pad_id is None else self._vocabulary,
+            generation=self.generation,
+            part=part or "discriminator",
+        )
+
     def generate(self, *args: Any, **kwargs: Any) -> Any:
         """Text, by a model that writes: see `PretrainedTextModel`."""
         self._cannot("generate")
@@ -60,6 +88,10 @@ class Pretrained(ABC):
     def detect_replacements(self, *args: Any, **kwargs: Any) -> Any:
         """Which tokens do not belong: see `PretrainedEncoder`."""
         self._cannot("detect_replacements")
+
+    def classify(self, *args: Any, **kwargs: Any) -> Any:
+        """Which class texts are of: see `PretrainedEncoder`."""
+        self._cannot("classify")
 
     def _cannot(self, method: str) -> NoReturn:
         *others, last = self.abilities

@@ -1,4 +1,4 @@
-"""An encoder in a notebook: hidden tokens filled in, vectors of texts, replaced tokens found."""
+"""An encoder in a notebook: masks filled in, vectors of texts, replaced tokens found, texts put into classes."""
 
 from dataclasses import dataclass
 from functools import partial
@@ -10,6 +10,7 @@ import numpy as np
 from flax import linen as nn
 from jaxtyping import Array, Bool, Float, Int
 
+from t5x_lite.data import LabeledTexts
 from t5x_lite.errors import InputError
 from t5x_lite.models import ElectraPair, ElectraPairConfig, EncoderConfig
 from t5x_lite.pretrained.base import Pretrained
@@ -35,9 +36,19 @@ class Detection(NamedTuple):
     """That another token stood here and was replaced, between 0 and 1."""
 
 
+class LikelyClass(NamedTuple):
+    """A class that a text may be of."""
+
+    label: str
+    """As it is written in the data that the model was fine-tuned on; its number where that is not known."""
+    probability: float
+    """That the text is of this class, between 0 and 1."""
+
+
 @dataclass(frozen=True)
 class PretrainedEncoder(Pretrained):
-    """`fill_mask` for hidden tokens, `encode` for vectors, `detect_replacements` with a discriminator.
+    """`fill_mask` for hidden tokens, `encode` for vectors, `detect_replacements` with a discriminator, `classify` with
+    a head for it.
 
     Texts are tokenized as `[CLS] text [SEP]`, pairs `(a, b)` as `[CLS] a [SEP] b [SEP]`. Of ELECTRA's two networks the
     generator fills in and the discriminator does the rest.
@@ -48,6 +59,7 @@ class PretrainedEncoder(Pretrained):
         by_head = {
             "masked_lm": ("fill_mask", self._language_model),
             "replaced_token": ("detect_replacements", self._encoder),
+            "classification": ("classify", self._encoder),
         }
         return "encode", *(method for head, (method, config) in by_head.items() if head in config.heads)
 
@@ -157,6 +169,31 @@ class PretrainedEncoder(Pretrained):
                 ]
         return answers[0] if is_one(texts) else answers
 
+    def classify(self, texts: Text | list[Text]) -> list[Any]:
+        """The classes that a text may be of, likeliest first; a list of texts gives a list of these.
+
+        Raises `InputError` for a model without a classification head, and one whose head predicts a number.
+        """
+        config = self._encoder
+        if "classification" not in config.heads:
+            self._lacks_head("classify", "classification", config)
+        if config.num_classes == 1:
+            raise InputError(
+                "classify needs several classes, and the head of this model predicts a number, which calling the model "
+                "gives: model(texts)['classification_logits']"
+            )
+        source = self.experiment.data.source if self.experiment else None
+        known = source.labels if isinstance(source, LabeledTexts) else ()
+        labels = known if len(known) == config.num_classes else tuple(map(str, range(config.num_classes)))
+        rows = self._rows(texts)
+        answers: list[Any] = [None] * len(rows)
+        for batch in token_batches(rows, self._pad_id, config.max_length):
+            probabilities = np.asarray(_classes(self.module, self.params, *_arrays(batch)))
+            for index, row in zip(batch.indices, probabilities, strict=False):
+                likely = map(LikelyClass, labels, row.tolist())
+                answers[index] = sorted(likely, key=lambda each: -each.probability)
+        return answers[0] if is_one(texts) else answers
+
     @property
     def _encoder(self) -> EncoderConfig:
         return self.config.discriminator if isinstance(self.config, ElectraPairConfig) else self.config
@@ -249,5 +286,16 @@ def _replaced(
     def probabilities(module: nn.Module) -> Float[Array, "B L"]:
         model = _encoder_of(module)
         return jax.nn.sigmoid(model.replaced_token_logits(model.encode(inputs, segments, inputs_valid=valid)))
+
+    return module.apply({"params": params}, method=probabilities)
+
+
+@partial(jax.jit, static_argnums=0)
+def _classes(
+    module: nn.Module, params: Any, inputs: Int[Array, "B L"], segments: Int[Array, "B L"], valid: Bool[Array, "B L"]
+) -> Float[Array, "B C"]:
+    def probabilities(module: nn.Module) -> Float[Array, "B C"]:
+        model = _encoder_of(module)
+        return jax.nn.softmax(model.classification_logits(model.encode(inputs, segments, inputs_valid=valid)))
 
     return module.apply({"params": params}, method=probabilities)

@@ -30,19 +30,24 @@ class NonFiniteError(RuntimeError):
 def train(
     experiment: Experiment,
     workdir: str | PathLike[str],
-    console: Console,
+    console: Console | None = None,
     devices: Sequence[jax.Device] | None = None,
 ) -> bool:
     """Runs the experiment to its end, or to the signal that stops it; goes on where the folder's last run stopped.
 
-    Every process of a run calls it; only the first one writes and tells what goes on. `devices` are all there are
-    unless given. Returns whether it came to its end.
+    Every process of a run calls it; only the first one writes and tells what goes on: to standard output unless a
+    `console` is given, such as `Console(quiet=True)`. `devices` are all there are unless given. Returns whether it came
+    to its end.
 
     Raises `InputError` for an experiment that does not fit its data, its devices or the folder, before anything in the
     folder is touched that was there; `NonFiniteError` after writing `workdir/nonfinite` to look into.
     """
     workdir = epath.Path(workdir)
-    console = console if hosts.is_first() else Console(quiet=True)
+    if not hosts.is_first():
+        console = Console(quiet=True)
+    elif console is None:
+        # In a notebook rich would make an output of every line, and ask for a library to draw its bars with.
+        console = Console(force_jupyter=False)
     with StopSignals() as stop:
         mesh = make_mesh(experiment.mesh, devices)
         check_mesh(experiment, mesh)

@@ -6,6 +6,8 @@ from pathlib import Path
 
 from etils import epath
 
+from t5x_lite.errors import InputError
+
 # Without it etils reaches buckets through TensorFlow, where that is installed; it asks when the first one is touched.
 os.environ.setdefault("EPATH_USE_TF", "0")
 
@@ -20,6 +22,14 @@ def is_in_bucket(path: epath.PathLike) -> bool:
 def local_or_bucket(name: epath.PathLike) -> Path | epath.Path:
     """The folder that a user names: ~ is their home, and gs:// or s3:// a bucket."""
     return epath.Path(name) if is_in_bucket(name) else Path(name).expanduser()
+
+
+def check_is_new(folder: Path, option: str) -> None:
+    """Raises `InputError` for a file, and for a folder that is not empty; `option` is what the user calls it."""
+    if folder.exists() and not folder.is_dir():
+        raise InputError(f"{option}={folder} is a file; choose a folder")
+    if folder.is_dir() and any(folder.iterdir()):
+        raise InputError(f"{option}={folder} is not empty; choose another folder, nothing is overwritten")
 
 
 def write_atomically(path: epath.PathLike, content: str | bytes) -> None:

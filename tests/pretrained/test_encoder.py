@@ -5,8 +5,12 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from t5x_lite.data import Data, LabeledTexts, TableExamples
 from t5x_lite.errors import InputError
-from t5x_lite.pretrained import PretrainedEncoder
+from t5x_lite.objectives import Classification
+from t5x_lite.pretrained import PretrainedEncoder, load
+from t5x_lite.training import Experiment
+from t5x_lite.training.optimizers import Adafactor
 
 LONG = "green bottles are hanging on the wall and fall " * 5
 TEXTS = ["the wall", LONG, "bottles fall"]
@@ -133,6 +137,52 @@ def test_replacements_are_the_sigmoid_of_their_logits(electra):
         ]
         np.testing.assert_allclose([d.probability for d in detections], 1 / (1 + np.exp(-logits)), rtol=1e-4)
     assert electra.detect_replacements(texts[0])[0].token == "the"
+
+
+@pytest.fixture(scope="module")
+def classifier(make_encoder, bert):
+    return make_encoder(replace(bert.config, heads=("classification",), num_classes=3))
+
+
+def test_classes_are_the_softmax_of_their_logits_likeliest_first(classifier):
+    assert classifier.abilities == ("encode", "classify")
+    for text, classes in zip(TEXTS, classifier.classify(TEXTS), strict=True):
+        probabilities = np.asarray(jax.nn.softmax(plain(classifier, text)[1]["classification_logits"][0]))
+        order = np.argsort(-probabilities)
+        assert [each.label for each in classes] == [str(index) for index in order]
+        np.testing.assert_allclose([each.probability for each in classes], probabilities[order], rtol=1e-4)
+    one = classifier.classify(("the wall", "bottles fall"))
+    assert sum(each.probability for each in one) == pytest.approx(1.0, abs=1e-5)
+
+
+def test_classes_have_the_names_that_the_run_learned(classifier):
+    source = LabeledTexts(TableExamples(("reviews.tsv",)), labels=("bad", "fair", "good"))
+    run = Experiment(classifier.config, Classification(16), Data(source), Adafactor(), steps=1, batch_size=8)
+    named = replace(classifier, experiment=run).classify("the wall")
+    numbered = classifier.classify("the wall")
+    assert [each.label for each in named] == [source.labels[int(each.label)] for each in numbered]
+
+
+def test_a_number_is_no_class(classifier, make_encoder, bert):
+    numbers = make_encoder(replace(classifier.config, num_classes=1))
+    with pytest.raises(InputError, match="the head of this model predicts a number, which calling the model gives"):
+        numbers.classify("the wall")
+    with pytest.raises(InputError, match="classify needs the head classification, and this BertConfig has heads="):
+        bert.classify("the wall")
+
+
+def test_a_folder_that_transformers_opens(electra, bert, tmp_path):
+    bert.export(tmp_path / "bert")
+    again = load(tmp_path / "bert")
+    assert again.config == bert.config
+    jax.tree.map(np.testing.assert_array_equal, again.params, bert.params)
+    electra.export(str(tmp_path / "generator"), part="generator")
+    assert load(tmp_path / "generator").fill_mask("the [MASK]") == electra.fill_mask("the [MASK]")
+    with pytest.raises(InputError, match="folder=.*bert is not empty; choose another folder, nothing is overwritten"):
+        bert.export(tmp_path / "bert")
+    with pytest.raises(InputError, match="part='generator': a BertConfig is one network, no pair; leave part out"):
+        bert.export(tmp_path / "none", part="generator")
+    assert not (tmp_path / "none").exists()
 
 
 @pytest.mark.parametrize(
