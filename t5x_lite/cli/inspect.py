@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import jax
+import numpy as np
 from flax import linen as nn
 from rich.console import Console
 from rich.table import Table
@@ -15,9 +16,10 @@ from t5x_lite.cli.schedule import draw, save
 from t5x_lite.data import TokenStore
 from t5x_lite.models import abstract_params, num_params
 from t5x_lite.parallel import logical_axes
+from t5x_lite.pictures.places import check_place
 from t5x_lite.training.evaluation import held_out_features
 from t5x_lite.training.experiment import Experiment
-from t5x_lite.training.preparation import prepare
+from t5x_lite.training.preparation import Prepared, prepare
 
 PROG = "t5x-lite inspect"
 USAGE = f"""usage: {PROG} CONFIG [options]
@@ -26,7 +28,8 @@ Prints the parameters with shapes and logical axes, the learning rate over the r
 of its rows is padding, the shapes of a batch, and three real rows as the model sees them. Tokenizes the text first if
 that has not been done.
 
-  --schedule FILE.png  draw the learning rate into a picture too
+  --schedule FILE.png    draw the learning rate into a picture too
+  --corruption FILE.png  draw the rows, before and after, with the masks of the attention
 
 and the options of train, without --workdir: "{PROG} CONFIG --help" lists them."""
 
@@ -44,6 +47,8 @@ class Inspect:
     """Pairs to evaluate on, instead of a part of the others."""
     schedule: str = ""
     """A PNG file to draw the learning rate into."""
+    corruption: str = ""
+    """A PNG file to draw the three rows into, before and after, and the masks of the attention."""
 
 
 def run(arguments: list[str]) -> None:
@@ -52,6 +57,8 @@ def run(arguments: list[str]) -> None:
     experiment = with_data(
         command.experiment, text=command.text, pairs=command.pairs, held_out_pairs=command.held_out_pairs
     )
+    if command.corruption:
+        check_place(Path(command.corruption).expanduser(), "corruption")
     console = Console()
     console.print(parameter_table(experiment))
     console.print(f"{num_params(experiment.model):,} parameters\n", highlight=False)
@@ -71,6 +78,16 @@ def run(arguments: list[str]) -> None:
         for name, text in describe_row(store.tokenizer, store.train[row], one, store.format, labels):
             console.print(f"\n[bold]row {row}[/bold]  {name}" if name == "raw" else f"[bold]{name}[/bold]")
             console.print(text)
+    if command.corruption:
+        _draw_rows(prepared, experiment, Path(command.corruption).expanduser())
+
+
+def _draw_rows(prepared: Prepared, experiment: Experiment, picture: Path) -> None:
+    # Imported here: matplotlib is needed for the picture alone.
+    from t5x_lite.pictures import draw_corruption
+
+    rows = np.stack([prepared.store.train[row] for row in range(min(3, len(prepared.store.train)))])
+    draw_corruption(prepared.objective, prepared.store.tokenizer, rows, model=experiment.model).save(picture)
 
 
 def parameter_table(experiment: Experiment) -> Table:

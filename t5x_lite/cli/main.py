@@ -21,6 +21,10 @@ COMMANDS = {
     "generate": "generate RUN TEXT...       what a model writes: blanks filled in, translations, continuations",
     "score": "score RUN PROMPT ANSWER... how likely answers are behind a prompt",
     "fill_mask": "fill_mask RUN TEXT         suggest tokens for each [MASK] of a text",
+    "attention": "attention RUN TEXT         where a model looks: a page to click through, or a picture",
+    "neighbours": "neighbours RUN WORD...     the tokens whose embeddings are nearest to a word's",
+    "positions": "positions RUN              what a model knows of positions, as a picture",
+    "plot": "plot RUN RUN ...           learning curves of several runs in one picture",
     "convert": "convert SRC DST            a run into a Hugging Face folder, or the other way round",
 }
 

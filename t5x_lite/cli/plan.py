@@ -9,11 +9,12 @@ import jax
 from rich.console import Console
 
 from t5x_lite.cli.arguments import ExperimentOptions, load_config, parse, take_config
-from t5x_lite.cli.plan_picture import check_picture, draw_plan
+from t5x_lite.cli.plan_picture import draw_plan
 from t5x_lite.cli.plan_tables import plan_json, print_plan, ranking
 from t5x_lite.errors import InputError
 from t5x_lite.parallel.chips import CHIPS, GIB
 from t5x_lite.parallel.topology import Topology
+from t5x_lite.pictures.places import check_place
 from t5x_lite.training.plan import Plan, make_plan
 from t5x_lite.training.plan_search import nearest_fit, search, settings
 
@@ -62,7 +63,7 @@ def run(arguments: list[str]) -> None:
         raise InputError(f"--tries {command.tries} is too small; choose 1 or more")
     topology, picture = Topology.parse(command.topology), Path(command.plot).expanduser()
     if command.plot:
-        check_picture(picture)
+        check_place(picture, "plot")
     name, progress = Path(config).stem, Console(stderr=True)
 
     def report(line: str) -> None:

@@ -4,19 +4,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from t5x_lite.cli.plan_tables import memory_unit
-from t5x_lite.errors import InputError
 from t5x_lite.training.plan import Plan
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
-
-
-def check_picture(picture: Path) -> None:
-    """Raises `InputError` for a name that is no picture's, or a place that is none."""
-    if picture.suffix != ".png":
-        raise InputError(f"plot={picture} is no name of a picture; choose one that ends in .png")
-    if not picture.absolute().parent.is_dir():
-        raise InputError(f"plot={picture} lies in no folder; make the folder first, or choose another place")
 
 
 def draw_plan(name: str, plan: Plan, picture: Path) -> None:

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float, Int
 
-from t5x_lite.errors import InputError
+from t5x_lite.pictures.places import check_place
 from t5x_lite.training.schedules import Schedule
 
 _BLOCKS = " ▁▂▃▄▅▆▇█"
@@ -53,10 +53,7 @@ def save(schedule: Schedule, steps: int, picture: Path) -> None:
     # Without pyplot: no display, no global state.
     from matplotlib.figure import Figure
 
-    if picture.suffix != ".png":
-        raise InputError(f"schedule={picture} is no name of a picture; choose one that ends in .png")
-    if not picture.absolute().parent.is_dir():
-        raise InputError(f"schedule={picture} lies in no folder; make the folder first, or choose another place")
+    check_place(picture, "schedule")
     figure = Figure(figsize=(8, 4.5), layout="constrained")
     axes = figure.subplots()
     axes.plot(*rates(schedule, steps))

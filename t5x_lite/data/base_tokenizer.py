@@ -35,6 +35,10 @@ class Tokenizer(abc.ABC):
         """Text of ids: masks and sentinels are written; pad, cls, sep, eos and ids beyond the vocabulary left out."""
 
     @abc.abstractmethod
+    def piece(self, token_id: int) -> str:
+        """How the vocabulary itself writes an id below its size: `▁the`, `Ġthe`, `##ing`, `</s>`; empty for none."""
+
+    @abc.abstractmethod
     def encode_batch(self, texts: list[str]) -> list[np.ndarray]:
         """Ids int32 [L] of each text, nothing put around them: the fast path for corpora. Special tokens written in
         the texts are plain text there."""

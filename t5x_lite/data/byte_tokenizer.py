@@ -28,6 +28,11 @@ class ByteTokenizer(SplittingTokenizer):
     def encode_batch(self, texts: list[str]) -> list[np.ndarray]:
         return [np.frombuffer(t.encode(), np.uint8).astype(np.int32) + np.int32(_BYTE_OFFSET) for t in texts]
 
+    def piece(self, token_id: int) -> str:
+        if token_id < _BYTE_OFFSET:
+            return ("<pad>", "</s>", "<unk>")[token_id]
+        return self._shown_mark(token_id) or f"<0x{token_id - _BYTE_OFFSET:02X}>"
+
     def save(self, folder: Path) -> None:
         write_config(folder, kind="bytes", extra_ids=self.extra_ids)
 

@@ -62,6 +62,9 @@ class MarianTokenizer(SplittingTokenizer):
     def encode_batch(self, texts: list[str]) -> list[np.ndarray]:
         return [np.array(self._encode_piece(text, first=True), np.int32) for text in texts]
 
+    def piece(self, token_id: int) -> str:
+        return self._pieces.get(token_id, "")
+
     def save(self, folder: Path) -> None:
         write_config(folder, kind="marian")
         self.write_files(folder)

@@ -36,6 +36,10 @@ class EncoderSentencePieceTokenizer(SplittingTokenizer):
         ids = self._processor.encode([self._normalize(text) for text in texts], return_type="numpy")
         return [self._id_of_piece[pieces] for pieces in ids]
 
+    def piece(self, token_id: int) -> str:
+        special = {number: token for token, number in self._special_ids.items()}
+        return special.get(token_id) or self._processor.id_to_piece(int(self._piece_of_id[token_id]))
+
     def save(self, folder: Path) -> None:
         write_config(folder, kind="sentencepiece", layout=self.layout, extra_ids=0, **self.options)
         (folder / MODEL_FILE).write_bytes(self.model)

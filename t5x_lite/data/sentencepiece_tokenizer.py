@@ -52,6 +52,10 @@ class SentencePieceTokenizer(SplittingTokenizer):
     def encode_batch(self, texts: list[str]) -> list[np.ndarray]:
         return self._processor.encode(texts, return_type="numpy")
 
+    def piece(self, token_id: int) -> str:
+        own = token_id < self._processor.get_piece_size()
+        return self._processor.id_to_piece(int(token_id)) if own else self._shown_mark(token_id)
+
     def save(self, folder: Path) -> None:
         write_config(folder, kind="sentencepiece", layout=self.layout, extra_ids=self.extra_ids)
         (folder / MODEL_FILE).write_bytes(self.model)

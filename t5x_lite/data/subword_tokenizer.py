@@ -63,6 +63,9 @@ class SubwordTokenizer(Tokenizer):
             text = re.sub(rf"(?<=\S)(?={re.escape(self.mask_token)})", " ", text)
         return text
 
+    def piece(self, token_id: int) -> str:
+        return self._marked.id_to_token(int(token_id)) or ""
+
     def encode_batch(self, texts: list[str]) -> list[np.ndarray]:
         encodings = self._unmarked.encode_batch_fast(texts, add_special_tokens=False)
         return [np.array(encoding.ids, np.int32) for encoding in encodings]

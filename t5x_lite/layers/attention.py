@@ -91,22 +91,37 @@ def dot_product_attention(
     if not dropping:
         return jax.nn.dot_product_attention(query, key, value, bias=bias, mask=mask, scale=scale)
     # jax.nn's has no dropout on the weights, hence the same arithmetic once more.
+    weights = attention_weights(query, key, bias=bias, mask=mask, scale=scale)
+    keep = keep_mask(dropout_key, dropout_rate, weights.shape)
+    weights = jnp.where(keep, weights / (1.0 - dropout_rate), 0.0).astype(value.dtype)
+    return jnp.einsum("BHLM,BMHK->BLHK", weights, value)
+
+
+def attention_weights(
+    query: Float[Array, "B L H K"],
+    key: Float[Array, "B M H K"],
+    *,
+    bias: Float[Array, "_ _ L M"] | None = None,
+    mask: Bool[Array, "_ _ #L M"] | None = None,
+    scale: float,
+) -> Float[Array, "B H L M"]:
+    """softmax(scale * query key^T + bias) in float32: how much each query takes of each value."""
     logits = jnp.einsum("BLHK,BMHK->BHLM", query, key, preferred_element_type=jnp.float32) * scale
     logits = place(logits, "activation_batch", "activation_heads", "activation_length", "activation_memory")
     if bias is not None:
         logits += bias
     if mask is not None:
         logits = jnp.where(mask, logits, -0.7 * jnp.finfo(logits.dtype).max)
-    weights = jax.nn.softmax(logits, axis=-1)
-    keep = keep_mask(dropout_key, dropout_rate, weights.shape)
-    weights = jnp.where(keep, weights / (1.0 - dropout_rate), 0.0).astype(value.dtype)
-    return jnp.einsum("BHLM,BMHK->BLHK", weights, value)
+    return jax.nn.softmax(logits, axis=-1)
 
 
 class Attention(nn.Module):
     """Multi-head attention (Vaswani et al. 2017, section 3.2.2), over itself or over a memory.
 
     Kernels are stored as matrices ``[D, H*K]``: so did T5, whose Adafactor factors them along these two dimensions.
+
+    Where the collection `intermediates` is mutable, the weights [B H L M], before dropout, are sown there as `weights`;
+    elsewhere they are not computed apart.
     """
 
     num_heads: int
@@ -147,10 +162,14 @@ class Attention(nn.Module):
         Cached keys and values take a bias and no mask, and there is no dropout.
         """
         query = self._split(self.query(x), "activation_length")
+        scale = self.head_dim**-0.5 if self.scale is None else self.scale
         if isinstance(key_value, CachedKeyValue):
-            attended = key_value.attend(query, bias, self.head_dim**-0.5 if self.scale is None else self.scale)
+            attended = key_value.attend(query, bias, scale)
         else:
             key_value = self.project(x) if key_value is None else key_value
+            if self.is_mutable_collection("intermediates"):
+                weights = attention_weights(query, key_value["key"], bias=bias, mask=mask, scale=scale)
+                self.sow("intermediates", "weights", weights)
             dropping = self.dropout_rate > 0.0 and not deterministic
             attended = dot_product_attention(
                 query,
@@ -158,7 +177,7 @@ class Attention(nn.Module):
                 key_value["value"],
                 bias=bias,
                 mask=mask,
-                scale=self.scale,
+                scale=scale,
                 dropout_rate=self.dropout_rate,
                 dropout_key=self.make_rng("dropout") if dropping else None,
                 positions_share_dropout=self.positions_share_dropout,

@@ -207,7 +207,8 @@ class Stack(nn.Module):
 
     def setup(self) -> None:
         over_layers = {
-            "variable_axes": {} if self.shared else {"params": 0},
+            # What layers sow, where it is asked for, is stacked as their parameters are.
+            "variable_axes": {"intermediates": 0} | ({} if self.shared else {"params": 0}),
             "variable_broadcast": "params" if self.shared else False,
             "split_rngs": {"params": not self.shared, "dropout": True},
             "length": self.num_layers,

@@ -3,18 +3,23 @@
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from flax import linen as nn
 
 from t5x_lite.convert import export_folder
 from t5x_lite.data import Tokenizer, Vocabulary
+from t5x_lite.data.spelling import spell_token
 from t5x_lite.decoding import GenerationDefaults
 from t5x_lite.errors import InputError
 from t5x_lite.models import ElectraPairConfig, ModelConfig
 from t5x_lite.models.electra import Part
+from t5x_lite.pretrained.tables import Neighbour, draw_positions_of, nearest, token_vectors
 from t5x_lite.training.experiment import Experiment
 from t5x_lite.training.run_files import check_is_new
+
+if TYPE_CHECKING:
+    from t5x_lite.pictures import Picture
 
 
 @dataclass(frozen=True)
@@ -64,6 +69,31 @@ class Pretrained(ABC):
             generation=self.generation,
             part=part or "discriminator",
         )
+
+    @abstractmethod
+    def attention(self, texts: Any) -> Any:
+        """Where the tokens of each text look, in every layer and head: see each kind of model."""
+
+    def neighbours(self, text: str, k: int = 10) -> list[Neighbour]:
+        """The `k` tokens whose embeddings are nearest to that of `text` by cosine, the nearest first.
+
+        Of a text of several tokens the mean of their vectors is compared, and none of them is among the answers. In
+        vocabularies that know a word by the blank before it, as GPT-2's, the blank has to stand in the text.
+        """
+        tokenizer, table = self._tokenizer(), token_vectors(self.params)
+        size = tokenizer.vocabulary.size
+        ids = tokenizer.encode(text) if isinstance(text, str) else []
+        if not ids:
+            raise InputError(f"text={text!r} holds no token; give a word")
+        if not 1 <= k <= size - len(set(ids)):
+            raise InputError(f"k={k} is out of range; choose 1 to {size - len(set(ids))}")
+        found = nearest(table[:size], table[ids].mean(axis=0), k + len(set(ids)))
+        others = [(token_id, cosine) for token_id, cosine in found if token_id not in ids][:k]
+        return [Neighbour(spell_token(tokenizer, token_id), cosine) for token_id, cosine in others]
+
+    def plot_positions(self) -> "Picture":
+        """What the model knows of positions: vectors and their likeness, or T5's bias by distance."""
+        return draw_positions_of(self.config, self.params)
 
     def generate(self, *args: Any, **kwargs: Any) -> Any:
         """Text, by a model that writes: see `PretrainedTextModel`."""

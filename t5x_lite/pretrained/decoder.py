@@ -9,8 +9,10 @@ import jax.numpy as jnp
 from flax import linen as nn
 from jaxtyping import Array, Bool, Float, Int
 
+from t5x_lite.data.spelling import spell_tokens
 from t5x_lite.errors import InputError
 from t5x_lite.models import T5DecoderConfig
+from t5x_lite.pretrained.attention import AttentionMaps, make_map, padded_row, self_weights, sown_weights
 from t5x_lite.pretrained.prompts import Prompt, named_texts
 from t5x_lite.pretrained.text_model import PretrainedTextModel
 from t5x_lite.pretrained.writing import Row, padded
@@ -64,6 +66,31 @@ class PretrainedDecoder(PretrainedTextModel):
         # A tokenizer may leave out the blank with which a text begins, but not one inside it.
         before, whole = (self._tokenizer().decode(some) for some in (prompt_ids, [*prompt_ids, *ids]))
         return whole.removeprefix(before)
+
+    def _attention(self, name: str, ids: list[int], answer: list[int] | None, max_length: int) -> AttentionMaps:
+        answer = answer or []
+        # What closes an answer is written and not read.
+        read = [*ids, *(answer[:-1] if self.is_text_to_text else answer)]
+        self._check_positions(name, len(read))
+        words, pad_id = spell_tokens(self._tokenizer(), read), self._vocabulary.pad_id
+        if not (self.config.full_prefix and answer):
+            whole = padded_row(read, pad_id, self.config.max_length)
+            sown = sown_weights(self.module, self.params, whole.ids, inputs_valid=whole.valid)
+            weights, start = self_weights(sown["decoder"]), 0
+        else:
+            # The inputs see each other whole and their last id, which begins the answer, does not count among them.
+            inputs, behind = (padded_row(part, pad_id, None) for part in (ids[:-1], read[len(ids) - 1 :]))
+            sown = sown_weights(self.module, self.params, inputs.ids, behind.ids, inputs_valid=inputs.valid)
+            weights, start = self_weights(sown["decoder"]), inputs.ids.shape[1] - len(ids) + 1  # behind their padding
+        kind = "prefix" if self.config.full_prefix else "causal"
+        return AttentionMaps((make_map(kind, words, words, weights[..., start:, start:]),))
+
+    def _check_positions(self, name: str, length: int) -> None:
+        most = self.config.max_length
+        if most is not None and length > most:
+            raise InputError(
+                f"{name} has {length} tokens, its answer included, and the model has positions for {most}; shorten it"
+            )
 
     def _row(self, name: str, ids: list[int], valid: list[bool] | None = None) -> Row:
         ids = [token for token, is_valid in zip(ids, valid or [True] * len(ids), strict=True) if is_valid]

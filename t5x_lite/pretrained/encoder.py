@@ -1,20 +1,25 @@
 """An encoder in a notebook: masks filled in, vectors of texts, replaced tokens found, texts put into classes."""
 
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, NamedTuple
 
-import jax
-import jax.numpy as jnp
 import numpy as np
-from flax import linen as nn
-from jaxtyping import Array, Bool, Float, Int
+from jaxtyping import Array, Float, Int
 
 from t5x_lite.data import LabeledTexts
+from t5x_lite.data.spelling import spell_tokens
 from t5x_lite.errors import InputError
-from t5x_lite.models import ElectraPair, ElectraPairConfig, EncoderConfig
+from t5x_lite.models import ElectraPairConfig, EncoderConfig
+from t5x_lite.pretrained.attention import AttentionMaps, make_map, self_weights, sown_weights
 from t5x_lite.pretrained.base import Pretrained
-from t5x_lite.pretrained.embeddings import Layers, Pooling, check_layers, check_pooling, choose_layers, pool
+from t5x_lite.pretrained.embeddings import Layers, Pooling, check_layers, check_pooling
+from t5x_lite.pretrained.encoder_passes import (
+    all_outputs,
+    best_tokens,
+    class_probabilities,
+    replacement_probabilities,
+    text_vectors,
+)
 from t5x_lite.pretrained.token_rows import Text, TokenBatch, is_one, padded, power, token_batches, token_rows
 
 
@@ -82,7 +87,7 @@ class PretrainedEncoder(Pretrained):
                 )
             segments = np.zeros_like(inputs) if segments is None else np.asarray(segments)
             valid = inputs != self._pad_id
-        return _outputs(self.module, self.params, inputs, segments, valid)
+        return all_outputs(self.module, self.params, inputs, segments, valid)
 
     def fill_mask(self, texts: Text | list[Text], *, top_k: int = 5) -> list[Any]:
         """The likeliest tokens for each mask, best first.
@@ -111,7 +116,7 @@ class PretrainedEncoder(Pretrained):
             positions = np.zeros((len(batch.inputs), power(max(len(masks[i]) for i in batch.indices), 1)), np.int32)
             for row, index in enumerate(batch.indices):
                 positions[row, : len(masks[index])] = masks[index]
-            found = _best_tokens(self.module, self.params, *_arrays(batch), positions, allowed, top_k)
+            found = best_tokens(self.module, self.params, *_arrays(batch), positions, allowed, top_k)
             ids, probabilities = map(np.asarray, found)
             for row, index in enumerate(batch.indices):
                 by_mask = [
@@ -141,7 +146,7 @@ class PretrainedEncoder(Pretrained):
         rows = self._rows(texts)
         answers: list[Any] = [None] * len(rows)
         for batch in token_batches(rows, self._pad_id, config.max_length):
-            vectors = np.asarray(_vectors(self.module, self.params, *_arrays(batch), layers, pooling))
+            vectors = np.asarray(text_vectors(self.module, self.params, *_arrays(batch), layers, pooling))
             for index, vector in zip(batch.indices, vectors, strict=False):
                 answers[index] = vector[: len(rows[index].ids)] if pooling == "tokens" else vector
         if is_one(texts):
@@ -160,7 +165,7 @@ class PretrainedEncoder(Pretrained):
         answers: list[Any] = [None] * len(rows)
         around = (tokenizer.vocabulary.cls_id, tokenizer.vocabulary.sep_id)
         for batch in token_batches(rows, self._pad_id, config.max_length):
-            probabilities = np.asarray(_replaced(self.module, self.params, *_arrays(batch)))
+            probabilities = np.asarray(replacement_probabilities(self.module, self.params, *_arrays(batch)))
             for index, row in zip(batch.indices, probabilities, strict=False):
                 answers[index] = [
                     Detection(tokenizer.decode([token]), float(probability))
@@ -188,10 +193,30 @@ class PretrainedEncoder(Pretrained):
         rows = self._rows(texts)
         answers: list[Any] = [None] * len(rows)
         for batch in token_batches(rows, self._pad_id, config.max_length):
-            probabilities = np.asarray(_classes(self.module, self.params, *_arrays(batch)))
+            probabilities = np.asarray(class_probabilities(self.module, self.params, *_arrays(batch)))
             for index, row in zip(batch.indices, probabilities, strict=False):
                 likely = map(LikelyClass, labels, row.tolist())
                 answers[index] = sorted(likely, key=lambda each: -each.probability)
+
+    def attention(self, texts: Text | list[Text]) -> Any:
+        """Where the tokens of each text look: an `AttentionMaps`, or a list of them for a list.
+
+        Its one map is called `self`; of ELECTRA's pair there are `discriminator` and `generator`, of the same tokens.
+        """
+        tokenizer = self._tokenizer()
+        answers = []
+        for row in self._rows(texts):
+            batch = next(token_batches([row], self._pad_id, self._encoder.max_length))
+            sown = sown_weights(self.module, self.params, batch.inputs, batch.segments, inputs_valid=batch.valid)
+            parts = {"self": sown}
+            if isinstance(self.config, ElectraPairConfig):
+                parts = {part: sown[part] for part in ("discriminator", "generator")}
+            words = spell_tokens(tokenizer, row.ids)
+            answers.append(
+                AttentionMaps(
+                    tuple(make_map(kind, words, words, self_weights(part["encoder"])) for kind, part in parts.items())
+                )
+            )
         return answers[0] if is_one(texts) else answers
 
     @property
@@ -223,79 +248,3 @@ class PretrainedEncoder(Pretrained):
 
 def _arrays(batch: TokenBatch) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     return batch.inputs, batch.segments, batch.valid
-
-
-def _encoder_of(module: nn.Module) -> nn.Module:
-    return module.discriminator if isinstance(module, ElectraPair) else module
-
-
-def _language_model_of(module: nn.Module) -> nn.Module:
-    return module.generator if isinstance(module, ElectraPair) else module
-
-
-@partial(jax.jit, static_argnums=0)
-def _outputs(
-    module: nn.Module, params: Any, inputs: Int[Array, "B L"], segments: Int[Array, "B L"], valid: Bool[Array, "B L"]
-) -> dict[str, Any]:
-    return module.apply({"params": params}, inputs, segments, inputs_valid=valid)
-
-
-@partial(jax.jit, static_argnums=(0, 7))
-def _best_tokens(
-    module: nn.Module,
-    params: Any,
-    inputs: Int[Array, "B L"],
-    segments: Int[Array, "B L"],
-    valid: Bool[Array, "B L"],
-    positions: Int[Array, "B P"],
-    allowed: Bool[Array, "V"],
-    top_k: int,
-) -> tuple[Int[Array, "B P K"], Float[Array, "B P K"]]:
-    """(ids, probabilities) of the likeliest of the allowed tokens at some positions of each row."""
-
-    def logits(module: nn.Module) -> Float[Array, "B P V"]:
-        model = _language_model_of(module)
-        hidden = model.encode(inputs, segments, inputs_valid=valid)
-        return model.masked_lm_logits(jnp.take_along_axis(hidden, positions[..., None], axis=1))
-
-    probabilities = jax.nn.softmax(module.apply({"params": params}, method=logits))
-    best, ids = jax.lax.top_k(jnp.where(allowed[None, None], probabilities, -1.0), top_k)
-    return ids, best
-
-
-@partial(jax.jit, static_argnums=(0, 5, 6))
-def _vectors(
-    module: nn.Module,
-    params: Any,
-    inputs: Int[Array, "B L"],
-    segments: Int[Array, "B L"],
-    valid: Bool[Array, "B L"],
-    layers: Layers,
-    pooling: Pooling,
-) -> Float[Array, "B D"] | Float[Array, "B L D"]:
-    def outputs(module: nn.Module) -> Float[Array, "N1 B L D"]:
-        return _encoder_of(module).encode_layers(inputs, segments, inputs_valid=valid)
-
-    return pool(choose_layers(module.apply({"params": params}, method=outputs), layers), valid, pooling)
-
-
-@partial(jax.jit, static_argnums=0)
-def _replaced(
-    module: nn.Module, params: Any, inputs: Int[Array, "B L"], segments: Int[Array, "B L"], valid: Bool[Array, "B L"]
-) -> Float[Array, "B L"]:
-    def probabilities(module: nn.Module) -> Float[Array, "B L"]:
-        model = _encoder_of(module)
-        return jax.nn.sigmoid(model.replaced_token_logits(model.encode(inputs, segments, inputs_valid=valid)))
-
-    return module.apply({"params": params}, method=probabilities)
-
-
-@partial(jax.jit, static_argnums=0)
-def _classes(
-    module: nn.Module, params: Any, inputs: Int[Array, "B L"], segments: Int[Array, "B L"], valid: Bool[Array, "B L"]
-) -> Float[Array, "B C"]:
-    def probabilities(module: nn.Module) -> Float[Array, "B C"]:
-        model = _encoder_of(module)
-        return jax.nn.softmax(model.classification_logits(model.encode(inputs, segments, inputs_valid=valid)))
-
-    return module.apply({"params": params}, method=probabilities)

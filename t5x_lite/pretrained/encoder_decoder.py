@@ -10,9 +10,18 @@ import jax.numpy as jnp
 from flax import linen as nn
 from jaxtyping import Array, Bool, Float, Int
 
+from t5x_lite.data.spelling import spell_tokens
 from t5x_lite.errors import InputError
 from t5x_lite.models import BartConfig
 from t5x_lite.objectives.losses import not_padding, shift_right
+from t5x_lite.pretrained.attention import (
+    AttentionMaps,
+    cross_weights,
+    make_map,
+    padded_row,
+    self_weights,
+    sown_weights,
+)
 from t5x_lite.pretrained.prompts import named_texts
 from t5x_lite.pretrained.text_model import PretrainedTextModel
 from t5x_lite.pretrained.writing import Row, padded
@@ -58,6 +67,27 @@ class PretrainedEncoderDecoder(PretrainedTextModel):
         if self.generation.start_id is not None:
             return self.generation.start_id
         return self.config.decoder_start_id(pad_id=self._vocabulary.pad_id, eos_id=self._vocabulary.eos_id)
+
+    def _attention(self, name: str, ids: list[int], answer: list[int] | None, max_length: int) -> AttentionMaps:
+        most, eos_id, pad_id = self._room(0), self._vocabulary.eos_id, self._vocabulary.pad_id
+        self._check_room(self._row(name, ids), max_length if answer is None else len(answer))
+        if answer is None:
+            written = self.generate_ids([ids], max_length=max_length)[0].tolist()
+            answer = written[: written.index(eos_id) + 1] if eos_id in written else [*written, eos_id]
+        read = [self._start_id, *answer[:-1]]  # what closes the answer is written and not read
+        tokenizer = self._tokenizer()
+        sources, targets = spell_tokens(tokenizer, ids), spell_tokens(tokenizer.target_side, read)
+        inputs, behind = (padded_row(side, pad_id, most) for side in (ids, read))
+        sown = sown_weights(self.module, self.params, inputs.ids, behind.ids, inputs_valid=inputs.valid)
+        # Stacks that share their layers sow into one place, the encoder first.
+        encoder = sown.get("encoder", sown["decoder"])
+        return AttentionMaps(
+            (
+                make_map("encoder", sources, sources, self_weights(encoder, 0)),
+                make_map("decoder", targets, targets, self_weights(sown["decoder"])),
+                make_map("cross", targets, sources, cross_weights(sown["decoder"])),
+            )
+        )
 
     def _row(self, name: str, ids: list[int], valid: list[bool] | None = None) -> Row:
         return Row(name, ids, self._start_id, valid)

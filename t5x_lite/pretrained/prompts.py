@@ -61,3 +61,20 @@ def named_texts(texts: Any) -> dict[str, str]:
         if not isinstance(text, str):
             raise InputError(f"texts[{index}]={text!r} is no text; give a string")
     return {f"texts[{index}]": text for index, text in enumerate(texts)}
+
+
+def with_answers(texts: Any, answers: Any) -> list[tuple[str, str, str | None]]:
+    """(name, text, answer) of each text; the answers are None where none are given.
+
+    >>> with_answers("a text", "an answer"), with_answers(["a"], None)
+    ([('the text', 'a text', 'an answer')], [('texts[0]', 'a', None)])
+    """
+    named = named_texts(texts)
+    if answers is None:
+        return [(name, text, None) for name, text in named.items()]
+    if isinstance(answers, str) != isinstance(texts, str):
+        raise InputError("texts and answers are not both a text or both a list; give one answer for each text")
+    given = named_texts(answers).values()
+    if len(given) != len(named):
+        raise InputError(f"there are {len(named)} texts and {len(given)} answers; give one answer for each text")
+    return [(name, text, answer) for (name, text), answer in zip(named.items(), given, strict=True)]

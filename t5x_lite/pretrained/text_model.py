@@ -11,9 +11,10 @@ from jaxtyping import Array, Bool, Float, Int
 
 from t5x_lite.decoding import Method
 from t5x_lite.errors import InputError
+from t5x_lite.pretrained.attention import AttentionMaps
 from t5x_lite.pretrained.base import Pretrained
 from t5x_lite.pretrained.choices import choose_method
-from t5x_lite.pretrained.prompts import Examples, Prompt, make_prompt, named_texts
+from t5x_lite.pretrained.prompts import Examples, Prompt, make_prompt, named_texts, with_answers
 from t5x_lite.pretrained.writing import Row, score_answers, write_rows
 
 
@@ -196,6 +197,31 @@ class PretrainedTextModel(Pretrained):
             Score(answer, total, total / len(ids), None if alone is None else total - alone)
             for answer, total, ids, alone in zip(names.values(), totals, answer_ids, bare, strict=True)
         ]
+
+    def attention(
+        self, texts: str | list[str], answers: str | list[str] | None = None, *, max_length: int = 128
+    ) -> Any:
+        """Where the tokens of each text look: an `AttentionMaps`, or a list of them for a list.
+
+        Of a decoder there is one map, `causal`, or `prefix` where the tokens of the text see each other whole; of an
+        encoder-decoder there are `encoder`, `decoder` and `cross`. The decoder's tokens are those that it reads.
+
+        Args:
+          answers: what stands behind each text. Without them a decoder reads the text alone, and an encoder-decoder
+            what it writes itself, greedily.
+          max_length: tokens of what it writes itself.
+        """
+        maps = [
+            self._attention(
+                name, self._prompt_ids(text), None if answer is None else self._answer_ids(answer), max_length
+            )
+            for name, text, answer in with_answers(texts, answers)
+        ]
+        return maps[0] if isinstance(texts, str) else maps
+
+    @abstractmethod
+    def _attention(self, name: str, ids: list[int], answer: list[int] | None, max_length: int) -> AttentionMaps:
+        """The attention over one text and an answer to it."""
 
     @abstractmethod
     def _prompt_ids(self, text: str) -> list[int]:

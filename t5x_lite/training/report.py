@@ -19,6 +19,7 @@ from t5x_lite.parallel import batch_sharding, hosts, replicated, use_mesh
 from t5x_lite.parallel.batch_rows import BatchRows
 from t5x_lite.training.checkpoints import write_model
 from t5x_lite.training.evaluation import held_out_features
+from t5x_lite.training.experiment import Experiment
 from t5x_lite.training.held_out import HeldOut
 from t5x_lite.training.records import read_records, spell, spell_signatures
 from t5x_lite.training.run_files import write_atomically
@@ -155,27 +156,29 @@ def _samples(program: Program, params: Any, features: dict[str, np.ndarray]) -> 
 
 def plot_losses(metrics: epath.Path, picture: epath.Path, held_out: HeldOut) -> None:
     """Draws the losses of `metrics.jsonl` over the steps, that of guessing as a line to beat."""
-    # Without pyplot: no display, no global state.
-    from matplotlib.figure import Figure
+    # Imported here: matplotlib is needed at a run's end alone.
+    from t5x_lite.pictures import Curve, draw_curves
 
-    records = read_records(metrics)
-    figure = Figure(figsize=(8, 4.5), layout="constrained")
-    axes = figure.subplots()
-    for kind, style in (("train", ".-"), ("held_out", "o-")):
-        points = [(record["step"], record["loss"]) for record in records if record["kind"] == kind]
-        if points:
-            axes.plot(*zip(*points, strict=True), style, label=kind.replace("_", "-"), markersize=4)
-    unit = held_out.program.objective.unit
-    guess = "unigram model" if unit == "token" else "a constant guess"
-    axes.axhline(held_out.baseline_loss, linestyle=":", color="gray", label=guess)
-    of_classes = unit == "example" and held_out.program.experiment.model.num_classes > 1
-    kind = "nats a token" if unit == "token" else "nats an example" if of_classes else "squared error"
-    axes.set(xlabel="step", ylabel=f"loss ({kind})")
-    axes.grid(alpha=0.3)
-    axes.legend()
-    drawn = io.BytesIO()
-    figure.savefig(drawn, dpi=120, format="png")
-    write_atomically(picture, drawn.getvalue())
+    records, experiment = read_records(metrics), held_out.program.experiment
+    points = {
+        kind: [(record["step"], record["loss"]) for record in records if record["kind"] == kind]
+        for kind in ("train", "held_out")
+    }
+    guess = "unigram model" if held_out.program.objective.unit == "token" else "a constant guess"
+    drawn = draw_curves(
+        [Curve("", kind, some) for kind, some in points.items() if some],
+        xlabel="step",
+        ylabel=f"loss ({loss_unit(experiment)})",
+        baselines={guess: held_out.baseline_loss},
+    )
+    write_atomically(picture, drawn.png())
+
+
+def loss_unit(experiment: Experiment) -> str:
+    """What the loss of an experiment is counted in."""
+    if experiment.objective.unit == "token":
+        return "nats a token"
+    return "nats an example" if experiment.model.num_classes > 1 else "squared error"
 
 
 def write_nonfinite(

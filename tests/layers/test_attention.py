@@ -119,3 +119,27 @@ def test_module_projects_attends_and_projects_back(make_params, use_bias):
         )
         expected = project(attended.reshape(B, L, -1), "out")
         np.testing.assert_allclose(module.apply(variables, x, key_value), expected, atol=1e-5)
+
+
+def test_weights_are_sown_where_they_are_asked_for_and_nowhere_else(make_params):
+    """They are what the output is made of: the values, taken by them and projected."""
+    x, memory = (jnp.asarray(array) for array in arrays((B, L, 6), (B, M, 6)))
+    mask = jnp.asarray(np.random.default_rng(1).random((B, 1, L, M)) < 0.6).at[..., 0].set(True)
+    attention = Attention(H, K, scale=0.7, use_bias=True, dropout_rate=0.5)
+    variables = {"params": make_params(attention, 0, x)}
+    key_value = attention.apply(variables, memory, method="project")
+    out, sown = attention.apply(variables, x, key_value, mask=mask, mutable=["intermediates"])
+    (weights,) = sown["intermediates"]["weights"]
+    assert weights.shape == (B, H, L, M)
+    np.testing.assert_allclose(weights.sum(-1), 1.0, atol=1e-6)
+    assert not np.asarray(weights)[np.broadcast_to(~mask, weights.shape)].any()
+    taken = np.einsum("BHLM,BMHK->BLHK", weights, key_value["value"]).reshape(B, L, H * K)
+    projection = variables["params"]["out"]
+    expected = taken @ np.asarray(projection["kernel"]) + np.asarray(projection["bias"])
+    np.testing.assert_allclose(out, expected, atol=1e-5)
+
+    def program(**options):
+        return jax.make_jaxpr(lambda x: attention.apply(variables, x, key_value, mask=mask, **options))(x)
+
+    assert str(program(mutable=["batch_stats"])) == str(program()), "nothing is computed for a collection nobody reads"
+    assert str(program(mutable=["intermediates"])) != str(program())

@@ -271,3 +271,20 @@ def test_a_cache_gives_what_the_whole_row_gives(make_params, x, context, norm_fi
     swapped = jax.jit(stack.apply)(params, jnp.concatenate([rows[taken, :4], rows[:, 4:]], axis=1), whole)
     np.testing.assert_allclose(after[:, 0], swapped[:, 4], atol=1e-5)
     assert jnp.abs(after[:, 0] - expected[:, 4]).max() > 0.1
+
+
+@pytest.mark.parametrize("shared", [False, True])
+def test_a_stack_sows_the_weights_of_each_layer(make_params, x, context, shared):
+    stack = Stack(CONFIG, N, has_memory=True, remat="full", shared=shared)
+    params = make_params(stack, 0, x, context)
+    out, sown = stack.apply({"params": params}, x, context, mutable=["intermediates"])
+    np.testing.assert_allclose(out, stack.apply({"params": params}, x, context), atol=1e-6)
+    layer, y = Layer(CONFIG, has_memory=True), x
+    for n in range(N):
+        of_layer = params["layers"] if shared else jax.tree.map(lambda leaf, n=n: leaf[n], params["layers"])
+        (y, _), expected = layer.apply({"params": of_layer}, y, None, context, True, mutable=["intermediates"])
+        for name in ("self_attention", "cross_attention"):
+            (weights,), (ours,) = (
+                tree[name]["weights"] for tree in (expected["intermediates"], sown["intermediates"]["layers"])
+            )
+            np.testing.assert_allclose(ours[n], weights, atol=1e-6)

@@ -1,0 +1,57 @@
+"""`attention RUN TEXT`."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import tyro
+
+from t5x_lite.cli.arguments import parse
+from t5x_lite.errors import InputError
+from t5x_lite.pictures.places import check_place
+from t5x_lite.pretrained import PretrainedEncoder, load
+
+
+@dataclass(frozen=True)
+class ShowAttention:
+    """Where the tokens of a text look: a page for the browser, in which layer and head are chosen by mouse or keys, or
+    a picture of some of the heads."""
+
+    run: tyro.conf.Positional[str]
+    """The folder of a run or of one of its checkpoints, a Hugging Face folder, or a Hugging Face hub name."""
+    text: tyro.conf.Positional[tuple[str, ...]]
+    """A text and, if one likes, a second one: what an encoder reads behind it, or what a decoder wrote to it. Without
+    it an encoder-decoder writes its own."""
+    out: str = "attention.html"
+    """The page (.html) or the picture (.png)."""
+    kind: str | None = None
+    """The stack, such as encoder, decoder or cross; the first of the model unless it is said."""
+    layer: int | None = None
+    """From 0. The page begins with it; a picture without it has all layers."""
+    head: int | None = None
+    """From 0. The page begins with it; a picture without it has all heads."""
+    max_length: int = 128
+    """Tokens of what an encoder-decoder writes."""
+
+
+def run(arguments: list[str]) -> None:
+    command = parse(ShowAttention, arguments, prog="t5x-lite attention")
+    if not 1 <= len(command.text) <= 2:
+        problem = "text is missing" if not command.text else f"there are {len(command.text)} texts"
+        raise InputError(f'{problem}; write t5x-lite attention {command.run} "a text", and perhaps a second one')
+    out = Path(command.out).expanduser()
+    check_place(out, "out", (".html", ".png"))
+    model = load(command.run)
+    if isinstance(model, PretrainedEncoder):
+        maps = model.attention(command.text if len(command.text) == 2 else command.text[0])
+    else:
+        maps = model.attention(*command.text, max_length=command.max_length)
+    if out.suffix == ".html":
+        maps.html(out, command.kind, command.layer, command.head)
+    else:
+        maps.plot(command.kind, command.layer, command.head).save(out)
+    for one in maps.maps:
+        print(
+            f"{one.kind}: {one.num_layers} layers of {one.num_heads} heads, "
+            f"{len(one.queries)} tokens look at {len(one.keys)}"
+        )
+    print(out)

@@ -1,0 +1,136 @@
+"""`plot RUN RUN ...`: learning curves of several runs in one picture."""
+
+from dataclasses import dataclass
+from itertools import takewhile
+from pathlib import Path
+from typing import Any, Literal
+
+import tyro
+
+from t5x_lite.cli.arguments import parse
+from t5x_lite.errors import InputError
+from t5x_lite.pictures.places import check_place
+from t5x_lite.training.experiment import Experiment
+from t5x_lite.training.records import read_records
+from t5x_lite.training.report import loss_unit
+from t5x_lite.training.run_files import local_or_bucket
+
+By = Literal["step", "tokens"]
+KINDS = ("train", "held_out")
+
+
+@dataclass(frozen=True)
+class Plot:
+    """Draw how a figure of some runs went while they trained: thin lines for the rows trained on, dots for held-out
+    ones."""
+
+    run: tyro.conf.Positional[tuple[str, ...]]
+    """The folders of one or more runs."""
+    figure: str = "loss"
+    """loss, accuracy, or whatever else metrics.jsonl has of all of them."""
+    by: By = "step"
+    """What the curves are drawn over: the steps, or the raw ids trained on."""
+    out: str = "curves.png"
+    """The picture, a PNG file."""
+
+
+@dataclass(frozen=True)
+class Run:
+    """What a run's folder says of how it went."""
+
+    name: str
+    records: list[dict[str, Any]]
+    experiment: Experiment | None
+
+    def points(self, figure: str, kind: str, by: By) -> list[tuple[float, float | None]]:
+        """(steps or raw ids, the figure) of all records of a kind that have it."""
+        scale = 1
+        if by == "tokens":
+            if self.experiment is None:
+                raise InputError(f"{self.name} has no experiment.json to say how many tokens a step has; use --by step")
+            scale = self.experiment.batch_size * self.experiment.objective.raw_length
+        return [(one["step"] * scale, one[figure]) for one in self.records if one["kind"] == kind and figure in one]
+
+
+def run(arguments: list[str]) -> None:
+    command = parse(Plot, arguments, prog="t5x-lite plot")
+    if not command.run:
+        raise InputError("run is missing; write t5x-lite plot runs/a runs/b")
+    from t5x_lite.pictures import Curve, draw_curves
+
+    out = Path(command.out).expanduser()
+    check_place(out, "out")
+    runs = [open_run(folder, name) for folder, name in zip(command.run, short_names(command.run), strict=True)]
+    check_figure(runs, command.figure)
+    check_units(runs)
+    curves = [
+        Curve(one.name, kind, points)
+        for one in runs
+        for kind in KINDS
+        if (points := one.points(command.figure, kind, command.by))
+    ]
+    draw_curves(
+        curves,
+        xlabel={"step": "step", "tokens": "tokens trained on"}[command.by],
+        ylabel=label_of(command.figure, runs[0].experiment),
+    ).save(out)
+    for one in runs:
+        print(f"{one.name}: {last_figures(one, command.figure)}")
+    print(out)
+
+
+def open_run(folder: str, name: str) -> Run:
+    """Reads a run's folder; `InputError` where it has no record of how it went."""
+    path = local_or_bucket(folder)
+    records = read_records(path / "metrics.jsonl")
+    if not records:
+        raise InputError(f"{folder} has no metrics.jsonl with records in it; name the folder of a run that has trained")
+    described = path / "experiment.json"
+    return Run(name, records, Experiment.from_json(described.read_text()) if described.exists() else None)
+
+
+def short_names(folders: tuple[str, ...]) -> list[str]:
+    """The folders without what all of them begin with; of one its last part.
+
+    >>> short_names(("runs/a/x", "runs/b/x")), short_names(("runs/a/",))
+    (['a/x', 'b/x'], ['a'])
+    """
+    parts = [Path(folder).parts for folder in folders]
+    common = sum(1 for _ in takewhile(lambda level: len(set(level)) == 1, zip(*parts, strict=False)))
+    return [str(Path(*part[min(common, len(part) - 1) :])) for part in parts]
+
+
+def check_figure(runs: list[Run], figure: str) -> None:
+    """Raises `InputError` for a run without the figure, which lists those it has."""
+    for one in runs:
+        found = {name for record in one.records if record["kind"] in KINDS for name in record} - {"step", "kind"}
+        if figure not in found:
+            raise InputError(f"{one.name} has no figure {figure!r}; choose one of {', '.join(sorted(found))}")
+
+
+def check_units(runs: list[Run]) -> None:
+    """Raises `InputError` for runs whose figures are of tokens and of examples, which no axis can hold."""
+    units = {one.experiment.objective.unit: one.name for one in runs if one.experiment is not None}
+    if len(units) > 1:
+        told = " and ".join(f"those of {name} are of {unit}s" for unit, name in units.items())
+        raise InputError(f"the runs' figures are of two kinds: {told}; draw them apart")
+
+
+def label_of(figure: str, experiment: Experiment | None) -> str:
+    """What stands beside the axis of a figure."""
+    if figure != "loss":
+        return figure.replace("_", " ")
+    if experiment is None:
+        return figure
+    return f"loss ({loss_unit(experiment)})"
+
+
+def last_figures(one: Run, figure: str) -> str:
+    """The last figure of each kind, and the step it is of."""
+    told = []
+    for kind in KINDS:
+        if points := one.points(figure, kind, "step"):
+            step, value = points[-1]
+            spelled = "not finite" if value is None else f"{value:.4f}"
+            told.append(f"{kind.replace('_', '-')} {figure} {spelled} at step {step:,}")
+    return "; ".join(told)

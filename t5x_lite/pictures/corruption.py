@@ -1,0 +1,183 @@
+"""What an objective makes of rows: each before and after, what is asked, and who may look at whom."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import numpy as np
+from jaxtyping import Int
+
+from t5x_lite.data.base_tokenizer import Tokenizer
+from t5x_lite.data.documents import Documents
+from t5x_lite.data.sentences import SentenceRule
+from t5x_lite.data.sources import Source
+from t5x_lite.data.spelling import spell_tokens
+from t5x_lite.errors import InputError
+from t5x_lite.models.base import ModelConfig
+from t5x_lite.objectives.base import Objective, corrupt_rows
+from t5x_lite.pictures.attention_masks import attention_masks
+from t5x_lite.pictures.corruption_strips import Strip, strips
+from t5x_lite.pictures.picture import Picture
+
+COLORS = {"hidden": "#ffdf7e", "random": "#ffa8a0", "kept": "#a9e5a3", "moved": "#abcbff"}
+_MEANINGS = {
+    "hidden": "hidden or asked for",
+    "random": "another token",
+    "kept": "asked for, but shown",
+    "moved": "moved",
+}
+_MOST_TOKENS = 200
+_COLUMNS = 100
+"""Characters of a line."""
+_SIZE = 8.0
+_CHARACTER = 0.6021 * _SIZE / 72
+_LINE = 1.7 * _SIZE / 72
+_MASK = 1.5
+
+
+def draw_corruption(
+    objective: Objective,
+    tokenizer: Tokenizer,
+    rows: Int[np.ndarray, "B R"] | Sequence[str],
+    *,
+    model: ModelConfig | None = None,
+    seed: int = 0,
+    most_rows: int = 3,
+) -> Picture:
+    """The first rows as they are and as the objective gives them to the model, what is changed in colour.
+
+    Args:
+      rows: raw ids, such as those of a token store, or texts, which are laid out as rows first.
+      model: draws the masks of its attention too.
+      seed: of what the objective draws.
+    """
+    objective = objective.for_vocabulary(tokenizer.vocabulary)
+    if not isinstance(rows, np.ndarray):
+        rows = rows_of_texts(objective, tokenizer, rows)
+    rows = rows[:most_rows]
+    features = jax.device_get(jax.jit(lambda raw: corrupt_rows(objective, jax.random.key(seed), raw))(rows))
+    masks = {} if model is None else attention_masks(objective, model, features)
+    shown = []
+    for row, raw in enumerate(rows):
+        of_row = {name: value[row] for name, value in features.items()}
+        # Behind the text some rows have more: where sentences end, another document's.
+        shown.append([*strips(tokenizer.vocabulary, raw[: objective.row_format.length], of_row)])
+    spelled = [[list(_words(tokenizer, strip)) for strip in of_row] for of_row in shown]
+    heights = [_height(words, bool(masks)) for words in spelled]
+    roles = {role for of_row in shown for strip in of_row for role in strip.roles}
+    picture, axes = _paper(type(objective).__name__, roles, heights, len(masks))
+    for row, words in enumerate(spelled):
+        label = f", label {int(features['label'][row])}" if "label" in features else ""
+        _write(axes[row][0], shown[row], words, f"row {row}{label}")
+        for place, (kind, mask) in zip(axes[row][1:], masks.items(), strict=True):
+            place.imshow(mask[row], cmap="Greys", vmin=0, vmax=1.4, aspect="auto", interpolation="nearest")
+            place.set(xticks=[], yticks=[])
+            place.set_title(f"{kind} may look", fontsize=_SIZE)
+            place.set_xlabel("key", fontsize=_SIZE - 1, labelpad=2)
+            place.set_ylabel("query", fontsize=_SIZE - 1, labelpad=2)
+    return picture
+
+
+@dataclass(frozen=True)
+class _Given(Source):
+    """Texts that are there already."""
+
+    texts: tuple[str, ...]
+
+    def documents(self) -> Iterator[str]:
+        yield from self.texts
+
+    def fingerprint(self) -> str:
+        raise NotImplementedError
+
+
+def rows_of_texts(
+    objective: Objective, tokenizer: Tokenizer, texts: Sequence[str], sentences: SentenceRule = "punctuation"
+) -> Int[np.ndarray, "B R"]:
+    """Texts as the objective's rows of raw ids; `InputError` where they do not fill one."""
+    if isinstance(texts, str) or not all(isinstance(text, str) for text in texts):
+        raise InputError(f"rows={texts!r} are none; give a list of texts, or ids [B, R] as an array")
+    documents = Documents(_Given(tuple(texts)), objective.row_format, sentences)
+    builder = objective.row_format.start(tokenizer.vocabulary)
+    for ids in documents.tokenize(list(documents), tokenizer):
+        builder.add(ids)
+    builder.finish()
+    if not len(rows := builder.take()):
+        what, remedy = builder.shortage
+        raise InputError(f"the texts make no row: {what}; {remedy}")
+    return rows
+
+
+def _words(tokenizer: Tokenizer, strip: Strip) -> Iterator[tuple[str, str]]:
+    """(word, role) of the tokens of a strip; padding is counted, and a long strip cut."""
+    ids, pad_id = strip.ids.tolist(), tokenizer.vocabulary.pad_id
+    words, place = spell_tokens(tokenizer, ids), 0
+    while place < min(len(ids), _MOST_TOKENS):
+        end = place + 1
+        while tokenizer.vocabulary.has_padding and end < len(ids) and ids[place] == ids[end] == pad_id:
+            end += 1
+        yield words[place] if end == place + 1 else f"{words[place]} × {end - place}", strip.roles[place]
+        place = end
+    if place < len(ids):
+        yield f"… and {len(ids) - place} more", ""
+
+
+def _lines(words: list[tuple[str, str]]) -> list[list[tuple[str, str]]]:
+    lines: list[list[tuple[str, str]]] = [[]]
+    used = 0
+    for word, role in words:
+        if used and used + len(word) > _COLUMNS:
+            lines.append([])
+            used = 0
+        lines[-1].append((word, role))
+        used += len(word) + 1
+    return lines
+
+
+def _height(strips_of_row: list[list[tuple[str, str]]], has_masks: bool) -> float:
+    lines = sum(len(_lines(words)) for words in strips_of_row)
+    return max((lines + 1.2 + 0.5 * len(strips_of_row)) * _LINE, _MASK + 0.6 if has_masks else 0.0)
+
+
+def _paper(name: str, roles: set[str], heights: list[float], num_masks: int) -> tuple[Picture, list[list[Any]]]:
+    """A picture with a place for the text of each row and, beside it, for its masks; everything in inches."""
+    text = 1.0 + (_COLUMNS + 2) * _CHARACTER
+    width, height = 0.2 + text + num_masks * (_MASK + 0.35), 0.75 + sum(heights) + 0.1
+    picture = Picture(figsize=(width, height))
+    picture.text(0.2 / width, 1 - 0.25 / height, name, fontsize=11, weight="bold", va="center")
+    left = 0.2
+    for role, meaning in ((role, meaning) for role, meaning in _MEANINGS.items() if role in roles):
+        spot = {"facecolor": COLORS[role], "edgecolor": "none", "pad": 2.0}
+        picture.text(
+            left / width, 1 - 0.5 / height, meaning, fontsize=_SIZE, va="center", family="monospace", bbox=spot
+        )
+        left += (len(meaning) + 3) * _CHARACTER
+    places, top = [], height - 0.75
+    for of_row in heights:
+        boxes = [(0.2, top - of_row, text, of_row)]
+        boxes += [(0.2 + text + 0.25 + n * (_MASK + 0.35), top - 0.3 - _MASK, _MASK, _MASK) for n in range(num_masks)]
+        places.append([picture.add_axes((x / width, y / height, w / width, h / height)) for x, y, w, h in boxes])
+        top -= of_row
+    return picture, places
+
+
+def _write(axes: Any, shown: list[Strip], words: list[list[tuple[str, str]]], title: str) -> None:
+    """The strips of a row, in units of characters and lines."""
+    box = axes.get_position()
+    width, height = axes.figure.get_size_inches()
+    axes.set(xlim=(0, box.width * width / _CHARACTER), ylim=(box.height * height / _LINE, 0))
+    axes.set_axis_off()
+    style = {"fontsize": _SIZE, "family": "monospace", "va": "center", "parse_math": False}
+    axes.text(0, 0.5, title, weight="bold", **style)
+    y = 1.5
+    for strip, of_strip in zip(shown, words, strict=True):
+        axes.text(0, y, strip.name, color="gray", **style)
+        for line in _lines(of_strip):
+            x = 1.0 / _CHARACTER
+            for word, role in line:
+                spot = {"facecolor": COLORS[role], "edgecolor": "none", "pad": 1.2} if role else None
+                axes.text(x, y, word, bbox=spot, **style)
+                x += len(word) + 1
+            y += 1
+        y += 0.5

@@ -1,0 +1,78 @@
+"""Masks that come from the models themselves."""
+
+from dataclasses import replace
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from t5x_lite.data import Vocabulary
+from t5x_lite.models import BertConfig, ElectraConfig, ElectraPairConfig, GptConfig, T5Config, T5DecoderConfig
+from t5x_lite.objectives import (
+    CausalLanguageModel,
+    MaskedLanguageModel,
+    PrefixLanguageModel,
+    ReplacedTokenDetection,
+    SequenceToSequence,
+)
+from t5x_lite.objectives.base import corrupt_rows
+from t5x_lite.pictures.attention_masks import attention_masks
+
+VOCABULARY = Vocabulary(40, pad_id=0, eos_id=1, cls_id=3, sep_id=1, mask_id=4)
+SIZES = {"vocab_size": 40, "embed_dim": 6, "num_heads": 2, "mlp_dim": 5, "num_layers": 1}
+T5 = T5Config(40, 6, 2, 3, 5, num_encoder_layers=1, num_decoder_layers=1)
+
+
+def masks_of(objective, model, raw):
+    objective = objective.for_vocabulary(VOCABULARY)
+    features = corrupt_rows(objective, jax.random.key(0), jnp.array(raw, jnp.int32))
+    return {name: np.asarray(value) for name, value in features.items()}, attention_masks(objective, model, features)
+
+
+def test_packed_pairs_stay_apart():
+    raw = [[10, 11, 1, 12, 1, 0, 20, 1, 21, 22, 1]]
+    _, masks = masks_of(SequenceToSequence(6, target_length=5), T5, raw)
+    inputs, targets = np.array([1, 1, 1, 2, 2, 3]), np.array([1, 1, 2, 2, 2])
+    assert list(masks) == ["encoder", "decoder", "cross"]
+    np.testing.assert_array_equal(masks["encoder"][0], inputs[:, None] == inputs)
+    np.testing.assert_array_equal(masks["decoder"][0], (targets[:, None] == targets) & np.tri(5, dtype=bool))
+    np.testing.assert_array_equal(masks["cross"][0], targets[:, None] == inputs)
+
+
+def test_stacks_that_share_their_layers_are_two():
+    shared = replace(T5, stacks_share_parameters=True)
+    raw = [[10, 11, 1, 0, 0, 0, 20, 1, 0, 0, 0]]
+    _, masks = masks_of(SequenceToSequence(6, target_length=5, packed=False), shared, raw)
+    assert list(masks) == ["encoder", "decoder", "cross"]
+    np.testing.assert_array_equal(masks["cross"][0], np.tile([1, 1, 1, 0, 0, 0], (5, 1)))
+
+
+@pytest.mark.parametrize("full_prefix", [True, False])
+def test_a_prefix_lm_is_whole_before_its_cut(full_prefix):
+    model = T5DecoderConfig(**SIZES, head_dim=3, full_prefix=full_prefix)
+    features, masks = masks_of(PrefixLanguageModel(8), model, [list(range(10, 18))])
+    # The decoder reads the inputs less their EOS, which begins the targets.
+    inputs = int((features["inputs"][0] > 0).sum()) - 1
+    (mask,) = masks["decoder"]
+    width = len(mask) - features["targets"].shape[1]
+    seen = np.tri(len(mask), dtype=bool)
+    if full_prefix:
+        seen[:width, :width] = True
+    seen[:, : width - inputs] = False  # padding is in front
+    np.testing.assert_array_equal(mask[width - inputs :], seen[width - inputs :])
+
+
+def test_a_causal_model_and_encoders():
+    gpt = GptConfig(**SIZES, max_length=8)
+    _, masks = masks_of(CausalLanguageModel(5), gpt, [list(range(10, 16))])
+    np.testing.assert_array_equal(masks["decoder"][0], np.tri(5, dtype=bool))
+    row = [3, 10, 11, 12, 13, 14, 1, 0]
+    bert = BertConfig(**SIZES, max_length=8, heads=("masked_lm",))
+    _, masks = masks_of(MaskedLanguageModel(8), bert, [row])
+    np.testing.assert_array_equal(masks["encoder"][0], np.tile([1] * 7 + [0], (8, 1)))
+    electra = ElectraConfig(**SIZES, max_length=8, token_embed_dim=4, heads=("replaced_token",))
+    pair = ElectraPairConfig(replace(electra, heads=("masked_lm",)), electra)
+    _, masks = masks_of(ReplacedTokenDetection(8), pair, [row])
+    assert list(masks) == ["generator", "discriminator"]
+    np.testing.assert_array_equal(masks["generator"], masks["discriminator"])
