@@ -197,6 +197,7 @@ class PretrainedEncoder(Pretrained):
             for index, row in zip(batch.indices, probabilities, strict=False):
                 likely = map(LikelyClass, labels, row.tolist())
                 answers[index] = sorted(likely, key=lambda each: -each.probability)
+        return answers[0] if is_one(texts) else answers
 
     def attention(self, texts: Text | list[Text]) -> Any:
         """Where the tokens of each text look: an `AttentionMaps`, or a list of them for a list.

@@ -20,7 +20,7 @@ from nbclient import NotebookClient
 ROOT = Path(__file__).parents[2]
 NOTEBOOKS = {path.stem.partition("_")[0]: path for path in sorted((ROOT / "notebooks").glob("*.ipynb"))}
 
-STEPS = {2000: 120, 1500: 100}
+STEPS = {2000: 120, 1000: 100}
 """Of runs that pretrain, as the notebooks have them and as they are tested."""
 
 
