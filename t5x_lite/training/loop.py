@@ -46,8 +46,10 @@ def train(
     if not hosts.is_first():
         console = Console(quiet=True)
     elif console is None:
-        # In a notebook rich would make an output of every line, and ask for a library to draw its bars with.
-        console = Console(force_jupyter=False)
+        console = Console()
+        if console.is_jupyter:
+            # There rich would make an output of every line, and a notebook's standard output is no place for bars.
+            console = Console(force_jupyter=False, force_terminal=False)
     with StopSignals() as stop:
         mesh = make_mesh(experiment.mesh, devices)
         check_mesh(experiment, mesh)

@@ -1,0 +1,209 @@
+"""The notebooks, run from the first cell to the last in kernels of their own, as their readers run them.
+
+All that differs is the number of steps: a cell that says `steps = 2000` says fewer here.
+"""
+
+import importlib.util
+import json
+import os
+import re
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import nbformat
+import pytest
+from nbclient import NotebookClient
+
+ROOT = Path(__file__).parents[2]
+NOTEBOOKS = {path.stem.partition("_")[0]: path for path in sorted((ROOT / "notebooks").glob("*.ipynb"))}
+
+STEPS = {2000: 120, 1000: 100}
+"""Of runs that pretrain, as the notebooks have them and as they are tested."""
+
+
+class Executed:
+    """A notebook that ran: what its cells said, and its kernel, which still knows the names."""
+
+    def __init__(self, client: NotebookClient):
+        self._client = client
+        self.outputs = {cell["id"]: cell.outputs for cell in client.nb.cells if cell.cell_type == "code"}
+
+    def printed(self, cell: str) -> str:
+        """The text that a cell shows, errors left out."""
+        shown = self.outputs[cell]
+        return "".join(
+            one.get("text", one.get("data", {}).get("text/plain", "")) for one in shown if one.get("name") != "stderr"
+        )
+
+    def pictures(self) -> set[str]:
+        """The cells that show one."""
+        shown = {cell: [one.get("data", {}) for one in outputs] for cell, outputs in self.outputs.items()}
+        return {cell for cell, data in shown.items() if any("image/png" in one for one in data)}
+
+    def value(self, expression: str) -> Any:
+        """What the kernel makes of an expression, so far as JSON can carry it."""
+        cell = nbformat.v4.new_code_cell(f"import json; print(json.dumps({expression}, default=float))")
+        self._client.nb.cells.append(cell)
+        self._client.execute_cell(cell, len(self._client.nb.cells) - 1)
+        return json.loads(cell.outputs[-1].text)
+
+
+@pytest.fixture(scope="module")
+def environment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
+    """A reader's, but for a temporary folder of the tests' own, in which one notebook finds what another one made."""
+    folder = tmp_path_factory.mktemp("notebooks")
+    spec = folder / "jupyter" / "kernels" / "tested" / "kernel.json"
+    spec.parent.mkdir(parents=True)
+    command = [sys.executable, "-m", "ipykernel_launcher", "-f", "{connection_file}"]
+    spec.write_text(json.dumps({"argv": command, "display_name": "tested", "language": "python"}))
+    (folder / "tmp").mkdir()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("JUPYTER_PATH", str(folder / "jupyter"))
+        yield os.environ | {
+            "TMPDIR": str(folder / "tmp"),
+            "IPYTHONDIR": str(folder / "ipython"),
+            "PYTHONPATH": os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")])),
+            "HF_HUB_OFFLINE": "1",
+            # One device, as a laptop has; and none of LLVM's optimizations, for most of the time goes into compiling.
+            "XLA_FLAGS": "--xla_backend_optimization_level=0",
+            "JAX_COMPILATION_CACHE_DIR": str(ROOT / ".pytest_cache" / "jax"),
+            "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0.3",
+        }
+
+
+@pytest.fixture(scope="module")
+def shortened(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of the notebooks, beside that of the configs, with fewer steps."""
+    root = tmp_path_factory.mktemp("shortened")
+    (root / "configs").symlink_to(ROOT / "configs")
+    (root / "notebooks").mkdir()
+    for path in NOTEBOOKS.values():
+        text = path.read_text(encoding="utf-8")
+        for steps, fewer in STEPS.items():
+            text = text.replace(f'"steps = {steps}\\n"', f'"steps = {fewer}\\n"')
+        (root / "notebooks" / path.name).write_text(text, encoding="utf-8")
+    return root / "notebooks"
+
+
+@pytest.fixture
+def execute(environment: dict[str, str], shortened: Path) -> Iterator[Callable[[str], Executed]]:
+    """`execute(number)`: the notebook of that number, all of whose cells have run; a cell that fails raises."""
+    with ExitStack() as kernels:
+
+        def run(number: str) -> Executed:
+            notebook = nbformat.read(shortened / NOTEBOOKS[number].name, as_version=4)
+            client = NotebookClient(
+                notebook, timeout=600, kernel_name="tested", resources={"metadata": {"path": str(shortened)}}
+            )
+            kernels.enter_context(client.setup_kernel(env=environment))
+            for index, cell in enumerate(notebook.cells):
+                client.execute_cell(cell, index)
+            return Executed(client)
+
+        yield run
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS.values(), ids=lambda path: path.stem)
+def test_it_reads_well_on_github(path):
+    text = path.read_text(encoding="utf-8")
+    notebook = nbformat.reads(text, as_version=4)
+    nbformat.validate(notebook)
+    assert text == nbformat.writes(notebook) + "\n", "as Jupyter writes it, so that saving one changes what was changed"
+    assert not any(cell.get("outputs") or cell.get("execution_count") for cell in notebook.cells)
+    assert not re.search(r"[\"' (](/[a-z]+/|[A-Z]:\\\\|~/)", "\n".join(cell.source for cell in notebook.cells)), "paths"
+    assert notebook.cells[0].source.startswith(f"# {path.stem[0]} · ")
+    told = sum(len(cell.source) for cell in notebook.cells if cell.cell_type == "markdown")
+    assert told > 1000, "it is to be read without running it"
+    for target in re.findall(r"\]\((?!https?:)([^)#]+)\)", text):
+        assert (path.parent / target).exists(), target
+
+
+def test_there_are_six():
+    assert list(NOTEBOOKS) == list("123456")
+
+
+def test_a_tiny_t5_fills_in_blanks(execute):
+    notebook = execute("1")
+    printed = notebook.printed("run_training")
+    assert "held-out: loss" in printed
+    assert "\x1b" not in printed, "colours and bars are for terminals"
+    figures = notebook.value("figures")
+    assert figures["loss"] < figures["unigram_loss"] - 0.3
+    assert len(notebook.printed("fill_in").splitlines()) == 2 * notebook.value("len(texts)")
+    scores = [float(line.split()[0]) for line in notebook.printed("several").splitlines()]
+    assert len(scores) == 4
+    assert scores == sorted(scores, reverse=True)
+    assert notebook.pictures() == {"loss_curve"}
+
+
+def test_a_look_inside(execute):
+    notebook = execute("2")
+    assert "cross_attention" in notebook.printed("parts")
+    assert notebook.pictures() == {"task", "encoder_attention", "cross_attention", "positions"}
+    assert "srcdoc" in notebook.outputs["attention"][0]["data"]["text/html"]
+    assert notebook.value("[(one.kind, one.num_layers, one.num_heads) for one in maps.maps]") == [
+        ["encoder", 2, 4],
+        ["decoder", 2, 4],
+        ["cross", 2, 4],
+    ]
+    assert notebook.value("abs(maps['encoder'].weights.sum(axis=-1) - 1).max()") < 1e-5
+    assert len(notebook.printed("neighbours").splitlines()) == 4
+
+
+def test_electra_and_bert_at_equal_compute(execute):
+    notebook = execute("3")
+    compute = notebook.value("[flops(bert) * bert.steps, flops(electra) * electra.steps]")
+    assert compute[1] == pytest.approx(compute[0], rel=2e-3)
+    assert notebook.value("electra.steps < bert.steps")
+    figures = notebook.value("json.loads((runs['BERT'] / 'held_out.json').read_text())")
+    assert figures["loss"] < figures["unigram_loss"]
+    accuracy = notebook.value("{f'{name} {layer}': values.mean() for (name, layer), values in right.items()}")
+    assert set(accuracy) == {f"{name} {layer}" for name in ("untrained", "BERT", "ELECTRA") for layer in (1, 2)}
+    assert accuracy["BERT 1"] > 0.55, "where half of the guesses are right"
+    assert notebook.printed("difference").count("ELECTRA less BERT") == 2
+    assert notebook.value("len(test)") > 150
+    assert not notebook.value("[text for text, _ in test if text in dict(train)]")
+    assert notebook.pictures() == {"draw_curves"}
+
+
+def test_fine_tuning_on_a_table(execute):
+    notebook = execute("4")
+    assert "random are classification/scores/" in notebook.printed("fine_tune")
+    accuracy, count = notebook.value("[accuracy, len(test)]")
+    assert count > 150
+    assert accuracy["fine_tuned"] > 0.6, "where half of the guesses are right"
+    held_out = notebook.value("json.loads((folder / 'fine_tuned' / 'held_out.json').read_text())")
+    assert held_out["accuracy"] == pytest.approx(accuracy["fine_tuned"], abs=1.01 / count), "classify does as training"
+    first, second = notebook.printed("wrong_table").split("\n\n")[:2]
+    assert "does not know: 'method' 1 times, the first in " in first
+    assert "label='kind' is missing in " in second
+
+
+def test_a_pod_is_planned_or_the_extra_is_named(execute):
+    notebook = execute("5")
+    assert "11,307,321,344 parameters, 42.1 GiB in float32" in notebook.printed("count")
+    assert len(notebook.printed("compare_chips").splitlines()) == 6
+    if importlib.util.find_spec("libtpu") is None:
+        assert "install the extra: pip install 't5x_lite[tpu]'" in notebook.printed("make_plan")
+        assert notebook.pictures() == set()
+    else:
+        assert "t5_base on v5e:2x2: 4 chips" in notebook.printed("make_plan")
+        assert notebook.value("plan.fits and plan.mfu < 1")
+        assert notebook.pictures() == {"picture"}
+
+
+def test_to_hugging_face_and_back(execute):
+    notebook = execute("6")
+    assert "decoder.block.0.layer.0.SelfAttention.k.weight" in notebook.printed("export")
+    assert "0 numbers differ; the same config: True" in notebook.printed("back")
+    ours, theirs = notebook.value("[model.generate(text, max_length=12) for model in (ours, again)]")
+    assert ours == theirs
+    if importlib.util.find_spec("torch") is None or importlib.util.find_spec("transformers") is None:
+        assert "pip install 't5x_lite[oracle]' to compare" in notebook.printed("transformers")
+
+
+def test_the_logits_in_hugging_faces_format_are_those_of_transformers(execute, torch, transformers):
+    assert execute("6").value("largest") < 1e-4
