@@ -78,7 +78,8 @@ def run(arguments: list[str]) -> None:
     if command.schedule:
         save(schedule, experiment.steps, Path(command.schedule).expanduser())
     prepared = prepare(experiment, console)
-    store, features = prepared.store, held_out_features(prepared.objective, prepared.store.train, 3)
+    store, shown = prepared.store, prepared.store.rows_to_show
+    features = held_out_features(prepared.objective, shown, 3)
     console.print(store_table(store), "")
     console.print(batch_table(experiment, features))
     if "positions" in features:
@@ -86,7 +87,7 @@ def run(arguments: list[str]) -> None:
     labels = experiment.data.source.classes or ()
     for row in range(len(features["inputs"])):
         one = {name: values[row] for name, values in features.items()}
-        for name, text in describe_row(store.tokenizer, store.train[row], one, store.format, labels):
+        for name, text in describe_row(store.tokenizer, shown[row], one, store.format, labels):
             console.print(f"\n[bold]row {row}[/bold]  {name}" if name == "raw" else f"[bold]{name}[/bold]")
             console.print(text)
     if command.corruption:
@@ -97,7 +98,8 @@ def _draw_rows(prepared: Prepared, experiment: Experiment, picture: Path) -> Non
     # Imported here: matplotlib is needed for the picture alone.
     from t5x_lite.pictures import draw_corruption
 
-    rows = np.stack([prepared.store.train[row] for row in range(min(3, len(prepared.store.train)))])
+    shown = prepared.store.rows_to_show
+    rows = np.stack([shown[row] for row in range(min(3, len(shown)))])
     draw_corruption(prepared.objective, prepared.store.tokenizer, rows, model=experiment.model).save(picture)
 
 

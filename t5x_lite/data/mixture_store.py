@@ -3,9 +3,11 @@
 import hashlib
 import itertools
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
+
+import numpy as np
 
 from t5x_lite.data.formats import RowFormat
 from t5x_lite.data.mixed_rows import MixedRows, RowsInTurns
@@ -29,6 +31,11 @@ class MixtureStore(TokenStore):
     def held_out_documents(self) -> Iterator[Document]:
         """What the held-out rows of each part were made of, those of one part behind those of another."""
         return itertools.chain.from_iterable(store.held_out_documents() for store in self.parts.values())
+
+    @property
+    def rows_to_show(self) -> Sequence[np.ndarray]:
+        """Those of the parts in turns."""
+        return RowsInTurns([store.train for store in self.parts.values()])
 
     @property
     def remarks(self) -> list[str]:

@@ -4,7 +4,7 @@ import errno
 import functools
 import hashlib
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -48,6 +48,11 @@ class TokenStore:
     def held_out_documents(self) -> Iterator[Document]:
         """What the held-out rows were made of, in their order, read from the source again."""
         return self.corpus.documents_of("held_out")
+
+    @property
+    def rows_to_show(self) -> Sequence[np.ndarray]:
+        """Rows to train on, in an order to look at."""
+        return self.train
 
     @property
     def remarks(self) -> list[str]:

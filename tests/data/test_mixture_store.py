@@ -61,6 +61,12 @@ def test_parts_have_stores_of_their_own_that_other_mixtures_share(data):
     }
 
 
+def test_rows_to_look_at_come_from_every_part(data):
+    store = data().prepare(PAIRS)
+    shown = [store.tokenizer.decode(store.rows_to_show[row]).split(":")[0] for row in range(4)]
+    assert shown == ["short", "long", "short", "long"]
+
+
 @pytest.mark.parametrize(("rates", "share"), [(None, 2 / 3), (Equal(), 1 / 2)])
 def test_rates_are_of_examples_however_many_share_a_row(data, rates, share):
     store = data(rates).prepare(PAIRS)
@@ -75,9 +81,12 @@ def test_rates_are_of_examples_however_many_share_a_row(data, rates, share):
 
 
 def test_the_shares_are_told_and_the_remarks_of_the_parts(data):
-    shares, left_out = data().prepare(TextPairs(37, 20, too_long="skip")).remarks
+    shares, *others = data().prepare(TextPairs(37, 20, too_long="skip")).remarks
     assert shares == "mixture, shares of examples: short 80.00%, long 20.00%"
+    of_short, left_out, of_long = others
+    assert of_short.startswith("short: held-out: 2 of 2 pairs stand in the training data too")
     assert left_out.startswith("long: train: 15 of 30 pairs left out, longer than a row; the first at ")
+    assert of_long.startswith("long: held-out: 1 of 1 pairs stand in the training data too")
 
 
 def test_an_empty_part_is_named(data, source, tmp_path):
