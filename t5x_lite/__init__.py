@@ -4,8 +4,8 @@
     model = t5x_lite.load("runs/t5_tiny")
     model.generate(["Return a <extra_id_0> of the list."])
 
-Everything else lives in the rooms: `layers`, `models`, `objectives`, `decoding`, `data`, `parallel`, `training`,
-`convert`. Names below are imported when they are first used, so that `import t5x_lite` costs nothing.
+Everything else lives in the rooms: `layers`, `models`, `objectives`, `decoding`, `data`, `parallel`, `pictures`,
+`training`, `convert`. Names below are imported when they are first used, so that `import t5x_lite` costs nothing.
 """
 
 import importlib

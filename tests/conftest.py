@@ -46,7 +46,16 @@ def checked(function: Callable) -> Callable:
 
 # The hook takes an expression that begins with a module: this one, which has no name that can be imported.
 # Checked are the rooms of arrays; elsewhere the annotations of dataclasses would answer before their own sentences do.
-ROOMS = ("layers", "models", "objectives", "decoding", "training.step", "training.schedules", "training.evaluation")
+ROOMS = (
+    "layers",
+    "models",
+    "objectives",
+    "decoding",
+    "pictures",
+    "training.step",
+    "training.schedules",
+    "training.evaluation",
+)
 install_import_hook([f"t5x_lite.{room}" for room in ROOMS], f"sys.modules[{__name__!r}].checked")
 
 from flax import linen as nn

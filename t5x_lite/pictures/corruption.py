@@ -59,10 +59,18 @@ def draw_corruption(
     if not isinstance(rows, np.ndarray):
         rows = rows_of_texts(objective, tokenizer, rows)
     rows = rows[:most_rows]
-    features = jax.device_get(jax.jit(lambda raw: corrupt_rows(objective, jax.random.key(seed), raw))(rows))
-    if params is not None and isinstance(objective, ReplacedTokenDetection) and model is not None:
-        features["filled"] = np.asarray(jax.jit(objective.filled, static_argnums=0)(model.build(), params, features))
+    features = jax.jit(lambda raw: corrupt_rows(objective, jax.random.key(seed), raw))(rows)
+    if features["inputs"].ndim != 2:
+        raise InputError(
+            f"objective={type(objective).__name__} reads several texts for a row, which are not drawn; print them with "
+            "inspect"
+        )
     masks = {} if model is None else attention_masks(objective, model, features)
+    if model is not None and params is not None and isinstance(objective, ReplacedTokenDetection):
+        features["filled"] = jax.jit(objective.filled, static_argnums=0)(model.build(), params, features)
+    features = jax.device_get(features)
+    if objective.unit != "token":
+        features.pop("targets", None)  # they are no tokens
     shown = []
     for row, raw in enumerate(rows):
         of_row = {name: value[row] for name, value in features.items()}
@@ -73,7 +81,7 @@ def draw_corruption(
     roles = {role for of_row in shown for strip in of_row for role in strip.roles}
     picture, axes = _paper(type(objective).__name__, roles, heights, len(masks))
     for row, words in enumerate(spelled):
-        label = f", label {int(features['label'][row])}" if "label" in features else ""
+        label = f", label {float(features['label'][row]):g}" if "label" in features else ""
         _write(axes[row][0], shown[row], words, f"row {row}{label}")
         for place, (kind, mask) in zip(axes[row][1:], masks.items(), strict=True):
             place.imshow(mask[row], cmap="Greys", vmin=0, vmax=1.4, aspect="auto", interpolation="nearest")

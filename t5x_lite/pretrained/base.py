@@ -70,9 +70,9 @@ class Pretrained(ABC):
             part=part or "discriminator",
         )
 
-    @abstractmethod
-    def attention(self, texts: Any) -> Any:
+    def attention(self, *args: Any, **kwargs: Any) -> Any:
         """Where the tokens of each text look, in every layer and head: see each kind of model."""
+        self._cannot("attention")
 
     def neighbours(self, text: str, k: int = 10) -> list[Neighbour]:
         """The `k` tokens whose embeddings are nearest to that of `text` by cosine, the nearest first.

@@ -43,10 +43,8 @@ def submission_files(
       labels: the names of classes, by number; none where answers are numbers, texts, tags or choices.
 
     >>> files = submission_files("glue", Answers([1.0, 0.0], [0.0, 0.0], ["0", "1"]), [], ("no", "yes"))
-    >>> print(files["predictions.tsv"], end="")
-    index	prediction
-    0	yes
-    1	no
+    >>> files["predictions.tsv"].splitlines()
+    ['index\\tprediction', '0\\tyes', '1\\tno']
     """
     match submission:
         case "glue":

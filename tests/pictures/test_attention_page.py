@@ -15,6 +15,7 @@ from t5x_lite.pictures.attention_page import attention_page, framed
 HOSTILE = [
     "</script><script>alert(1)</script>",
     "<!--<script>",
+    "</script ",
     "]]>",
     "&amp;",
     '"',
@@ -48,8 +49,8 @@ class Page(HTMLParser):
 def maps():
     random = np.random.default_rng(0)
     return {
-        "self": (random.dirichlet(np.ones(9), (2, 3, 9)).astype(np.float32), HOSTILE, HOSTILE),
-        "cross": (random.dirichlet(np.ones(9), (1, 2, 4)).astype(np.float32), list("abcd"), HOSTILE),
+        "self": (random.dirichlet(np.ones(10), (2, 3, 10)).astype(np.float32), HOSTILE, HOSTILE),
+        "cross": (random.dirichlet(np.ones(10), (1, 2, 4)).astype(np.float32), list("abcd"), HOSTILE),
     }
 
 
@@ -80,5 +81,5 @@ def test_a_frame_holds_the_page_and_nothing_more(maps):
 
 def test_a_page_too_large_for_a_browser(maps, monkeypatch):
     monkeypatch.setattr(room, "_MOST", 500)
-    with pytest.raises(InputError, match="the page would hold 558 weights, and browsers open 500; give a shorter text"):
+    with pytest.raises(InputError, match="the page would hold 680 weights, and browsers open 500; give a shorter text"):
         attention_page(maps)

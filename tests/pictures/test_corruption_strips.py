@@ -23,6 +23,12 @@ def test_spans_are_found_where_the_targets_spell_them():
     assert found["is asked for"][1] == ["hidden", "", "", "hidden", ""]
 
 
+def test_sentinels_whose_spans_are_not_what_is_gone():
+    found = shown(T5, [10, 11, 13, 12], inputs=[10, 99, 12, 1], targets=[99, 7, 1])
+    assert found["text"][1] == ["", "hidden", "hidden", ""]
+    assert found["model reads"][1] == ["", "hidden", "", ""]
+
+
 def test_single_tokens_are_hidden_replaced_or_kept():
     found = shown(
         BERT,
