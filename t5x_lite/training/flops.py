@@ -34,7 +34,8 @@ def step_flops(model: ModelConfig, objective: Objective, batch_size: int) -> int
         vocabulary:                2 P D V                   for the P positions that are predicted
 
     and what a head has of its own. Masked pairs of tokens count as all others do: they are computed (Chowdhery et al.
-    2022, appendix B, counts in the same way). A frozen teacher has a forward pass alone.
+    2022, appendix B, counts in the same way). A frozen teacher has a forward pass alone; parameters that the optimizer
+    freezes count as if they were trained.
 
     Args:
       model: what is trained.
