@@ -190,8 +190,8 @@ def test_a_pod_is_planned_or_the_extra_is_named(execute):
         assert "install the extra: pip install 't5x_lite[tpu]'" in notebook.printed("make_plan")
         assert notebook.pictures() == set()
     else:
-        assert "t5_base on v5e:2x2: 4 chips" in notebook.printed("make_plan")
-        assert notebook.value("plan.fits and plan.mfu < 1")
+        assert "bert_base on v5e:2x2: 4 chips" in notebook.printed("make_plan")
+        assert notebook.value("[plan.fits, 0 < plan.mfu < 1, larger.fits]") == [True, True, False]
         assert notebook.pictures() == {"picture"}
 
 
