@@ -156,7 +156,7 @@ def test_a_look_inside(execute):
 def test_electra_and_bert_at_equal_compute(execute):
     notebook = execute("3")
     compute = notebook.value("[flops(bert) * bert.steps, flops(electra) * electra.steps]")
-    assert compute[1] == pytest.approx(compute[0], rel=2e-3)
+    assert compute[1] == pytest.approx(compute[0], rel=0.51 / 70), "half a step of seventy"
     assert notebook.value("electra.steps < bert.steps")
     figures = notebook.value("json.loads((runs['BERT'] / 'held_out.json').read_text())")
     assert figures["loss"] < figures["unigram_loss"]
