@@ -144,3 +144,28 @@ def t5_logits(t5: tuple[nn.Module, Any]) -> Callable[..., jax.Array]:
     module, params = t5
     apply = jax.jit(lambda *args: module.apply({"params": params}, *args[:2], inputs_valid=args[2]))
     return lambda *args: apply(*map(jnp.asarray, args))
+
+
+@pytest.fixture(scope="session")
+def write_dataset() -> Callable[..., None]:
+    """`write_dataset(folder / name / "1.0.0", features, train=[...])`: a dataset of TFDS as others leave it on disk; of
+    a `config` in `folder / name / config / "1.0.0"`."""
+
+    def write(path: Path, features: Any, config: str | None = None, **splits: list[dict[str, Any]]) -> None:
+        import tensorflow_datasets as tfds
+
+        path.mkdir(parents=True)
+        identity = tfds.core.DatasetIdentity(
+            name=path.parents[1 if config else 0].name,
+            version=tfds.core.Version(path.name),
+            data_dir=str(path),
+            module_name="",
+            config_name=config,
+        )
+        info = tfds.core.DatasetInfo(builder=identity, features=features)
+        writer = tfds.core.SequentialWriter(info, max_examples_per_shard=3, file_format="array_record")
+        writer.initialize_splits(list(splits))
+        writer.add_examples(splits)
+        writer.close_all()
+
+    return write

@@ -77,14 +77,14 @@ def _left_out(model: ModelConfig, part: Part) -> str:
 
 
 def objective_for(model: ModelConfig) -> Objective:
-    """The objective that the model was made with, or that trains the heads which it has."""
+    """The objective that the model was made with, or that trains the heads which it has; tasks need data for theirs."""
     if isinstance(model, T5Config):
         return SpanCorruption()
     if isinstance(model, DecoderConfig):
         return CausalLanguageModel(min(1024, model.max_length or 1024))
     length = min(512, model.max_length)
     if isinstance(model, BartConfig):
-        return BartDenoising(length)
+        return NoObjective() if model.heads else BartDenoising(length)
     if isinstance(model, EncoderDecoderConfig):
         return SequenceToSequence(length, length)
     if "masked_lm" not in model.heads:

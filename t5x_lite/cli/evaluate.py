@@ -1,5 +1,6 @@
 """`evaluate RUN`."""
 
+import itertools
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -10,19 +11,25 @@ import tyro
 from rich.console import Console
 
 from t5x_lite.cli.arguments import parse
-from t5x_lite.cli.own_data import with_data
-from t5x_lite.data import Tokenizer
+from t5x_lite.cli.own_data import with_data, with_examples
+from t5x_lite.data import Data, Tokenizer, contamination
+from t5x_lite.data.documents import Documents
 from t5x_lite.errors import InputError
 from t5x_lite.objectives import SequenceToSequence
+from t5x_lite.objectives.task import TaskObjective
 from t5x_lite.parallel import MeshShape, make_mesh
-from t5x_lite.training.answers import Question, questions_of_pairs
+from t5x_lite.tasks.scores import TaskMetric
+from t5x_lite.tasks.submissions import Submission, submission_of
+from t5x_lite.training.answers import Question, questions_of
 from t5x_lite.training.experiment import Evaluation, Experiment
-from t5x_lite.training.held_out import HeldOut
+from t5x_lite.training.held_out_parts import held_out_of
 from t5x_lite.training.open_model import open_checkpoint, tokenizer_from_files
-from t5x_lite.training.report import describe, held_out_figures, preparation
+from t5x_lite.training.report import describe, preparation
 from t5x_lite.training.run_files import local_or_bucket
 from t5x_lite.training.step import Program
+from t5x_lite.training.task_report import task_figures
 from t5x_lite.training.text_metrics import TextMetric
+from t5x_lite.training.text_report import text_figures
 
 _ALL = 1 << 30
 
@@ -30,7 +37,8 @@ _ALL = 1 << 30
 @dataclass(frozen=True)
 class Evaluate:
     """Loss, token accuracy and perplexity of a run on held-out text, beside the best model without context; what else
-    its objective asks: sentence pairs, span boundaries, replaced tokens; and scores of what it writes to inputs."""
+    its objective asks: sentence pairs, span boundaries, replaced tokens; scores of what it writes to inputs; and of
+    tasks the scores of its answers to all held-out examples, with bootstrap 95 % intervals."""
 
     run: tyro.conf.Positional[str]
     """The folder of a run, or of one of its checkpoints."""
@@ -39,10 +47,22 @@ class Evaluate:
     pairs: tuple[str, ...] = ()
     """Other pairs, such as a test set: .tsv or .jsonl, and their .gz; all of them, and their targets as they stand
     there are the references. Else references are held-out targets as the tokenizer gives them back."""
+    examples: tuple[str, ...] = ()
+    """Other examples of the run's task, such as a test set, in files like those of its data."""
+    unlabeled: bool = False
+    """The examples have no labels: predictions are made of them, and no figures."""
+    out: str = ""
+    """A folder to write to: the answers to the examples of a task or to inputs, and scores.json."""
+    submission: Submission | None = None
+    """Format of the answers: jsonl, glue, superglue, squad, conll; if not given, squad of questions, conll of tags and
+    else jsonl."""
     rows: int | None = None
-    """Rows to evaluate on, at most; as in the run if not given."""
+    """Rows to evaluate on, at most; if not given, as in the run, and of tasks all."""
+    task_metrics: tuple[TaskMetric, ...] | None = None
+    """What the answers to a task are scored by (see `Evaluation`); if not given, as in the run, or what is usual."""
     metrics: tuple[TextMetric, ...] | None = None
-    """Decode inputs and score the answers: bleu, chrf, rouge, exact_match; as in the run if not given."""
+    """Decode inputs and score the answers: bleu, chrf, rouge, exact_match and those of tasks; as in the run if
+    not given."""
     num_texts: int | None = None
     """Inputs to decode, at most; as in the run if not given."""
     num_beams: int | None = None
@@ -59,48 +79,83 @@ def run(arguments: list[str]) -> None:
     command = parse(Evaluate, arguments, prog="t5x-lite evaluate")
     if command.rows is not None and command.rows < 1:
         raise InputError(f"rows={command.rows} is too small; choose 1 or more")
+    if command.unlabeled and not (command.examples and command.out):
+        raise InputError("--unlabeled makes predictions of examples; give --examples FILE and --out FOLDER")
     checkpoint = open_checkpoint(local_or_bucket(command.run))
     experiment = _on_other_data(checkpoint.experiment, command)
-    experiment = replace(experiment, evaluation=_settings(experiment.evaluation, command))
+    submission_of(experiment.objective, command.submission)
+    of_task = isinstance(experiment.objective, TaskObjective)
+    experiment = replace(experiment, evaluation=_settings(experiment.evaluation, command, of_task=of_task))
     tokenizer = tokenizer_from_files(checkpoint.tokenizer_files)
     if tokenizer is None:
         raise InputError(f"{command.run} came without a tokenizer; evaluation of text needs one")
     console = Console(stderr=True)
     with preparation(console) as progress:
         store = experiment.data.prepare(experiment.objective.row_format, tokenizer=tokenizer, progress=progress)
-    for remark in store.remarks:
-        console.print(remark, highlight=False, soft_wrap=True)
+        remarks = store.remarks
+        if experiment.data is not checkpoint.experiment.data:
+            progress("compare with the training data", None)
+            remarks = [*store.too_long, *_in_training(checkpoint.experiment.data, experiment)]
+    for remark in remarks:
+        console.print(remark, highlight=False, markup=False, soft_wrap=True)
     questions = _questions(experiment, command, tokenizer)
+    words = checkpoint.experiment.data.source.classes or ()
     # On one device, whatever the run had: its batch need not be divided by the devices here.
     one_device = make_mesh(MeshShape(), jax.local_devices()[:1])
     program = Program(
         replace(experiment, mesh=MeshShape()), experiment.objective.for_vocabulary(tokenizer.vocabulary), one_device
     )
     params = jax.device_put(checkpoint.params, program.state_shardings.params)
-    figures = held_out_figures(HeldOut(program, tokenizer, store.held_out, questions), params)
-    print(json.dumps(figures) if command.json else describe(figures))
+    held_out = held_out_of(program, store, questions, words)
+    if not of_task:
+        figures = text_figures(held_out, params, folder=command.out)
+    else:
+        figures = task_figures(held_out, params, folder=command.out, submission=command.submission)
+    print(json.dumps(figures) if command.json else describe(figures) if figures else f"answers are in {command.out}")
+
+
+def _in_training(data: Data, experiment: Experiment) -> list[str]:
+    """How many of the given examples the run was trained on, as a sentence; none where there are none."""
+    row_format = experiment.objective.row_format
+    given = Documents(experiment.data.source, row_format, data.sentences)
+    if not contamination.has_examples(given):
+        return []
+    try:
+        training = [Documents(source, row_format, data.sentences) for source in data.training_sources]
+        found = contamination.overlap(training, given)
+    except InputError as error:
+        return [f"whether these {row_format.unit} are in the training data is not known, which cannot be read: {error}"]
+    if not found.found:
+        return []
+    place, has_answers = given.place(found.first), experiment.data.source.has_answers
+    return [contamination.spell(found, row_format.unit, place, has_answers=has_answers)]
 
 
 def _on_other_data(experiment: Experiment, command: Evaluate) -> Experiment:
     """The experiment with all of the given text or pairs held out."""
+    if command.examples:
+        experiment = with_examples(experiment, command.examples, unlabeled=command.unlabeled)
     experiment = with_data(experiment, text=command.text, pairs=command.pairs)
     if command.text or command.pairs:
         experiment = replace(experiment, data=replace(experiment.data, held_out_source=experiment.data.source))
-    if command.pairs and isinstance(experiment.objective, SequenceToSequence):
+    if (command.pairs or command.examples) and isinstance(experiment.objective, SequenceToSequence):
         # What is longer than a row has no loss, which is told; it is decoded all the same.
         experiment = replace(experiment, objective=replace(experiment.objective, too_long="skip"))
     return experiment
 
 
-def _settings(evaluation: Evaluation, command: Evaluate) -> Evaluation:
-    """The run's own, where the command says nothing else; of given pairs all."""
-    given: dict[str, Any] = dict.fromkeys(("rows", "num_texts"), _ALL) if command.pairs else {}
+def _settings(evaluation: Evaluation, command: Evaluate, *, of_task: bool) -> Evaluation:
+    """The run's own, where the command says nothing else; of given pairs and examples, and of tasks, all."""
+    given: dict[str, Any] = (
+        dict.fromkeys(("rows", "num_texts"), _ALL) if command.pairs or command.examples or of_task else {}
+    )
     said = {name: getattr(command, name) for name in ("rows", "num_texts", "num_beams", "alpha", "max_length")}
-    said["text_metrics"] = command.metrics
+    said |= {"text_metrics": command.metrics, "task_metrics": command.task_metrics}
     return replace(evaluation, **given | {name: value for name, value in said.items() if value is not None})
 
 
 def _questions(experiment: Experiment, command: Evaluate, tokenizer: Tokenizer) -> Sequence[Question] | None:
     if not command.pairs or not experiment.evaluation.text_metrics:
         return None
-    return questions_of_pairs(experiment.data.source.pairs(), tokenizer)[: experiment.evaluation.num_texts]
+    asked = itertools.islice(experiment.data.source.asked(), experiment.evaluation.num_texts)
+    return questions_of(asked, tokenizer)

@@ -6,6 +6,7 @@ from pathlib import Path
 import jax
 import numpy as np
 from flax import linen as nn
+from flax import traverse_util
 from rich.console import Console
 from rich.table import Table
 
@@ -19,6 +20,7 @@ from t5x_lite.parallel import logical_axes
 from t5x_lite.pictures.places import check_place
 from t5x_lite.training.evaluation import held_out_features
 from t5x_lite.training.experiment import Experiment
+from t5x_lite.training.layer_rates import rate_factors
 from t5x_lite.training.preparation import Prepared, prepare
 
 PROG = "t5x-lite inspect"
@@ -45,6 +47,10 @@ class Inspect:
     """The same for objectives on pairs: .tsv or .jsonl, and their .gz, read as the config reads its own."""
     held_out_pairs: tuple[str, ...] = ()
     """Pairs to evaluate on, instead of a part of the others."""
+    examples: tuple[str, ...] = ()
+    """Files with the examples of a task, like those of the config."""
+    held_out_examples: tuple[str, ...] = ()
+    """Examples to evaluate on."""
     schedule: str = ""
     """A PNG file to draw the learning rate into."""
     corruption: str = ""
@@ -55,7 +61,12 @@ def run(arguments: list[str]) -> None:
     config, arguments = take_config(arguments, PROG, USAGE)
     command = parse(Inspect, arguments, prog=f"{PROG} {config}", default=Inspect(load_config(config)))
     experiment = with_data(
-        command.experiment, text=command.text, pairs=command.pairs, held_out_pairs=command.held_out_pairs
+        command.experiment,
+        text=command.text,
+        pairs=command.pairs,
+        held_out_pairs=command.held_out_pairs,
+        examples=command.examples,
+        held_out_examples=command.held_out_examples,
     )
     if command.corruption:
         check_place(Path(command.corruption).expanduser(), "corruption")
@@ -72,7 +83,7 @@ def run(arguments: list[str]) -> None:
     console.print(batch_table(experiment, features))
     if "positions" in features:
         console.print("\n", legend(), sep="")
-    labels = getattr(experiment.data.source, "labels", ())
+    labels = experiment.data.source.classes or ()
     for row in range(len(features["inputs"])):
         one = {name: values[row] for name, values in features.items()}
         for name, text in describe_row(store.tokenizer, store.train[row], one, store.format, labels):
@@ -91,21 +102,46 @@ def _draw_rows(prepared: Prepared, experiment: Experiment, picture: Path) -> Non
 
 
 def parameter_table(experiment: Experiment) -> Table:
-    """Every parameter: path, shape, logical axes, count."""
+    """Every parameter: path, shape, logical axes, count; and its share of the learning rate where not all have it."""
     table = Table("parameter", "shape", "logical axes", box=None)
     table.add_column("count", justify="right")
     boxed = abstract_params(experiment.model)
     axes = jax.tree.leaves(logical_axes(boxed), is_leaf=lambda node: isinstance(node, tuple))
     leaves = jax.tree_util.tree_leaves_with_path(nn.unbox(boxed))
+    rates = _rates(experiment)
+    if rates:
+        table.add_column("learning rate", justify="right")
     for (path, leaf), names in zip(leaves, axes, strict=True):
         name = jax.tree_util.keystr(path, simple=True, separator="/")
-        table.add_row(name, " x ".join(map(str, leaf.shape)), ", ".join(names), f"{leaf.size:,}")
+        rate = [rates[name]] if rates else []
+        table.add_row(name, " x ".join(map(str, leaf.shape)), ", ".join(names), f"{leaf.size:,}", *rate)
     return table
+
+
+def _rates(experiment: Experiment) -> dict[str, str]:
+    """By parameter, what its learning rate is multiplied by, from the lowest layer to the highest; empty where all have
+    the same."""
+    boxed, optimizer = abstract_params(experiment.model), experiment.optimizer
+    axes = logical_axes(boxed)
+    trained = optimizer.trained(axes)
+    if trained.is_whole and optimizer.layerwise_decay == 1.0:
+        return {}
+    factors = rate_factors(axes, nn.unbox(boxed), optimizer.layerwise_decay)
+
+    def spell(path: str, factor: np.ndarray) -> str:
+        first = trained.frozen_layers_of(path)
+        if first is None:
+            return "frozen"
+        below = [f"{first} frozen"] if first else []
+        ends = sorted({float(value) for value in np.ravel(factor)[first:]})
+        return ", ".join([*below, " to ".join(f"x {value:.3g}" for value in dict.fromkeys((ends[0], ends[-1])))])
+
+    return {path: spell(path, factor) for path, factor in traverse_util.flatten_dict(factors, sep="/").items()}
 
 
 def store_table(store: TokenStore) -> Table:
     """What the splits are made of, and how much of their rows is padding, so far as the store has counted it."""
-    what = {"pairs": "pairs", "labels": "examples"}.get(store.format.reads, "documents")
+    what = store.format.unit
     table = Table("split", box=None)
     for column in (what, "tokens", "rows", "padding", *([f"{what} a row"] if what == "pairs" else [])):
         table.add_column(column, justify="right")

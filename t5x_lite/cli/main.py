@@ -25,6 +25,7 @@ COMMANDS = {
     "neighbours": "neighbours RUN WORD...     the tokens whose embeddings are nearest to a word's",
     "positions": "positions RUN              what a model knows of positions, as a picture",
     "plot": "plot RUN RUN ...           learning curves of several runs in one picture",
+    "probe": "probe RUN --train FILES    what a linear classifier reads off each layer of a frozen model",
     "convert": "convert SRC DST            a run into a Hugging Face folder, or the other way round",
 }
 

@@ -26,7 +26,8 @@ def run(arguments: list[str]) -> None:
     if not command.word:
         raise InputError(f"word is missing; write t5x-lite neighbours {command.run} list")
     model = load(command.run)
-    for word in command.word:
+    found = {word: model.neighbours(word, command.k) for word in command.word}
+    for word, neighbours in found.items():
         print(word)
-        for token, similarity in model.neighbours(word, command.k):
+        for token, similarity in neighbours:
             print(f"{similarity:8.3f}  {token}")

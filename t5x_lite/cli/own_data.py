@@ -1,6 +1,6 @@
 """One's own text or pairs in place of a config's."""
 
-from dataclasses import replace
+from dataclasses import fields, replace
 
 from t5x_lite.data import JsonlPairs, PairSource, Source, TextFiles, TsvPairs
 from t5x_lite.data.input_files import JSON_ENDINGS, expand
@@ -11,19 +11,56 @@ from t5x_lite.training.experiment import Experiment
 Paths = tuple[str, ...]
 
 
-def with_data(experiment: Experiment, *, text: Paths = (), pairs: Paths = (), held_out_pairs: Paths = ()) -> Experiment:
-    """The experiment on other data, so far as paths are given; then a part of it is held out, unless pairs to hold out
-    are given too. Raises `InputError` for text and pairs at once."""
+def with_data(
+    experiment: Experiment,
+    *,
+    text: Paths = (),
+    pairs: Paths = (),
+    held_out_pairs: Paths = (),
+    examples: Paths = (),
+    held_out_examples: Paths = (),
+) -> Experiment:
+    """The experiment on other data, so far as paths are given; then a part of it is held out, unless pairs or examples
+    to hold out are given too. Raises `InputError` for two corpora at once, and examples where there is no task."""
     data = experiment.data
-    if text and (pairs or held_out_pairs):
-        raise InputError("--text and --pairs are two corpora; give --pairs to objectives on pairs, else --text")
+    kinds = {"--text": text, "--pairs": pairs or held_out_pairs, "--examples": examples or held_out_examples}
+    if len(given := [option for option, paths in kinds.items() if paths]) > 1:
+        raise InputError(
+            f"{' and '.join(given)} are two corpora; give --pairs to objectives on pairs, --examples to tasks, else "
+            "--text"
+        )
     if text:
         data = replace(data, source=TextFiles(text), held_out_source=None)
     if pairs:
         data = replace(data, source=pair_files("--pairs", pairs, data.source), held_out_source=None)
     if held_out_pairs:
         data = replace(data, held_out_source=pair_files("--held-out-pairs", held_out_pairs, data.source))
+    held_out = data.held_out_source or data.source
+    if examples:
+        data = replace(data, source=example_files("--examples", examples, data.source), held_out_source=None)
+    if held_out_examples:
+        other = example_files("--held-out-examples", held_out_examples, held_out)
+        data = replace(data, held_out_source=other)
     return replace(experiment, data=data)
+
+
+def with_examples(experiment: Experiment, paths: Paths, *, unlabeled: bool = False) -> Experiment:
+    """The experiment on other examples of its task, all of them held out; `InputError` where it has no such task."""
+    source = example_files("--examples", paths, experiment.data.held_out_source or experiment.data.source)
+    if unlabeled:
+        known = {"label", "tags", "answers"} & {field.name for field in fields(source)}
+        source = replace(source, **dict.fromkeys(known, ""))
+    return replace(experiment, data=replace(experiment.data, source=source, held_out_source=source))
+
+
+def example_files(option: str, paths: Paths, like: Source) -> Source:
+    """A task's source with other files."""
+    examples = getattr(like, "examples", None)
+    if examples is None or not hasattr(examples, "paths"):
+        raise InputError(
+            f"{option} goes with tasks over files, and this config has {type(like).__name__}; give --text or --pairs"
+        )
+    return replace(like, examples=replace(examples, paths=paths))
 
 
 def pair_files(option: str, paths: Paths, like: Source) -> PairSource:

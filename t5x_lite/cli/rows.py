@@ -9,8 +9,9 @@ from jaxtyping import Int
 from rich.text import Text
 
 from t5x_lite.data import RowFormat, Tokenizer
-from t5x_lite.data.formats import Labeled, TextPairs
+from t5x_lite.data.formats import TextPairs
 from t5x_lite.data.sentence_marks import MarkedSentences
+from t5x_lite.data.task_formats import ChoiceSets, Labeled, QuestionWindows, Tagged
 
 _MARKED = "bold black on yellow"
 STYLES = {"hidden": _MARKED, "random": "bold white on red", "kept": "black on green", "special": "dim", "": ""}
@@ -37,18 +38,15 @@ def describe_row(
     """(name, text) of the raw ids and of every feature that can be read.
 
     Formats that need it are read as what they are: pairs, of which nothing is corrupted, one a line; sentences with
-    bars between them; examples with their label, by its name in `labels` where there are classes.
+    bars between them; examples of tasks with what is asked, by its name in `labels` where there are classes.
     """
     if isinstance(row_format, TextPairs):
         pairs = row_format.pairs_of(raw, tokenizer.vocabulary)
         yield "raw", _pairs(tokenizer, pairs)
         yield "filled", _filled(row_format, pairs)
         return
-    if isinstance(row_format, Labeled):
-        yield "raw", tokens(tokenizer, raw[: row_format.length])
-        if features["segments"].any():
-            yield "segments", _segments(tokenizer, features)
-        yield "label", Text(_label(float(features["label"]), labels))
+    if isinstance(row_format, Labeled | Tagged | QuestionWindows | ChoiceSets):
+        yield from _example(tokenizer, raw, features, row_format, labels)
         return
     if "positions" not in features:
         is_marked = isinstance(row_format, MarkedSentences)
@@ -72,6 +70,40 @@ def describe_row(
         yield "label", Text(_LABELS[int(features["label"])])
 
 
+def _example(
+    tokenizer: Tokenizer,
+    raw: Int[np.ndarray, "R"],
+    features: Row,
+    row_format: Labeled | Tagged | QuestionWindows | ChoiceSets,
+    labels: tuple[str, ...],
+) -> Iterator[tuple[str, Text]]:
+    """(name, text) of what a task asks in a row."""
+    if isinstance(row_format, ChoiceSets):
+        for number, ids in enumerate(features["inputs"]):
+            name = "raw" if not number else f"choice {number}"
+            yield name, tokens(tokenizer, ids, added_ids=row_format.added_ids)
+    else:
+        yield "raw", tokens(tokenizer, raw[: row_format.length], added_ids=row_format.added_ids)
+    if "swapped" in features:
+        yield "swapped", tokens(tokenizer, features["swapped"], added_ids=row_format.added_ids)
+    if np.ndim(features.get("segments", 0)) == 1 and features["segments"].any():
+        yield "segments", _segments(tokenizer, features)
+    if "label" in features:
+        yield "label", Text(_label(float(features["label"]), labels))
+    if "tags" in features:
+        yield f"tags of sentence {features['example']}", _tags(tokenizer, features, labels)
+    if "ends" in features:
+        begin, end = features["ends"].tolist()
+        answer = tokenizer.decode(features["inputs"][begin : end + 1]).strip() if begin else "(not in this window)"
+        yield f"answer to question {features['example']}", Text(answer)
+
+
+def _tags(tokenizer: Tokenizer, features: Row, labels: tuple[str, ...]) -> Text:
+    (places,) = np.nonzero(features["tags"] >= 0)
+    tagged = ((tokenizer.decode([features["inputs"][i]]).strip(), labels[features["tags"][i]]) for i in places)
+    return Text("  ").join(Text.assemble(piece, ("/", "dim"), (tag, "bold")) for piece, tag in tagged)
+
+
 def _label(label: float, labels: tuple[str, ...]) -> str:
     return f"{int(label)}: {labels[int(label)]}" if labels else str(label)
 
@@ -89,14 +121,18 @@ def tokens(
     ids: Int[np.ndarray, "L"],
     targets: dict[int, int] | None = None,
     kinds: dict[int, str] | None = None,
+    added_ids: tuple[str, ...] = (),
 ) -> Text:
     """The text of some ids, special ones written and padding counted.
 
-    `targets` says what stood at some positions, which decides whether a blank is before them, `kinds` their styles.
+    `targets` says what stood at some positions, which decides whether a blank is before them, `kinds` their styles;
+    `added_ids` are the names of ids beyond the vocabulary's.
     """
     vocabulary, text, targets = tokenizer.vocabulary, Text(), targets or {}
     special = {getattr(vocabulary, role): name for role, name in _ROLES.items()}
+    special |= {vocabulary.size + number: f"[{name.upper()}]" for number, name in enumerate(added_ids)}
     continues = vocabulary.continues_word() if vocabulary.marks_words else np.zeros(vocabulary.size, bool)
+    continues = np.concatenate([continues, np.zeros(len(added_ids), bool)])
 
     def kind(position: int) -> str:
         return (kinds or {}).get(position) or ("special" if ids[position] in special else "")

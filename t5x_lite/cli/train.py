@@ -23,7 +23,7 @@ from t5x_lite.training.signals import Stopped
 PROG = "t5x-lite train"
 USAGE = f"""usage: {PROG} CONFIG [options]
 
-Pretrains what CONFIG describes, from text to checkpoints; CONFIG is a Python file that binds `experiment`. If the
+Trains what CONFIG describes, from text to checkpoints; CONFIG is a Python file that binds `experiment`. If the
 workdir holds checkpoints of the same experiment, training goes on from the last one. SIGTERM and Ctrl-C save and exit.
 
   --workdir FOLDER     checkpoints, records and pictures go there, on a disk or in a bucket such as gs://bucket/run
@@ -31,6 +31,8 @@ workdir holds checkpoints of the same experiment, training goes on from the last
   --text PATH ...      train on these files, globs or folders (.txt, .jsonl, .gz) instead of the config's source
   --pairs PATH ...     the same for objectives on pairs: .tsv (source TAB target) or .jsonl, and their .gz
   --held-out-pairs PATH ...  pairs to evaluate on, instead of a part of the others
+  --examples PATH ...  the same for tasks, whose files are like those of the config
+  --held-out-examples PATH ...  examples to evaluate on
 
 On several hosts run the same command on each. On a TPU pod, on GKE and in a SLURM step they find each other; elsewhere
 
@@ -49,7 +51,7 @@ PACKAGES = ("t5x_lite", "jax", "jaxlib", "libtpu", "flax", "optax", "orbax-check
 
 @dataclass(frozen=True)
 class Train:
-    """Pretrain what the config describes, with these fields of the experiment changed."""
+    """Train what the config describes, with these fields of the experiment changed."""
 
     experiment: ExperimentOptions
     workdir: str
@@ -61,6 +63,10 @@ class Train:
     """The same for objectives on pairs: .tsv or .jsonl, and their .gz, read as the config reads its own."""
     held_out_pairs: tuple[str, ...] = ()
     """Pairs to evaluate on, instead of a part of the others."""
+    examples: tuple[str, ...] = ()
+    """Files with the examples of a task, like those of the config."""
+    held_out_examples: tuple[str, ...] = ()
+    """Examples to evaluate on, instead of a part of the others."""
     coordinator: str = ""
     """HOST:PORT of process 0, for several hosts; on a TPU pod, on GKE and in a SLURM step it is found."""
     num_processes: int = 0
@@ -78,7 +84,12 @@ def run(arguments: list[str]) -> int:
     default = Train(load_config(config), f"runs/{Path(config).stem}")
     command = parse(Train, arguments, prog=f"{PROG} {config}", default=default)
     experiment = with_data(
-        command.experiment, text=command.text, pairs=command.pairs, held_out_pairs=command.held_out_pairs
+        command.experiment,
+        text=command.text,
+        pairs=command.pairs,
+        held_out_pairs=command.held_out_pairs,
+        examples=command.examples,
+        held_out_examples=command.held_out_examples,
     )
     if command.local_processes != 1:
         if command.coordinator:

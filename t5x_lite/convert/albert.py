@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from t5x_lite.convert import encoders
+from t5x_lite.convert import encoders, task_heads
 from t5x_lite.convert.encoders import DEFAULTS, FIELDS, TokenOutput
 from t5x_lite.convert.fields import read_activation, says_tied
 from t5x_lite.convert.special_ids import special_ids
@@ -55,7 +55,7 @@ def import_config(theirs: dict[str, Any], tensors: Tensors) -> AlbertConfig:
         # Unlike the other families, what is silent here means the approximation.
         activation=read_activation(theirs, default="gelu_new"),
         tied=says_tied(theirs) and _OUTPUT.kernel not in tensors,
-        **encoders.read_heads(theirs, tensors, starts, encoders.TASK_LAYERS, "classifier_dropout_prob", 0.1),
+        **task_heads.read_heads(theirs, tensors, starts, task_heads.TASK_LAYERS, "classifier_dropout_prob", 0.1),
         pooler=has(tensors, "albert.pooler."),
     )
 
@@ -64,8 +64,8 @@ def export_config(config: AlbertConfig, tokenizer: Tokenizer | None, vocabulary:
     """The config.json of an architecture."""
     # No class has the sentence pair's head alone.
     architecture = "ForPreTraining" if "sentence_pair" in config.heads else "ForMaskedLM" if config.heads else "Model"
-    if task := encoders.task_of(config):
-        architecture = encoders.TASK_CLASSES[task]
+    if task := task_heads.task_of(config):
+        architecture = task_heads.TASK_CLASSES[task]
     return encoders.describe(config, _FIELDS) | {
         "architectures": [f"Albert{architecture}"],
         "model_type": "albert",
@@ -73,7 +73,7 @@ def export_config(config: AlbertConfig, tokenizer: Tokenizer | None, vocabulary:
         "inner_group_num": 1,
         # The head of the sentence pair has dropout there; the authors' has none, and neither has ours.
         "classifier_dropout_prob": 0.0,
-        **encoders.describe_heads(config, "classifier_dropout_prob"),
+        **task_heads.describe_heads(config, "classifier_dropout_prob"),
         **special_ids(vocabulary, **IDS),
     }
 
@@ -91,7 +91,7 @@ def rows(config: AlbertConfig) -> list[Row]:
         table += encoders.output_rows(_OUTPUT, config)
     if "sentence_pair" in config.heads:
         table += dense("sop_classifier.classifier", "sentence_pair/dense")
-    return table + encoders.task_rows(config)
+    return table + task_heads.task_rows(config)
 
 
 def repeated(config: AlbertConfig) -> dict[str, str]:

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from t5x_lite.convert import encoders
+from t5x_lite.convert import encoders, task_heads
 from t5x_lite.convert.encoders import DEFAULTS, FIELDS, TokenOutput
 from t5x_lite.convert.fields import read_activation, says_tied
 from t5x_lite.convert.special_ids import special_ids
@@ -42,19 +42,19 @@ def import_config(theirs: dict[str, Any], tensors: Tensors) -> BertConfig:
         **encoders.read_fields(theirs, FIELDS, DEFAULTS),
         activation=read_activation(theirs),
         tied=says_tied(theirs) and _OUTPUT.kernel not in tensors,
-        **encoders.read_heads(theirs, tensors, starts, encoders.TASK_LAYERS),
+        **task_heads.read_heads(theirs, tensors, starts, task_heads.TASK_LAYERS),
         pooler=has(tensors, "bert.pooler."),
     )
 
 
 def export_config(config: BertConfig, tokenizer: Tokenizer | None, vocabulary: Vocabulary | None) -> dict[str, Any]:
     """The config.json of an architecture."""
-    task = encoders.task_of(config)
+    task = task_heads.task_of(config)
     heads = tuple(head for head in ("masked_lm", "sentence_pair") if head in config.heads)
     return encoders.describe(config) | {
-        "architectures": [f"Bert{encoders.TASK_CLASSES[task]}" if task else _CLASSES[heads]],
+        "architectures": [f"Bert{task_heads.TASK_CLASSES[task]}" if task else _CLASSES[heads]],
         "model_type": "bert",
-        **encoders.describe_heads(config),
+        **task_heads.describe_heads(config),
         **special_ids(vocabulary, **IDS),
     }
 
@@ -70,7 +70,7 @@ def rows(config: BertConfig) -> list[Row]:
         table += encoders.output_rows(_OUTPUT, config)
     if "sentence_pair" in config.heads:
         table += dense("cls.seq_relationship", "sentence_pair/dense")
-    return table + encoders.task_rows(config)
+    return table + task_heads.task_rows(config)
 
 
 def repeated(config: BertConfig) -> dict[str, str]:

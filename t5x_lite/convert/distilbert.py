@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from t5x_lite.convert import encoders
+from t5x_lite.convert import encoders, task_heads
 from t5x_lite.convert.encoders import TokenOutput
 from t5x_lite.convert.fields import read_activation, says_tied
 from t5x_lite.convert.special_ids import special_ids
@@ -34,7 +34,7 @@ _OUTPUT = TokenOutput(
     table="distilbert.embeddings.word_embeddings.weight",
 )
 _ROW_LAYERS = {"dense": "pre_classifier", "scores": "classifier"}
-_TASK_LAYERS = encoders.TASK_LAYERS | {"classification": _ROW_LAYERS, "multiple_choice": _ROW_LAYERS}
+_TASK_LAYERS = task_heads.TASK_LAYERS | {"classification": _ROW_LAYERS, "multiple_choice": _ROW_LAYERS}
 _LAYER = {
     "attention.q_lin": "self_attention/query",
     "attention.k_lin": "self_attention/key",
@@ -60,7 +60,7 @@ def import_config(theirs: dict[str, Any], tensors: Tensors) -> DistilBertConfig:
         norm_epsilon=_NORM_EPSILON,
         activation=read_activation(theirs, "activation"),
         tied=says_tied(theirs) and _OUTPUT.kernel not in tensors,
-        **encoders.read_heads(theirs, tensors, {"masked_lm": "vocab_"}, _TASK_LAYERS, "seq_classif_dropout", 0.2),
+        **task_heads.read_heads(theirs, tensors, {"masked_lm": "vocab_"}, _TASK_LAYERS, "seq_classif_dropout", 0.2),
     )
 
 
@@ -73,13 +73,13 @@ def export_config(
             f"norm_epsilon={config.norm_epsilon} has no place in Hugging Face's DistilBERT, where it is "
             f"{_NORM_EPSILON}; export is not possible"
         )
-    task = encoders.task_of(config)
-    architecture = encoders.TASK_CLASSES[task] if task else "ForMaskedLM" if config.heads else "Model"
+    task = task_heads.task_of(config)
+    architecture = task_heads.TASK_CLASSES[task] if task else "ForMaskedLM" if config.heads else "Model"
     return encoders.describe(config, _FIELDS, "activation") | {
         "architectures": [f"DistilBert{architecture}"],
         "model_type": "distilbert",
         "sinusoidal_pos_embds": False,
-        **encoders.describe_heads(config, "seq_classif_dropout"),
+        **task_heads.describe_heads(config, "seq_classif_dropout"),
         **special_ids(vocabulary, **IDS),
     }
 
@@ -92,7 +92,7 @@ def rows(config: DistilBertConfig) -> list[Row]:
         table += dense("vocab_transform", "masked_lm/transform/dense")
         table += norm("vocab_layer_norm", "masked_lm/transform/norm")
         table += encoders.output_rows(_OUTPUT, config)
-    return table + encoders.task_rows(config, _TASK_LAYERS)
+    return table + task_heads.task_rows(config, _TASK_LAYERS)
 
 
 def repeated(config: DistilBertConfig) -> dict[str, str]:

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from t5x_lite.convert import encoders
+from t5x_lite.convert import encoders, task_heads
 from t5x_lite.convert.encoders import DEFAULTS, FIELDS, TokenOutput
 from t5x_lite.convert.fields import read_activation, says_tied
 from t5x_lite.convert.special_ids import special_ids
@@ -21,7 +21,7 @@ _OUTPUT = TokenOutput(
     bias="generator_lm_head.bias",
     table="electra.embeddings.word_embeddings.weight",
 )
-_TASK_LAYERS = encoders.TASK_LAYERS | {
+_TASK_LAYERS = task_heads.TASK_LAYERS | {
     "classification": {"dense": "classifier.dense", "scores": "classifier.out_proj"},
     "multiple_choice": {"dense": "sequence_summary.summary", "scores": "classifier"},
 }
@@ -40,19 +40,19 @@ def import_config(theirs: dict[str, Any], tensors: Tensors) -> ElectraConfig:
         **encoders.read_fields(theirs, _FIELDS, _DEFAULTS),
         activation=read_activation(theirs),
         tied=says_tied(theirs) and _OUTPUT.kernel not in tensors,
-        **encoders.read_heads(theirs, tensors, starts, _TASK_LAYERS),
+        **task_heads.read_heads(theirs, tensors, starts, _TASK_LAYERS),
     )
 
 
 def export_config(config: ElectraConfig, tokenizer: Tokenizer | None, vocabulary: Vocabulary | None) -> dict[str, Any]:
     """The config.json of an architecture."""
     architecture = "ForPreTraining" if "replaced_token" in config.heads else "ForMaskedLM" if config.heads else "Model"
-    if task := encoders.task_of(config):
-        architecture = encoders.TASK_CLASSES[task]
+    if task := task_heads.task_of(config):
+        architecture = task_heads.TASK_CLASSES[task]
     return encoders.describe(config, _FIELDS) | {
         "architectures": [f"Electra{architecture}"],
         "model_type": "electra",
-        **encoders.describe_heads(config),
+        **task_heads.describe_heads(config),
         **special_ids(vocabulary, **IDS),
     }
 
@@ -69,7 +69,7 @@ def rows(config: ElectraConfig) -> list[Row]:
     if "replaced_token" in config.heads:
         table += dense("discriminator_predictions.dense", "replaced_token/dense")
         table += dense("discriminator_predictions.dense_prediction", "replaced_token/scores")
-    return table + encoders.task_rows(config, _TASK_LAYERS)
+    return table + task_heads.task_rows(config, _TASK_LAYERS)
 
 
 def repeated(config: ElectraConfig) -> dict[str, str]:

@@ -4,7 +4,17 @@ from typing import Any, Literal
 
 import numpy as np
 
-from t5x_lite.convert.fields import ACTIVATIONS, OUTPUT, check_output, read_activation, read_numbers, refuse, says_tied
+from t5x_lite.convert.fields import (
+    ACTIVATIONS,
+    OURS,
+    OUTPUT,
+    check_output,
+    our_fields,
+    read_activation,
+    read_numbers,
+    refuse,
+    says_tied,
+)
 from t5x_lite.convert.special_ids import read_id, special_ids
 from t5x_lite.convert.table import Row, Tensors, Zeros, dense, norm
 from t5x_lite.data import Vocabulary
@@ -30,20 +40,13 @@ _DEFAULTS = {"max_position_embeddings": 1024, "dropout": 0.1, "attention_dropout
 _NORM_EPSILON = 1e-5  # no field there
 # The decoder's, where they are the encoder's too.
 _REPEATED = {"num_decoder_heads": "num_heads", "decoder_mlp_dim": "mlp_dim"}
-# Fields of ours that theirs has no place for, kept in a config.json under a name that theirs ignores.
-_OURS = "t5x_lite"
+# Those of ours that theirs has no place for.
 _OUR_FIELDS = ("shared_embedding", "tied", "output_bias", "fixed_id")
 
 SHARED, OUTPUT_BIAS = "model.shared.weight", "final_logits_bias"
 SIDES = {"encoder": "model.encoder.embed_tokens.weight", "decoder": "model.decoder.embed_tokens.weight"}
 
 _ATTENTION = {"q_proj": "query", "k_proj": "key", "v_proj": "value", "out_proj": "out"}
-
-
-def our_fields(theirs: dict[str, Any]) -> dict[str, Any]:
-    """What an export of ours wrote into a config.json for itself."""
-    fields = theirs.get(_OURS)
-    return fields if isinstance(fields, dict) else {}
 
 
 def own_names(theirs: dict[str, Any], tensors: Tensors) -> Tensors:
@@ -71,11 +74,18 @@ def own_names(theirs: dict[str, Any], tensors: Tensors) -> Tensors:
 
 
 def read_fields(
-    theirs: dict[str, Any], tensors: Tensors, published: dict[str, int], starts_with: Literal["pad", "eos"]
+    theirs: dict[str, Any],
+    tensors: Tensors,
+    published: dict[str, int],
+    starts_with: Literal["pad", "eos"],
+    *,
+    has_output: bool = True,
 ) -> dict[str, Any]:
     """The fields that both have. Raises `InputError` for what we do not have.
 
-    `published` are the ids that silence means; what the decoder starts with is the family's own rule.
+    `published` are the ids that silence means; what the decoder starts with is the family's own rule. A model without
+    an output, which has the head of a task instead, cannot say whether that is tied; and its decoder's first id is
+    always said, since `EncoderDecoder.read` would else take the last one of a row.
     """
     refuse(theirs, is_decoder=False, is_encoder_decoder=True, decoder_vocab_size=theirs.get("vocab_size"))
     fields = read_numbers(theirs, _FIELDS, _DEFAULTS)
@@ -85,7 +95,11 @@ def read_fields(
         for name in ("pad", "eos", "decoder_start")
     }
     ours = our_fields(theirs)
-    check_output(tensors, ours.get("tied", says_tied(theirs)))
+    start_id = None if ids["decoder_start"] == ids[starts_with] else ids["decoder_start"]
+    if has_output:
+        check_output(tensors, ours.get("tied", says_tied(theirs)))
+    else:
+        start_id = ours.get("start_id", ids["decoder_start"])
     return fields | {
         "activation": read_activation(theirs, "activation_function"),
         "scale_embedding": bool(theirs.get("scale_embedding")),
@@ -94,7 +108,7 @@ def read_fields(
         "tied": OUTPUT not in tensors,
         "output_bias": bool(ours.get("output_bias") or np.any(tensors.get(OUTPUT_BIAS, 0))),
         "fixed_id": ours.get("fixed_id", ids["pad"]),
-        "start_id": None if ids["decoder_start"] == ids[starts_with] else ids["decoder_start"],
+        "start_id": start_id,
     }
 
 
@@ -129,7 +143,7 @@ def describe(
         "use_cache": True,
         **ids,
         "decoder_start_token_id": start,
-        _OURS: {name: getattr(config, name) for name in (*_OUR_FIELDS, *our_fields)},
+        OURS: {name: getattr(config, name) for name in (*_OUR_FIELDS, *our_fields)},
     }
 
 
@@ -139,6 +153,8 @@ def rows(config: EncoderDecoderConfig) -> list[Row | Zeros]:
     table = embedding_rows(config)
     table += _stack_rows("encoder", config, sublayers, config.num_encoder_layers)
     table += _stack_rows("decoder", config, sublayers | {"encoder_attn": "cross_attention"}, config.num_decoder_layers)
+    if config.heads:
+        return table
     if config.output_bias:
         return [*table, Row(OUTPUT_BIAS, "output_bias", is_vector=True)]
     return [*table, Zeros(OUTPUT_BIAS, (1, config.vocab_size))]

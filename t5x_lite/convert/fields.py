@@ -15,6 +15,14 @@ ACTIVATIONS = {
 """Their names of each of our activations that mean the same; the first is the one that is written."""
 OUTPUT = "lm_head.weight"
 """The kernel that scores tokens, where it is no embedding."""
+OURS = "t5x_lite"
+"""Where a config.json keeps fields of ours that theirs has no place for, under a name that theirs ignores."""
+
+
+def our_fields(theirs: dict[str, Any]) -> dict[str, Any]:
+    """What an export of ours wrote into a config.json for itself."""
+    fields = theirs.get(OURS)
+    return fields if isinstance(fields, dict) else {}
 
 
 def says_tied(theirs: dict[str, Any]) -> bool:

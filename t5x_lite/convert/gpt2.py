@@ -41,7 +41,7 @@ def export_config(config: GptConfig, tokenizer: Tokenizer | None, vocabulary: Vo
             f"head_dim ** -0.5; export is not possible"
         )
     return decoders.describe(config, vocabulary, "GPT-2", IDS) | {
-        "architectures": ["GPT2LMHeadModel"],
+        "architectures": [decoders.architecture(config, "GPT2")],
         "model_type": "gpt2",
         "n_inner": config.mlp_dim,
         "activation_function": ACTIVATIONS[config.activation][0],

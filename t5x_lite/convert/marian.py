@@ -6,6 +6,7 @@ import numpy as np
 
 from t5x_lite.convert import encoder_decoders
 from t5x_lite.convert.encoder_decoders import SHARED, SIDES
+from t5x_lite.convert.fields import our_fields
 from t5x_lite.convert.table import Row, Tensors, Zeros
 from t5x_lite.data import Tokenizer, Vocabulary
 from t5x_lite.errors import InputError
@@ -29,7 +30,7 @@ def import_config(theirs: dict[str, Any], tensors: Tensors) -> TransformerConfig
     biases = [value for name, value in tensors.items() if "_attn." in name and name.endswith("_proj.bias")]
     return TransformerConfig(
         **encoder_decoders.read_fields(theirs, tensors, silent, TransformerConfig.starts_with),
-        attention_bias=encoder_decoders.our_fields(theirs).get("attention_bias", True) or any(map(np.any, biases)),
+        attention_bias=our_fields(theirs).get("attention_bias", True) or any(map(np.any, biases)),
     )
 
 

@@ -52,7 +52,7 @@ def export_config(config: GptConfig, tokenizer: Tokenizer | None, vocabulary: Vo
     if vocabulary is not None and vocabulary.eos_id == vocabulary.unk_id:
         ids |= {"bos_token_id": None, "eos_token_id": None}
     return ids | {
-        "architectures": ["OpenAIGPTLMHeadModel"],
+        "architectures": [decoders.architecture(config, "OpenAIGPT")],
         "model_type": "openai-gpt",
         "afn": _ACTIVATIONS[config.activation][0],
     }

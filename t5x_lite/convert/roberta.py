@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from t5x_lite.convert import encoders
+from t5x_lite.convert import encoders, task_heads
 from t5x_lite.convert.encoders import DEFAULTS, FIELDS, TokenOutput
 from t5x_lite.convert.fields import read_activation, says_tied
 from t5x_lite.convert.special_ids import special_ids
@@ -23,7 +23,9 @@ _OUTPUT = TokenOutput(
     repeated_bias="lm_head.decoder.bias",
     table="roberta.embeddings.word_embeddings.weight",
 )
-_TASK_LAYERS = encoders.TASK_LAYERS | {"classification": {"dense": "classifier.dense", "scores": "classifier.out_proj"}}
+_TASK_LAYERS = task_heads.TASK_LAYERS | {
+    "classification": {"dense": "classifier.dense", "scores": "classifier.out_proj"}
+}
 
 
 def own_names(theirs: dict[str, Any], tensors: Tensors) -> Tensors:
@@ -45,7 +47,7 @@ def import_config(theirs: dict[str, Any], tensors: Tensors) -> RobertaConfig:
         **fields | {"max_length": fields["max_length"] - rows_before},
         activation=read_activation(theirs),
         tied=says_tied(theirs) and _OUTPUT.kernel not in tensors,
-        **encoders.read_heads(theirs, tensors, {"masked_lm": "lm_head."}, _TASK_LAYERS),
+        **task_heads.read_heads(theirs, tensors, {"masked_lm": "lm_head."}, _TASK_LAYERS),
         pooler=has(tensors, "roberta.pooler."),
     )
 
@@ -56,13 +58,13 @@ def export_config(config: RobertaConfig, tokenizer: Tokenizer | None, vocabulary
     multilingual = config.vocab_size == PRESETS["xlm-roberta-base"].vocab_size
     multilingual |= getattr(tokenizer, "layout", None) == "xlm-roberta"
     family = "XLMRoberta" if multilingual else "Roberta"
-    task = encoders.task_of(config)
-    architecture = encoders.TASK_CLASSES[task] if task else "ForMaskedLM" if config.heads else "Model"
+    task = task_heads.task_of(config)
+    architecture = task_heads.TASK_CLASSES[task] if task else "ForMaskedLM" if config.heads else "Model"
     return encoders.describe(config, _FIELDS) | {
         "architectures": [f"{family}{architecture}"],
         "model_type": "xlm-roberta" if multilingual else "roberta",
         "max_position_embeddings": config.max_length + config.pad_id + 1,
-        **encoders.describe_heads(config),
+        **task_heads.describe_heads(config),
         **special_ids(vocabulary, **IDS),
     }
 
@@ -76,7 +78,7 @@ def rows(config: RobertaConfig) -> list[Row]:
         table += dense("lm_head.dense", "masked_lm/transform/dense")
         table += norm("lm_head.layer_norm", "masked_lm/transform/norm")
         table += encoders.output_rows(_OUTPUT, config)
-    return table + encoders.task_rows(config, _TASK_LAYERS)
+    return table + task_heads.task_rows(config, _TASK_LAYERS)
 
 
 def repeated(config: RobertaConfig) -> dict[str, str]:

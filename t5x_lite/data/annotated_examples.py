@@ -90,9 +90,15 @@ class SquadExamples(Examples):
 
     paths: tuple[str, ...]
     """Files, globs such as 'squad/*.json', or folders."""
+    parts: int = 1
+    """Parts that the articles are dealt out to, one by one: what is learned and what is held out share no article."""
+    part: int = 0
+    """The part that is read, from 0."""
 
     def __post_init__(self) -> None:
         input_files.check_paths(self.paths)
+        if not 0 <= self.part < self.parts:
+            raise InputError(f"part={self.part} is none of parts={self.parts}; choose 0 to parts - 1")
 
     def files(self) -> list[Path]:
         """The files that are read, in order; `InputError` for a path that gives none."""
@@ -100,7 +106,7 @@ class SquadExamples(Examples):
 
     def __iter__(self) -> Iterator[Example]:
         for path in self.files():
-            for article in _articles(path):
+            for article in _articles(path)[self.part :: self.parts]:
                 for paragraph in article["paragraphs"]:
                     for question in paragraph["qas"]:
                         answers = [] if question.get("is_impossible") else question.get("answers", [])
@@ -117,7 +123,7 @@ class SquadExamples(Examples):
                         )
 
     def fingerprint(self) -> str:
-        return input_files.hash_files("SquadExamples", self.files())
+        return input_files.hash_files(f"SquadExamples {(self.parts, self.part)}", self.files())
 
 
 def _articles(path: Path) -> list[dict[str, Any]]:

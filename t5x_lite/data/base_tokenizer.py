@@ -5,7 +5,7 @@ import json
 import re
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -14,6 +14,15 @@ from t5x_lite.errors import InputError
 
 CONFIG_FILE = "tokenizer_config.json"
 SENTINEL = re.compile(r"<extra_id_(\d+)>")
+
+
+class Placed(NamedTuple):
+    """Ids and where each stands in the text."""
+
+    ids: np.ndarray
+    """int32 [L]."""
+    spans: np.ndarray
+    """int32 [L 2]: first character and the one behind the last; the two are equal where an id stands for none."""
 
 
 class Tokenizer(abc.ABC):
@@ -42,6 +51,14 @@ class Tokenizer(abc.ABC):
     def encode_batch(self, texts: list[str]) -> list[np.ndarray]:
         """Ids int32 [L] of each text, nothing put around them: the fast path for corpora. Special tokens written in
         the texts are plain text there."""
+
+    def encode_placed(self, texts: list[str]) -> list[Placed]:
+        """The ids of `encode_batch`, and the characters that each of them stands for. Several ids may stand for one
+        character, such as its bytes. Raises `InputError` where the tokenizer cannot tell."""
+        raise InputError(
+            f"a {type(self).__name__} cannot tell where in a text its tokens stand; use WordPiece, ByteLevelBPE, "
+            "SentencePiece or Bytes"
+        )
 
     @abc.abstractmethod
     def save(self, folder: Path) -> None:
@@ -138,3 +155,8 @@ def pack_continuations(continues: Iterable[bool], special: Iterable[int]) -> byt
     flags = np.array(list(continues), bool)
     flags[sorted(special)] = False
     return np.packbits(flags).tobytes()
+
+
+def placed(ids: Iterable[int], spans: Iterable[tuple[int, int]]) -> Placed:
+    """What the libraries say of a text, as arrays."""
+    return Placed(np.array(ids, np.int32).reshape(-1), np.array(spans, np.int32).reshape(-1, 2))

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from t5x_lite.data.mixed_rows import MixedRows
 from t5x_lite.errors import InputError
 
 if TYPE_CHECKING:
@@ -23,7 +24,8 @@ def batches(
     """`batches(...)[step]` are this host's rows of global batch `step`.
 
     Every epoch is a permutation of all rows, each another one; a batch may reach over the end of an epoch. Without
-    `repeat` the dataset ends with the last whole batch.
+    `repeat` the dataset ends with the last whole batch. Of a mixture, rows of its parts come at their rates, and each
+    part has its own epochs (see `MixedRows.order`); without `repeat` it is one corpus.
 
     Args:
       rows: int32 arrays [L]; `rows.__getitems__` is used where there is one.
@@ -48,11 +50,14 @@ def batches(
         raise InputError(f"batch_size={batch_size} exceeds the {len(rows)} rows; give more text or a smaller batch")
     # What is shuffled, repeated and batched are row numbers: Grain's own batching reads row by row, which is slower
     # than one read of them all.
-    numbers = grain.MapDataset.range(len(rows))
-    if shuffle:
-        # Grain adds the epoch to the seed; hashed, seed 0 in epoch 1 is not seed 1 in epoch 0.
-        numbers = numbers.shuffle(seed=int(np.random.SeedSequence(seed).generate_state(1)[0]))
-    numbers = numbers.repeat() if repeat else numbers[: len(rows) // batch_size * batch_size]
+    if isinstance(rows, MixedRows) and repeat:
+        numbers = rows.order(seed, shuffle=shuffle)
+    else:
+        numbers = grain.MapDataset.range(len(rows))
+        if shuffle:
+            # Grain adds the epoch to the seed; hashed, seed 0 in epoch 1 is not seed 1 in epoch 0.
+            numbers = numbers.shuffle(seed=int(np.random.SeedSequence(seed).generate_state(1)[0]))
+        numbers = numbers.repeat() if repeat else numbers[: len(rows) // batch_size * batch_size]
 
     def read(step: int) -> np.ndarray:
         return _read(rows, [int(numbers[step * batch_size + place]) for place in places])

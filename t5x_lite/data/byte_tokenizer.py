@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 
-from t5x_lite.data.base_tokenizer import SplittingTokenizer, write_config
+from t5x_lite.data.base_tokenizer import Placed, SplittingTokenizer, write_config
 from t5x_lite.data.vocabulary import Vocabulary
 
 _BYTE_OFFSET = 3
@@ -27,6 +27,14 @@ class ByteTokenizer(SplittingTokenizer):
 
     def encode_batch(self, texts: list[str]) -> list[np.ndarray]:
         return [np.frombuffer(t.encode(), np.uint8).astype(np.int32) + np.int32(_BYTE_OFFSET) for t in texts]
+
+    def encode_placed(self, texts: list[str]) -> list[Placed]:
+        sizes = [np.array([len(character.encode()) for character in text], int) for text in texts]
+        starts = [np.repeat(np.arange(len(size)), size).astype(np.int32) for size in sizes]
+        return [
+            Placed(ids, np.stack([start, start + 1], axis=1))
+            for ids, start in zip(self.encode_batch(texts), starts, strict=True)
+        ]
 
     def piece(self, token_id: int) -> str:
         if token_id < _BYTE_OFFSET:

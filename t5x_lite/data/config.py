@@ -6,10 +6,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from t5x_lite.data.formats import RowFormat
+from t5x_lite.data.mixture_store import prepare_mixture
+from t5x_lite.data.mixtures import Mixture
 from t5x_lite.data.sentences import SentenceRule
 from t5x_lite.data.sources import PythonDocs, Source
 from t5x_lite.data.store import TokenStore, prepare
 from t5x_lite.data.tokenizers import SentencePiece, Tokenizer, TokenizerConfig
+from t5x_lite.errors import InputError
 
 
 @dataclass(frozen=True)
@@ -17,7 +20,8 @@ class Data:
     """Text, how it is tokenized and where the tokens are kept."""
 
     source: Source = field(default_factory=PythonDocs)
-    """The corpus: PythonDocs, TextFiles or Tfds; of pairs TsvPairs, JsonlPairs, ParallelFiles or TfdsPairs."""
+    """The corpus: PythonDocs, TextFiles or Tfds; of pairs TsvPairs, JsonlPairs, ParallelFiles or TfdsPairs, of tasks
+    ExamplePairs; or a Mixture of several."""
     tokenizer: TokenizerConfig = field(default_factory=lambda: SentencePiece(vocab_size=8_000))
     """SentencePiece, WordPiece or ByteLevelBPE (trained on the corpus or loaded), TokenizerFile or Bytes; 8,000 pieces
     are what PythonDocs can fill, T5 has 32,000. A run with a teacher, or from a model, takes the tokenizer of that."""
@@ -31,6 +35,24 @@ class Data:
     cache_dir: str = ""
     """Folder for tokenizers and token stores; empty means $T5X_LITE_CACHE, else ~/.cache/t5x_lite."""
 
+    def __post_init__(self) -> None:
+        if isinstance(self.held_out_source, Mixture) or (isinstance(self.source, Mixture) and self.held_out_source):
+            raise InputError(
+                f"held_out_source={type(self.held_out_source).__name__}(...) does not go with a mixture; give each of "
+                "its parts a held_out_source"
+            )
+
+    @property
+    def sources(self) -> tuple[Source, ...]:
+        """All corpora, to train and to evaluate on."""
+        parts = self.source.parts if isinstance(self.source, Mixture) else (self,)
+        return tuple(one for part in parts for one in (part.source, part.held_out_source) if one is not None)
+
+    @property
+    def training_sources(self) -> tuple[Source, ...]:
+        """The corpora to train on."""
+        return tuple(p.source for p in self.source.parts) if isinstance(self.source, Mixture) else (self.source,)
+
     def prepare(
         self,
         row_format: RowFormat,
@@ -38,7 +60,18 @@ class Data:
         tokenizer: Tokenizer | None = None,
         progress: Callable[[str, float | None], None] | None = None,
     ) -> TokenStore:
-        """The corpus as rows of this format: see `t5x_lite.data.store.prepare`."""
+        """The corpus as rows of this format: see `t5x_lite.data.store.prepare`, and of a mixture `prepare_mixture`."""
+        if isinstance(self.source, Mixture):
+            return prepare_mixture(
+                self.source,
+                self.tokenizer,
+                row_format,
+                held_out=self.held_out,
+                cache_dir=self.cache_path,
+                sentences=self.sentences,
+                tokenizer=tokenizer,
+                progress=progress,
+            )
         return prepare(
             self.source,
             self.tokenizer,

@@ -1,11 +1,12 @@
 """The documents of a token store, and which of them are for training, which held out."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from t5x_lite.data.documents import Document, Documents
+from t5x_lite.data.documents import Documents
 from t5x_lite.data.held_out_split import split_documents
+from t5x_lite.data.readers import Document
 
 Progress = Callable[[str, float | None], None]
 
@@ -31,6 +32,11 @@ class Corpus:
     def held_out_key(self) -> Any:
         """What decides which documents are held out."""
         return ["source", self.held_out_documents.source.fingerprint()] if self.held_out_documents else self.held_out
+
+    def documents_of(self, split: str) -> Iterator[Document]:
+        """Those of "train" or "held_out", in their order."""
+        parts = self.parts(lambda stage, share: None)
+        return (document for part in parts for document in part.documents if part.split_of(document) == split)
 
     def parts(self, report: Progress) -> list[Part]:
         """The documents by where they come from; `InputError` where a share of them cannot be held out."""

@@ -40,15 +40,24 @@ class Examples(abc.ABC):
 def field_of(example: Example, name: str, option: str) -> Any:
     """What stands in a field, which the user's `option` names; `InputError` where there is none, listing those present.
 
-    >>> field_of(Example("a.tsv:2", {"text": "fine", "label": "good"}), "label", "label")
-    'good'
+    'a/b' is b of the record in the field a, 'a/0' the first of the list there.
+
+    >>> example = Example("a.jsonl:2", {"text": "fine", "answers": {"words": ["good", "well"]}})
+    >>> field_of(example, "text", "text"), field_of(example, "answers/words/1", "label")
+    ('fine', 'well')
     """
-    if name not in example.fields:
-        raise InputError(
-            f"{option}={name!r} is missing in {example.place}, which has {', '.join(map(repr, example.fields))}; "
-            f"set {option} to one of them"
-        )
-    return example.fields[name]
+    value, rest = example.fields, name
+    while rest:
+        step, _, rest = (rest, "", "") if isinstance(value, dict) and rest in value else rest.partition("/")
+        if isinstance(value, list) and step.isdecimal() and int(step) < len(value):
+            step = int(step)
+        elif not (isinstance(value, dict) and step in value):
+            raise InputError(
+                f"{option}={name!r} is missing in {example.place}, which has {', '.join(map(repr, example.fields))}; "
+                f"set {option} to one of them"
+            )
+        value = value[step]
+    return value
 
 
 def text_in(example: Example, name: str, option: str) -> str:
@@ -114,7 +123,8 @@ class TableExamples(Examples):
 
     def _header(self, path: Path, first: tuple[int, list[str]] | None) -> list[str]:
         names = [name.strip() for name in first[1]] if first else []
-        if len(set(names)) < len(names) or not all(names):
+        # One column without a name is the index that pandas writes in front.
+        if len(set(names)) < len(names) or not any(names):
             raise InputError(
                 f"the first line of {path} names no columns: {', '.join(map(repr, names))}; write one name for each, "
                 "or set columns"
@@ -180,10 +190,47 @@ class ParallelExamples(Examples):
 
     def files(self) -> list[Path]:
         """The file of each field; `InputError` for one that is not there."""
-        found = [input_files.expand(path, ()) for path in self.paths]
-        if several := [path for path, files in zip(self.paths, found, strict=True) if len(files) > 1]:
-            raise InputError(f"paths={several[0]!r} names several files; name one for each field")
-        return [file.resolve() for (file,) in found]
+        return _one_each(self.paths, "field")
 
     def fingerprint(self) -> str:
         return input_files.hash_files(f"ParallelExamples {self.fields}", self.files())
+
+
+@dataclass(frozen=True)
+class ClassFiles(Examples):
+    """Files in UTF-8, `.gz` too, one for each class: a text a line. Fields are `text` and `label`.
+
+    Blank lines are none.
+    """
+
+    labels: tuple[str, ...]
+    """Names of the classes, such as ('negative', 'positive')."""
+    paths: tuple[str, ...]
+    """The file of each."""
+
+    def __post_init__(self) -> None:
+        input_files.check_paths(self.paths)
+        if len(set(self.labels)) != len(self.paths):
+            raise InputError(
+                f"labels={self.labels} do not go with paths={self.paths}; give one file for each, and each name once"
+            )
+
+    def __iter__(self) -> Iterator[Example]:
+        for label, path in zip(self.labels, self.files(), strict=True):
+            for number, line in input_files.lines(path):
+                if line.strip():
+                    yield Example(f"{path}:{number}", {"text": line.strip(), "label": label})
+
+    def files(self) -> list[Path]:
+        """The file of each class; `InputError` for one that is not there."""
+        return _one_each(self.paths, "class")
+
+    def fingerprint(self) -> str:
+        return input_files.hash_files(f"ClassFiles {self.labels}", self.files())
+
+
+def _one_each(paths: tuple[str, ...], what: str) -> list[Path]:
+    found = [input_files.expand(path, ()) for path in paths]
+    if several := [path for path, files in zip(paths, found, strict=True) if len(files) > 1]:
+        raise InputError(f"paths={several[0]!r} names several files; name one for each {what}")
+    return [file.resolve() for (file,) in found]

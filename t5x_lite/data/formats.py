@@ -1,4 +1,7 @@
-"""How documents become rows of raw ids. The families differ in it; an objective names the format it takes."""
+"""How documents become rows of raw ids. The families differ in it; an objective names the format it takes.
+
+Those of tasks are in `task_formats`.
+"""
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
@@ -7,14 +10,13 @@ from typing import ClassVar, Literal, get_args
 import numpy as np
 from jaxtyping import Int
 
-from t5x_lite.data.labeled_rows import LabeledRows
 from t5x_lite.data.pair_rows import PairRows
 from t5x_lite.data.row_builders import Marks, RowBuilder, SentenceRows, StreamRows
 from t5x_lite.data.text_pair_rows import TextPairRows
 from t5x_lite.data.vocabulary import Vocabulary
 from t5x_lite.errors import InputError
 
-Reads = Literal["text", "sentences", "pairs", "labels"]
+Reads = Literal["text", "sentences", "pairs", "labels", "tags", "questions", "choices"]
 PairUnit = Literal["segment", "sentence"]
 TooLong = Literal["error", "skip", "cut"]
 
@@ -28,7 +30,15 @@ class RowFormat(ABC):
 
     reads: ClassVar[Reads] = "sentences"
     """What a document is to `RowBuilder.add`: "text", in one piece; "sentences", each for itself; "pairs", a source and
-    a target; "labels", one text or two and a label."""
+    a target; "labels", one text or two and a label; "tags", words; "questions" and "choices", as tasks have them: see
+    `t5x_lite.data.readers`."""
+    unit: ClassVar[str] = "documents"
+    """What its documents are called."""
+    too_long_means: ClassVar[str] = "cut, longer than a row"
+    """What became of the documents that `RowBuilder.too_long` counts."""
+
+    added_ids: ClassVar[tuple[str, ...]] = ()
+    """What those ids are called that its rows have beyond the vocabulary's, in the order in which they follow them."""
 
     @property
     def row_length(self) -> int:
@@ -58,7 +68,7 @@ class Stream(RowFormat):
     reads: ClassVar[Reads] = "text"
 
     def __post_init__(self) -> None:
-        _check_length(self.length, 1, "a row")
+        check_length(self.length, 1, "a row")
 
     def start(self, vocabulary: Vocabulary) -> RowBuilder:
         return StreamRows(self.length, vocabulary.eos_id)
@@ -86,10 +96,10 @@ class Sentences(RowFormat):
     across_documents: bool = True
 
     def __post_init__(self) -> None:
-        _check_length(self.length, 4, "a sentence")
+        check_length(self.length, 4, "a sentence")
 
     def start(self, vocabulary: Vocabulary) -> RowBuilder:
-        return SentenceRows(self.length, _marks(vocabulary), across_documents=self.across_documents)
+        return SentenceRows(self.length, marks_of(vocabulary), across_documents=self.across_documents)
 
 
 @dataclass(frozen=True)
@@ -121,7 +131,7 @@ class Pairs(RowFormat):
     with_other: bool = False
 
     def __post_init__(self) -> None:
-        _check_length(self.length, 8, "a pair")
+        check_length(self.length, 8, "a pair")
         if self.unit not in get_args(PairUnit):
             raise InputError(f"unit={self.unit!r} is unknown; choose one of {', '.join(get_args(PairUnit))}")
 
@@ -130,7 +140,7 @@ class Pairs(RowFormat):
         return 2 * self.length - 4 if self.with_other else self.length
 
     def start(self, vocabulary: Vocabulary) -> RowBuilder:
-        marks = _marks(vocabulary)
+        marks = marks_of(vocabulary)
         return PairRows(self.length, self.row_length, marks, unit=self.unit, with_other=self.with_other)
 
 
@@ -163,10 +173,11 @@ class TextPairs(RowFormat):
     drops the end of that side. The store counts them."""
 
     reads: ClassVar[Reads] = "pairs"
+    unit: ClassVar[str] = "pairs"
 
     def __post_init__(self) -> None:
-        _check_length(self.length, 2, "a source")
-        _check_length(self.target_length, 2, "a target", "target_length")
+        check_length(self.length, 2, "a source")
+        check_length(self.target_length, 2, "a target", "target_length")
         if self.too_long not in get_args(TooLong):
             raise InputError(f"too_long={self.too_long!r} is unknown; choose one of {', '.join(get_args(TooLong))}")
 
@@ -206,50 +217,14 @@ class TextPairs(RowFormat):
         return [side[start:end] for start, end in zip(starts, ends, strict=False)]
 
 
-@dataclass(frozen=True)
-class Labeled(RowFormat):
-    """An example a row: `[CLS] A [SEP] pad ...` or `[CLS] A [SEP] B [SEP] pad ...` (Devlin et al. 2019, figure 4), and
-    behind these `length` ids its label, a float32 in two halves.
-
-    What is too long loses the ends of its texts, a token at a time of the longer one; the store counts such examples.
-
-    >>> import numpy as np
-    >>> from t5x_lite.data.documents import halves
-    >>> rows = Labeled(8).start(Vocabulary(size=100, pad_id=0, cls_id=2, sep_id=3, eos_id=3))
-    >>> rows.add([np.array([10, 11], np.int32), np.array([12, 13, 14, 15], np.int32), halves(1.0)])
-    >>> rows.take()
-    array([[    2,    10,    11,     3,    12,    13,    14,     3, 16256,
-                0]], dtype=int32)
-    """
-
-    reads: ClassVar[Reads] = "labels"
-
-    def __post_init__(self) -> None:
-        _check_length(self.length, 8, "an example")
-
-    @property
-    def row_length(self) -> int:
-        return self.length + 2
-
-    def start(self, vocabulary: Vocabulary) -> RowBuilder:
-        return LabeledRows(self.length, _marks(vocabulary))
-
-    def label_of(self, row: Int[np.ndarray, "R"]) -> float:
-        """The label in a row.
-
-        >>> Labeled(8).label_of(np.array([2, 10, 3, 0, 0, 0, 0, 0, 16416, 0]))
-        2.5
-        """
-        high, low = row[self.length :].tolist()
-        return float(np.uint32(high << 16 | low).view(np.float32))
-
-
-def _check_length(length: int, minimum: int, what: str, name: str = "length") -> None:
+def check_length(length: int, minimum: int, what: str, name: str = "length") -> None:
+    """Raises `InputError` for a length that is too short for `what`."""
     if length < minimum:
         raise InputError(f"{name}={length} is too short for {what}; choose {minimum} or more")
 
 
-def _marks(vocabulary: Vocabulary) -> Marks:
+def marks_of(vocabulary: Vocabulary) -> Marks:
+    """The ids that mark an encoder's rows; `InputError` where the vocabulary lacks one."""
     cls_id, sep_id = vocabulary.cls_id, vocabulary.sep_id
     if cls_id is None or sep_id is None:
         missing = " and no ".join(name for name, i in (("[CLS]", cls_id), ("[SEP]", sep_id)) if i is None)

@@ -23,7 +23,7 @@ class LabeledRows(MarkedRows):
             self.first_too_long = self.first_too_long or (self.documents, f"{problem} (the objective's input_length)")
         row, end = self._new_row(), 1
         row[0] = self.marks.cls_id
-        for text, kept in zip(texts, _kept([len(text) for text in texts], room), strict=True):
+        for text, kept in zip(texts, kept_of_two([len(text) for text in texts], room), strict=True):
             row[end : end + kept] = text[:kept]
             row[end + kept] = self.marks.sep_id
             end += kept + 1
@@ -43,11 +43,11 @@ class LabeledRows(MarkedRows):
         return f"{self.documents} examples and a row needs one", "more examples"
 
 
-def _kept(sizes: list[int], room: int) -> list[int]:
+def kept_of_two(sizes: list[int], room: int) -> list[int]:
     """How many tokens of one text or two are kept: the longer one loses a token at a time, of equal ones the second.
 
-    >>> _kept([2, 9], 6), _kept([9, 2], 6), _kept([9, 9], 5), _kept([1, 2], 6), _kept([9], 6)
-    ([2, 4], [4, 2], [3, 2], [1, 2], [6])
+    >>> kept_of_two([2, 9], 6), kept_of_two([9, 2], 6), kept_of_two([9, 9], 5), kept_of_two([9], 6)
+    ([2, 4], [4, 2], [3, 2], [6])
     """
     if len(sizes) == 1 or sum(sizes) <= room:
         return [min(size, room) for size in sizes]

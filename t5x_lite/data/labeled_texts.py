@@ -4,7 +4,7 @@ import hashlib
 import itertools
 import math
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -32,7 +32,7 @@ class LabeledTexts(Source):
     texts: tuple[str, ...] = ("text",)
     """The field of the text, or those of a pair in their order."""
     label: str = "label"
-    """The field of the label."""
+    """The field of the label; empty where labels are not known, as in a benchmark's test set."""
     labels: tuple[str, ...] = ()
     """The classes by number, as they are written in the data; empty: labels are numbers that are to be predicted."""
     left_out: tuple[str, ...] = ()
@@ -41,14 +41,19 @@ class LabeledTexts(Source):
     def __post_init__(self) -> None:
         if not 1 <= len(self.texts) <= 2:
             raise InputError(f"texts={self.texts} are {len(self.texts)} fields; name one, or the two of a pair")
-        if len(set(self.labels)) < len(self.labels):
-            raise InputError(f"labels={self.labels} names one of them twice; name each once")
-        if len(self.labels) == 1:
-            raise InputError(f"labels={self.labels} is one class, of which there is nothing to learn; name two or more")
+        check_labels(self.labels)
         if both := set(self.labels) & set(self.left_out):
             raise InputError(
                 f"left_out={self.left_out} has {sorted(both)[0]!r}, which labels has too; drop it from one"
             )
+
+    @property
+    def has_answers(self) -> bool:
+        return bool(self.label)
+
+    @property
+    def classes(self) -> tuple[str, ...]:
+        return self.labels
 
     def labeled(self) -> Iterator[LabeledText]:
         """Every example that is not left out. Raises `InputError`, at the end, for labels that are not known, which it
@@ -56,10 +61,12 @@ class LabeledTexts(Source):
         numbers = {label: float(number) for number, label in enumerate(self.labels)}
         unknown, first, found = Counter[str](), "", False
         for example in self.examples:
-            written = str(field_of(example, self.label, "label")).strip()
-            if written in self.left_out:
+            written = str(field_of(example, self.label, "label")).strip() if self.label else ""
+            if self.label and written in self.left_out:
                 continue
-            label = numbers.get(written) if self.labels else self._number(example, written)
+            label = 0.0
+            if self.label:
+                label = numbers.get(written) if self.labels else self._number(example, written)
             if label is None:
                 unknown[written] += 1
                 first = first or example.place
@@ -67,12 +74,8 @@ class LabeledTexts(Source):
                 found = True
                 yield LabeledText(example.place, tuple(text_in(example, name, "texts") for name in self.texts), label)
         if unknown:
-            counts = ", ".join(f"{label!r} {count} times" for label, count in unknown.most_common(20))
-            more = f" and {len(unknown) - 20} others" if len(unknown) > 20 else ""
-            raise InputError(
-                f"label={self.label!r} has labels that labels={self.labels} does not know: {counts}{more}, the first "
-                f"in {first}; name them in labels, or in left_out"
-            )
+            remedy = "name them in labels, or in left_out"
+            raise unknown_labels("label", self.label, self.labels, unknown, first, remedy)
         if not found:
             raise InputError(f"{self.examples} holds no examples; give some")
 
@@ -98,3 +101,23 @@ class LabeledTexts(Source):
                 "or name the classes in labels"
             )
         return number
+
+
+def check_labels(labels: tuple[str, ...]) -> None:
+    """Raises `InputError` for classes of which one is named twice, or there is but one."""
+    if len(set(labels)) < len(labels):
+        raise InputError(f"labels={labels} names one of them twice; name each once")
+    if len(labels) == 1:
+        raise InputError(f"labels={labels} is one class, of which there is nothing to learn; name two or more")
+
+
+def unknown_labels(
+    option: str, field: str, labels: tuple[str, ...], unknown: Mapping[str, int], first: str, remedy: str
+) -> InputError:
+    """The error for labels in the data, by how often they stand there, that the task does not know."""
+    counts = ", ".join(f"{label!r} {count} times" for label, count in Counter(unknown).most_common(20))
+    more = f" and {len(unknown) - 20} others" if len(unknown) > 20 else ""
+    return InputError(
+        f"{option}={field!r} has labels that labels={labels} does not know: {counts}{more}, the first in {first}; "
+        f"{remedy}"
+    )

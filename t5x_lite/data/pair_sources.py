@@ -28,6 +28,16 @@ class Record(NamedTuple):
     target: str
 
 
+class Asked(NamedTuple):
+    """An input to answer, and what is right to answer."""
+
+    text: str
+    right: tuple[str, ...]
+    """Every text that is right, one or more; the first is the one to learn where there is one to learn."""
+    group: str = ""
+    """The same for inputs that are scored together, such as the answers to one question."""
+
+
 @dataclass(frozen=True)
 class PairSource(Source):
     """A corpus of pairs in a fixed order. Where plain documents are asked for (to train a tokenizer, or by an objective
@@ -49,6 +59,10 @@ class PairSource(Source):
     def pairs(self) -> Iterator[tuple[str, str]]:
         """(source, target) of every pair, both stripped; `InputError` for an empty side, or when there is no pair."""
         return ((source, target) for _, _, source, target in self._filled())
+
+    def asked(self) -> Iterator[Asked]:
+        """What a model is asked to be scored: unless a source knows better, its pairs."""
+        return (Asked(source, (target,)) for source, target in self.pairs())
 
     def documents(self) -> Iterator[str]:
         return itertools.chain.from_iterable(self.pairs())

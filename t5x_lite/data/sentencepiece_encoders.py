@@ -12,8 +12,8 @@ from pathlib import Path
 
 import numpy as np
 
-from t5x_lite.data.base_tokenizer import SplittingTokenizer, pack_continuations, write_config
-from t5x_lite.data.sentencepiece_tokenizer import MODEL_FILE, check_special, open_processor
+from t5x_lite.data.base_tokenizer import Placed, SplittingTokenizer, pack_continuations, write_config
+from t5x_lite.data.sentencepiece_tokenizer import MODEL_FILE, check_special, open_processor, place_pieces
 from t5x_lite.data.sentencepiece_training import Layout, is_unigram, with_albert_pieces
 from t5x_lite.data.vocabulary import Vocabulary
 from t5x_lite.errors import InputError
@@ -35,6 +35,14 @@ class EncoderSentencePieceTokenizer(SplittingTokenizer):
     def encode_batch(self, texts: list[str]) -> list[np.ndarray]:
         ids = self._processor.encode([self._normalize(text) for text in texts], return_type="numpy")
         return [self._id_of_piece[pieces] for pieces in ids]
+
+    def encode_placed(self, texts: list[str]) -> list[Placed]:
+        aligned = [self._aligned(text) for text in texts]
+        found = place_pieces(self._processor, [normalized for normalized, _ in aligned])
+        return [
+            Placed(self._id_of_piece[pieces], _through(spans, origins))
+            for (pieces, spans), (_, origins) in zip(found, aligned, strict=True)
+        ]
 
     def piece(self, token_id: int) -> str:
         special = {number: token for token, number in self._special_ids.items()}
@@ -78,6 +86,22 @@ class EncoderSentencePieceTokenizer(SplittingTokenizer):
 
     def _normalize(self, text: str) -> str:
         return text
+
+    def _aligned(self, text: str) -> tuple[str, np.ndarray]:
+        """The normalized text, and the characters [L 2] that each of its characters comes from."""
+        normalized, origins = "", []
+        for word in re.finditer(r"\s+|\S+", text):
+            whole, by_character = self._normalize(word[0]), list(map(self._normalize, word[0]))
+            if "".join(by_character) == whole:
+                spans = enumerate(by_character, word.start())
+                origins += [(place, place + 1) for place, written in spans for _ in written]
+            else:
+                origins += [word.span()] * len(whole)
+            normalized += whole
+        if normalized != self._normalize(text):
+            normalized = self._normalize(text)
+            origins = [(0, len(text))] * len(normalized)
+        return normalized, np.array(origins, np.int32).reshape(-1, 2)
 
     def _encode_piece(self, text: str, *, first: bool) -> list[int]:
         return self._id_of_piece[np.array(self._processor.encode(self._normalize(text)), int)].tolist()
@@ -152,6 +176,20 @@ class XlmRobertaTokenizer(EncoderSentencePieceTokenizer):
         ids[:3] = 3, 0, 2
         special = {"cls": ("<s>", 0), "pad": ("<pad>", 1), "sep": ("</s>", 2), "unk": ("<unk>", 3)}
         self._set_ids(ids, pieces + 2, special | {"mask": ("<mask>", pieces + 1)})
+
+
+def _through(spans: np.ndarray, origins: np.ndarray) -> np.ndarray:
+    """Spans [L 2] of a normalized text as spans of the text itself.
+
+    >>> _through(np.array([[0, 2], [2, 2], [2, 3]]), np.array([[0, 1], [0, 1], [4, 5]])).tolist()
+    [[0, 1], [1, 1], [4, 5]]
+    """
+    if not len(origins):
+        return spans
+    starts, ends = spans.T
+    before = np.concatenate([[0], origins[:, 1]])[ends]
+    begin = np.where(starts < ends, origins[np.minimum(starts, len(origins) - 1), 0], before)
+    return np.stack([begin, before], axis=1).astype(np.int32)
 
 
 @functools.cache

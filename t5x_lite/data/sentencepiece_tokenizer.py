@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from t5x_lite.data.base_tokenizer import SplittingTokenizer, pack_continuations, write_config
+from t5x_lite.data.base_tokenizer import Placed, SplittingTokenizer, pack_continuations, placed, write_config
 from t5x_lite.data.sentencepiece_training import Layout, without_dummy_prefix
 from t5x_lite.data.vocabulary import Vocabulary
 from t5x_lite.errors import InputError
@@ -51,6 +51,9 @@ class SentencePieceTokenizer(SplittingTokenizer):
 
     def encode_batch(self, texts: list[str]) -> list[np.ndarray]:
         return self._processor.encode(texts, return_type="numpy")
+
+    def encode_placed(self, texts: list[str]) -> list[Placed]:
+        return place_pieces(self._processor, texts)
 
     def piece(self, token_id: int) -> str:
         own = token_id < self._processor.get_piece_size()
@@ -109,6 +112,12 @@ def open_processor(model: bytes, name: str) -> Any:
         return SentencePieceProcessor(model_proto=model)
     except RuntimeError:
         raise InputError(f"model_file={name} is no SentencePiece model; copy it again or train one") from None
+
+
+def place_pieces(processor: Any, texts: list[str]) -> list[Placed]:
+    """The model's own numbers of the pieces of each text, and where they stand."""
+    found = processor.encode(texts, return_type="offset_mapping")
+    return [placed(said["ids"], said["offsets"]) for said in found]
 
 
 def check_special(special: dict[str, int], name: str) -> None:

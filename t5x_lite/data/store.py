@@ -4,44 +4,29 @@ import errno
 import functools
 import hashlib
 import json
-from dataclasses import asdict, dataclass, fields
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from t5x_lite.data import contamination
 from t5x_lite.data.atomic_folder import write_folder
-from t5x_lite.data.corpus import Corpus, Part, Progress, place_in_split
+from t5x_lite.data.corpus import Corpus, Part, Progress
 from t5x_lite.data.documents import Documents
 from t5x_lite.data.formats import RowFormat, Stream
+from t5x_lite.data.readers import Document
 from t5x_lite.data.row_builders import RowBuilder, UnfitDocumentError
 from t5x_lite.data.sentences import SentenceRule, check_rule
 from t5x_lite.data.sources import Source
+from t5x_lite.data.split_figures import SplitFigures, read_figures, write_figures
 from t5x_lite.data.stored_rows import SPLITS, Rows, RowWriter
 from t5x_lite.data.tokenizers import Tokenizer, TokenizerConfig, is_trained, load_tokenizer, make_tokenizer
 from t5x_lite.errors import InputError
 
 _FORMAT = 1
 _SUMMARY = "store.json"
-
-
-@dataclass(frozen=True)
-class SplitFigures:
-    """What a split of a store was made of."""
-
-    documents: int
-    """Texts or pairs."""
-    skipped_documents: int
-    """Those that began no row of their own (see `RowBuilder.skipped`)."""
-    tokens: int
-    """Ids of the documents."""
-    rows: int
-    padding: float
-    """Share of the ids in its rows that is padding."""
-    too_long: int
-    """Pairs that were left out or cut since they are longer than a row."""
-    first_too_long: str
-    """Where the first of them stands, and its lengths; empty when there is none."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,17 +42,39 @@ class TokenStore:
     format: RowFormat
     figures: dict[str, SplitFigures]
     """By split, "train" and "held_out"; empty for stores that were written before these were counted."""
+    corpus: Corpus | None
+    """What the rows were made of; None in a store of several."""
+
+    def held_out_documents(self) -> Iterator[Document]:
+        """What the held-out rows were made of, in their order, read from the source again."""
+        return self.corpus.documents_of("held_out")
 
     @property
     def remarks(self) -> list[str]:
-        """A sentence for each split with pairs or examples that were cut or left out, being longer than a row."""
-        kind = "examples" if self.format.reads == "labels" else "pairs"
+        """A sentence for each split with pairs or examples that were cut or left out, being longer than a row; and one
+        for held-out examples that stand in the training data too."""
+        return [*self.too_long, *self.overlap]
+
+    @property
+    def too_long(self) -> list[str]:
+        """The first part of the remarks."""
+        left_out = "left out, longer than a row"
         return [
-            f"{split.replace('_', '-')}: {figures.too_long:,} of {figures.documents:,} {kind} "
-            f"{'left out' if figures.skipped_documents else 'cut'}, longer than a row; the first at "
+            f"{split.replace('_', '-')}: {figures.too_long:,} of {figures.documents:,} {self.format.unit} "
+            f"{left_out if figures.skipped_documents else self.format.too_long_means}; the first at "
             f"{figures.first_too_long}"
             for split, figures in self.figures.items()
             if figures.too_long
+        ]
+
+    @property
+    def overlap(self) -> list[str]:
+        """The second part of the remarks."""
+        return [
+            f"{split.replace('_', '-')}: {contamination.spell(found, self.format.unit, figures.first_in_training)}"
+            for split, figures in self.figures.items()
+            for found in [contamination.Overlap(figures.in_training, figures.same_in_training, figures.documents)]
+            if found.found
         ]
 
 
@@ -118,14 +125,14 @@ def prepare(
     cache_dir = Path(cache_dir)
     source_key = source.fingerprint()
     if tokenizer is None:
-        tokenizer = _cached_tokenizer(source, source_key, tokenizer_config, cache_dir / "tokenizers", report)
+        tokenizer = cached_tokenizer(source, source_key, tokenizer_config, cache_dir / "tokenizers", report)
     key = _hash(source_key, tokenizer.fingerprint, _format_key(row_format, sentences), corpus.held_out_key())
     folder = cache_dir / "stores" / key
     if not _is_complete(folder):
         write_folder(folder, functools.partial(_write_store, corpus, row_format, tokenizer, report), _is_complete)
     summary = json.loads((folder / _SUMMARY).read_text())
     train, held = (Rows(folder, split, summary["rows"][split]) for split in SPLITS)
-    return TokenStore(key, folder, tokenizer, train, held, row_format, _read_figures(summary))
+    return TokenStore(key, folder, tokenizer, train, held, row_format, read_figures(summary), corpus)
 
 
 def _hash(*parts: Any) -> str:
@@ -141,10 +148,10 @@ def _format_key(row_format: RowFormat, sentences: SentenceRule) -> Any:
     return [type(row_format).__name__, asdict(row_format), *([sentences] if reads_sentences else [])]
 
 
-def _cached_tokenizer(
+def cached_tokenizer(
     source: Source, source_key: str, config: TokenizerConfig, folder: Path, report: Progress
 ) -> Tokenizer:
-    """Training is what takes long; other tokenizers are just made."""
+    """The tokenizer of a corpus. Training is what takes long; others are just made."""
     if not is_trained(config):
         return make_tokenizer(config, source.documents)
     target = folder / _hash(source_key, type(config).__name__, asdict(config))
@@ -175,10 +182,13 @@ def _is_complete(folder: Path) -> bool:
 def _write_store(corpus: Corpus, row_format: RowFormat, tokenizer: Tokenizer, report: Progress, folder: Path) -> None:
     builders = {name: row_format.start(tokenizer.vocabulary) for name in SPLITS}
     parts = corpus.parts(report)
+    counter = None
+    if corpus.held_out_documents and contamination.has_examples(corpus.held_out_documents):
+        counter = contamination.OverlapCounter(corpus.held_out_documents.reader)
     try:
-        with RowWriter(folder, row_format.row_length, _id_dtype(tokenizer)) as writer:
+        with RowWriter(folder, row_format.row_length, _id_dtype(tokenizer, row_format)) as writer:
             for part in parts:
-                _add_rows(part, tokenizer, builders, writer, report)
+                _add_rows(part, tokenizer, builders, writer, report, counter)
             for builder in builders.values():
                 builder.finish()
             writer.add({name: builder.take() for name, builder in builders.items()})
@@ -194,25 +204,34 @@ def _write_store(corpus: Corpus, row_format: RowFormat, tokenizer: Tokenizer, re
         "format": _FORMAT,
         "row_format": {"class": type(row_format).__name__, **asdict(row_format)},
         "row_length": row_format.row_length,
-        **_write_figures(builders, parts),
+        **write_figures(builders, parts, counter),
         "sizes": sizes,
     }
     (folder / _SUMMARY).write_text(json.dumps(summary, indent=2) + "\n")
 
 
-def _id_dtype(tokenizer: Tokenizer) -> type[np.generic]:
-    return np.uint16 if tokenizer.vocabulary.size <= 1 << 16 else np.int32
+def _id_dtype(tokenizer: Tokenizer, row_format: RowFormat) -> type[np.generic]:
+    num_ids = tokenizer.vocabulary.size + len(row_format.added_ids)
+    return np.uint16 if num_ids <= 1 << 16 else np.int32
 
 
 def _add_rows(
-    part: Part, tokenizer: Tokenizer, builders: dict[str, RowBuilder], writer: RowWriter, report: Progress
+    part: Part,
+    tokenizer: Tokenizer,
+    builders: dict[str, RowBuilder],
+    writer: RowWriter,
+    report: Progress,
+    counter: contamination.OverlapCounter | None,
 ) -> None:
     number = done = 0
     for chunk in part.documents.chunks():
         for document, ids in zip(chunk, part.documents.tokenize(chunk, tokenizer), strict=True):
             number += 1
+            split = part.split_of(document)
+            if counter:
+                counter.add(document, split)
             try:
-                builders[part.split_of(document)].add(ids)
+                builders[split].add(ids)
             except UnfitDocumentError as error:
                 raise InputError(f"{part.documents.place(number)}: {error}") from None
         writer.add({name: builder.take() for name, builder in builders.items()})
@@ -230,34 +249,3 @@ def _check_filled(builders: dict[str, RowBuilder], corpus: Corpus) -> None:
                 what = f"its {name} part (held_out={corpus.held_out})"
                 larger = "a larger held_out, " if name == "held_out" else ""
             raise InputError(f"the corpus is too small: {what} has {needs}; give more text, {larger}or {remedy}")
-
-
-def _write_figures(builders: dict[str, RowBuilder], parts: list[Part]) -> dict[str, dict[str, Any]]:
-    """The figures of every split, by figure and split."""
-    figures = {
-        name: SplitFigures(
-            documents=builder.documents,
-            skipped_documents=builder.skipped,
-            tokens=builder.tokens,
-            rows=builder.rows,
-            padding=builder.padding / (builder.rows * builder.row_length),
-            too_long=builder.too_long,
-            first_too_long=_first_too_long(builder, name, parts),
-        )
-        for name, builder in builders.items()
-    }
-    return {field.name: {n: getattr(figures[n], field.name) for n in SPLITS} for field in fields(SplitFigures)}
-
-
-def _read_figures(summary: dict[str, Any]) -> dict[str, SplitFigures]:
-    names = [field.name for field in fields(SplitFigures)]
-    if "padding" not in summary:
-        return {}
-    return {split: SplitFigures(**{name: summary[name][split] for name in names}) for split in SPLITS}
-
-
-def _first_too_long(builder: RowBuilder, name: str, parts: list[Part]) -> str:
-    if builder.first_too_long is None:
-        return ""
-    number, problem = builder.first_too_long
-    return f"{place_in_split(parts, name, number)}: {problem}"

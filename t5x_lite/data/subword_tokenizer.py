@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from t5x_lite.data.base_tokenizer import SENTINEL, Tokenizer, pack_continuations, write_config
+from t5x_lite.data.base_tokenizer import SENTINEL, Placed, Tokenizer, pack_continuations, placed, write_config
 from t5x_lite.data.vocabulary import Vocabulary
 from t5x_lite.errors import InputError
 
@@ -69,6 +69,10 @@ class SubwordTokenizer(Tokenizer):
     def encode_batch(self, texts: list[str]) -> list[np.ndarray]:
         encodings = self._unmarked.encode_batch_fast(texts, add_special_tokens=False)
         return [np.array(encoding.ids, np.int32) for encoding in encodings]
+
+    def encode_placed(self, texts: list[str]) -> list[Placed]:
+        encodings = self._unmarked.encode_batch(texts, add_special_tokens=False)
+        return [placed(encoding.ids, encoding.offsets) for encoding in encodings]
 
     def save(self, folder: Path) -> None:
         write_config(folder, kind="tokenizers", **self.special)

@@ -2,6 +2,7 @@
 
 import contextlib
 import errno
+import importlib
 import importlib.abc
 import importlib.machinery
 import importlib.util
@@ -31,6 +32,11 @@ class TfdsTexts:
 
     def examples(self) -> Iterator[tuple[str, ...]]:
         """The texts of each example, stripped, in the order of `fields`."""
+        for index, row in enumerate(self.rows()):
+            yield tuple(self._text(row, option, index) for option in self.fields)
+
+    def rows(self) -> Iterator[dict[str, Any]]:
+        """Each example as TFDS gives it; images stay encoded."""
         builder = self._builder()
         tfds = import_tfds()
         with _without_tensorflow():
@@ -44,8 +50,11 @@ class TfdsTexts:
         for start in range(0, len(rows), _BLOCK):
             with _without_tensorflow():
                 block = rows.__getitems__(list(range(start, min(start + _BLOCK, len(rows)))))
-            for index, row in enumerate(block, start):
-                yield tuple(self._text(row, option, index) for option in self.fields)
+            yield from block
+
+    def features(self) -> Any:
+        """TFDS's description of what is in an example."""
+        return self._builder().info.features
 
     def identity(self) -> tuple[str, int]:
         """(name, configuration and version of the dataset, examples of the split), with all fields known to exist."""
@@ -71,7 +80,7 @@ class TfdsTexts:
         tfds = import_tfds()
         with _without_tensorflow(), _quiet():
             try:
-                builder = tfds.builder(self.name, **({"data_dir": self.data_dir} if self.data_dir else {}))
+                builder = self._found(tfds)
             except tfds.core.DatasetNotFoundError:
                 where = self.data_dir or "~/tensorflow_datasets"
                 raise InputError(
@@ -90,6 +99,23 @@ class TfdsTexts:
         for option, field in self.fields.items():
             self._check_field(builder, option, field)
         return builder
+
+    def _found(self, tfds: ModuleType) -> Any:
+        """By the code that TFDS has of it, or as it lies on disk."""
+        options = {"data_dir": self.data_dir} if self.data_dir else {}
+        try:
+            return tfds.builder(self.name, **options)
+        except tfds.core.DatasetNotFoundError:
+            # Without TensorFlow TFDS leaves the older half of its text datasets out, GLUE and WMT among them.
+            for room in ("question_answering", "summarization", "text", "translate"):
+                importlib.import_module(f"tensorflow_datasets.{room}")
+            return tfds.builder(self.name, **options)
+        except ModuleNotFoundError:
+            # Its code needs TensorFlow to say what is in it; what was prepared says so itself.
+            files = importlib.import_module("tensorflow_datasets.core.read_only_builder")
+            with contextlib.suppress(tfds.core.DatasetNotFoundError):
+                return files.builder_from_files(self.name, **options)
+            raise
 
     def _prepare(self, tfds: ModuleType, builder: Any) -> None:
         config = tfds.download.DownloadConfig(try_download_gcs=False)  # that path needs TensorFlow

@@ -5,7 +5,7 @@ from typing import Any
 
 import jax.numpy as jnp
 from flax import linen as nn
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Bool, Float, Int, Shaped
 
 from t5x_lite.layers.dense import Dense
 from t5x_lite.layers.dropout import Dropout
@@ -147,6 +147,8 @@ class RowHead(nn.Module):
     """Dropout before the dense layer too."""
     dropout_rate: float = 0.1
     dtype: Any = jnp.float32
+    use_bias: bool = True
+    """Whether the scores have one; GPT's classes have none."""
 
     @nn.compact
     def __call__(self, x: Float[Array, "B D"], *, deterministic: bool = True) -> Float[Array, "B C"]:
@@ -155,7 +157,7 @@ class RowHead(nn.Module):
             x = dropout(x, deterministic=deterministic or not self.drops_first)
             x = Dense(x.shape[-1], ("hidden", "embed"), True, self.dtype, _INIT, name="dense")(x)
             x = ACTIVATIONS[self.activation](x)
-        scores = Dense(self.num_logits, ("embed", "classes"), True, jnp.float32, _INIT, name="scores")
+        scores = Dense(self.num_logits, ("embed", "classes"), self.use_bias, jnp.float32, _INIT, name="scores")
         return scores(dropout(x, deterministic=deterministic))
 
 
@@ -169,3 +171,15 @@ class TokenHead(nn.Module):
     def __call__(self, hidden: Float[Array, "B L D"], *, deterministic: bool = True) -> Float[Array, "B L C"]:
         x = Dropout(self.dropout_rate)(hidden, deterministic=deterministic)
         return Dense(self.num_logits, ("embed", "classes"), True, jnp.float32, _INIT, name="scores")(x)
+
+
+def at_end(x: Shaped[Array, "B L *_"], valid: Bool[Array, "B L"] | None) -> Shaped[Array, "B *_"]:
+    """What stands at the last position of each row that is no padding; `valid` None means that there is none.
+
+    >>> at_end(jnp.array([[7, 8, 0], [0, 8, 9]]), jnp.array([[True, True, False], [False, True, True]])).tolist()
+    [8, 9]
+    """
+    if valid is None:
+        return x[:, -1]
+    last = jnp.where(valid, jnp.arange(valid.shape[1])[None], 0).max(axis=1)
+    return jnp.take_along_axis(x, last.reshape(-1, *(1,) * (x.ndim - 1)), axis=1)[:, 0]

@@ -3,7 +3,10 @@
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
+from t5x_lite.errors import InputError
+from t5x_lite.models.base import check_at_least, check_rates
 from t5x_lite.models.encoder_decoder import EncoderDecoderConfig
+from t5x_lite.models.task_heads import TaskHead, check_head_names
 
 
 @dataclass(frozen=True)
@@ -24,10 +27,28 @@ class BartConfig(EncoderDecoderConfig):
     """Dropout on attention weights."""
     scale_embedding: bool = False
     """Multiply the embeddings by sqrt(embed_dim)."""
+    heads: tuple[TaskHead, ...] = ()
+    """Heads of tasks on the decoder: classification, tagging, question_answering."""
+    num_classes: int = 2
+    """Logits of the heads classification (1: a number is predicted) and tagging."""
+    head_dropout_rate: float = 0.0
+    """Dropout in the heads classification and tagging."""
 
+    task_heads: ClassVar[tuple[str, ...]] = ("classification", "tagging", "question_answering")
     position_offset: ClassVar[int] = 2  # fairseq counts positions from its padding id + 1
     norm_embedding: ClassVar[bool] = True
     starts_with: ClassVar[Literal["pad", "eos"]] = "eos"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_at_least(self, 1, "num_classes")
+        check_rates(self, "head_dropout_rate")
+        check_head_names(self, self.task_heads)
+        if self.heads and (self.output_bias or not self.tied):
+            raise InputError(
+                f"heads={self.heads} take the place of an output with parameters of its own (tied={self.tied}, "
+                f"output_bias={self.output_bias}); set tied to True and output_bias to False"
+            )
 
 
 PRESETS: dict[str, BartConfig] = {

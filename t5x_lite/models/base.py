@@ -3,7 +3,7 @@
 import functools
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -16,6 +16,9 @@ from t5x_lite.layers.transformer import Remat
 @dataclass(frozen=True)
 class ModelConfig(ABC):
     """The architecture of a model: sizes and choices, no behaviour. Families derive from it."""
+
+    task_heads: ClassVar[tuple[str, ...]] = ()
+    """The heads of tasks that it can have: see `models.task_heads`."""
 
     @property
     @abstractmethod

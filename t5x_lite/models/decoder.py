@@ -15,9 +15,11 @@ from t5x_lite.layers.attention import causal_mask, combine_masks, padding_mask, 
 from t5x_lite.layers.dropout import Dropout
 from t5x_lite.layers.embedding import Embedding, Unembedding, vocabulary_logits
 from t5x_lite.layers.feed_forward import check_activation
+from t5x_lite.layers.heads import RowHead
 from t5x_lite.layers.positions import LearnedPositions, RelativePositionBias, positions_in_segments
 from t5x_lite.layers.transformer import Context, DecodingCache, LayerConfig, Remat, Stack
 from t5x_lite.models.base import ModelConfig, check_at_least, check_norm_epsilon
+from t5x_lite.models.task_heads import LeftToRight, TaskHead
 
 
 @dataclass(frozen=True)
@@ -55,6 +57,12 @@ class DecoderConfig(ModelConfig):
     """Dropout before the output projection."""
     output_scale: ClassVar[float] = 1.0
     """Factor of what is projected to the vocabulary."""
+    heads: ClassVar[tuple[TaskHead, ...]] = ()
+    """Heads of tasks beside the output."""
+    num_classes: ClassVar[int] = 2
+    """Logits of the head classification."""
+    head_dropout_rate: ClassVar[float] = 0.0
+    """Dropout in the heads."""
 
     def __post_init__(self) -> None:
         check_at_least(self, 1, "vocab_size", "num_heads", "embed_dim", "mlp_dim", "num_layers")
@@ -78,7 +86,7 @@ class DecoderConfig(ModelConfig):
         return nn.initializers.normal(0.02)
 
 
-class Decoder(nn.Module):
+class Decoder(LeftToRight):
     """A causal stack over token embeddings. Logits are float32 whatever `dtype` the layers compute in."""
 
     config: DecoderConfig
@@ -100,6 +108,11 @@ class Decoder(nn.Module):
         self.output_dropout = Dropout(c.output_dropout_rate, layer.positions_share_dropout)
         if not c.tied:
             self.output = Unembedding(c.vocab_size, self.dtype)
+        if "classification" in c.heads:
+            # The paper's equation 3 has no bias.
+            self.classification = RowHead(c.num_classes, dropout_rate=c.head_dropout_rate, use_bias=False)
+        if "multiple_choice" in c.heads:
+            self.multiple_choice = RowHead(1, dropout_rate=c.head_dropout_rate)
 
     def __call__(
         self,
@@ -140,6 +153,23 @@ class Decoder(nn.Module):
         ids = jnp.concatenate([inputs, decoder_inputs], axis=1)
         valid = jnp.concatenate([valid, jnp.ones(decoder_inputs.shape, bool)], axis=1)
         return self._run(ids, valid, None, prefix, deterministic, skip=prefix)
+
+    def read(
+        self,
+        inputs: Int[Array, "B L"],
+        segments: Int[Array, "B L"] | None = None,
+        *,
+        inputs_valid: Bool[Array, "B L"] | None = None,
+        deterministic: bool = True,
+    ) -> Float[Array, "B L D"]:
+        """The last layer's output, which is what heads of tasks and `token_logits` stand on; there are no segments."""
+        prefix = inputs.shape[1] if self.config.full_prefix else 0
+        return self._hidden(inputs, inputs_valid, None, prefix, deterministic)
+
+    def token_logits(self, hidden: Float[Array, "B L D"], *, deterministic: bool = True) -> Float[Array, "B L V"]:
+        """Which token follows each, from what `read` gives."""
+        x = self.output_dropout(hidden, deterministic=deterministic) * self.config.output_scale
+        return self.token_embedding.attend(x) if self.config.tied else self.output(x)
 
     def start_decoding(
         self, inputs: Int[Array, "B M"], *, inputs_valid: Bool[Array, "B M"] | None = None, max_length: int
@@ -185,6 +215,18 @@ class Decoder(nn.Module):
         skip: int = 0,
     ) -> Float[Array, "B _ V"]:
         """Logits behind all tokens but the first `skip`."""
+        hidden = self._hidden(ids, valid, segments, prefix, deterministic)[:, skip:]
+        self.call_new_heads(hidden)
+        return self.token_logits(hidden, deterministic=deterministic)
+
+    def _hidden(
+        self,
+        ids: Int[Array, "B L"],
+        valid: Bool[Array, "B L"] | None,
+        segments: Int[Array, "B L"] | None,
+        prefix: int,
+        deterministic: bool,
+    ) -> Float[Array, "B L D"]:
         length = ids.shape[1]
         self._check_length(length)
         mask = causal_mask(length)
@@ -202,8 +244,7 @@ class Decoder(nn.Module):
             self_mask=combine_masks(mask, padding_mask(valid), segment_mask(segments, segments)),
         )
         x = self._embed(ids, positions, deterministic)
-        x = self.decoder(x, context, deterministic=deterministic)
-        return self._logits(x[:, skip:], deterministic)
+        return self.decoder(x, context, deterministic=deterministic)
 
     def _embed(
         self, ids: Int[Array, "B L"], positions: Int[Array, "_ L"], deterministic: bool
@@ -215,10 +256,6 @@ class Decoder(nn.Module):
 
     def _bias(self, length: int, slots: int, first: Int[Array, ""] | int) -> Float[Array, "1 H L M"] | None:
         return self.position_bias(length, slots, first_query=first) if self.config.relative_buckets else None
-
-    def _logits(self, x: Float[Array, "B L D"], deterministic: bool) -> Float[Array, "B L V"]:
-        x = self.output_dropout(x, deterministic=deterministic) * self.config.output_scale
-        return self.token_embedding.attend(x) if self.config.tied else self.output(x)
 
     def _check_length(self, length: int) -> None:
         most = self.config.max_length

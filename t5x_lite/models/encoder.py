@@ -27,6 +27,7 @@ from t5x_lite.layers.heads import (
 )
 from t5x_lite.layers.transformer import Context, LayerConfig, Remat, Stack
 from t5x_lite.models.base import ModelConfig, check_at_least, check_heads, check_norm_epsilon, check_rates
+from t5x_lite.models.task_heads import TASK_HEADS, check_head_names
 
 Head = Literal[
     "masked_lm",
@@ -39,9 +40,6 @@ Head = Literal[
     "question_answering",
 ]
 """What an encoder can be asked: the first four while it is pretrained, the others by tasks."""
-
-TASK_HEADS = ("classification", "multiple_choice", "tagging", "question_answering")
-"""The heads that every encoder can have, and that pretraining knows nothing of."""
 
 _INIT = nn.initializers.truncated_normal(0.02)
 
@@ -79,6 +77,7 @@ class EncoderConfig(ModelConfig):
     head_dropout_rate: float = 0.1
     """Dropout in the heads of tasks."""
 
+    task_heads: ClassVar[tuple[str, ...]] = TASK_HEADS
     known_heads: ClassVar[tuple[str, ...]] = ("masked_lm",)
     """The heads that the family was pretrained with."""
     num_segments: ClassVar[int] = 0
@@ -120,14 +119,7 @@ class EncoderConfig(ModelConfig):
         self._check_heads()
 
     def _check_heads(self) -> None:
-        for head in self.heads:
-            if head not in (*self.known_heads, *TASK_HEADS):
-                raise InputError(
-                    f"heads={self.heads}: {head!r} is no head of {type(self).__name__}; "
-                    f"choose among {', '.join((*self.known_heads, *TASK_HEADS))}"
-                )
-        if len(set(self.heads)) < len(self.heads):
-            raise InputError(f"heads={self.heads} names one of them twice; name each once")
+        check_head_names(self, (*self.known_heads, *self.task_heads))
         for head in self.heads:
             if self.reads_pooled(head) and not self.pooler:
                 raise InputError(f"heads with {head!r} need pooler=True, which gives them one vector for a row")
@@ -257,6 +249,17 @@ class Encoder(nn.Module):
         x = self._embed(inputs, segments, inputs_valid, deterministic)
         return self.encoder(x, _context(inputs_valid), deterministic=deterministic)
 
+    def read(
+        self,
+        inputs: Int[Array, "B L"],
+        segments: Int[Array, "B L"] | None = None,
+        *,
+        inputs_valid: Bool[Array, "B L"] | None = None,
+        deterministic: bool = True,
+    ) -> Float[Array, "B L D"]:
+        """What the heads of tasks stand on: the encoder's output."""
+        return self.encode(inputs, segments, inputs_valid=inputs_valid, deterministic=deterministic)
+
     def encode_layers(
         self,
         inputs: Int[Array, "B L"],
@@ -289,22 +292,42 @@ class Encoder(nn.Module):
         return self.replaced_token(hidden)
 
     def classification_logits(
-        self, hidden: Float[Array, "B L D"], *, deterministic: bool = True
+        self,
+        hidden: Float[Array, "B L D"],
+        *,
+        inputs_valid: Bool[Array, "B L"] | None = None,
+        deterministic: bool = True,
     ) -> Float[Array, "B C"]:
         """Which class a row is of, from the encoder's output; with one class, the number that is predicted."""
         return self.classification(self._row_vector("classification", hidden), deterministic=deterministic)
 
-    def multiple_choice_logits(self, hidden: Float[Array, "B L D"], *, deterministic: bool = True) -> Float[Array, "B"]:
+    def multiple_choice_logits(
+        self,
+        hidden: Float[Array, "B L D"],
+        *,
+        inputs_valid: Bool[Array, "B L"] | None = None,
+        deterministic: bool = True,
+    ) -> Float[Array, "B"]:
         """How well a row, which holds one choice, answers; the softmax is over the rows of a question."""
         vector = self._row_vector("multiple_choice", hidden)
         return self.multiple_choice(vector, deterministic=deterministic)[:, 0]
 
-    def tagging_logits(self, hidden: Float[Array, "B L D"], *, deterministic: bool = True) -> Float[Array, "B L C"]:
+    def tagging_logits(
+        self,
+        hidden: Float[Array, "B L D"],
+        *,
+        inputs_valid: Bool[Array, "B L"] | None = None,
+        deterministic: bool = True,
+    ) -> Float[Array, "B L C"]:
         """Which tag each token has."""
         return self.tagging(hidden, deterministic=deterministic)
 
     def question_answering_logits(
-        self, hidden: Float[Array, "B L D"], *, deterministic: bool = True
+        self,
+        hidden: Float[Array, "B L D"],
+        *,
+        inputs_valid: Bool[Array, "B L"] | None = None,
+        deterministic: bool = True,
     ) -> Float[Array, "B L 2"]:
         """Where an answer begins (0) and which is its last token (1)."""
         return self.question_answering(hidden, deterministic=deterministic)

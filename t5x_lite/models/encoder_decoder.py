@@ -17,10 +17,12 @@ from t5x_lite.layers.attention import causal_mask, combine_masks, padding_mask, 
 from t5x_lite.layers.dropout import Dropout
 from t5x_lite.layers.embedding import Embedding, Unembedding, vocabulary_logits
 from t5x_lite.layers.feed_forward import check_activation
+from t5x_lite.layers.heads import RowHead, TokenHead, at_end
 from t5x_lite.layers.norm import make_norm
 from t5x_lite.layers.positions import LearnedPositions, positions_in_segments, sinusoidal_positions
 from t5x_lite.layers.transformer import Context, DecodingCache, LayerConfig, Remat, Stack
 from t5x_lite.models.base import ModelConfig, check_at_least, check_heads, check_norm_epsilon, check_rates
+from t5x_lite.models.task_heads import LeftToRight, TaskHead
 
 Positions = Literal["sinusoidal", "learned"]
 
@@ -82,6 +84,12 @@ class EncoderDecoderConfig(ModelConfig):
     """Biases in the projections of the attention."""
     starts_with: ClassVar[Literal["pad", "eos"]] = "pad"
     """What the decoder reads first unless `start_id` says it."""
+    heads: ClassVar[tuple[TaskHead, ...]] = ()
+    """Heads of tasks on the decoder."""
+    num_classes: ClassVar[int] = 2
+    """Logits of the heads classification and tagging."""
+    head_dropout_rate: ClassVar[float] = 0.0
+    """Dropout in the heads."""
 
     def __post_init__(self) -> None:
         sizes = ("vocab_size", "num_heads", "embed_dim", "mlp_dim", "num_encoder_layers", "num_decoder_layers")
@@ -168,7 +176,7 @@ class InputEmbeddings(nn.Module):
         return Dropout(c.dropout_rate)(x, deterministic=deterministic)
 
 
-class EncoderDecoder(nn.Module):
+class EncoderDecoder(LeftToRight):
     """Two stacks over one embedding, which is the output too unless the config says otherwise.
 
     Logits are float32 whatever `dtype` the layers compute in.
@@ -192,6 +200,13 @@ class EncoderDecoder(nn.Module):
         if c.output_bias:
             init = nn.with_logical_partitioning(nn.initializers.zeros, ("vocab",))
             self.output_bias = self.param("output_bias", init, (c.vocab_size,), jnp.float32)
+        if "classification" in c.heads:
+            self.classification = RowHead(c.num_classes, "tanh", True, c.head_dropout_rate, self.dtype)
+        if "tagging" in c.heads:
+            self.tagging = TokenHead(c.num_classes, c.head_dropout_rate)
+        if "question_answering" in c.heads:
+            # The two ends of an answer. Transformers drops nothing here.
+            self.question_answering = TokenHead(2, 0.0)
 
     def __call__(
         self,
@@ -216,6 +231,42 @@ class EncoderDecoder(nn.Module):
         Raises:
           InputError: a row is longer than the config's `max_length`.
         """
+        segments = {"inputs_segments": inputs_segments, "decoder_segments": decoder_segments}
+        hidden = self._hidden(
+            inputs, decoder_inputs, inputs_valid=inputs_valid, **segments, deterministic=deterministic
+        )
+        self.call_new_heads(hidden)
+        return self._logits(hidden)
+
+    def read(
+        self,
+        inputs: Int[Array, "B L"],
+        segments: Int[Array, "B L"] | None = None,
+        *,
+        inputs_valid: Bool[Array, "B L"] | None = None,
+        deterministic: bool = True,
+    ) -> Float[Array, "B L D"]:
+        """What heads of tasks stand on: the decoder's output when it reads the same row as the encoder, one position
+        later (Lewis et al. 2020, sections 3.1 and 3.2, and the released code).
+
+        The row's last token, which is EOS, comes first, or the config's `start_id`. There are no segments.
+        """
+        start_id, last = self.config.start_id, at_end(inputs, inputs_valid)
+        first = last if start_id is None else jnp.full_like(last, start_id)
+        decoder_inputs = jnp.concatenate([first[:, None], inputs[:, :-1]], axis=1)
+        return self._hidden(inputs, decoder_inputs, inputs_valid=inputs_valid, deterministic=deterministic)
+
+    def _hidden(
+        self,
+        inputs: Int[Array, "B M"],
+        decoder_inputs: Int[Array, "B L"],
+        *,
+        inputs_valid: Bool[Array, "B M"] | None = None,
+        inputs_segments: Int[Array, "B M"] | None = None,
+        decoder_segments: Int[Array, "B L"] | None = None,
+        deterministic: bool,
+    ) -> Float[Array, "B L D"]:
+        """The decoder's output."""
         encoded = self.encode(
             inputs, inputs_valid=inputs_valid, inputs_segments=inputs_segments, deterministic=deterministic
         )
@@ -228,7 +279,7 @@ class EncoderDecoder(nn.Module):
         )
         positions = self._positions(decoder_inputs, decoder_segments)
         x = self._embed_targets(decoder_inputs, positions, deterministic)
-        return self._logits(self.decoder(x, context, deterministic=deterministic))
+        return self.decoder(x, context, deterministic=deterministic)
 
     def encode(
         self,

@@ -1,6 +1,7 @@
 """GPT, GPT-2 and GPT-3: language models with learned positions (Radford et al. 2018, 2019; Brown et al. 2020)."""
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from flax import linen as nn
 
@@ -8,6 +9,7 @@ from t5x_lite.errors import InputError
 from t5x_lite.layers.transformer import LayerConfig
 from t5x_lite.models.base import check_at_least, check_heads, check_rates
 from t5x_lite.models.decoder import DecoderConfig
+from t5x_lite.models.task_heads import TaskHead, check_head_names
 
 
 @dataclass(frozen=True)
@@ -30,11 +32,21 @@ class GptConfig(DecoderConfig):
     """Dropout on attention weights."""
     embedding_dropout_rate: float = 0.1
     """Dropout on the embeddings."""
+    heads: tuple[TaskHead, ...] = ()
+    """Heads of tasks beside the output: classification, multiple_choice."""
+    num_classes: int = 2
+    """Logits of the head classification; 1: a number is predicted."""
+    head_dropout_rate: float = 0.1
+    """Dropout in the heads."""
+
+    task_heads: ClassVar[tuple[str, ...]] = ("classification", "multiple_choice")
 
     def __post_init__(self) -> None:
         super().__post_init__()
         check_at_least(self, 4, "max_length")
-        check_rates(self, "dropout_rate", "attention_dropout_rate", "embedding_dropout_rate")
+        check_at_least(self, 1, "num_classes")
+        check_rates(self, "dropout_rate", "attention_dropout_rate", "embedding_dropout_rate", "head_dropout_rate")
+        check_head_names(self, self.task_heads)
         if self.head_dim is None:
             check_heads(self)
         else:

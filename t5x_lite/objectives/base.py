@@ -42,8 +42,8 @@ class Objective(ABC):
     """Whether the model writes `targets` when it is given `inputs`, so that what it writes can be scored."""
     targets_are_text: ClassVar[bool] = False
     """Whether `targets` read as running text, of which there is a perplexity by word."""
-    unit: ClassVar[Literal["token", "example"]] = "token"
-    """What the loss is a mean over: tokens that are asked for, or examples of a task, each with a `label`."""
+    unit: ClassVar[Literal["token", "word", "example", "window"]] = "token"
+    """What the loss is a mean over: tokens that are asked for, or of a task words, examples, or windows of a text."""
 
     @property
     @abstractmethod
@@ -106,6 +106,10 @@ class Objective(ABC):
     def baseline_loss(self, features: dict[str, np.ndarray], model: ModelConfig) -> float:
         """The loss of the best model that does not look at the inputs: here it knows how frequent each token is."""
         return unigram_loss(features["targets"], self.known_vocabulary)
+
+    def in_nats(self, model: ModelConfig) -> bool:
+        """Whether the loss is a cross entropy, and no squared error."""
+        return True
 
     def for_vocabulary(self, vocabulary: Vocabulary) -> Self:
         """This objective with its vocabulary. Raises `InputError` where the two do not fit."""

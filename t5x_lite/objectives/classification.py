@@ -1,8 +1,11 @@
-"""Fine-tuning on whole texts and pairs of texts: which class, or which number (Devlin et al. 2019, section 4.1)."""
+"""Fine-tuning on whole texts and pairs of texts: which class, or which number.
+
+Devlin et al. 2019, section 4.1; for BART Lewis et al. 2020, section 3.1.
+"""
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -10,17 +13,18 @@ import numpy as np
 from flax import linen as nn
 from jaxtyping import Array, Float, Int, Key
 
-from t5x_lite.data.formats import Labeled, RowFormat
-from t5x_lite.data.vocabulary import Vocabulary
-from t5x_lite.errors import InputError
+from t5x_lite.data.formats import RowFormat
+from t5x_lite.data.task_formats import Labeled
+from t5x_lite.data.vocabulary import Vocabulary  # noqa: F401 (read by doctests)
 from t5x_lite.models.base import ModelConfig
-from t5x_lite.objectives.base import Features, Metrics, Objective, entropy
+from t5x_lite.objectives.base import Features, Metrics, entropy
 from t5x_lite.objectives.losses import cross_entropy
-from t5x_lite.objectives.masked_language_model import apply, row_weights
+from t5x_lite.objectives.masked_language_model import row_weights
+from t5x_lite.objectives.task import TaskObjective, segments_of
 
 
 @dataclass(frozen=True)
-class Classification(Objective):
+class Classification(TaskObjective):
     """The head `classification` learns the labels of examples: with several classes by cross entropy, with one, which
     stands for a number, by the squared error.
 
@@ -30,40 +34,13 @@ class Classification(Objective):
     input_length: int = 128
     """Ids of a row, special ones and padding included; the ends of longer texts are cut."""
 
+    head = "classification"
+    has_classes = True
     unit: ClassVar[str] = "example"
-
-    def __post_init__(self) -> None:
-        self.row_format  # noqa: B018 (checks its length)
 
     @cached_property
     def row_format(self) -> RowFormat:
         return Labeled(self.input_length)
-
-    def check_model(self, model: ModelConfig) -> None:
-        heads = getattr(model, "heads", None)
-        if heads is None:
-            raise InputError(
-                f"model is a {type(model).__name__}, which Classification cannot train; give it an encoder"
-            )
-        if "classification" not in heads:
-            raise InputError(
-                f"model.heads={heads} lacks classification, which Classification trains; set model.heads to "
-                "('classification',) and model.num_classes to the number of classes, 1 for numbers"
-            )
-        if self.input_length > model.max_length:
-            raise InputError(
-                f"objective.input_length={self.input_length} exceeds model.max_length={model.max_length}; "
-                "choose shorter rows or more positions"
-            )
-
-    def for_vocabulary(self, vocabulary: Vocabulary) -> Self:
-        for role in ("cls", "sep"):
-            if getattr(vocabulary, f"{role}_id") is None:
-                raise InputError(
-                    f"the tokenizer has no {role} token, which Classification needs; "
-                    "use WordPiece, ByteLevelBPE or SentencePiece with layout albert or xlm-roberta"
-                )
-        return super().for_vocabulary(vocabulary)
 
     def corrupt(self, key: Key[Array, ""], raw: Int[Array, "R"]) -> Features:
         """One raw row to its features; nothing is random.
@@ -73,40 +50,18 @@ class Classification(Objective):
         >>> row["inputs"].tolist(), row["segments"].tolist(), row["label"].item()
         ([3, 10, 4, 11, 12, 4, 0, 0], [0, 0, 0, 1, 1, 1, 0, 0], 2.5)
         """
-        if raw.shape != (self.raw_length,):
-            raise ValueError(f"raw has shape {raw.shape}; this objective takes rows of {self.raw_length} ids")
-        vocabulary, length = self.known_vocabulary, self.input_length
-        inputs, (high, low) = raw[:length], raw[length:].astype(jnp.uint32)
-        second = jnp.arange(length) > jnp.argmax(inputs == vocabulary.sep_id)
-        segments = (second & (inputs != vocabulary.pad_id)).astype(inputs.dtype)
-        label = jax.lax.bitcast_convert_type(high << 16 | low, jnp.float32)
-        return {"inputs": inputs, "segments": segments, "label": label}
+        inputs, label = self._inputs_and_label(raw)
+        return {"inputs": inputs, "segments": segments_of(inputs, self.known_vocabulary), "label": label}
 
-    def logits(
-        self, module: nn.Module, params: Any, features: Features, key: Key[Array, ""] | None = None
-    ) -> Float[Array, "B C"]:
-        """What the head says of each row."""
+    def _inputs_and_label(self, raw: Int[Array, "R"]) -> tuple[Int[Array, "L"], Float[Array, ""]]:
+        self._check_raw(raw)
+        inputs, (high, low) = raw[: self.input_length], raw[self.input_length :].astype(jnp.uint32)
+        return inputs, jax.lax.bitcast_convert_type(high << 16 | low, jnp.float32)
 
-        def forward(model: nn.Module) -> Float[Array, "B C"]:
-            valid, deterministic = features["inputs"] != self.known_vocabulary.pad_id, key is None
-            hidden = model.encode(
-                features["inputs"], features["segments"], inputs_valid=valid, deterministic=deterministic
-            )
-            return model.classification_logits(hidden, deterministic=deterministic)
-
-        return apply(module, params, forward, key)
-
-    def loss(
-        self,
-        module: nn.Module,
-        params: Any,
-        features: Features,
-        key: Key[Array, ""] | None,
-        *,
-        whole: Features | None = None,
-        frozen: Any = None,
+    def loss_of(
+        self, logits: Float[Array, "B C"], features: Features
     ) -> tuple[Float[Array, ""], Float[Array, ""], Metrics]:
-        logits, weights, labels = self.logits(module, params, features, key), row_weights(features), features["label"]
+        weights, labels = row_weights(features), features["label"]
         if logits.shape[-1] == 1:
             total = ((logits[:, 0] - labels) ** 2 * weights).sum()
             return total, weights.sum(), {"loss": total}
@@ -119,15 +74,8 @@ class Classification(Objective):
         logits = self.logits(module, params, features)
         return logits[:, 0] if logits.shape[-1] == 1 else logits.argmax(axis=-1).astype(jnp.float32)
 
-    def check_labels(self, model: ModelConfig, labels: tuple[str, ...] | None) -> None:
-        if labels is None:
-            raise InputError("Classification learns labels, which the data has not; give LabeledTexts")
-        if max(len(labels), 1) != model.num_classes:
-            has = f"{len(labels)} classes" if labels else "numbers for labels, which take one class"
-            raise InputError(
-                f"model.num_classes={model.num_classes} does not go with the data, which has {has}; "
-                f"set model.num_classes to {max(len(labels), 1)}"
-            )
+    def in_nats(self, model: ModelConfig) -> bool:
+        return model.num_classes > 1
 
     def baseline_loss(self, features: dict[str, np.ndarray], model: ModelConfig) -> float:
         """The loss of the best answer that is the same for all: the entropy of the classes, or the variance."""

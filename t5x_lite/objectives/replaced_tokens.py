@@ -93,6 +93,11 @@ class ReplacedTokenDetection(MaskedLanguageModel):
         noise = jax.vmap(lambda key: jax.random.gumbel(key, logits.shape[1:]))(keys)
         return jax.lax.stop_gradient(logits / self.temperature + noise).argmax(axis=-1)
 
+    def filled(self, module: nn.Module, params: Any, features: Features) -> Int[Array, "B L"]:
+        """What the discriminator reads: the rows with the generator's tokens in the places asked for."""
+        logits = apply(module, params, lambda pair: self.token_logits(pair, features, None), None)
+        return self.fill_in(features, self.sample(logits, features["sampling"]))[0]
+
     def fill_in(self, features: Features, tokens: Int[Array, "B P"]) -> tuple[Int[Array, "B L"], Bool[Array, "B L"]]:
         """(the rows with `tokens` at the positions asked for, where they differ from the text).
 

@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 from jaxtyping import Float
+from matplotlib.colors import PowerNorm
 
 from t5x_lite.pictures.picture import Picture
 
@@ -88,9 +89,11 @@ def draw_attention_layers(weights: Float[np.ndarray, "N H L M"], title: str = ""
 
 
 def _show(axes: Any, weights: Float[np.ndarray, "L M"]) -> Any:
-    # Cells as they are, or averaged where there are more of them than pixels.
+    # By the square root, since in long texts all weights are small.
+    # Cells are shown as they are, or averaged where there are more of them than pixels.
+    norm = PowerNorm(0.5, vmin=0.0, vmax=1.0)
     smooth = "nearest" if max(weights.shape) <= _MOST_CELLS else "antialiased"
-    return axes.imshow(weights, cmap=_COLORS, vmin=0.0, vmax=1.0, aspect="auto", interpolation=smooth)
+    return axes.imshow(weights, cmap=_COLORS, norm=norm, aspect="auto", interpolation=smooth)
 
 
 def _label(axes: Any, queries: Sequence[str], keys: Sequence[str], size: float = 8.0) -> None:

@@ -42,8 +42,12 @@ def attention_page(maps: Maps, *, kind: str | None = None, layer: int = 0, head:
     return template.replace(_PLACE, _inside_script({"start": start, "kinds": kinds}))
 
 
-def framed(page: str, height: int = 640) -> str:
+def framed(maps: Maps) -> str:
     """The page as a part of another one, such as a notebook, whose scripts and styles it neither sees nor touches."""
+    tokens = max(max(len(queries), len(keys)) for _, queries, keys in maps.values())
+    layers = max(len(weights) for weights, _, _ in maps.values())
+    height = min(640, 160 + max(22 * tokens, 44 * layers + 60))  # more is scrolled
+    page = attention_page(maps)
     return (
         f'<iframe title="attention" sandbox="allow-scripts" srcdoc="{html.escape(page)}" '
         f'style="width:100%;height:{height}px;border:1px solid #8884;border-radius:6px"></iframe>'

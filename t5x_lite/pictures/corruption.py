@@ -15,6 +15,7 @@ from t5x_lite.data.sources import Source
 from t5x_lite.data.spelling import spell_tokens
 from t5x_lite.errors import InputError
 from t5x_lite.models.base import ModelConfig
+from t5x_lite.objectives import ReplacedTokenDetection
 from t5x_lite.objectives.base import Objective, corrupt_rows
 from t5x_lite.pictures.attention_masks import attention_masks
 from t5x_lite.pictures.corruption_strips import Strip, strips
@@ -42,6 +43,7 @@ def draw_corruption(
     rows: Int[np.ndarray, "B R"] | Sequence[str],
     *,
     model: ModelConfig | None = None,
+    params: Any = None,
     seed: int = 0,
     most_rows: int = 3,
 ) -> Picture:
@@ -50,6 +52,7 @@ def draw_corruption(
     Args:
       rows: raw ids, such as those of a token store, or texts, which are laid out as rows first.
       model: draws the masks of its attention too.
+      params: of the model, where it is ELECTRA's pair: draws what the generator fills in too.
       seed: of what the objective draws.
     """
     objective = objective.for_vocabulary(tokenizer.vocabulary)
@@ -57,6 +60,8 @@ def draw_corruption(
         rows = rows_of_texts(objective, tokenizer, rows)
     rows = rows[:most_rows]
     features = jax.device_get(jax.jit(lambda raw: corrupt_rows(objective, jax.random.key(seed), raw))(rows))
+    if params is not None and isinstance(objective, ReplacedTokenDetection) and model is not None:
+        features["filled"] = np.asarray(jax.jit(objective.filled, static_argnums=0)(model.build(), params, features))
     masks = {} if model is None else attention_masks(objective, model, features)
     shown = []
     for row, raw in enumerate(rows):

@@ -33,7 +33,12 @@ def strips(vocabulary: Vocabulary, raw: Int[np.ndarray, "R"], features: dict[str
             seen = inputs[position]
             roles[position] = "hidden" if seen == vocabulary.mask_id else "kept" if seen == target else "random"
         yield Strip("text", before, roles)
-        yield Strip("model reads", inputs, roles)
+        yield Strip("generator" if "filled" in features else "model reads", inputs, roles)
+        if "filled" in features:
+            filled: list[Role] = [""] * len(inputs)
+            for position, target in zip(positions.tolist(), asked.tolist(), strict=True):
+                filled[position] = "kept" if features["filled"][position] == target else "random"
+            yield Strip("discriminator", features["filled"], filled)
         return
     if np.array_equal(raw[: len(inputs)], inputs):
         yield Strip("model reads", inputs, [""] * len(inputs))

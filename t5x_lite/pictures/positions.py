@@ -65,7 +65,7 @@ def draw_relative_bias(stacks: Mapping[str, RelativeBias]) -> Picture:
         lines.set(title=f"{name}: bias by distance", ylabel="added to the logits")
         lines.grid(alpha=0.3)
         if num_heads <= 16:
-            lines.legend(title="head", ncols=1 + (num_heads - 1) // 8, fontsize=7, title_fontsize=8, framealpha=0.6)
+            lines.legend(title="head", loc="upper left", bbox_to_anchor=(1.0, 1.0), fontsize=7, title_fontsize=8)
         highest = float(np.abs(values).max()) or 1.0
         edges = np.append(distances, distances[-1] + 1) - 0.5
         image = grid.pcolormesh(

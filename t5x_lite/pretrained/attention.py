@@ -11,7 +11,7 @@ from flax import linen as nn
 from jaxtyping import Array, Bool, Float, Int
 
 from t5x_lite.errors import InputError
-from t5x_lite.pictures.attention_page import attention_page, framed
+from t5x_lite.pictures.attention_page import Maps, attention_page, framed
 from t5x_lite.pictures.places import check_place, write_whole
 from t5x_lite.pretrained.writing import Row, RowBatch, row_batches
 
@@ -112,7 +112,7 @@ class AttentionMaps:
         first = self.maps[0] if kind is None else self[kind]
         first.check(layer, head)
         page = attention_page(
-            {one.kind: (one.weights, one.queries, one.keys) for one in self.maps},
+            self._by_kind,
             kind=first.kind,
             layer=layer or 0,
             head=head or 0,
@@ -121,6 +121,10 @@ class AttentionMaps:
             write_whole(path, page.encode())
         return page
 
+    @property
+    def _by_kind(self) -> Maps:
+        return {one.kind: (one.weights, one.queries, one.keys) for one in self.maps}
+
     def _repr_html_(self) -> str:
         number = sum(one.weights.size for one in self.maps)
         if number > _MOST_IN_NOTEBOOK:
@@ -128,7 +132,7 @@ class AttentionMaps:
                 f"<p>{number:,} attention weights are too many to keep in a notebook: write them to a page with "
                 "<code>.html(&quot;page.html&quot;)</code>, or draw some with <code>.plot(kind, layer, head)</code>"
             )
-        return framed(self.html())
+        return framed(self._by_kind)
 
 
 @partial(jax.jit, static_argnums=0)

@@ -115,6 +115,10 @@ class Pretrained(ABC):
         """Vectors of texts or tokens: see `PretrainedEncoder`."""
         self._cannot("encode")
 
+    def encode_words(self, *args: Any, **kwargs: Any) -> Any:
+        """Vectors of words: see `PretrainedEncoder`."""
+        self._cannot("encode_words")
+
     def detect_replacements(self, *args: Any, **kwargs: Any) -> Any:
         """Which tokens do not belong: see `PretrainedEncoder`."""
         self._cannot("detect_replacements")
@@ -122,6 +126,18 @@ class Pretrained(ABC):
     def classify(self, *args: Any, **kwargs: Any) -> Any:
         """Which class texts are of: see `PretrainedEncoder`."""
         self._cannot("classify")
+
+    def choose(self, *args: Any, **kwargs: Any) -> Any:
+        """How likely each of several answers is: see `PretrainedEncoder`."""
+        self._cannot("choose")
+
+    def tag(self, *args: Any, **kwargs: Any) -> Any:
+        """The tags of words: see `PretrainedEncoder`."""
+        self._cannot("tag")
+
+    def answer(self, *args: Any, **kwargs: Any) -> Any:
+        """The answer to a question in a text: see `PretrainedEncoder`."""
+        self._cannot("answer")
 
     def _cannot(self, method: str) -> NoReturn:
         *others, last = self.abilities

@@ -7,10 +7,13 @@ from jaxtyping import Array, Bool, Float
 
 from t5x_lite.errors import InputError
 
-NamedLayers = Literal["last", "second_to_last", "sum_last_4", "concat_last_4", "mean"]
+NamedLayers = Literal["last", "second_to_last", "sum_last_4", "concat_last_4", "sum_all", "mean"]
 Layers = NamedLayers | int
-"""The last layer's output, that of the one before, the sum or the concatenation of the last four (Devlin et al. 2019,
-table 7), the mean of all layers, or the output of one layer: 1 is the first, 0 the embeddings, -1 the last."""
+"""The last layer's output, that of the one before, the sum or the concatenation of the last four, the sum of all layers
+(Devlin et al. 2019, table 7), their mean, or the output of one layer: 1 is the first, 0 the embeddings, -1 the last."""
+
+TABLE_7: tuple[Layers, ...] = (0, "second_to_last", "last", "sum_last_4", "concat_last_4", "sum_all")
+"""The rows of the feature-based approach in that table, in its order; its weighted sums are plain ones here."""
 
 Pooling = Literal["mean", "cls", "tokens"]
 """The mean of a text's tokens, special ones included; the vector of the first one ([CLS]); or one for each token."""
@@ -29,6 +32,15 @@ def check_layers(layers: Layers, num_layers: int) -> None:
         raise InputError(f"layers={layers!r} needs four layers and this model has {num_layers}; choose last or mean")
     elif layers == "second_to_last" and num_layers < 2:
         raise InputError("layers='second_to_last' needs two layers and this model has one; choose last, or 0")
+
+
+def has_layers(layers: Layers, num_layers: int) -> bool:
+    """Whether a model of `num_layers` has those of a choice."""
+    try:
+        check_layers(layers, num_layers)
+    except InputError:
+        return False
+    return True
 
 
 def check_pooling(pooling: Pooling) -> None:
@@ -51,6 +63,8 @@ def choose_layers(outputs: Float[Array, "N1 B L D"], layers: Layers) -> Float[Ar
             return outputs[-4:].sum(axis=0)
         case "concat_last_4":
             return jnp.concatenate(outputs[:-5:-1], axis=-1)
+        case "sum_all":
+            return outputs[1:].sum(axis=0)
         case "mean":
             return outputs[1:].mean(axis=0)
     return outputs[layers]

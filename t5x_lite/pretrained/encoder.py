@@ -1,26 +1,31 @@
 """An encoder in a notebook: masks filled in, vectors of texts, replaced tokens found, texts put into classes."""
 
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, NamedTuple
 
+import jax
+import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Int
+from flax import linen as nn
+from jaxtyping import Array, Bool, Float, Int
 
-from t5x_lite.data import LabeledTexts
 from t5x_lite.data.spelling import spell_tokens
 from t5x_lite.errors import InputError
-from t5x_lite.models import ElectraPairConfig, EncoderConfig
+from t5x_lite.models import ElectraPair, ElectraPairConfig, EncoderConfig
 from t5x_lite.pretrained.attention import AttentionMaps, make_map, self_weights, sown_weights
-from t5x_lite.pretrained.base import Pretrained
-from t5x_lite.pretrained.embeddings import Layers, Pooling, check_layers, check_pooling
-from t5x_lite.pretrained.encoder_passes import (
-    all_outputs,
-    best_tokens,
-    class_probabilities,
-    replacement_probabilities,
-    text_vectors,
+from t5x_lite.pretrained.embeddings import Layers, Pooling, check_layers, check_pooling, choose_layers, pool
+from t5x_lite.pretrained.encoder_tasks import EncoderTasks, arrays, encoder_of
+from t5x_lite.pretrained.token_rows import (
+    Text,
+    TokenRow,
+    cut_rows,
+    is_one,
+    padded,
+    power,
+    token_batches,
+    word_rows,
 )
-from t5x_lite.pretrained.token_rows import Text, TokenBatch, is_one, padded, power, token_batches, token_rows
 
 
 class Suggestion(NamedTuple):
@@ -41,19 +46,10 @@ class Detection(NamedTuple):
     """That another token stood here and was replaced, between 0 and 1."""
 
 
-class LikelyClass(NamedTuple):
-    """A class that a text may be of."""
-
-    label: str
-    """As it is written in the data that the model was fine-tuned on; its number where that is not known."""
-    probability: float
-    """That the text is of this class, between 0 and 1."""
-
-
 @dataclass(frozen=True)
-class PretrainedEncoder(Pretrained):
-    """`fill_mask` for hidden tokens, `encode` for vectors, `detect_replacements` with a discriminator, `classify` with
-    a head for it.
+class PretrainedEncoder(EncoderTasks):
+    """`fill_mask` for hidden tokens, `encode` for vectors, `detect_replacements` with a discriminator; with heads of
+    tasks `classify`, `choose`, `tag` and `answer`.
 
     Texts are tokenized as `[CLS] text [SEP]`, pairs `(a, b)` as `[CLS] a [SEP] b [SEP]`. Of ELECTRA's two networks the
     generator fills in and the discriminator does the rest.
@@ -65,6 +61,9 @@ class PretrainedEncoder(Pretrained):
             "masked_lm": ("fill_mask", self._language_model),
             "replaced_token": ("detect_replacements", self._encoder),
             "classification": ("classify", self._encoder),
+            "multiple_choice": ("choose", self._encoder),
+            "tagging": ("tag", self._encoder),
+            "question_answering": ("answer", self._encoder),
         }
         return "encode", *(method for head, (method, config) in by_head.items() if head in config.heads)
 
@@ -87,7 +86,7 @@ class PretrainedEncoder(Pretrained):
                 )
             segments = np.zeros_like(inputs) if segments is None else np.asarray(segments)
             valid = inputs != self._pad_id
-        return all_outputs(self.module, self.params, inputs, segments, valid)
+        return _outputs(self.module, self.params, inputs, segments, valid)
 
     def fill_mask(self, texts: Text | list[Text], *, top_k: int = 5) -> list[Any]:
         """The likeliest tokens for each mask, best first.
@@ -116,7 +115,7 @@ class PretrainedEncoder(Pretrained):
             positions = np.zeros((len(batch.inputs), power(max(len(masks[i]) for i in batch.indices), 1)), np.int32)
             for row, index in enumerate(batch.indices):
                 positions[row, : len(masks[index])] = masks[index]
-            found = best_tokens(self.module, self.params, *_arrays(batch), positions, allowed, top_k)
+            found = _best_tokens(self.module, self.params, *arrays(batch), positions, allowed, top_k)
             ids, probabilities = map(np.asarray, found)
             for row, index in enumerate(batch.indices):
                 by_mask = [
@@ -135,23 +134,54 @@ class PretrainedEncoder(Pretrained):
         """Vectors of texts: [B D] for a list, [D] for one; the same whatever texts stand beside them.
 
         Args:
-          layers: whose output: last, second_to_last, sum_last_4, concat_last_4 (4 D features), mean, or a layer's
-            number, from 1; 0 is the embeddings, -1 the last layer.
+          layers: whose output: last, second_to_last, sum_last_4, concat_last_4 (4 D features), sum_all, mean, or a
+            layer's number, from 1; 0 is the embeddings, -1 the last layer.
           pooling: how a text's tokens become one vector. mean: over all of them, special ones included, padding left
             out; cls: the first one's; tokens: not at all, a list of [L D] (one text: [L D]), special tokens included.
         """
-        config = self._encoder
-        check_layers(layers, config.num_layers)
         check_pooling(pooling)
-        rows = self._rows(texts)
-        answers: list[Any] = [None] * len(rows)
-        for batch in token_batches(rows, self._pad_id, config.max_length):
-            vectors = np.asarray(text_vectors(self.module, self.params, *_arrays(batch), layers, pooling))
-            for index, vector in zip(batch.indices, vectors, strict=False):
-                answers[index] = vector[: len(rows[index].ids)] if pooling == "tokens" else vector
+        answers = self._features(self._rows(texts), (layers,), pooling)[layers]
         if is_one(texts):
             return answers[0]
         return answers if pooling == "tokens" else np.stack(answers)
+
+    def encode_words(self, sentences: list[list[str]], *, layers: Layers = "last") -> list[Float[np.ndarray, "W D"]]:
+        """For each sentence, given as its words, a vector for each word: that of its first piece (Devlin et al. 2019,
+        section 5.3). A sentence of more tokens than the model takes is read in parts."""
+        return self.features_of_words(sentences, (layers,))[0][layers]
+
+    def features_of_texts(
+        self, texts: list[Text], choices: tuple[Layers, ...], pooling: Pooling
+    ) -> tuple[dict[Layers, Float[np.ndarray, "B D"]], int]:
+        """(what `encode` gives for each of several choices of layers, all from one pass; how many texts were cut to the
+        tokens that the model takes)."""
+        rows, num_cut = cut_rows(self._tokenizer(), texts, self._encoder.max_length)
+        return {layers: np.stack(one) for layers, one in self._features(rows, choices, pooling).items()}, num_cut
+
+    def features_of_words(
+        self, sentences: list[list[str]], choices: tuple[Layers, ...]
+    ) -> tuple[dict[Layers, list[Float[np.ndarray, "W D"]]], int]:
+        """(what `encode_words` gives for each of several choices of layers; parts beyond one a sentence)."""
+        rows, places = word_rows(self._tokenizer(), sentences, self._encoder.max_length)
+        found = {
+            layers: [np.stack([tokens[row][position] for row, position in words]) for words in places]
+            for layers, tokens in self._features(rows, choices, "tokens").items()
+        }
+        return found, len(rows) - len(sentences)
+
+    def _features(
+        self, rows: list[TokenRow], choices: tuple[Layers, ...], pooling: Pooling
+    ) -> dict[Layers, list[Float[np.ndarray, "..."]]]:
+        """By choice of layers, the vector [D] of each row, or those [L D] of its tokens."""
+        for layers in choices:
+            check_layers(layers, self._encoder.num_layers)
+        answers: dict[Layers, list[Any]] = {layers: [None] * len(rows) for layers in choices}
+        for batch in token_batches(rows, self._pad_id, self._encoder.max_length):
+            found = _vectors(self.module, self.params, *arrays(batch), choices, pooling)
+            for layers, vectors in zip(choices, jax.device_get(found), strict=True):
+                for index, vector in zip(batch.indices, vectors, strict=False):
+                    answers[layers][index] = vector[: len(rows[index].ids)] if pooling == "tokens" else vector
+        return answers
 
     def detect_replacements(self, texts: Text | list[Text]) -> list[Any]:
         """For each token of a text, special ones left out, how likely it is that it was put there in another's place.
@@ -165,38 +195,13 @@ class PretrainedEncoder(Pretrained):
         answers: list[Any] = [None] * len(rows)
         around = (tokenizer.vocabulary.cls_id, tokenizer.vocabulary.sep_id)
         for batch in token_batches(rows, self._pad_id, config.max_length):
-            probabilities = np.asarray(replacement_probabilities(self.module, self.params, *_arrays(batch)))
+            probabilities = np.asarray(_replaced(self.module, self.params, *arrays(batch)))
             for index, row in zip(batch.indices, probabilities, strict=False):
                 answers[index] = [
                     Detection(tokenizer.decode([token]), float(probability))
                     for token, probability in zip(rows[index].ids, row, strict=False)
                     if token not in around
                 ]
-        return answers[0] if is_one(texts) else answers
-
-    def classify(self, texts: Text | list[Text]) -> list[Any]:
-        """The classes that a text may be of, likeliest first; a list of texts gives a list of these.
-
-        Raises `InputError` for a model without a classification head, and one whose head predicts a number.
-        """
-        config = self._encoder
-        if "classification" not in config.heads:
-            self._lacks_head("classify", "classification", config)
-        if config.num_classes == 1:
-            raise InputError(
-                "classify needs several classes, and the head of this model predicts a number, which calling the model "
-                "gives: model(texts)['classification_logits']"
-            )
-        source = self.experiment.data.source if self.experiment else None
-        known = source.labels if isinstance(source, LabeledTexts) else ()
-        labels = known if len(known) == config.num_classes else tuple(map(str, range(config.num_classes)))
-        rows = self._rows(texts)
-        answers: list[Any] = [None] * len(rows)
-        for batch in token_batches(rows, self._pad_id, config.max_length):
-            probabilities = np.asarray(class_probabilities(self.module, self.params, *_arrays(batch)))
-            for index, row in zip(batch.indices, probabilities, strict=False):
-                likely = map(LikelyClass, labels, row.tolist())
-                answers[index] = sorted(likely, key=lambda each: -each.probability)
         return answers[0] if is_one(texts) else answers
 
     def attention(self, texts: Text | list[Text]) -> Any:
@@ -221,31 +226,78 @@ class PretrainedEncoder(Pretrained):
         return answers[0] if is_one(texts) else answers
 
     @property
-    def _encoder(self) -> EncoderConfig:
-        return self.config.discriminator if isinstance(self.config, ElectraPairConfig) else self.config
+    def num_layers(self) -> int:
+        """Of the encoder, whose layers `encode` chooses from."""
+        return self._encoder.num_layers
 
     @property
     def _language_model(self) -> EncoderConfig:
         return self.config.generator if isinstance(self.config, ElectraPairConfig) else self.config
 
-    @property
-    def _pad_id(self) -> int:
-        # Without a tokenizer only those know it whose positions depend on it; in BERT's vocabularies it is 0.
-        return self.tokenizer.vocabulary.pad_id if self.tokenizer else self._encoder.pad_id or 0
-
-    def _rows(self, texts: Any) -> list[Any]:
-        return token_rows(self._tokenizer(), texts, self._encoder.max_length)
-
     def _suggestion(self, ids: list[int], position: int, token: int, probability: float) -> Suggestion:
         decode = self.tokenizer.decode
         return Suggestion(decode([token]), probability, decode([*ids[:position], token, *ids[position + 1 :]]))
 
-    def _lacks_head(self, method: str, head: str, config: EncoderConfig) -> None:
-        raise InputError(
-            f"{method} needs the head {head}, and this {type(config).__name__} has heads={config.heads}; "
-            f"use {' and '.join(self.abilities)}, or load a model with that head"
-        )
+
+def _language_model_of(module: nn.Module) -> nn.Module:
+    return module.generator if isinstance(module, ElectraPair) else module
 
 
-def _arrays(batch: TokenBatch) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    return batch.inputs, batch.segments, batch.valid
+@partial(jax.jit, static_argnums=0)
+def _outputs(
+    module: nn.Module, params: Any, inputs: Int[Array, "B L"], segments: Int[Array, "B L"], valid: Bool[Array, "B L"]
+) -> dict[str, Any]:
+    return module.apply({"params": params}, inputs, segments, inputs_valid=valid)
+
+
+@partial(jax.jit, static_argnums=(0, 7))
+def _best_tokens(
+    module: nn.Module,
+    params: Any,
+    inputs: Int[Array, "B L"],
+    segments: Int[Array, "B L"],
+    valid: Bool[Array, "B L"],
+    positions: Int[Array, "B P"],
+    allowed: Bool[Array, "V"],
+    top_k: int,
+) -> tuple[Int[Array, "B P K"], Float[Array, "B P K"]]:
+    """(ids, probabilities) of the likeliest of the allowed tokens at some positions of each row."""
+
+    def logits(module: nn.Module) -> Float[Array, "B P V"]:
+        model = _language_model_of(module)
+        hidden = model.encode(inputs, segments, inputs_valid=valid)
+        return model.masked_lm_logits(jnp.take_along_axis(hidden, positions[..., None], axis=1))
+
+    probabilities = jax.nn.softmax(module.apply({"params": params}, method=logits))
+    best, ids = jax.lax.top_k(jnp.where(allowed[None, None], probabilities, -1.0), top_k)
+    return ids, best
+
+
+@partial(jax.jit, static_argnums=(0, 5, 6))
+def _vectors(
+    module: nn.Module,
+    params: Any,
+    inputs: Int[Array, "B L"],
+    segments: Int[Array, "B L"],
+    valid: Bool[Array, "B L"],
+    choices: tuple[Layers, ...],
+    pooling: Pooling,
+) -> list[Float[Array, "..."]]:
+    """By each choice of layers, [B D] or [B L D]."""
+
+    def outputs(module: nn.Module) -> Float[Array, "N1 B L D"]:
+        return encoder_of(module).encode_layers(inputs, segments, inputs_valid=valid)
+
+    found = module.apply({"params": params}, method=outputs)
+    return [pool(choose_layers(found, layers), valid, pooling) for layers in choices]
+
+
+@partial(jax.jit, static_argnums=0)
+def _replaced(
+    module: nn.Module, params: Any, inputs: Int[Array, "B L"], segments: Int[Array, "B L"], valid: Bool[Array, "B L"]
+) -> Float[Array, "B L"]:
+    def probabilities(module: nn.Module) -> Float[Array, "B L"]:
+        model = encoder_of(module)
+        return jax.nn.sigmoid(model.replaced_token_logits(model.encode(inputs, segments, inputs_valid=valid)))
+
+    return module.apply({"params": params}, method=probabilities)

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Bool, Int
 
-from t5x_lite.data import Tokenizer
+from t5x_lite.data import Tokenizer, Vocabulary
 from t5x_lite.errors import InputError
 
 Text = str | tuple[str, str]
@@ -48,28 +48,88 @@ def token_rows(tokenizer: Tokenizer, texts: Any, max_length: int) -> list[TokenR
     Raises `InputError` for what is no text, an empty one, one of more than `max_length` tokens, and a tokenizer without
     the special tokens of an encoder.
     """
-    vocabulary = tokenizer.vocabulary
+    rows = []
+    for name, parts in _encoded(tokenizer, texts):
+        row = _marked(tokenizer.vocabulary, parts)
+        if len(row.ids) > max_length:
+            raise InputError(
+                f"{name} has {len(row.ids)} tokens, special ones included, and the model takes "
+                f"max_length={max_length}; cut it into shorter texts"
+            )
+        rows.append(row)
+    return rows
+
+
+def cut_rows(tokenizer: Tokenizer, texts: Any, max_length: int) -> tuple[list[TokenRow], int]:
+    """(rows as `token_rows` makes them, how many of them were cut to `max_length`): the longer one of two texts loses a
+    token at a time at its end, of equal ones the second."""
+    rows, num_cut = [], 0
+    for _, parts in _encoded(tokenizer, texts):
+        room = max_length - 1 - len(parts)
+        num_cut += sum(map(len, parts)) > room
+        while sum(map(len, parts)) > room:
+            max(reversed(parts), key=len).pop()
+        rows.append(_marked(tokenizer.vocabulary, parts))
+    return rows, num_cut
+
+
+def word_rows(
+    tokenizer: Tokenizer, sentences: Any, max_length: int
+) -> tuple[list[TokenRow], list[list[tuple[int, int]]]]:
+    """(rows of sentences that are words already, for each word the row and the position of its first piece).
+
+    Every word is tokenized by itself, as if a blank stood before all but the first; what the tokenizer sees nothing in
+    is the unknown token. A sentence that is longer than a row goes on in the next one, between two words.
+
+    Raises `InputError` for what is no list of lists of words, and an empty one.
+    """
+    vocabulary, rows, places = tokenizer.vocabulary, [], []
+    _check_marks(vocabulary)
+    given = sentences if isinstance(sentences, list) and sentences else [sentences]
+    for sentence in given:
+        if not (isinstance(sentence, list) and sentence and all(isinstance(word, str) for word in sentence)):
+            raise InputError(f"sentences hold {sentence!r}, which is no list of words; give a list of lists of strings")
+    spelled = [" " * (number > 0) + word for sentence in sentences for number, word in enumerate(sentence)]
+    encoded = iter(tokenizer.encode_batch(spelled))
+    room = max_length - 2
+    for sentence in sentences:
+        pieces, found = [], []
+        for _ in sentence:
+            word = next(encoded).tolist()[:room] or [vocabulary.unk_id]
+            if len(pieces) + len(word) > room:
+                rows.append(_marked(vocabulary, [pieces]))
+                pieces = []
+            found.append((len(rows), 1 + len(pieces)))
+            pieces = pieces + word
+        rows.append(_marked(vocabulary, [pieces]))
+        places.append(found)
+    return rows, places
+
+
+def _encoded(tokenizer: Tokenizer, texts: Any) -> Iterator[tuple[str, list[list[int]]]]:
+    """(name in a message, ids of its part or its two) of each text."""
+    _check_marks(tokenizer.vocabulary)
+    named = {"the text": texts} if is_one(texts) else {f"texts[{i}]": text for i, text in enumerate(_list(texts))}
+    for name, text in named.items():
+        parts = [tokenizer.encode(part) for part in _parts(name, text)]
+        if not all(parts):
+            raise InputError(f"{name}={text!r} holds no token; leave it out, or give it some text")
+        yield name, parts
+
+
+def _marked(vocabulary: Vocabulary, parts: list[list[int]]) -> TokenRow:
+    ids, segments = [vocabulary.cls_id], [0]
+    for segment, part in enumerate(parts):
+        ids += [*part, vocabulary.sep_id]
+        segments += [segment] * (len(part) + 1)
+    return TokenRow(ids, segments)
+
+
+def _check_marks(vocabulary: Vocabulary) -> None:
     if vocabulary.cls_id is None or vocabulary.sep_id is None:
         raise InputError(
             "this checkpoint's tokenizer has no [CLS] or [SEP], which stand around an encoder's text; give ids instead"
         )
-    named = {"the text": texts} if is_one(texts) else {f"texts[{i}]": text for i, text in enumerate(_list(texts))}
-    rows = []
-    for name, text in named.items():
-        ids, segments = [vocabulary.cls_id], [0]
-        for segment, part in enumerate(_parts(name, text)):
-            encoded = [*tokenizer.encode(part), vocabulary.sep_id]
-            if len(encoded) == 1:
-                raise InputError(f"{name}={text!r} holds no token; leave it out, or give it some text")
-            ids += encoded
-            segments += [segment] * len(encoded)
-        if len(ids) > max_length:
-            raise InputError(
-                f"{name} has {len(ids)} tokens, special ones included, and the model takes max_length={max_length}; "
-                "cut it into shorter texts"
-            )
-        rows.append(TokenRow(ids, segments))
-    return rows
 
 
 def token_batches(rows: list[TokenRow], pad_id: int, max_length: int) -> Iterator[TokenBatch]:

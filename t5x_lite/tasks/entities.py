@@ -8,6 +8,9 @@ import warnings
 from collections.abc import Sequence
 from typing import Literal, get_args
 
+import numpy as np
+from jaxtyping import Int
+
 from t5x_lite.errors import InputError
 
 Mode = Literal["default", "strict"]
@@ -44,6 +47,31 @@ def entity_scores(
             "accuracy": metrics.accuracy_score(right, said),
         }
     return {name: float(value) for name, value in figures.items()}
+
+
+def entity_counts(
+    predictions: Tags, references: Tags, *, mode: Mode = "default", scheme: Scheme = "IOB2"
+) -> Int[np.ndarray, "N 3"]:
+    """Of each sentence, how many entities are right, how many were predicted, and how many there are.
+
+    >>> entity_counts([["B-PER", "I-PER", "O", "B-LOC"]], [["B-PER", "I-PER", "O", "O"]]).tolist()
+    [[1, 2, 1]]
+    """
+    check_scheme(mode, scheme)
+    _check_lengths(predictions, references)
+    from seqeval import scheme as schemes
+    from seqeval.metrics.sequence_labeling import get_entities
+
+    def entities(tags: Sequence[str]) -> set[tuple]:
+        if mode == "default":
+            return set(get_entities(list(tags)))
+        found = schemes.Entities([list(tags)], getattr(schemes, scheme)).entities[0]
+        return {entity.to_tuple()[1:] for entity in found}
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        pairs = [(entities(said), entities(right)) for said, right in zip(predictions, references, strict=True)]
+    return np.array([(len(said & right), len(said), len(right)) for said, right in pairs])
 
 
 def check_scheme(mode: Mode, scheme: Scheme) -> None:

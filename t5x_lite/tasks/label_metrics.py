@@ -10,12 +10,15 @@ LabelMetric = Literal["accuracy", "f1", "macro_f1", "matthews", "pearson", "spea
 Labels = Sequence[int] | Sequence[float]
 
 
-def label_scores(predictions: Labels, references: Labels, metrics: Sequence[LabelMetric]) -> dict[str, float]:
+def label_scores(
+    predictions: Labels, references: Labels, metrics: Sequence[LabelMetric], *, classes: int | None = None
+) -> dict[str, float]:
     """Each metric over the same rows: shares of 1, correlations from -1 to 1.
 
     `f1` is that of class 1 (GLUE's MRPC and QQP: Wang et al. 2019), `macro_f1` the mean of the F1 of every class
     (SuperGLUE's CB), `matthews` the correlation of classes (CoLA), `pearson` and `spearman` those of numbers (STS-B).
     What is undefined is 0: the correlation with a constant, the F1 of a class that is neither there nor predicted.
+    `macro_f1` is over the classes from 0 to `classes` - 1, or over those that are there or predicted.
 
     Raises `InputError` for no rows, unequal numbers of them, or a metric that is not known.
     """
@@ -23,10 +26,10 @@ def label_scores(predictions: Labels, references: Labels, metrics: Sequence[Labe
         raise InputError(
             f"{len(predictions)} predictions do not go with {len(references)} labels; give one for each, one or more"
         )
-    return {metric: _score(metric, predictions, references) for metric in metrics}
+    return {metric: _score(metric, predictions, references, classes) for metric in metrics}
 
 
-def _score(metric: LabelMetric, predictions: Labels, references: Labels) -> float:
+def _score(metric: LabelMetric, predictions: Labels, references: Labels, classes: int | None) -> float:
     from scipy import stats
     from sklearn import metrics
 
@@ -38,7 +41,8 @@ def _score(metric: LabelMetric, predictions: Labels, references: Labels) -> floa
             case "f1":
                 value = metrics.f1_score(references, predictions, average="binary", pos_label=1, zero_division=0)
             case "macro_f1":
-                value = metrics.f1_score(references, predictions, average="macro", zero_division=0)
+                labels = None if classes is None else range(classes)
+                value = metrics.f1_score(references, predictions, labels=labels, average="macro", zero_division=0)
             case "matthews":
                 value = metrics.matthews_corrcoef(references, predictions)
             case "pearson":

@@ -10,6 +10,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Int
 
 from t5x_lite.data import Tokenizer, Vocabulary
+from t5x_lite.data.pair_sources import Asked
 from t5x_lite.decoding import decode
 from t5x_lite.models.decoder import DecoderConfig
 from t5x_lite.parallel import batch_sharding, replicated, use_mesh
@@ -28,6 +29,15 @@ class Question:
     ids: tuple[int, ...]
     """Of the input, as the model reads it in training, padding left out."""
     reference: str
+    others: tuple[str, ...] = ()
+    """What else is right."""
+    group: str = ""
+    """The same for questions that are scored together."""
+
+    @property
+    def right(self) -> tuple[str, ...]:
+        """All texts that are right."""
+        return (self.reference, *self.others)
 
 
 def separate(features: dict[str, np.ndarray], vocabulary: Vocabulary) -> list[tuple[list[int], list[int]]]:
@@ -67,11 +77,16 @@ def questions_of_rows(
 
 def questions_of_pairs(pairs: Iterable[tuple[str, str]], tokenizer: Tokenizer) -> list[Question]:
     """Pairs of texts, every input closed by EOS; the references are the texts themselves."""
-    sources, targets = zip(*pairs, strict=True)
-    closing = tokenizer.vocabulary.eos_id
+    return questions_of((Asked(source, (target,)) for source, target in pairs), tokenizer)
+
+
+def questions_of(asked: Iterable[Asked], tokenizer: Tokenizer, length: int | None = None) -> list[Question]:
+    """Inputs closed by EOS, with what is right; of those longer than `length` ids, EOS included, the ends are cut."""
+    asked, closing = list(asked), tokenizer.vocabulary.eos_id
+    kept = None if length is None else length - 1
     return [
-        Question((*ids.tolist(), closing), target)
-        for ids, target in zip(tokenizer.encode_batch(list(sources)), targets, strict=True)
+        Question((*ids.tolist()[:kept], closing), right[0], right[1:], group)
+        for ids, (_, right, group) in zip(tokenizer.encode_batch([one.text for one in asked]), asked, strict=True)
     ]
 
 

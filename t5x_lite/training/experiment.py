@@ -5,18 +5,20 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from t5x_lite.data import Data, LabeledTexts
+from t5x_lite.data import Data, Mixture
 from t5x_lite.decoding import BeamSearch, GenerationDefaults, Greedy, Method
 from t5x_lite.errors import InputError
 from t5x_lite.layers.transformer import Remat
 from t5x_lite.models import ModelConfig
 from t5x_lite.objectives import Objective
+from t5x_lite.objectives.task import TaskObjective
 from t5x_lite.parallel import MeshShape
+from t5x_lite.tasks.metric_names import PartMetrics, TextMetric
+from t5x_lite.tasks.scores import TaskMetric, check_metrics
 from t5x_lite.training import serialization
 from t5x_lite.training.optimizers import Optimizer
 from t5x_lite.training.parameter_average import ParameterAverage
 from t5x_lite.training.start import FromScratch, Start
-from t5x_lite.training.text_metrics import TextMetric
 
 
 @dataclass(frozen=True)
@@ -37,9 +39,15 @@ class Evaluation:
     every: int = 1000
     """Steps between evaluations; 0 evaluates at the end alone."""
     rows: int = 256
-    """Held-out rows to evaluate on, at most."""
+    """Held-out rows to evaluate on, at most: the first ones; of data that is sorted by its labels, choose all."""
     text_metrics: tuple[TextMetric, ...] = ()
-    """What answers to held-out inputs are scored by: bleu, chrf, rouge, exact_match; empty decodes nothing."""
+    """What answers to held-out inputs are scored by: bleu, chrf, rouge, exact_match; of tasks f1, macro_f1, matthews,
+    pearson, spearman, squad, tags, entities, strict_entities, group_match, referent; empty decodes nothing."""
+    part_metrics: tuple[PartMetrics, ...] = ()
+    """Of a mixture, what the answers to some of its parts are scored by instead; not used without a mixture."""
+    task_metrics: tuple[TaskMetric, ...] = ()
+    """What answers to the held-out rows of a task are scored by: of labels accuracy, f1, macro_f1, matthews; of numbers
+    pearson, spearman; of tags entities, strict_entities; of questions squad, squad2."""
     num_texts: int = 256
     """Held-out inputs to decode, at most; a packed row holds several."""
     num_beams: int = 1
@@ -109,15 +117,17 @@ class Experiment:
     def __post_init__(self) -> None:
         serialization.check_types(self)
         self.objective.check_model(self.model)
-        for source in (self.data.source, self.data.held_out_source):
-            if source is not None:
-                self.objective.check_labels(self.model, source.labels if isinstance(source, LabeledTexts) else None)
+        self.optimizer.check_model(self.model)
+        for source in self.data.sources:
+            self.objective.check_labels(self.model, source.classes)
         _check_minimum(self, 1, "steps", "batch_size", "accumulation")
         _check_minimum(self, 0, "seed")
         _check_minimum(self.evaluation, 0, "every", prefix="evaluation.")
         _check_minimum(self.evaluation, 1, "rows", "num_texts", "num_beams", prefix="evaluation.")
         _check_minimum(self.evaluation, 0, "max_length", prefix="evaluation.")
-        if self.evaluation.text_metrics:
+        check_metrics(self.evaluation.task_metrics, self.objective, getattr(self.model, "num_classes", 0))
+        _check_mixture(self)
+        if self.evaluation.text_metrics or self.evaluation.part_metrics:
             _check_writing(self.evaluation, self.model, self.objective)
         _check_minimum(self.checkpoints, 0, "every", "keep_best", prefix="checkpoints.")
         _check_minimum(self.checkpoints, 1, "keep_last", prefix="checkpoints.")
@@ -164,10 +174,28 @@ def flat_fields(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
         yield path, value
 
 
+def _check_mixture(experiment: Experiment) -> None:
+    source = experiment.data.source
+    if not isinstance(source, Mixture):
+        return
+    if isinstance(experiment.objective, TaskObjective):
+        raise InputError(
+            f"data.source is a Mixture, and a head learns one task; give {type(experiment.objective).__name__} one, or "
+            "train text to text by SequenceToSequence"
+        )
+    parts = [part.name for part in source.parts]
+    if unknown := [one.part for one in experiment.evaluation.part_metrics if one.part not in parts]:
+        raise InputError(
+            f"evaluation.part_metrics has {unknown[0]!r}, which is no part of data.source; its parts are "
+            f"{', '.join(map(repr, parts))}"
+        )
+
+
 def _check_writing(evaluation: Evaluation, model: ModelConfig, objective: Objective) -> None:
+    given = f"text_metrics={evaluation.text_metrics}" if evaluation.text_metrics else "part_metrics"
     if not objective.asks_for_text:
         raise InputError(
-            f"evaluation.text_metrics={evaluation.text_metrics} score what a model writes to an input, which "
+            f"evaluation.{given} score what a model writes to an input, which "
             f"{type(objective).__name__} does not ask for; leave them out"
         )
     evaluation.method  # noqa: B018 (checks its fields)

@@ -1,5 +1,6 @@
 """Floating-point operations of a train step, counted by formula."""
 
+import math
 from typing import Any
 
 import jax
@@ -17,7 +18,8 @@ from t5x_lite.models import (
     ModelConfig,
     T5Config,
 )
-from t5x_lite.objectives import CausalLanguageModel, Objective, corrupt_rows
+from t5x_lite.objectives import CausalLanguageModel, CausalTask, Objective, corrupt_rows
+from t5x_lite.objectives.task import TaskObjective
 
 
 def step_flops(model: ModelConfig, objective: Objective, batch_size: int) -> int:
@@ -52,14 +54,13 @@ def _features(objective: Objective) -> Any:
 
 
 def _forward(model: ModelConfig, objective: Objective, features: dict[str, tuple[int, ...]]) -> int:
+    if isinstance(objective, TaskObjective):
+        return _task(model, objective, features)
     (length,) = features["inputs"]
     match model:
         case T5Config() | EncoderDecoderConfig():
-            (targets,), layer = features["targets"], model.layer()
-            decoder_layer = model.decoder_layer() if isinstance(model, EncoderDecoderConfig) else layer
-            encoder = model.num_encoder_layers * _layer(layer, model.embed_dim, length)
-            decoder = model.num_decoder_layers * _layer(decoder_layer, model.embed_dim, targets, memory=length)
-            return encoder + decoder + 2 * targets * model.embed_dim * model.vocab_size
+            (targets,) = features["targets"]
+            return _two_stacks(model, length, targets) + 2 * targets * model.embed_dim * model.vocab_size
         case DecoderConfig():
             (targets,) = features["targets"]
             # One EOS stands between inputs and targets.
@@ -72,10 +73,32 @@ def _forward(model: ModelConfig, objective: Objective, features: dict[str, tuple
             detection = _head("replaced_token", model.discriminator, length, asked)
             return generator + _encode(model.discriminator, length) + detection
         case EncoderConfig():
-            # Tasks ask for no tokens.
-            (asked,) = features.get("positions", (0,))
+            (asked,) = features["positions"]
             return _encode(model, length) + sum(_head(head, model, length, asked) for head in objective.heads)
     raise InputError(f"model is a {type(model).__name__}, whose operations are not known; add it to training/flops.py")
+
+
+def _task(model: ModelConfig, objective: TaskObjective, features: dict[str, tuple[int, ...]]) -> int:
+    """Of an example: the model on each of its rows, and the head once for each choice."""
+    *choices, length = features["inputs"]
+    match model:
+        case EncoderConfig():
+            row = _encode(model, length)
+        case EncoderDecoderConfig():  # which reads the row in both stacks
+            row = _two_stacks(model, length, length)
+        case _:
+            row = model.num_layers * _layer(model.layer(), model.embed_dim, length)
+    if isinstance(objective, CausalTask) and objective.language_model_weight:
+        row += 2 * length * model.embed_dim * model.vocab_size
+    orders = 2 if "swapped" in features else 1
+    return math.prod(choices) * (orders * row + _head(objective.head, model, length, 0))
+
+
+def _two_stacks(model: T5Config | EncoderDecoderConfig, length: int, targets: int) -> int:
+    layer = model.layer()
+    decoder_layer = model.decoder_layer() if isinstance(model, EncoderDecoderConfig) else layer
+    encoder = model.num_encoder_layers * _layer(layer, model.embed_dim, length)
+    return encoder + model.num_decoder_layers * _layer(decoder_layer, model.embed_dim, targets, memory=length)
 
 
 def _layer(layer: LayerConfig, embed_dim: int, length: int, memory: int | None = None) -> int:
@@ -93,9 +116,11 @@ def _encode(model: EncoderConfig, length: int) -> int:
     return projection + model.num_layers * _layer(model.layer(), model.embed_dim, length)
 
 
-def _head(head: str, model: EncoderConfig, length: int, asked: int) -> int:
-    width, token_width = model.embed_dim, model.token_embed_dim
+def _head(head: str, model: ModelConfig, length: int, asked: int) -> int:
+    width, token_width = model.embed_dim, getattr(model, "token_embed_dim", model.embed_dim)
     scores = token_width * model.vocab_size
+    # On one vector for a row; a decoder's heads have no layer of their own before their scores.
+    dense = 0 if isinstance(model, DecoderConfig) else width * width
     match head:
         case "masked_lm":
             return 2 * asked * (width * token_width + scores)
@@ -106,5 +131,11 @@ def _head(head: str, model: EncoderConfig, length: int, asked: int) -> int:
         case "replaced_token":
             return 2 * length * (width * width + width)
         case "classification":
-            return 2 * (width * width + width * model.num_classes)
+            return 2 * (dense + width * model.num_classes)
+        case "multiple_choice":
+            return 2 * (dense + width)
+        case "tagging":
+            return 2 * length * width * model.num_classes
+        case "question_answering":
+            return 2 * length * width * 2
     raise InputError(f"head {head!r} has no count of operations; add it to training/flops.py")

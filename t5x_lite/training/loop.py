@@ -15,7 +15,7 @@ from t5x_lite.parallel.batch_rows import BatchRows, place_copies
 from t5x_lite.training import report
 from t5x_lite.training.checkpoints import Checkpoints
 from t5x_lite.training.experiment import Experiment
-from t5x_lite.training.held_out import HeldOut
+from t5x_lite.training.held_out_parts import held_out_of
 from t5x_lite.training.preparation import Prepared, check_mesh, first_state, prepare
 from t5x_lite.training.records import NoRecords, Records
 from t5x_lite.training.signals import StopSignals
@@ -90,7 +90,7 @@ class _Run:
         self.workdir, self.console, self.stop = workdir, console, stop
         self.experiment = program.experiment
         self.tokenizer_files = tokenizer_files(workdir / "tokenizer")
-        self.held_out = HeldOut(program, self.store.tokenizer, self.store.held_out)
+        self.held_out = held_out_of(program, self.store)
 
     def start(self) -> TrainState:
         """The state of the last checkpoint, or the one that the run begins with."""
@@ -100,6 +100,9 @@ class _Run:
         else:
             state = self.checkpoints.restore(latest, self.program.abstract_state)
             self.console.print(f"resuming from step {latest}", highlight=False, soft_wrap=True)
+        if not self.program.trained.is_whole:
+            told = self.program.trained.describe(state.params)
+            self.console.print(told, highlight=False, markup=False, soft_wrap=True)
         if decay := self.experiment.average.decay:
             told = f"held-out figures are of the average of the parameters (decay {decay:g}), and so is what is loaded"
             self.console.print(told, highlight=False, soft_wrap=True)

@@ -1,7 +1,7 @@
 """Optimizers of the literature, put together from Optax."""
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import jax
@@ -10,6 +10,10 @@ import optax
 from flax import linen as nn
 
 from t5x_lite.errors import InputError
+from t5x_lite.models import ModelConfig, abstract_params
+from t5x_lite.parallel import logical_axes
+from t5x_lite.training.freezing import TrainedPart
+from t5x_lite.training.layer_rates import with_layer_rates
 from t5x_lite.training.schedules import InverseSqrt, LinearDecay, Schedule, T5InverseSqrt
 
 Axes = Any
@@ -20,23 +24,47 @@ MomentType = Literal["float32", "bfloat16"]
 
 @dataclass(frozen=True)
 class Optimizer(ABC):
-    """What turns gradients into updates, and the schedule that scales them."""
+    """What turns gradients into updates, the schedule that scales them, and what is left as it is."""
 
     schedule: Schedule
     """The learning rate."""
     clip_norm: float = 0.0
     """Gradients with a larger global norm are scaled down to it; 0 turns it off."""
+    frozen: tuple[str, ...] = field(default=(), kw_only=True)
+    """Parameters that stay as they are, by patterns over their paths, which `inspect` lists: 'embeddings/*',
+    'encoder/layers/*'. They have no part in the gradient's norm, and no moments."""
+    frozen_layers: int = field(default=0, kw_only=True)
+    """The lowest layers of each stack, encoder or decoder, that stay as they are too."""
+    layerwise_decay: float = field(default=1.0, kw_only=True)
+    """The share of the learning rate that a layer has of that above it, down to the embeddings; ELECTRA was fine-tuned
+    with 0.8 and, large, 0.9 (Clark et al. 2020, appendix B); 1 is the same rate for all. See `rate_factors`."""
 
     def __post_init__(self) -> None:
         if not self.clip_norm >= 0:
             raise InputError(f"clip_norm={self.clip_norm} is negative; choose e.g. 1.0, or 0 to turn it off")
+        if self.frozen_layers < 0:
+            raise InputError(f"frozen_layers={self.frozen_layers} is negative; choose 0 to freeze no layer")
+        if not 0.0 < self.layerwise_decay <= 1.0:
+            raise InputError(f"layerwise_decay={self.layerwise_decay} is not in (0, 1]; choose e.g. 0.8, or 1 for none")
+
+    def check_model(self, model: ModelConfig) -> None:
+        """Raises `InputError` where a model has not what is to be frozen, or nothing else."""
+        if self.frozen or self.frozen_layers:
+            boxed = abstract_params(model)
+            self.trained(logical_axes(boxed)).check(nn.unbox(boxed))
+
+    def trained(self, axes: Axes) -> TrainedPart:
+        """What is not frozen of parameters with these logical axes."""
+        return TrainedPart(axes, self.frozen, self.frozen_layers)
 
     def build(self, axes: Axes) -> optax.GradientTransformation:
         """The transformation for parameters with these logical axes."""
+        trained = self.trained(axes)
         clip = [optax.clip_by_global_norm(self.clip_norm)] if self.clip_norm else []
         # Optax counts the updates already done, schedules the one that is being made.
         rate = optax.scale_by_learning_rate(lambda count: self.schedule.learning_rate(count + 1))
-        return optax.chain(*clip, *self.scaling(axes), rate)
+        moving = optax.chain(*clip, *self.scaling(trained.axes(axes)), rate)
+        return with_layer_rates(trained.only(moving), axes, self.layerwise_decay)
 
     @abstractmethod
     def scaling(self, axes: Axes) -> list[optax.GradientTransformation]:
@@ -209,7 +237,7 @@ def _is_axes(node: Any) -> bool:
     return isinstance(node, tuple)
 
 
-def _check_decays(optimizer: Optimizer, *fields: str) -> None:
-    for field in fields:
-        if not 0.0 <= getattr(optimizer, field) < 1.0:
-            raise InputError(f"{field}={getattr(optimizer, field)} is not in [0, 1); choose e.g. 0.9")
+def _check_decays(optimizer: Optimizer, *names: str) -> None:
+    for name in names:
+        if not 0.0 <= getattr(optimizer, name) < 1.0:
+            raise InputError(f"{name}={getattr(optimizer, name)} is not in [0, 1); choose e.g. 0.9")

@@ -164,8 +164,9 @@ def objective_without_text(experiment: Experiment) -> Objective:
     objective = experiment.objective
     if isinstance(objective, Distillation):
         objective = objective.for_teacher(open_model(objective.teacher).config, experiment.model)
-    vocabulary = expected_vocabulary(experiment.data.tokenizer, experiment.model.vocab_size)
-    check_vocabulary(experiment.model, vocabulary)
+    added_ids = objective.row_format.added_ids
+    vocabulary = expected_vocabulary(experiment.data.tokenizer, experiment.model.vocab_size - len(added_ids))
+    check_vocabulary(experiment.model, vocabulary, added_ids)
     return objective.for_vocabulary(vocabulary)
 
 

@@ -15,10 +15,11 @@ from t5x_lite.parallel import hosts
 from t5x_lite.parallel.batch_rows import place_copies
 from t5x_lite.training.checkpoints import read_state
 from t5x_lite.training.experiment import Experiment
+from t5x_lite.training.new_ids import NewIds
 from t5x_lite.training.open_model import OpenedModel, checkpoint_folder, open_model, shapes
 from t5x_lite.training.report import preparation
 from t5x_lite.training.run_files import local_or_bucket
-from t5x_lite.training.start import FromModel, FromRun, overlay
+from t5x_lite.training.start import FromModel, FromRun, describe_overlay, overlay, part_for
 from t5x_lite.training.step import Program, TrainState
 from t5x_lite.training.workdir import begin, has_begun, hosts_without, saved_tokenizer
 
@@ -41,6 +42,12 @@ def prepare(experiment: Experiment, console: Console, workdir: epath.Path | None
     Where all hosts have one cache, process 0 writes the store for all; else each writes its own. The tokenizer is that
     of the run so far, else the teacher's or that of the model to start from, else the data's.
     """
+    for name, source in (("source", experiment.data.source), ("held_out_source", experiment.data.held_out_source)):
+        if source is not None and not source.has_answers:
+            raise InputError(
+                f"data.{name} has no labels to learn or to compare with; name their field, or give it to evaluate with "
+                "--unlabeled"
+            )
     objective, begun = experiment.objective, workdir is not None and has_begun(workdir)
     teacher = start = None
     if isinstance(objective, Distillation):
@@ -56,7 +63,7 @@ def prepare(experiment: Experiment, console: Console, workdir: epath.Path | None
     for remark in store.remarks:
         console.print(remark, highlight=False, markup=False, soft_wrap=True)
     vocabulary = store.tokenizer.vocabulary
-    check_vocabulary(experiment.model, vocabulary)
+    check_vocabulary(experiment.model, vocabulary, objective.row_format.added_ids)
     objective = objective.for_vocabulary(vocabulary)
     if workdir:
         with hosts.in_turn():
@@ -77,12 +84,17 @@ def _store(experiment: Experiment, objective: Objective, tokenizer: Tokenizer | 
     return store
 
 
-def check_vocabulary(model: ModelConfig, vocabulary: Vocabulary) -> None:
-    """Raises `InputError` where the model has no row for an id, or counts positions by another padding."""
-    if vocabulary.size > model.vocab_size:
+def check_vocabulary(model: ModelConfig, vocabulary: Vocabulary, added_ids: tuple[str, ...] = ()) -> None:
+    """Raises `InputError` where the model has no row for an id, or counts positions by another padding.
+
+    `added_ids` are those of a row format beyond the vocabulary's.
+    """
+    needed = vocabulary.size + len(added_ids)
+    if needed > model.vocab_size:
+        added = f" and the objective's {len(added_ids)} new ones ({', '.join(added_ids)})" if added_ids else ""
         raise InputError(
-            f"model.vocab_size={model.vocab_size} is smaller than the tokenizer's {vocabulary.size} ids; "
-            f"choose {vocabulary.size} or more"
+            f"model.vocab_size={model.vocab_size} is smaller than the tokenizer's {vocabulary.size} ids{added}; "
+            f"choose {needed} or more"
         )
     # RoBERTa counts positions by the ids that are no padding.
     pad_id = getattr(model, "pad_id", None)
@@ -106,9 +118,13 @@ def first_state(program: Program, prepared: Prepared, console: Console) -> Train
     match experiment.start:
         case FromModel(layers=layers):
             state = program.init()
-            params, fresh = overlay(state.params, prepared.start.params, layers)
-            random = f"; random are {', '.join(fresh)}" if fresh else ""
-            console.print(f"parameters of {experiment.start.folder}{random}", highlight=False, soft_wrap=True)
+            source, part = part_for(experiment.model, prepared.start.config, prepared.start.params)
+            size = prepared.store.tokenizer.vocabulary.size
+            new_ids = NewIds.of(experiment.model, size, prepared.store.format.added_ids)
+            source, new = new_ids.filled_in(source, state.params)
+            params, fresh = overlay(state.params, source, layers)
+            told = f"parameters of {experiment.start.folder}{part}{describe_overlay(params, source, fresh)}{new}"
+            console.print(told, highlight=False, markup=False, soft_wrap=True)
             params = place_copies(params, program.state_shardings.params)
             return state.replace(params=params, average=experiment.average.start(params))
         case FromRun(folder=folder):
@@ -130,6 +146,13 @@ def _state_of_run(program: Program, start: OpenedModel, folder: str) -> TrainSta
             f"start.folder={folder} holds a run with {type(before.optimizer).__name__}, this one has "
             f"{type(experiment.optimizer).__name__}; give the same optimizer, or use FromModel"
         )
+    for field in ("frozen", "frozen_layers"):
+        old, new = getattr(before.optimizer, field), getattr(experiment.optimizer, field)
+        if old != new:
+            raise InputError(
+                f"start.folder={folder} holds a run with optimizer.{field}={old}, this one has {new}, so that their "
+                "optimizers keep moments of other parameters; give the same, or use FromModel"
+            )
     state = read_state(checkpoint_folder(local_or_bucket(folder)), abstract)
     if int(state.step) >= experiment.steps:
         raise InputError(

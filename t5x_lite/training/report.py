@@ -10,20 +10,20 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from etils import epath
-from jaxtyping import Int
 from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
 from t5x_lite.data import TokenStore, batches
-from t5x_lite.parallel import batch_sharding, hosts, replicated, use_mesh
-from t5x_lite.parallel.batch_rows import BatchRows
+from t5x_lite.parallel import hosts
 from t5x_lite.training.checkpoints import write_model
-from t5x_lite.training.evaluation import held_out_features
 from t5x_lite.training.experiment import Experiment
 from t5x_lite.training.held_out import HeldOut
-from t5x_lite.training.records import read_records, spell, spell_signatures
+from t5x_lite.training.held_out_parts import MixtureHeldOut
+from t5x_lite.training.records import read_records, spell, spell_parts, spell_signatures
 from t5x_lite.training.run_files import write_atomically
+from t5x_lite.training.samples import fill_ins
 from t5x_lite.training.step import Program, TrainState
+from t5x_lite.training.text_metrics import Scores
 from t5x_lite.training.workdir import tokenizer_files
 
 
@@ -44,7 +44,9 @@ def preparation(console: Console) -> Iterator[Callable[[str, float | None], None
         yield progress
 
 
-def finish(held_out: HeldOut, params: Any, store: TokenStore, workdir: epath.Path, console: Console) -> None:
+def finish(
+    held_out: HeldOut | MixtureHeldOut, params: Any, store: TokenStore, workdir: epath.Path, console: Console
+) -> None:
     """Writes and prints the end of a run: held-out figures beside those of guessing, answers, the loss curve."""
     figures = held_out_figures(held_out, params)
     samples = fill_ins(held_out.program, params, store)
@@ -60,16 +62,21 @@ def finish(held_out: HeldOut, params: Any, store: TokenStore, workdir: epath.Pat
     )
 
 
-def held_out_figures(held_out: HeldOut, params: Any) -> dict[str, Any]:
+def held_out_figures(held_out: HeldOut | MixtureHeldOut, params: Any) -> dict[str, Any]:
     """All figures, what the best model without context would lose on the same targets (`unigram_loss` of tokens,
     `constant_loss` of examples), and sacrebleu's signatures."""
-    scores = held_out.evaluate(params)
+    return figures_of(held_out, held_out.evaluate(params))
+
+
+def figures_of(held_out: HeldOut | MixtureHeldOut, scores: Scores) -> dict[str, Any]:
+    """The same, of an evaluation that has been."""
     signatures = {"signatures": scores.signatures} if scores.signatures else {}
     baseline = "unigram_loss" if held_out.program.objective.unit == "token" else "constant_loss"
     return scores.figures | {baseline: held_out.baseline_loss} | signatures
 
 
-_COMMON_FIGURES = ("loss", "unigram_loss", "constant_loss", "accuracy", "perplexity", "tokens", "examples")
+_UNITS = ("token", "word", "example", "window")
+_COMMON_FIGURES = ("loss", "unigram_loss", "constant_loss", "accuracy", "perplexity", *(f"{unit}s" for unit in _UNITS))
 
 
 def describe(figures: dict[str, Any]) -> str:
@@ -79,82 +86,35 @@ def describe(figures: dict[str, Any]) -> str:
     >>> describe(figures).partition("perplexity")[2]
     ' 7.4, 90 tokens; pair loss 0.700'
     """
-    others = {name: value for name, value in figures.items() if name not in (*_COMMON_FIGURES, "signatures")}
+    apart = (*_COMMON_FIGURES, "signatures", "intervals")
+    others = {name: value for name, value in figures.items() if name not in apart and "/" not in name}
+    parts = spell_parts(figures)
+    intervals = figures.get("intervals", {})
     signatures = spell_signatures(figures.get("signatures", {}))
-    unit = "token" if "tokens" in figures else "example"
+    unit = next(unit for unit in _UNITS if f"{unit}s" in figures)
     baseline, guess = ("unigram_loss", "the text's unigram model") if unit == "token" else ("constant_loss", "a guess")
     nats = " nats" if "accuracy" in figures else ""  # else it is a squared error
-    measured = [f"held-out: loss {figures['loss']:.3f}{nats} {'a' if unit == 'token' else 'an'} {unit} "]
+    measured = [f"held-out: loss {figures['loss']:.3f}{nats} {_one(unit)} "]
     measured[0] += f"({guess}: {figures[baseline]:.3f})"
     measured += [spell(name, figures[name]) for name in ("accuracy", "perplexity") if name in figures]
     return (
         f"{', '.join(measured)}, {figures[f'{unit}s']:,.0f} {unit}s"
         f"{'; ' if others else ''}{', '.join(spell(name, value) for name, value in others.items())}"
+        + (f"\n{parts}" if parts else "")
+        + "".join(f"\n95 % interval: {_interval(name, *ends)}" for name, ends in intervals.items())
         + (f"\n{signatures}" if signatures else "")
     )
 
 
-def fill_ins(program: Program, params: Any, store: TokenStore, num_rows: int = 5) -> str:
-    """Held-out rows as the model sees them, what was there, and what it says.
-
-    Where single tokens are asked for, they stand between commas, in the order of their places; of some of them the
-    model sees the token itself, or another one, and no mask.
-    """
-    features = held_out_features(program.objective, store.held_out, num_rows)
-    features = {name: value[:num_rows] for name, value in _samples(program, params, features).items()}
-    decode, pad_id = store.tokenizer.decode, store.tokenizer.vocabulary.pad_id
-    if program.objective.unit == "example":
-        return _labeled(features, decode, getattr(program.experiment.data.source, "labels", ()))
-
-    def spelled(ids: Int[np.ndarray, "T"], targets: Int[np.ndarray, "T"]) -> str:
-        if "positions" not in features:
-            return decode(ids)
-        return ", ".join(decode([token]).strip() or "(none)" for token in ids[targets != pad_id])
-
-    return "\n".join(
-        f"--- held-out row {row}\n"
-        f"input:  {decode(features['inputs'][row])}\n"
-        f"target: {spelled(targets, targets)}\n"
-        f"model:  {spelled(features['answers'][row], targets)}\n"
-        for row, targets in enumerate(features["targets"])
-    )
+def _interval(name: str, low: float, high: float) -> str:
+    return f"{spell(name, low)} to {spell(name, high).rpartition(' ')[2]}"
 
 
-def _labeled(features: dict[str, np.ndarray], decode: Callable[[Any], str], labels: tuple[str, ...]) -> str:
-    """Texts, their labels and the model's, by name where they have names."""
-
-    def name(label: float) -> str:
-        return labels[int(label)] if labels else f"{label:.3f}"
-
-    return "\n".join(
-        f"--- held-out example {row}\n"
-        + "".join(f"text:   {decode(ids[segments == number])}\n" for number in range(int(segments.max()) + 1))
-        + f"label:  {name(features['label'][row])}\n"
-        f"model:  {name(features['answers'][row])}\n"
-        for row, (ids, segments) in enumerate(zip(features["inputs"], features["segments"], strict=True))
-    )
+def _one(unit: str) -> str:
+    return f"{'an' if unit == 'example' else 'a'} {unit}"
 
 
-def _samples(program: Program, params: Any, features: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """What the model says to features, and some rows more: on the run's own devices, one of which could not hold it."""
-    placed = batch_sharding(program.mesh)
-    share = program.mesh.shape["data"] * program.mesh.shape["fsdp"]
-    count = len(features["inputs"])
-    rows = BatchRows(placed, -(-count // share) * share)
-
-    def samples(params: Any, features: Any) -> Any:
-        with use_mesh(program.mesh):
-            return program.objective.samples(program.module, params, features)
-
-    run = jax.jit(
-        samples, in_shardings=(program.state_shardings.params, placed), out_shardings=replicated(program.mesh)
-    )
-    # Filled up with the last row.
-    asked = {name: rows.place(value[np.minimum(rows.numbers, count - 1)]) for name, value in features.items()}
-    return jax.device_get(run(params, asked))
-
-
-def plot_losses(metrics: epath.Path, picture: epath.Path, held_out: HeldOut) -> None:
+def plot_losses(metrics: epath.Path, picture: epath.Path, held_out: HeldOut | MixtureHeldOut) -> None:
     """Draws the losses of `metrics.jsonl` over the steps, that of guessing as a line to beat."""
     # Imported here: matplotlib is needed at a run's end alone.
     from t5x_lite.pictures import Curve, draw_curves
@@ -176,9 +136,8 @@ def plot_losses(metrics: epath.Path, picture: epath.Path, held_out: HeldOut) -> 
 
 def loss_unit(experiment: Experiment) -> str:
     """What the loss of an experiment is counted in."""
-    if experiment.objective.unit == "token":
-        return "nats a token"
-    return "nats an example" if experiment.model.num_classes > 1 else "squared error"
+    in_nats = experiment.objective.in_nats(experiment.model)
+    return f"nats {_one(experiment.objective.unit)}" if in_nats else "squared error"
 
 
 def write_nonfinite(

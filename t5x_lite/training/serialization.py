@@ -45,7 +45,10 @@ def _encode(value: Any) -> Any:
 def _decode(data: Any, annotation: Any, path: str) -> Any:
     if isinstance(data, dict):
         return _decode_dataclass(data, annotation, path)
-    value = tuple(data) if isinstance(data, list) else data
+    value = data
+    if isinstance(data, list):
+        items = _items(annotation, len(data))
+        value = tuple(_decode(*item, f"{path}[{i}]") for i, item in enumerate(zip(data, items, strict=True)))
     if isinstance(value, int) and not isinstance(value, bool) and annotation is float:
         value = float(value)
     _check(value, annotation, path)
@@ -74,6 +77,9 @@ def _check(value: Any, annotation: Any, path: str) -> None:
         if not isinstance(value, tuple(option for option in _options(annotation) if isinstance(option, type))):
             raise InputError(f"{path} is a {type(value).__name__}; it must be a {_spell(annotation)}")
         check_types(value)
+    elif isinstance(value, tuple) and any(dataclasses.is_dataclass(item) for item in value):
+        for number, item in enumerate(zip(value, _items(annotation, len(value)), strict=True)):
+            _check(*item, f"{path}[{number}]")
     elif not any(_fits(value, option) for option in _options(annotation)):
         raise InputError(f"{path}={value!r} is no {_spell(annotation)}; give a value of that type")
 
@@ -83,12 +89,25 @@ def _fits(value: Any, annotation: Any) -> bool:
     if origin is Literal:
         return value in get_args(annotation)
     if origin is tuple:
-        return isinstance(value, tuple) and all(_fits(item, get_args(annotation)[0]) for item in value)
+        if not isinstance(value, tuple) or (
+            ... not in get_args(annotation) and len(value) != len(get_args(annotation))
+        ):
+            return False
+        return all(map(_fits, value, _items(annotation, len(value))))
     if annotation is float:
         return isinstance(value, float | int) and not isinstance(value, bool)
     if annotation is int:
         return isinstance(value, int) and not isinstance(value, bool)
     return isinstance(value, annotation)
+
+
+def _items(annotation: Any, count: int) -> tuple[Any, ...]:
+    """What each of `count` items of a tuple is to be; anything where no tuple is expected, which is told elsewhere."""
+    for option in _options(annotation):
+        if get_origin(option) is tuple:
+            first, *others = get_args(option)
+            return (first,) * count if others == [...] else (first, *others, *[object] * count)[:count]
+    return (object,) * count
 
 
 def _options(annotation: Any) -> tuple[Any, ...]:

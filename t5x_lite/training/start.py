@@ -8,6 +8,9 @@ import numpy as np
 from flax import traverse_util
 
 from t5x_lite.errors import InputError
+from t5x_lite.models import ElectraPairConfig, EncoderConfig, ModelConfig
+from t5x_lite.models.task_heads import TASK_HEADS
+from t5x_lite.training.parameter_names import groups, listed
 
 
 @dataclass(frozen=True)
@@ -48,8 +51,18 @@ class FromRun(Start):
         _check_folder(self.folder)
 
 
+def part_for(model: ModelConfig, config: ModelConfig, params: Any) -> tuple[Any, str]:
+    """(the parameters of a model that another one begins with, which part they are): of ELECTRA's two networks, the
+    discriminator for a single encoder (Clark et al. 2020, section 2); of others all."""
+    if isinstance(config, ElectraPairConfig) and isinstance(model, EncoderConfig):
+        return config.separate(params, "discriminator")[1], " (its discriminator)"
+    return params, ""
+
+
 def overlay(params: Any, source: Any, layers: tuple[int, ...] = ()) -> tuple[Any, list[str]]:
-    """(`params` with the values of `source` where both have a parameter, the paths that only `params` has).
+    """(`params` with the values of `source` where both have a parameter, the paths of those that stay as they were).
+
+    A task's head of another shape, which has other classes, stays as a whole: RTE begins with a model of MNLI's three.
 
     Args:
       params: a tree of arrays or shapes.
@@ -57,27 +70,109 @@ def overlay(params: Any, source: Any, layers: tuple[int, ...] = ()) -> tuple[Any
       layers: of the source's stacks, in the order in which they become the layers of this model; empty means all.
 
     Raises:
-      InputError: every parameter with another shape is listed; or no parameter is common to both.
+      InputError: parameters have other shapes; or none is common to both, or none of those in layers.
     """
     ours, theirs = (traverse_util.flatten_dict(tree, sep="/") for tree in (params, source))
-    result, problems, fresh = dict(ours), [], []
+    result, problems, fresh = dict(ours), {}, []
     for path, leaf in ours.items():
         if path not in theirs:
             fresh.append(path)
             continue
         value = theirs[path]
-        if layers and "/layers/" in f"/{path}":
+        if layers and _is_in_layers(path):
             if max(layers) >= len(value) or min(layers) < 0:
                 raise InputError(f"start.layers={layers} names layers that it lacks; choose from 0..{len(value) - 1}")
             value = np.asarray(value)[list(layers)]
         if value.shape != leaf.shape:
-            problems.append(f"{path} has shape {value.shape} there, {leaf.shape} here")
+            problems[path] = value.shape, leaf.shape
         result[path] = value
-    if problems:
-        raise InputError(f"start.folder holds a model of another shape: {'; '.join(problems)}; choose another one")
-    if len(fresh) == len(ours):
-        raise InputError("start.folder holds a model that shares no parameter with this one; choose its family")
+    heads = {name for name in map(_first_name, problems) if name in TASK_HEADS}
+    fresh = [path for path in ours if path in fresh or _first_name(path) in heads]
+    result |= {path: ours[path] for path in fresh}
+    if problems := {path: shapes for path, shapes in problems.items() if path not in fresh}:
+        raise _other_shapes(problems, len(ours) - len(fresh), ours, theirs)
+    _check_family(fresh, ours, theirs)
     return traverse_util.unflatten_dict(result, sep="/"), fresh
+
+
+def describe_overlay(params: Any, source: Any, fresh: list[str]) -> str:
+    """What an `overlay` left random, and what of the source it did not take; empty where it is nothing.
+
+    >>> ours, theirs = ({"encoder": {"scale": 1}, head: {"bias": 1}} for head in ("classification", "masked_lm"))
+    >>> describe_overlay(ours, theirs, ["classification/bias"])
+    '; random are classification/bias; not taken are masked_lm/*'
+    """
+    ours, theirs = (traverse_util.flatten_dict(tree, sep="/") for tree in (params, source))
+    random = ", ".join(fresh)
+    if len(fresh) > 8:
+        random = f"{len(fresh)} of {len(ours)}: {listed(groups(fresh, of=ours))}"
+    told = f"; random are {random}" if fresh else ""
+    if inside := [path for path in fresh if _is_in_layers(path)]:
+        told += f" ({len(inside)} of them inside layers, which are others there)"
+    left = [path for path in theirs if path not in ours or path in fresh]
+    return told + (f"; not taken are {listed(groups(left, of=theirs))}" if left else "")
+
+
+Shape = tuple[int, ...]
+
+
+def _other_shapes(
+    problems: dict[str, tuple[Shape, Shape]], common: int, ours: dict[str, Any], theirs: dict[str, Any]
+) -> InputError:
+    """`problems`: the shapes there and here of parameters that do not fit, out of `common` ones of the same name."""
+    listing = [f"{path} has shape {there} there, {here} here" for path, (there, here) in problems.items()]
+    more = f"; and {len(problems) - 3} more" if len(problems) > 3 else ""
+    return InputError(
+        f"start.folder holds a model that gives this one {common - len(problems)} of its {len(ours)} parameters, and "
+        f"{len(problems)} of another shape: {'; '.join(listing[:3])}{more}; choose another one"
+        f"{_remedy(problems, theirs)}"
+    )
+
+
+def _remedy(problems: dict[str, tuple[Shape, Shape]], theirs: dict[str, Any]) -> str:
+    """What else can be done, by how the shapes there and here differ."""
+    if any(len(there) != len(here) for there, here in problems.values()):
+        return ", of this family: its layers share their parameters, or this one's do"
+    different = {
+        tuple((axis, *pair) for axis, pair in enumerate(zip(there, here, strict=True)) if len(set(pair)) > 1)
+        for there, here in problems.values()
+    }
+    if all(map(_is_in_layers, problems)) and len(different) == 1:
+        (((axis, _, here), *others),) = different
+        if axis == 0 and not others:
+            depth = len(theirs[next(iter(problems))])
+            return f", {here} of its {depth} layers by start.layers, or {depth} layers for this one"
+    rows = [shapes for path, shapes in problems.items() if path.endswith(_TOKENS) and shapes[0][1:] == shapes[1][1:]]
+    if rows and all(len(axes) == 1 for axes in different):
+        return f", or model.vocab_size={rows[0][0][0]}"
+    return ", or give this one its sizes"
+
+
+_TOKENS = ("token/embedding", "token_embedding/embedding")
+
+
+def _check_family(fresh: list[str], ours: dict[str, Any], theirs: dict[str, Any]) -> None:
+    has = f"{listed(groups(theirs))} there, {listed(groups(ours))} here"
+    if len(fresh) == len(ours):
+        raise InputError(
+            f"start.folder holds a model that shares no parameter with this one; choose its family (there are {has})"
+        )
+    inside = [path for path in ours if _is_in_layers(path)]
+    if inside and not set(inside) - set(fresh):
+        common = [path for path in ours if path in theirs]
+        raise InputError(
+            f"start.folder holds a model of another family: {len(common)} of this one's {len(ours)} parameters fit "
+            f"({listed(common, 3)}), and none of the {len(inside)} in its layers; choose its family, or FromScratch "
+            f"(there are {has})"
+        )
+
+
+def _first_name(path: str) -> str:
+    return path.split("/")[0]
+
+
+def _is_in_layers(path: str) -> bool:
+    return "/layers/" in f"/{path}"
 
 
 def _check_folder(folder: str) -> None:

@@ -57,7 +57,8 @@ class Program:
     def __init__(self, experiment: Experiment, objective: Objective, mesh: Mesh):
         self.experiment, self.objective, self.mesh = experiment, objective, mesh
         self.module = build_module(experiment)
-        self.optimizer = experiment.optimizer.build(logical_axes(abstract_params(experiment.model)))
+        axes = logical_axes(abstract_params(experiment.model))
+        self.trained, self.optimizer = experiment.optimizer.trained(axes), experiment.optimizer.build(axes)
         boxed = self._abstract_state()
         self.state_shardings = shardings(mesh, boxed)
         self.abstract_state = jax.tree.map(
@@ -115,11 +116,14 @@ class Program:
         updates, opt_state = self.optimizer.update(grads, state.opt_state, state.params)
         params = optax.apply_updates(state.params, updates)
         average = self.experiment.average.update(state.average, params, state.step + 1)
+        if average is not None:
+            # The mean of equal numbers is rounded.
+            average = self.trained.restore(self.trained.cut(average), state.average)
         new = state.replace(step=state.step + 1, params=params, opt_state=opt_state, average=average)
 
         metrics = {name: value / jnp.maximum(of, 1.0) for name, (value, of) in with_weights(sums, weight).items()}
         metrics["objective"] = loss_sum / weight
-        metrics["gradient_norm"] = optax.tree.norm(grads)
+        metrics["gradient_norm"] = optax.tree.norm(self.trained.cut(grads))
         metrics["learning_rate"] = self.experiment.optimizer.schedule.learning_rate(state.step + 1)
         finite = state.finite & jnp.isfinite(metrics["objective"]) & jnp.isfinite(metrics["gradient_norm"])
         # What nobody trains is handed through as it is.
@@ -130,10 +134,11 @@ class Program:
     def gradients(
         self, params: Any, features: Features, key: Key[Array, ""], frozen: Any = None
     ) -> tuple[tuple[Float[Array, ""], Float[Array, ""], Metrics], Any]:
-        """Sums over the whole batch of (loss, weight, metrics), and the gradient of the first."""
+        """Sums over the whole batch of (loss, weight, metrics), and the gradient of the first: 0 for what is frozen as
+        a whole."""
 
         def loss(params: Any, features: Features, key: Key[Array, ""]) -> tuple[Array, tuple[Array, Array, Metrics]]:
-            part = {"whole": whole, "frozen": frozen}
+            part, params = {"whole": whole, "frozen": frozen}, self.trained.hold(params)
             loss_sum, weight, metrics = self.objective.loss(self.module, params, features, key, **part)
             return loss_sum, (loss_sum, weight, metrics)
 

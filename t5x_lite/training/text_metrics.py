@@ -1,16 +1,21 @@
 """How close written texts come to reference texts, as the field's own libraries compute it.
 
-Every metric is a function of (predictions, references), two sequences of texts of equal length.
+Metrics of texts are functions of (predictions, references), two sequences of texts of equal length; those of answers
+to tasks are in `answer_metrics`.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Literal, get_args
+from typing import get_args
 
 from t5x_lite.errors import InputError
+from t5x_lite.tasks.metric_names import TextMetric
+from t5x_lite.training import answer_metrics
+from t5x_lite.training.answer_metrics import Written
 
-TextMetric = Literal["bleu", "chrf", "rouge", "exact_match"]
 Texts = Sequence[str]
+IN_PER_CENT = ("bleu", "chrf", "squad_exact_match", "squad_f1")
+"""Figures from 0 to 100."""
 
 
 @dataclass(frozen=True)
@@ -18,22 +23,42 @@ class Scores:
     """Figures by name, and the signatures of those that mean nothing without one."""
 
     figures: dict[str, float]
-    """BLEU and chrF from 0 to 100, as papers print them; ROUGE and exact match as shares of 1."""
+    """BLEU, chrF and SQuAD's from 0 to 100, as papers print them; correlations from -1 to 1; all others as shares of
+    1."""
     signatures: dict[str, str] = field(default_factory=dict)
     """sacrebleu's signature by the figure's name: tokenization, smoothing, version."""
+    written: dict[str, float] = field(default_factory=dict)
+    """Those of the figures that are of texts that were written, where there are others too."""
+    texts: tuple[str, ...] = ()
+    """What was written, in the order of the questions."""
 
 
-def score(predictions: Texts, references: Texts, metrics: Sequence[TextMetric]) -> Scores:
+def score(
+    predictions: Texts,
+    references: Sequence[str | tuple[str, ...]],
+    metrics: Sequence[TextMetric],
+    *,
+    words: tuple[str, ...] = (),
+    groups: Texts = (),
+) -> Scores:
     """All of `metrics` over the same texts.
 
-    Raises `InputError` for no texts, unequal numbers of them, or a metric that is not known.
+    Args:
+      predictions: what was written.
+      references: what is right: for each a text, or several, the first of which counts where one is compared with.
+      metrics: by name.
+      words: those of a task's classes, the first of which is class 0; for `f1`, `macro_f1` and `matthews`.
+      groups: the name of each text's group; for `group_match`.
+
+    Raises `InputError` for no texts, unequal numbers of them, or a metric that is not known or lacks what it needs.
     """
     if len(predictions) != len(references) or not references:
         raise InputError(
             f"{len(predictions)} predictions do not go with {len(references)} references; give one for each, and one "
             "or more"
         )
-    found = [_function(metric)(predictions, references) for metric in metrics]
+    right = [(texts,) if isinstance(texts, str) else texts for texts in references]
+    found = [_score(metric, Written(predictions, right, words, groups)) for metric in metrics]
     return Scores(
         {name: value for one in found for name, value in one.figures.items()},
         {name: signature for one in found for name, signature in one.signatures.items()},
@@ -72,24 +97,41 @@ def rouge(predictions: Texts, references: Texts) -> Scores:
     return Scores({kind: sum(one[kind].fmeasure for one in each) / len(each) for kind in kinds})
 
 
-def exact_match(predictions: Texts, references: Texts) -> Scores:
-    """The share of texts that are the reference itself, but for white space around them.
+def exact_match(predictions: Texts, references: Sequence[str | tuple[str, ...]]) -> Scores:
+    """The share of texts that are the reference itself, or one of them, but for white space around them: of classes
+    that are answered by words, the accuracy.
 
     >>> exact_match(["a cat", "a dog "], ["a cat", "a dog"]).figures, exact_match(["A cat"], ["a cat"]).figures
     ({'exact_match': 1.0}, {'exact_match': 0.0})
     """
-    same = [said.strip() == reference.strip() for said, reference in zip(predictions, references, strict=True)]
+    right = [(texts,) if isinstance(texts, str) else texts for texts in references]
+    same = [said.strip() in map(str.strip, texts) for said, texts in zip(predictions, right, strict=True)]
     return Scores({"exact_match": sum(same) / len(same)})
 
 
-def _function(metric: TextMetric) -> Callable[[Texts, Texts], Scores]:
+def _score(metric: TextMetric, answers: Written) -> Scores:
+    written, references = answers.written, [texts[0] for texts in answers.right]
     match metric:
         case "bleu":
-            return bleu
+            return bleu(written, references)
         case "chrf":
-            return chrf
+            return chrf(written, references)
         case "rouge":
-            return rouge
+            return rouge(written, references)
         case "exact_match":
-            return exact_match
+            return exact_match(written, answers.right)
+        case "f1" | "macro_f1" | "matthews":
+            return Scores(answer_metrics.classes(answers, metric))
+        case "pearson" | "spearman":
+            return Scores(answer_metrics.numbers(answers, metric))
+        case "squad":
+            return Scores(answer_metrics.spans(answers))
+        case "tags":
+            return Scores(answer_metrics.tags(answers))
+        case "entities" | "strict_entities":
+            return Scores(answer_metrics.entities(answers, metric))
+        case "group_match":
+            return Scores(answer_metrics.group_match(answers))
+        case "referent":
+            return Scores(answer_metrics.referent(answers))
     raise InputError(f"metric {metric!r} is not known; choose {', '.join(get_args(TextMetric))}")

@@ -7,9 +7,12 @@ from pathlib import Path
 
 import pytest
 
+from t5x_lite.cli.inspect import parameter_table
 from t5x_lite.objectives import Distillation
 from t5x_lite.training.checkpoints import write_checkpoint
 from t5x_lite.training.open_model import open_model
+from t5x_lite.training.optimizers import AdamW
+from t5x_lite.training.schedules import Constant
 from t5x_lite.training.start import FromModel
 from t5x_lite.training.workdir import tokenizer_files
 
@@ -34,6 +37,21 @@ def test_inspect(run, experiments, write_config, tmp_path, monkeypatch, family, 
         assert word in out
     assert out.count("\ninputs\n") == 3
     assert "\nsampling\n" not in out, "random bits say nothing"
+
+
+def test_inspect_lists_the_learning_rates_where_they_differ(experiments):
+    """By parameter: frozen, or what the rate is multiplied by, from the lowest layer that is trained."""
+    experiment = experiments["bert"]
+    assert [column.header for column in parameter_table(experiment).columns][-1] == "count"
+    optimizer = AdamW(Constant(1e-3), frozen=("embeddings/*",), frozen_layers=1, layerwise_decay=0.5)
+    table = parameter_table(replace(experiment, optimizer=optimizer))
+    names, *_, rates = (list(column.cells) for column in table.columns)
+    rate = dict(zip(names, rates, strict=True))
+    assert rate["embeddings/token/embedding"] == "frozen"
+    assert rate["encoder/layers/feed_forward/wi/kernel"] == "1 frozen, x 0.25"
+    assert rate["sentence_pair/dense/kernel"] == rate["pooler/dense/bias"] == "x 1"
+    decayed = parameter_table(replace(experiment, optimizer=AdamW(Constant(1e-3), layerwise_decay=0.5)))
+    assert list(decayed.columns[-1].cells)[names.index("encoder/layers/feed_forward/wi/bias")] == "x 0.125 to x 0.25"
 
 
 def test_inspect_a_student_with_its_teacher(run, experiments, make_run, write_config, tmp_path):

@@ -7,7 +7,7 @@ import pytest
 
 from t5x_lite.cli.arguments import load_config, parse
 from t5x_lite.cli.train import Train
-from t5x_lite.data import TsvPairs
+from t5x_lite.data import ExamplePairs, Mixture, Part, Proportional, TableExamples, TextWording, TsvPairs
 from t5x_lite.errors import InputError
 from t5x_lite.objectives import Distillation
 from t5x_lite.training.start import FromModel
@@ -60,3 +60,14 @@ def test_a_source_of_what_is_held_out(experiments):
     assert parsed(other) == other
     changed = parsed(other, "--data.held-out-source.paths", "b.tsv", "c.tsv", "--data.held-out-source.prefix", "p")
     assert changed.data.held_out_source == TsvPairs(("b.tsv", "c.tsv"), prefix="p")
+
+
+def test_the_parts_of_a_mixture_by_number(experiments):
+    part = Part("one", ExamplePairs(TableExamples(("a.tsv",)), TextWording("{a}", "{b}", replacements=(("x", "y"),))))
+    mixture = Mixture((part, Part("two", TsvPairs(("b.tsv",)))), Proportional(limit=9))
+    bert = replace(experiments["bert"], data=replace(experiments["bert"].data, source=mixture))
+    assert parsed(bert) == bert
+    options = ("--data.source.rates.temperature", "2", "--data.source.parts.1.source.paths", "c.tsv", "d.tsv")
+    changed = parsed(bert, *options).data.source
+    assert changed.rates == Proportional(9, 2.0)
+    assert changed.parts == (part, Part("two", TsvPairs(("c.tsv", "d.tsv"))))

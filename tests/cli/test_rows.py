@@ -1,12 +1,16 @@
 """How a corrupted row is shown."""
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
 from t5x_lite.cli.rows import STYLES, describe_row
 from t5x_lite.data import Bytes, TextPairs, make_tokenizer
+from t5x_lite.data.readers import halves
 from t5x_lite.data.sentence_marks import MarkedSentences
 from t5x_lite.data.tokenizers import WordPiece
+from t5x_lite.objectives import CausalClassification
 
 
 @pytest.fixture(scope="module")
@@ -144,3 +148,20 @@ def test_sentences_of_a_row_and_masks_in_it(wordpiece):
         "targets": "the green wall a bottles",
     }
     assert styled(shown["inputs"], "hidden") == ["[MASK]"]
+
+
+def test_marks_beyond_the_vocabulary_are_written(wordpiece):
+    """Of both orders of a pair."""
+    objective = CausalClassification(10, both_orders=True).for_vocabulary(wordpiece.vocabulary)
+    builder = objective.row_format.start(wordpiece.vocabulary)
+    texts = [np.array(wordpiece.encode(text), np.int32) for text in ("the wall", "a green wall")]
+    builder.add([*texts, halves(1.0)])
+    (raw,) = builder.take()
+    features = jax.tree.map(np.asarray, objective.corrupt(jax.random.key(0), jnp.asarray(raw)))
+    shown = describe_row(wordpiece, raw, features, objective.row_format, ("no", "yes"))
+    assert {name: text.plain for name, text in shown} == {
+        "raw": "[START] the wall [DELIMITER] a green wall [EXTRACT] [PAD] x 2",
+        "swapped": "[START] a green wall [DELIMITER] the wall [EXTRACT] [PAD] x 2",
+        "segments": "A 4 ids, B 4, special ones included",
+        "label": "1: yes",
+    }

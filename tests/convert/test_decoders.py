@@ -172,9 +172,7 @@ def test_models_without_a_head_and_files_of_the_first_years(pair, tmp_path):
         ("GPT2LMHeadModel", {"scale_attn_by_inverse_layer_idx": True}, "scale_attn_by_inverse_layer_idx=True"),
         ("GPT2LMHeadModel", {"add_cross_attention": True}, "add_cross_attention=True in config.json is not one"),
         ("GPT2LMHeadModel", {"activation_function": "mish"}, "activation_function='mish'.*known are gelu"),
-        ("GPT2DoubleHeadsModel", {}, "multiple_choice_head.*save it without what is not of it"),
-        ("GPT2ForSequenceClassification", {"pad_token_id": 0}, "score.weight.*save it without what is not of it"),
-        ("OpenAIGPTDoubleHeadsModel", {}, "multiple_choice_head.*save it without what is not of it"),
+        ("GPT2ForTokenClassification", {}, "classifier.*save it without what is not of it"),
         ("GPT2Model", {"tie_word_embeddings": False}, "no lm_head.weight.*the class that has the language model's"),
     ],
 )

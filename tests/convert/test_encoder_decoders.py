@@ -272,7 +272,6 @@ def test_what_theirs_does_not_have_is_not_exported(make_params, tmp_path, change
 @pytest.mark.parametrize(
     ("name", "options", "message"),
     [
-        ("BartForSequenceClassification", {}, "classification_head.*save it without what is not of it"),
         ("BartForCausalLM", {}, "is_(encoder_)?decoder=.* is not one that we have"),
         ("BartForConditionalGeneration", {"activation_function": "quick_gelu"}, "activation_function='quick_gelu'"),
         (

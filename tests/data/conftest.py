@@ -6,7 +6,6 @@ import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -163,22 +162,3 @@ def run_python() -> Callable[..., subprocess.CompletedProcess]:
         return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=100, check=False)
 
     return run
-
-
-@pytest.fixture(scope="session")
-def write_dataset() -> Callable[..., None]:
-    """`write_dataset(folder / name / "1.0.0", features, train=[...])`: a dataset of TFDS as others leave it on disk."""
-
-    def write(path: Path, features: Any, **splits: list[dict[str, Any]]) -> None:
-        import tensorflow_datasets as tfds
-
-        path.mkdir(parents=True)
-        version = tfds.core.Version("1.0.0")
-        identity = tfds.core.DatasetIdentity(name=path.parent.name, version=version, data_dir=str(path), module_name="")
-        info = tfds.core.DatasetInfo(builder=identity, features=features)
-        writer = tfds.core.SequentialWriter(info, max_examples_per_shard=3, file_format="array_record")
-        writer.initialize_splits(list(splits))
-        writer.add_examples(splits)
-        writer.close_all()
-
-    return write

@@ -93,3 +93,17 @@ def test_what_is_not_of_squad_is_refused(tmp_path, content, problem):
     (tmp_path / "a.json").write_text(content)
     with pytest.raises(InputError, match=problem):
         list(SquadExamples((str(tmp_path),)))
+
+
+def test_articles_are_dealt_out_to_parts(tmp_path):
+    articles = [
+        {"paragraphs": [{"context": "A cat sat.", "qas": [{"id": str(number), "question": "Who?"}]}]}
+        for number in range(5)
+    ]
+    path = tmp_path / "squad.json"
+    path.write_text(json.dumps({"data": articles}))
+    parts = [SquadExamples((str(path),), 2, part) for part in (0, 1)]
+    assert [[example.fields["id"] for example in part] for part in parts] == [["0", "2", "4"], ["1", "3"]]
+    assert parts[0].fingerprint() != parts[1].fingerprint()
+    with pytest.raises(InputError, match="part=2 is none of parts=2"):
+        SquadExamples((str(path),), 2, 2)

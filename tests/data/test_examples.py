@@ -5,7 +5,15 @@ import json
 
 import pytest
 
-from t5x_lite.data.examples import Example, JsonlExamples, ParallelExamples, TableExamples, field_of, text_in
+from t5x_lite.data.examples import (
+    ClassFiles,
+    Example,
+    JsonlExamples,
+    ParallelExamples,
+    TableExamples,
+    field_of,
+    text_in,
+)
 from t5x_lite.errors import InputError
 
 RECORDS = [{"text": "good, bad", "label": "a"}, {"text": '猫 "here"', "label": "b"}]
@@ -38,6 +46,11 @@ def test_a_table_without_a_first_line_of_names(tmp_path):
     source = TableExamples((path,), columns=("id", "word"), separator="comma")
     assert fields(source) == [{"id": "1", "word": "x"}, {"id": "2", "word": "y"}]
     assert [example.place for example in source] == [f"{path}:1", f"{path}:2"]
+
+
+def test_the_index_that_pandas_writes_has_no_name(tmp_path):
+    path = write(tmp_path / "a.csv", ",text\n0,x\n1,y\n")
+    assert fields(TableExamples((path,))) == [{"": "0", "text": "x"}, {"": "1", "text": "y"}]
 
 
 def test_a_field_in_quotes_goes_over_lines_and_places_are_of_its_last(tmp_path):
@@ -94,3 +107,20 @@ def test_a_fingerprint_follows_content_and_options(tmp_path):
     assert first != TableExamples((path,), columns=("x", "y")).fingerprint()
     write(tmp_path / "a.tsv", "x\ty\n1\t3\n")
     assert first != TableExamples((path,)).fingerprint()
+
+
+def test_a_file_for_each_class(tmp_path):
+    for name, texts in {"bad": "dull\n\nslow \n", "good": "fine\n"}.items():
+        (tmp_path / name).write_text(texts)
+    files = tuple(str(tmp_path / name) for name in ("bad", "good"))
+    found = list(ClassFiles(("negative", "positive"), files))
+    assert [tuple(example.fields.values()) for example in found] == [
+        ("dull", "negative"),
+        ("slow", "negative"),
+        ("fine", "positive"),
+    ]
+    assert found[1].place.endswith("bad:3")
+    with pytest.raises(InputError, match="give one file for each"):
+        ClassFiles(("negative",), files)
+    with pytest.raises(InputError, match="names several files; name one for each class"):
+        list(ClassFiles(("negative", "positive"), (files[0], str(tmp_path / "*"))))

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from t5x_lite.data import Vocabulary
-from t5x_lite.data.documents import halves
-from t5x_lite.data.formats import Labeled
+from t5x_lite.data.readers import halves
+from t5x_lite.data.task_formats import Labeled
 
 WORDS = Vocabulary(size=100, pad_id=0, cls_id=2, sep_id=3, eos_id=3)
 

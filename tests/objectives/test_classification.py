@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from t5x_lite.data import Vocabulary
-from t5x_lite.data.documents import halves
+from t5x_lite.data.readers import halves
 from t5x_lite.errors import InputError
 from t5x_lite.models import BertConfig, DistilBertConfig, T5Config
 from t5x_lite.objectives import Classification, corrupt_rows

@@ -74,7 +74,7 @@ def test_it_loads_nothing(maps):
 
 
 def test_a_frame_holds_the_page_and_nothing_more(maps):
-    frame = Page(framed(attention_page(maps)))
+    frame = Page(framed(maps))
     assert frame.tags == ["iframe"]
 
 

@@ -1,12 +1,15 @@
 """Rows before and after, as pictures."""
 
+from dataclasses import replace
+
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from t5x_lite.data import Bytes, make_tokenizer
+from t5x_lite.data import Bytes, WordPiece, make_tokenizer
 from t5x_lite.errors import InputError
-from t5x_lite.models import GptConfig
-from t5x_lite.objectives import CausalLanguageModel, SpanCorruption
+from t5x_lite.models import ElectraConfig, ElectraPairConfig, GptConfig
+from t5x_lite.objectives import CausalLanguageModel, ReplacedTokenDetection, SpanCorruption
 from t5x_lite.pictures import draw_corruption
 from t5x_lite.pictures.corruption import COLORS, rows_of_texts
 
@@ -46,6 +49,22 @@ def test_masks_stand_beside_the_rows(tokenizer):
     np.testing.assert_array_equal(masks[0].images[0].get_array(), np.tri(16, dtype=bool))
     boxes = [axes.get_position() for axes in picture.axes]
     assert all(0 <= box.x0 < box.x1 <= 1 and 0 <= box.y0 < box.y1 <= 1 for box in boxes), "nothing is cut"
+
+
+def test_the_generator_fills_in_what_is_hidden(make_params):
+    tokenizer = make_tokenizer(WordPiece(vocab_size=60), lambda: iter(TEXTS))
+    sizes = {"vocab_size": 60, "embed_dim": 6, "num_heads": 2, "mlp_dim": 5, "num_layers": 1, "token_embed_dim": 4}
+    discriminator = ElectraConfig(**sizes, max_length=24, heads=("replaced_token",))
+    pair = ElectraPairConfig(replace(discriminator, heads=("masked_lm",)), discriminator)
+    ids = jnp.ones((1, 2), jnp.int32)
+    params = make_params(pair.build(), 0, ids, ids)
+    objective = ReplacedTokenDetection(24)
+    picture = draw_corruption(objective, tokenizer, TEXTS, model=pair, params=params, most_rows=1)
+    words = [text.get_text() for text in picture.axes[0].texts]
+    before, _, filled = (words[words.index(name) + 1 :] for name in ("text", "generator", "discriminator"))
+    assert "[MASK]" in words[words.index("generator") :]
+    assert "[MASK]" not in before[: before.index("generator")] + filled
+    assert len(filled) == before.index("generator")
 
 
 def test_texts_become_the_rows_of_the_objective(tokenizer):

@@ -35,6 +35,13 @@ def test_single_tokens_are_hidden_replaced_or_kept():
     assert found == {"text": ([3, 10, 11, 12, 13, 4], roles), "model reads": ([3, 5, 11, 30, 13, 4], roles)}
 
 
+def test_what_a_generator_fills_in_is_another_token_or_the_same():
+    features = {"inputs": [3, 5, 11, 5, 4], "positions": [1, 3], "targets": [10, 12]}
+    found = shown(BERT, [3, 10, 11, 12, 4], **features, filled=[3, 10, 11, 30, 4])
+    assert list(found) == ["text", "generator", "discriminator"]
+    assert found["discriminator"] == ([3, 10, 11, 30, 4], ["", "kept", "", "random", ""])
+
+
 def test_moved_tokens_are_neither_hidden_nor_new():
     found = shown(
         BERT, [3, 10, 11, 12, 20, 21, 4], inputs=[3, 20, 21, 10, 5, 40, 4], targets=[3, 10, 11, 12, 20, 21, 4]

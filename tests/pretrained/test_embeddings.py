@@ -16,6 +16,7 @@ OUTPUTS = np.random.default_rng(0).normal(size=(6, 2, 3, 4)).astype(np.float32)
         ("second_to_last", OUTPUTS[4]),
         ("sum_last_4", OUTPUTS[2] + OUTPUTS[3] + OUTPUTS[4] + OUTPUTS[5]),
         ("concat_last_4", np.concatenate([OUTPUTS[5], OUTPUTS[4], OUTPUTS[3], OUTPUTS[2]], axis=-1)),
+        ("sum_all", OUTPUTS[1:].sum(axis=0)),
         ("mean", OUTPUTS[1:].mean(axis=0)),
         (0, OUTPUTS[0]),
         (2, OUTPUTS[2]),

@@ -1,9 +1,9 @@
 import numpy as np
 import pytest
 
-from t5x_lite.data import Bytes, make_tokenizer
+from t5x_lite.data import ByteLevelBPE, Bytes, make_tokenizer
 from t5x_lite.errors import InputError
-from t5x_lite.pretrained.token_rows import TokenRow, token_batches, token_rows
+from t5x_lite.pretrained.token_rows import TokenRow, cut_rows, token_batches, token_rows, word_rows
 
 
 def test_special_tokens_and_segments(wordpiece):
@@ -56,3 +56,49 @@ def test_what_is_no_text(wordpiece, texts, message):
 def test_a_tokenizer_without_special_tokens():
     with pytest.raises(InputError, match="no \\[CLS\\] or \\[SEP\\]"):
         token_rows(make_tokenizer(Bytes(), lambda: iter(())), ["wall"], 8)
+
+
+def test_longer_texts_are_cut_where_that_is_asked_for(wordpiece):
+    """Of a pair the longer text loses a token at a time; what fits stays."""
+    cls, sep, wall = wordpiece.vocabulary.cls_id, wordpiece.vocabulary.sep_id, wordpiece.encode("wall")[0]
+    texts = ["wall", "wall " * 7, ("wall wall", "wall " * 7), ("wall " * 7, "wall " * 7)]
+    rows, num_cut = cut_rows(wordpiece, texts, 8)
+    assert num_cut == 3
+    assert [row.ids for row in rows] == [
+        [cls, wall, sep],
+        [cls, *[wall] * 6, sep],
+        [cls, wall, wall, sep, *[wall] * 3, sep],
+        [cls, *[wall] * 3, sep, *[wall] * 2, sep],
+    ]
+    assert cut_rows(wordpiece, texts[:1], 8) == (token_rows(wordpiece, texts[:1], 8), 0)
+
+
+def test_words_know_their_first_pieces(wordpiece):
+    """In the row of the running text, or in the next one where it is full; an invisible word is an unknown token."""
+    sentence = ["the", "bottles", "walls", "fall"]
+    (row, *others), (places,) = word_rows(wordpiece, [sentence], 70)
+    assert (row.ids, others) == (token_rows(wordpiece, [" ".join(sentence)], 70)[0].ids, [])
+    pieces = [len(wordpiece.encode(word)) for word in sentence]
+    assert pieces[2] > 1
+    assert places == [(0, 1 + sum(pieces[:number])) for number in range(4)]
+    rows, places = word_rows(wordpiece, [["wall"] * 5, ["fall", "\u200b", "wall"]], 5)
+    assert places == [[(0, 1), (0, 2), (0, 3), (1, 1), (1, 2)], [(2, 1), (2, 2), (2, 3)]]
+    assert rows[2].ids[2] == wordpiece.vocabulary.unk_id
+    assert [len(row.ids) for row in rows] == [5, 4, 5]
+
+
+def test_words_of_byte_level_bpe_begin_with_their_blanks():
+    """As in running text, but for the first."""
+    texts = [f"{number} green bottles hanging on the wall" for number in range(50)]
+    tokenizer = make_tokenizer(ByteLevelBPE(vocab_size=300), lambda: iter(texts))
+    sentence = ["green", "bottles", "on", "the", "wall"]
+    (row,), (places,) = word_rows(tokenizer, [sentence], 70)
+    assert row.ids[1:-1] == tokenizer.encode(" ".join(sentence))
+    for (_, position), word in zip(places, sentence, strict=True):
+        assert word.startswith(tokenizer.decode([row.ids[position]]).strip())
+
+
+@pytest.mark.parametrize("sentences", [[], "the wall", ["the wall"], [["the", 3]], [[]]])
+def test_what_is_no_list_of_words(wordpiece, sentences):
+    with pytest.raises(InputError, match="is no list of words; give a list of lists of strings"):
+        word_rows(wordpiece, sentences, 8)

@@ -3,10 +3,23 @@ from dataclasses import dataclass, replace
 
 import pytest
 
-from t5x_lite.data import PythonDocs
+from t5x_lite.data import (
+    Data,
+    ExamplePairs,
+    LabeledTexts,
+    Mixture,
+    Part,
+    Proportional,
+    PythonDocs,
+    TableExamples,
+    TextWording,
+    TsvPairs,
+)
 from t5x_lite.errors import InputError
+from t5x_lite.models import BertConfig
+from t5x_lite.objectives import Classification, SequenceToSequence
 from t5x_lite.parallel import MeshShape
-from t5x_lite.training import Evaluation, Experiment
+from t5x_lite.training import Evaluation, Experiment, PartMetrics
 from t5x_lite.training.experiment import differences
 from t5x_lite.training.optimizers import Adafactor, Adam
 from t5x_lite.training.schedules import InverseSqrt, Schedule
@@ -16,6 +29,44 @@ from t5x_lite.training.schedules import InverseSqrt, Schedule
 def test_json_round_trip(tiny, optimizer):
     experiment = replace(tiny, optimizer=optimizer)
     assert Experiment.from_json(experiment.to_json()) == experiment
+
+
+@pytest.fixture
+def mixed(tiny):
+    """Over a mixture, whose parts are dataclasses in a tuple, and tuples in a tuple in one of them."""
+    wording = TextWording("{a}", "{b}", replacements=(("<br>", " "), ("x", "y")))
+    pairs = ExamplePairs(TableExamples(("a.tsv",)), wording)
+    parts = (Part("one", pairs, pairs), Part("two", TsvPairs(("b.tsv",))))
+    evaluation = Evaluation(part_metrics=(PartMetrics("one", ("bleu", "chrf")),))
+    objective = SequenceToSequence(32, 16)
+    return replace(tiny, objective=objective, data=Data(Mixture(parts, Proportional(9, 2.0))), evaluation=evaluation)
+
+
+def test_tuples_of_dataclasses_and_of_tuples(mixed):
+    assert Experiment.from_json(mixed.to_json()) == mixed
+    data = json.loads(mixed.to_json())
+    data["data"]["source"]["parts"][1]["source"]["class"] = "Path"
+    with pytest.raises(InputError, match=r"experiment.data.source.parts\[1\].source is of class 'Path'"):
+        Experiment.from_json(json.dumps(data))
+    data["data"]["source"]["parts"][1] = 3
+    with pytest.raises(InputError, match=r"experiment.data.source.parts\[1\]=3 is no Part"):
+        Experiment.from_json(json.dumps(data))
+    with pytest.raises(InputError, match="source is a Data; it must be a Source"):
+        replace(mixed, data=Data(Mixture((Part("two", Data()),))))
+
+
+def test_metrics_of_a_part_that_the_mixture_has_not(mixed):
+    with pytest.raises(
+        InputError, match="part_metrics has 'three', which is no part of data.source; its parts are 'one'"
+    ):
+        replace(mixed, evaluation=Evaluation(part_metrics=(PartMetrics("three", ("bleu",)),)))
+
+
+def test_a_head_learns_no_mixture(tiny):
+    texts = LabeledTexts(TableExamples(("a.tsv",)), labels=("a", "b"))
+    model = BertConfig(vocab_size=264, embed_dim=16, num_heads=4, mlp_dim=24, num_layers=1, heads=("classification",))
+    with pytest.raises(InputError, match="data.source is a Mixture, and a head learns one task; give Classification"):
+        replace(tiny, model=model, objective=Classification(16), data=Data(Mixture((Part("one", texts),))))
 
 
 def test_json_rebuilds_known_classes_only(tiny):

@@ -13,9 +13,9 @@ from flax import traverse_util
 from rich.console import Console
 
 import t5x_lite
-from t5x_lite.data import Data, JsonlExamples, LabeledTexts
+from t5x_lite.data import Choices, Data, JsonlExamples, LabeledTexts, Questions, TaggedWords
 from t5x_lite.errors import InputError
-from t5x_lite.objectives import Classification
+from t5x_lite.objectives import Classification, MultipleChoice, QuestionAnswering, Tagging
 from t5x_lite.parallel import MeshShape, make_mesh
 from t5x_lite.training import Evaluation, Experiment, loop
 from t5x_lite.training.records import read_records
@@ -136,3 +136,72 @@ def test_classes_that_are_not_those_of_the_model(classifier):
 def test_text_without_labels_is_refused(classifier, sentences):
     with pytest.raises(InputError, match="learns labels, which the data has not; give LabeledTexts"):
         replace(classifier, data=sentences)
+
+
+@pytest.fixture(scope="module")
+def annotated(tmp_path_factory, sentences):
+    """`annotated(kind)`: tags of words, questions on texts, or choices, which the word "alal" decides, as `Data`."""
+    folder, source = tmp_path_factory.mktemp("annotated"), random.Random(0)
+    words = ["beta", "gam", "del", "iokap", "ta", "the"]
+
+    def tags():
+        text = source.choices([*words, "alal"], k=6)
+        kinds = {"alal": "B-A", "the": "B-B"}
+        return {"tokens": text, "tags": [kinds.get(word, "O") for word in text]}
+
+    def questions(number):
+        text = source.choices(words, k=12)
+        record = {"id": f"q{number}", "context": " ".join(text), "question": "the alal", "answers": [], "starts": []}
+        if number % 4:
+            place = source.randrange(12)
+            text[place] = "alal"
+            start = len(" ".join(text[:place])) + bool(place)
+            record |= {"context": " ".join(text), "answers": ["alal"], "starts": [start]}
+        return record
+
+    def choices():
+        label = source.randrange(3)
+        answers = [" ".join(source.choices(words, k=2)) for _ in range(3)]
+        answers[label] += " alal"
+        return {"context": " ".join(source.choices(words, k=3)), "choices": answers, "label": label}
+
+    def data(kind):
+        make = {"tags": lambda _: tags(), "questions": questions, "choices": lambda _: choices()}[kind]
+        path = folder / f"{kind}.jsonl"
+        path.write_text("".join(json.dumps(make(number)) + "\n" for number in range(240)))
+        examples = JsonlExamples((str(path),))
+        corpus = {
+            "tags": TaggedWords(examples, ("O", "B-A", "B-B")),
+            "questions": Questions(examples),
+            "choices": Choices(examples),
+        }[kind]
+        return Data(corpus, sentences.tokenizer, held_out=0.15, cache_dir=sentences.cache_dir)
+
+    return data
+
+
+TASKS = {
+    "tags": (Tagging(24), ("entities", "strict_entities"), "entities_f1", 0.9),
+    "questions": (QuestionAnswering(24, 6, 6), ("squad2",), "squad2_best_f1", 90.0),
+    "choices": (MultipleChoice(24, 3), ("accuracy", "macro_f1"), "macro_f1", 0.9),
+}
+
+
+@pytest.mark.parametrize("kind", TASKS)
+def test_tasks_on_words_texts_and_choices_are_learned(kind, classifier, annotated, train, tmp_path):
+    objective, metrics, figure, enough = TASKS[kind]
+    experiment = replace(
+        classifier,
+        model=replace(classifier.model, heads=(objective.head,), num_classes=3),
+        objective=objective,
+        data=annotated(kind),
+        steps=60,
+        evaluation=Evaluation(every=0, rows=200, task_metrics=metrics),
+    )
+    train(experiment, tmp_path)
+    figures = json.loads((tmp_path / "held_out.json").read_text())
+    assert figures["loss"] < 0.5 * figures["constant_loss"]
+    assert figures[figure] > enough, figures
+    samples = (tmp_path / "samples.txt").read_text()
+    assert samples.count("--- held-out example ") == 5
+    assert "alal" in samples

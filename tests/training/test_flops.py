@@ -11,13 +11,29 @@ from flax import linen as nn
 from t5x_lite.data import WordPiece
 from t5x_lite.data.expected_vocabulary import expected_vocabulary
 from t5x_lite.data.vocabulary import Vocabulary
-from t5x_lite.models import PRESETS, GptConfig, T5Config, T5DecoderConfig, TransformerConfig, abstract_params
+from t5x_lite.models import (
+    PRESETS,
+    BartConfig,
+    BertConfig,
+    DistilBertConfig,
+    GptConfig,
+    T5Config,
+    T5DecoderConfig,
+    TransformerConfig,
+    abstract_params,
+)
 from t5x_lite.objectives import (
     BartDenoising,
+    CausalClassification,
     CausalLanguageModel,
+    CausalMultipleChoice,
+    Classification,
+    MultipleChoice,
     Objective,
     PrefixLanguageModel,
+    QuestionAnswering,
     SpanCorruption,
+    Tagging,
     corrupt_rows,
 )
 from t5x_lite.training.flops import step_flops
@@ -99,6 +115,34 @@ def test_encoder_decoders_and_decoders(model, objective):
 
 def test_denoising():
     model, objective = UNEVEN, BartDenoising(24).for_vocabulary(VOCABULARY)
+    assert step_flops(model, objective, 2) == step_of(model, objective, 2)
+
+
+CLASSES = {"heads": ("classification", "tagging", "question_answering"), "num_classes": 5}
+ENCODER = {"vocab_size": 264, "num_heads": 3, "embed_dim": 12, "mlp_dim": 17, "num_layers": 2}
+GPT = GptConfig(**ENCODER, heads=("classification", "multiple_choice"), num_classes=5)
+BART = BartConfig(264, 3, 12, 17, 1, 2, num_decoder_heads=2, decoder_mlp_dim=19, **CLASSES)
+
+
+@pytest.mark.parametrize(
+    ("model", "objective"),
+    [
+        (BertConfig(**ENCODER, **CLASSES), Classification(24)),
+        (BertConfig(**ENCODER, heads=("multiple_choice",)), MultipleChoice(24, 3)),
+        (DistilBertConfig(**ENCODER, **CLASSES), Classification(24)),
+        (DistilBertConfig(**ENCODER, **CLASSES), Tagging(24)),
+        (BART, Classification(24)),
+        (BART, QuestionAnswering(24, 6, 6)),
+        (GPT, Classification(24)),
+        (GPT, CausalMultipleChoice(24, 3)),
+        (GPT, CausalClassification(24)),
+        (GPT, CausalClassification(24, both_orders=True)),
+        (GPT, CausalClassification(24, language_model_weight=0.0)),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+def test_tasks(model, objective):
+    objective = objective.for_vocabulary(VOCABULARY)
     assert step_flops(model, objective, 2) == step_of(model, objective, 2)
 
 

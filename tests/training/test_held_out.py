@@ -14,7 +14,7 @@ from t5x_lite.data import ByteLevelBPE, Bytes, Data, SentencePiece, TsvPairs, ma
 from t5x_lite.errors import InputError
 from t5x_lite.models import TransformerConfig
 from t5x_lite.objectives import CausalLanguageModel, SequenceToSequence, SpanCorruption
-from t5x_lite.training import Checkpointing, Evaluation, Experiment, Logging, loop
+from t5x_lite.training import Checkpointing, Evaluation, Experiment, Logging, held_out_parts, loop
 from t5x_lite.training.held_out import HeldOut, count_words
 from t5x_lite.training.optimizers import AdamW
 from t5x_lite.training.parameter_average import ParameterAverage
@@ -59,12 +59,12 @@ def run(experiment, tmp_path_factory):
     folder, sheets = tmp_path_factory.mktemp("run"), []
 
     class Kept(HeldOut):
-        def __init__(self, *args):
-            super().__init__(*args)
+        def __init__(self, *args, **options):
+            super().__init__(*args, **options)
             sheets.append(self)
 
     with (folder / "printed.txt").open("w") as file, pytest.MonkeyPatch.context() as patch:
-        patch.setattr(loop, "HeldOut", Kept)
+        patch.setattr(held_out_parts, "HeldOut", Kept)
         loop.train(experiment, folder / "run", Console(file=file, width=300), jax.devices()[:1])
     (held_out,) = sheets
     return folder / "run", (folder / "printed.txt").read_text(), held_out

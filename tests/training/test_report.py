@@ -15,7 +15,8 @@ from t5x_lite.objectives import MaskedLanguageModel
 from t5x_lite.objectives.base import unigram_loss
 from t5x_lite.parallel import MeshShape, make_mesh
 from t5x_lite.training.evaluation import held_out_features
-from t5x_lite.training.report import describe, fill_ins
+from t5x_lite.training.report import describe
+from t5x_lite.training.samples import fill_ins
 
 
 @dataclass(frozen=True)

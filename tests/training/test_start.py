@@ -1,12 +1,16 @@
 from dataclasses import replace
 
+import jax
 import numpy as np
 import pytest
+from flax import linen as nn
+from flax import traverse_util
 
 from t5x_lite.errors import InputError
+from t5x_lite.models import PRESETS, abstract_params
 from t5x_lite.training import Experiment
 from t5x_lite.training.experiment import differences
-from t5x_lite.training.start import FromModel, FromRun, overlay
+from t5x_lite.training.start import FromModel, FromRun, describe_overlay, overlay, part_for
 
 
 def tree(layers: int, width: int = 3, **others):
@@ -64,3 +68,106 @@ def test_a_start_is_part_of_the_experiment(tiny):
     assert Experiment.from_json(experiment.to_json()) == experiment
     changed = {field for field, _, _ in differences(experiment, replace(experiment, start=FromRun("folder")))}
     assert "start" in changed
+
+
+def flat(**parameters):
+    """A model of zeros, by path and shape."""
+    return traverse_util.unflatten_dict({path: np.zeros(shape) for path, shape in parameters.items()}, sep="/")
+
+
+BERT = {
+    "embeddings/token/embedding": (30, 4),
+    "encoder/layers/wi/kernel": (6, 4, 8),
+    "encoder/layers/wo/kernel": (6, 8, 4),
+    "masked_lm/scores/bias": (30,),
+    "pooler/dense/kernel": (4, 4),
+}
+HEAD = {"classification/dense/kernel": (4, 4), "classification/scores/kernel": (4, 3)}
+BODY = {path: shape for path, shape in BERT.items() if not path.startswith("masked_lm")}
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs", "message"),
+    [
+        (
+            BODY | {path: (3, *shape[1:]) for path, shape in BODY.items() if "layers" in path},
+            BERT,
+            r"gives this one 2 of its 4 parameters, and 2 of another shape: encoder/layers/wi/kernel has .*; "
+            r"choose another one, 3 of its 6 layers by start.layers, or 6 layers for this one$",
+        ),
+        (
+            BODY | {"embeddings/token/embedding": (32, 4)},
+            BERT,
+            r"3 of its 4 parameters, and 1 of another shape: embeddings/.* choose another one, or model.vocab_size=30$",
+        ),
+        (
+            {path: tuple(2 * size if size == 4 else size for size in shape) for path, shape in BODY.items()},
+            BERT,
+            r"0 of its 4 parameters, and 4 of another shape: .*; and 1 more; choose another one, or give this one i",
+        ),
+        (
+            {path: shape[1:] if "layers" in path else shape for path, shape in BODY.items()},
+            BERT,
+            r"2 of another shape: .*choose another one, of this family: its layers share their parameters, or this one",
+        ),
+        (
+            {path.replace("encoder/layers", "decoder/layers"): shape for path, shape in BODY.items()},
+            BERT,
+            r"holds a model of another family: 2 of this one's 4 parameters fit \(embeddings/token/embedding, "
+            r"pooler/dense/kernel\), and none of the 2 in its layers; choose its family, or FromScratch \(there are "
+            r"embeddings/\*, encoder/layers/\*, masked_lm/\*, pooler/\* there, embeddings/\*, decoder/layers/\*, ",
+        ),
+        (
+            {"decoder/layers/wi/kernel": (6, 4, 8)},
+            BERT,
+            r"shares no parameter with this one; choose its family \(there are embeddings/\*, .*, decoder/layers/\* h",
+        ),
+    ],
+)
+def test_it_is_said_what_fits_and_what_does_not(ours, theirs, message):
+    with pytest.raises(InputError, match=message):
+        overlay(flat(**ours), flat(**theirs))
+
+
+def test_a_tasks_head_of_other_classes_stays_as_a_whole():
+    """RoBERTa's RTE began with a model of MNLI, which has three classes."""
+    ours, theirs = BODY | HEAD, BODY | HEAD | {"classification/scores/kernel": (4, 2)}
+    found, fresh = overlay(flat(**ours), jax.tree.map(np.ones_like, flat(**theirs)))
+    assert fresh == ["classification/dense/kernel", "classification/scores/kernel"]
+    assert not found["classification"]["dense"]["kernel"].any()
+    assert found["pooler"]["dense"]["kernel"].all()
+    assert describe_overlay(flat(**ours), flat(**theirs), fresh) == (
+        "; random are classification/dense/kernel, classification/scores/kernel; not taken are classification/*"
+    )
+    _, fresh = overlay(flat(**ours), flat(**ours))
+    assert fresh == []
+
+
+def test_what_was_taken_is_told_in_few_words():
+    """A T5 of version 1.1 has a gate in every layer, which version 1.0 lacks; many names become parts of the model."""
+    ours = {f"encoder/layers/{name}/kernel": (2, 3) for name in ("wi", "wo", "gate")} | {"embeddings/token": (4, 3)}
+    theirs = {path: shape for path, shape in ours.items() if "gate" not in path} | {"pooler/bias": (3,)}
+    _, fresh = overlay(flat(**ours), flat(**theirs))
+    assert describe_overlay(flat(**ours), flat(**theirs), fresh) == (
+        "; random are encoder/layers/gate/kernel (1 of them inside layers, which are others there); not taken are "
+        "pooler/*"
+    )
+    many = ours | {f"masked_lm/{number}": (3,) for number in range(9)}
+    _, fresh = overlay(flat(**many), flat(**ours))
+    assert describe_overlay(flat(**many), flat(**ours), fresh) == "; random are 9 of 13: masked_lm/*"
+
+
+def test_an_encoder_begins_with_the_discriminator_of_a_pair():
+    """With the embeddings that the two share; its own head is not taken."""
+    pair = PRESETS["electra-small"]
+    params = nn.unbox(abstract_params(pair))
+    single = replace(pair.discriminator, heads=("classification",))
+    source, part = part_for(single, pair, params)
+    _, fresh = overlay(ours := nn.unbox(abstract_params(single)), source)
+    assert part == " (its discriminator)"
+    assert {path.split("/")[0] for path in fresh} == {"classification"}
+    assert describe_overlay(ours, source, fresh).endswith("; not taken are replaced_token/*")
+    assert part_for(pair, pair, params) == (params, "")
+    assert part_for(single, single, source) == (source, "")
+    with pytest.raises(InputError, match="another family: 5 of this one's 27 parameters fit"):
+        overlay(ours, params)

@@ -1,0 +1,184 @@
+"""What pretraining is worth on six tasks: the same small BERT, pretrained on novels or from scratch, three seeds.
+
+    python -m t5x_lite train configs/gutenberg_bert.py --text novels/
+    python benchmarks/fine_tuning.py --data FOLDER
+
+FOLDER holds the files that the headers of the tasks' configs name, `runs/gutenberg_bert` (or --start) the pretrained
+model. Either arm has the tokenizer of that model, the config's steps, and of the config's learning rate and three times
+it the one with the lower loss, with seed 0, on a tenth of the training examples, held out for this choice alone. A run
+that is there already, in --runs, is not done again.
+
+The gain is the mean over the seeds of the difference between both arms' scores on the test examples; its 95 % interval
+is the bootstrap's, over seeds and over examples.
+"""
+
+import argparse
+import contextlib
+import json
+import os
+from dataclasses import replace
+from pathlib import Path
+
+import jax
+import numpy as np
+from rich.console import Console
+
+from t5x_lite.cli.arguments import load_config
+from t5x_lite.cli.own_data import with_examples
+from t5x_lite.data import WordPiece
+from t5x_lite.parallel import MeshShape, make_mesh
+from t5x_lite.tasks.answers import Answers
+from t5x_lite.tasks.bootstrap import intervals
+from t5x_lite.tasks.scores import example_shares
+from t5x_lite.training import Evaluation, Experiment, Logging
+from t5x_lite.training.held_out import HeldOut
+from t5x_lite.training.loop import train
+from t5x_lite.training.open_model import open_checkpoint, tokenizer_from_files
+from t5x_lite.training.start import FromModel, FromScratch
+from t5x_lite.training.step import Program
+
+CONFIGS = Path(__file__).resolve().parents[1] / "configs"
+METRICS = {
+    "sentence_polarity": ("accuracy", "accuracy"),
+    "snli": ("accuracy", "accuracy"),
+    "banking77": ("accuracy", "accuracy"),
+    "wikigold": ("entities", "entities_f1"),
+    "ewt_tags": ("accuracy", "accuracy"),
+    "xquad": ("squad", "squad_f1"),
+}
+"""Of each task: the metric, and the figure that is compared."""
+TEST_FILES = {"ewt_tags": ("en_ewt-ud-test.conllu.gz",)}
+"""Where the test examples are not those that the config holds out."""
+ARMS = ("scratch", "pretrained")
+SHARE_TO_CHOOSE = 0.1
+
+
+def experiment_of(task: str, arm: str, seed: int, rate: float, pretrained: Path) -> Experiment:
+    """A run: the config with another start, seed and learning rate."""
+    config = load_config(str(CONFIGS / f"{task}.py"))
+    schedule = config.optimizer.schedule
+    tokenizer = WordPiece(file=str(pretrained / "tokenizer"))
+    return replace(
+        config,
+        seed=seed,
+        start=FromModel(str(pretrained)) if arm == "pretrained" else FromScratch(),
+        data=replace(config.data, tokenizer=tokenizer),
+        optimizer=replace(config.optimizer, schedule=replace(schedule, peak=schedule.peak * rate)),
+        evaluation=Evaluation(every=0, rows=1 << 30),
+        logging=Logging(every=200),
+    )
+
+
+def to_choose(experiment: Experiment) -> Experiment:
+    """The run with a part of its training examples held out, in the place of the test examples."""
+    part = SHARE_TO_CHOOSE
+    if experiment.data.held_out_source is None:
+        # What is held out by content is so again, with as much beside it.
+        part += experiment.data.held_out
+    return replace(experiment, data=replace(experiment.data, held_out_source=None, held_out=part))
+
+
+def finished(experiment: Experiment, workdir: Path) -> Path:
+    """The folder of a run that came to its end, now or before."""
+    if not (workdir / "held_out.json").exists():
+        with open(os.devnull, "w") as nowhere:
+            train(experiment, workdir, Console(file=nowhere))
+    return workdir
+
+
+def answers_of(task: str, workdir: Path) -> Answers:
+    """What a run answers to the test examples."""
+    checkpoint = open_checkpoint(workdir)
+    experiment = replace(checkpoint.experiment, mesh=MeshShape())
+    if task in TEST_FILES:
+        experiment = with_examples(experiment, TEST_FILES[task])
+    tokenizer = tokenizer_from_files(checkpoint.tokenizer_files)
+    store = experiment.data.prepare(experiment.objective.row_format, tokenizer=tokenizer)
+    objective = experiment.objective.for_vocabulary(tokenizer.vocabulary)
+    program = Program(experiment, objective, make_mesh(MeshShape(), jax.local_devices()[:1]))
+    params = jax.device_put(checkpoint.params, program.state_shardings.params)
+    return HeldOut(program, tokenizer, store.held_out, documents=store.held_out_documents).task_answers(params)
+
+
+def compare(task: str, answers: dict[str, list[Answers]]) -> dict[str, object]:
+    """Scores of each arm by seed, and what pretraining gains, in hundredths, with its interval."""
+    metric, figure = METRICS[task]
+    scale = 1.0 if metric == "squad" else 100.0
+    parts = {
+        arm: [np.stack(example_shares(one, (metric,))[figure]).astype(float) for one in answers[arm]] for arm in ARMS
+    }
+
+    def score(part: np.ndarray) -> float:
+        return scale * float(part[0].sum() / max(part[1].sum(), 1e-9))
+
+    seeds, random = len(parts["scratch"]), np.random.default_rng(0)
+
+    def gain(some: np.ndarray) -> dict[str, float]:
+        drawn = random.integers(0, seeds, seeds)
+        each = [score(parts["pretrained"][s][:, some]) - score(parts["scratch"][s][:, some]) for s in drawn]
+        return {"gain": float(np.mean(each))}
+
+    scores = {arm: [score(part) for part in parts[arm]] for arm in ARMS}
+    count = parts["scratch"][0].shape[1]
+    return {
+        "task": task,
+        "figure": figure,
+        "examples": count,
+        **scores,
+        "gain": float(np.mean(scores["pretrained"]) - np.mean(scores["scratch"])),
+        "interval": intervals(gain, count)["gain"],
+    }
+
+
+def table(results: list[dict]) -> str:
+    """The results as Markdown."""
+    rows = [
+        "| task | figure | test examples | from scratch | pretrained | gain (95 % interval) |",
+        "| --- | --- | ---: | ---: | ---: | ---: |",
+    ]
+    for one in results:
+        arms = [f"{np.mean(one[arm]):.1f} ({min(one[arm]):.1f} to {max(one[arm]):.1f})" for arm in ARMS]
+        low, high = one["interval"]
+        rows.append(
+            f"| {one['task']} | {one['figure']} | {one['examples']:,} | {arms[0]} | {arms[1]} | "
+            f"{one['gain']:+.1f} ({low:+.1f} to {high:+.1f}) |"
+        )
+    return "\n".join(rows)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data", type=Path, required=True, help="folder with the tasks' files")
+    parser.add_argument("--start", type=Path, default=Path("runs/gutenberg_bert"), help="the pretrained model's run")
+    parser.add_argument("--runs", type=Path, default=Path("runs/fine_tuning"), help="where the runs go")
+    parser.add_argument("--tasks", nargs="+", default=list(METRICS), choices=METRICS)
+    parser.add_argument("--seeds", type=int, default=3)
+    options = parser.parse_args()
+    pretrained, runs = options.start.resolve(), options.runs.resolve()
+    runs.mkdir(parents=True, exist_ok=True)
+    jax.config.update("jax_compilation_cache_dir", str(runs / "compiled"))
+    results = []
+    with contextlib.chdir(options.data):
+        for task in options.tasks:
+            answers: dict[str, list[Answers]] = {}
+            for arm in ARMS:
+                losses = {}
+                for rate in (1.0, 3.0):
+                    experiment = to_choose(experiment_of(task, arm, 0, rate, pretrained))
+                    folder = finished(experiment, runs / f"{task}-{arm}-rate{rate:g}")
+                    losses[rate] = json.loads((folder / "held_out.json").read_text())["loss"]
+                rate = min(losses, key=losses.get)
+                print(f"{task} {arm}: losses by times the rate {losses}", flush=True)
+                folders = [
+                    finished(experiment_of(task, arm, seed, rate, pretrained), runs / f"{task}-{arm}-{seed}")
+                    for seed in range(options.seeds)
+                ]
+                answers[arm] = [answers_of(task, folder) for folder in folders]
+            results.append(compare(task, answers))
+            print(json.dumps(results[-1]), flush=True)
+    (runs / "results.json").write_text(json.dumps(results, indent=2) + "\n")
+    print(table(results))
+
+
+if __name__ == "__main__":
+    main()

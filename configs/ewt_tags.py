@@ -1,0 +1,43 @@
+"""Parts of speech in web text (Universal Dependencies, English Web Treebank): fine-tuning configs/gutenberg_bert.py.
+
+    python -m t5x_lite train configs/ewt_tags.py --start.folder runs/gutenberg_bert
+    python -m t5x_lite evaluate runs/ewt_tags --examples en_ewt-ud-test.conllu.gz --out answers
+
+train_form_upos.tsv.gz has a word and its tag a line, the treebank's own files have ten columns.
+"""
+
+from dataclasses import replace
+
+from gutenberg_bert import experiment as before
+
+from t5x_lite.data import ConllExamples, TaggedWords
+from t5x_lite.objectives import Tagging
+from t5x_lite.training import Checkpointing, Evaluation, Logging
+from t5x_lite.training.optimizers import AdamW
+from t5x_lite.training.schedules import LinearDecay
+from t5x_lite.training.start import FromModel
+
+# fmt: off
+LABELS = (
+    "ADJ", "ADP", "ADV", "AUX", "CCONJ", "DET", "INTJ", "NOUN", "NUM", "PART", "PRON", "PROPN", "PUNCT", "SCONJ", "SYM",
+    "VERB", "X",
+)
+# fmt: on
+
+experiment = replace(
+    before,
+    model=replace(before.model, dropout_rate=0.1, heads=("tagging",), num_classes=17),
+    objective=Tagging(input_length=128),
+    data=replace(
+        before.data,
+        source=TaggedWords(ConllExamples(("train_form_upos.tsv.gz",)), LABELS),
+        held_out_source=TaggedWords(ConllExamples(("en_ewt-ud-dev.conllu.gz",), token_column=1, tag_column=3), LABELS),
+    ),
+    optimizer=AdamW(LinearDecay(peak=5e-4, warmup_steps=90, total_steps=901), clip_norm=1.0),
+    steps=900,
+    batch_size=32,
+    start=FromModel("runs/gutenberg_bert"),
+    evaluation=Evaluation(every=300, rows=4096),
+    checkpoints=Checkpointing(every=0, keep_last=1, keep_best=0),
+    logging=Logging(every=20),
+)

@@ -1,0 +1,47 @@
+"""Whether a sentence follows from another one (Bowman et al. 2015): fine-tuning configs/gutenberg_bert.py.
+
+    python -m t5x_lite train configs/snli.py --start.folder runs/gutenberg_bert
+    python -m t5x_lite evaluate runs/snli --out answers
+
+Trained on the 9,842 pairs of the development set and evaluated on the 9,824 of the test set: the first sentences, the
+second ones and the labels in a file each, a line for every pair.
+"""
+
+from dataclasses import replace
+
+from gutenberg_bert import experiment as before
+
+from t5x_lite.data import LabeledTexts, ParallelExamples
+from t5x_lite.objectives import Classification
+from t5x_lite.training import Checkpointing, Evaluation, Logging
+from t5x_lite.training.optimizers import AdamW
+from t5x_lite.training.schedules import LinearDecay
+from t5x_lite.training.start import FromModel
+
+LABELS = ("entailment", "neutral", "contradiction")
+
+
+def pairs(split: str) -> LabeledTexts:
+    """The examples of a split."""
+    files = tuple(f"{name}.{split}.gz" for name in ("s1", "s2", "labels"))
+    examples = ParallelExamples(("premise", "hypothesis", "label"), files)
+    return LabeledTexts(examples, ("premise", "hypothesis"), labels=LABELS)
+
+
+experiment = replace(
+    before,
+    model=replace(before.model, dropout_rate=0.1, heads=("classification",), num_classes=3),
+    objective=Classification(input_length=64),
+    data=replace(
+        before.data,
+        source=pairs("dev"),
+        held_out_source=pairs("test"),
+    ),
+    optimizer=AdamW(LinearDecay(peak=3e-4, warmup_steps=90, total_steps=901), clip_norm=1.0),
+    steps=900,
+    batch_size=32,
+    start=FromModel("runs/gutenberg_bert"),
+    evaluation=Evaluation(every=300, rows=2048),
+    checkpoints=Checkpointing(every=0, keep_last=1, keep_best=0),
+    logging=Logging(every=20),
+)

@@ -1,0 +1,149 @@
+"""`probe RUN`: what the layers of a frozen model know of a task."""
+
+import dataclasses
+import json
+from dataclasses import dataclass
+
+import numpy as np
+import tyro
+from rich.console import Console
+
+from t5x_lite.cli.arguments import parse
+from t5x_lite.data.annotated_examples import ConllExamples
+from t5x_lite.data.examples import TABLE_ENDINGS, JsonlExamples, ParallelExamples, TableExamples
+from t5x_lite.data.input_files import JSON_ENDINGS, check_paths, expand
+from t5x_lite.errors import InputError
+from t5x_lite.pretrained import load
+from t5x_lite.pretrained.embeddings import Pooling
+from t5x_lite.pretrained.probing import (
+    Labeled,
+    Probes,
+    Tagged,
+    labeled_examples,
+    probe_tags,
+    probe_texts,
+    spell,
+    split,
+    tagged_examples,
+)
+
+
+@dataclass(frozen=True)
+class Probe:
+    """How well a linear classifier reads labels off the layers of a model that stays as it is, with 95 % intervals: the
+    feature-based approach of BERT's paper (Devlin et al. 2019, table 7). Texts and pairs of texts come from .tsv, .csv,
+    .jsonl (and .gz) or from parallel files, tagged words from CoNLL files."""
+
+    run: tyro.conf.Positional[str]
+    """The folder of a run or of one of its checkpoints, a Hugging Face folder, or a Hugging Face hub name."""
+    train: tuple[str, ...]
+    """Files, globs or folders with the examples that the classifier is fitted to."""
+    test: tuple[str, ...] = ()
+    """Those that it is measured on; if not given, a part of the others."""
+    held_out: float = 0.2
+    """The share of the examples that is the test where none is given."""
+    texts: tuple[str, ...] = ("text",)
+    """The field of the text, or the two of a pair."""
+    label: str = "label"
+    """The field of the label."""
+    left_out: tuple[str, ...] = ()
+    """Labels whose examples are left out; one that begins with a dash as --left-out=-."""
+    columns: tuple[str, ...] = ()
+    """Names of the columns of tables whose first line is an example already."""
+    fields: tuple[str, ...] = ()
+    """Names of the fields where each has a file of its own, line by line: --train and --test are those files."""
+    tagged: bool = False
+    """The files are CoNLL: a word and its tag on each line, a blank line behind each sentence. Entities count as
+    conlleval.pl counts them."""
+    token_column: int = 0
+    """Of the word in CoNLL files, from 0; 1 in CoNLL-U."""
+    tag_column: int = -1
+    """Of the tag, from the end by a negative number; 3 for the parts of speech of CoNLL-U."""
+    layers: tuple[str, ...] = ()
+    """Choices of layers: last, second_to_last, sum_last_4, concat_last_4, sum_all, mean, or a number from 0, the
+    embeddings; if not given, those of the paper's table that the model has."""
+    pooling: Pooling = "mean"
+    """How a text's tokens become one vector: mean, or cls, that of the first one."""
+    num_train: int = 0
+    """Examples to fit, at most, drawn at random; 0 takes all."""
+    num_test: int = 0
+    """Examples to measure, at most."""
+    l2: float = 1.0
+    """What half the sum of the classifier's squared weights counts beside its summed loss."""
+    seed: int = 0
+    """Of what is drawn: the examples, and the bootstrap's."""
+    json: bool = False
+    """Print the figures as JSON."""
+
+
+def run(arguments: list[str]) -> None:
+    command = parse(Probe, arguments, prog="t5x-lite probe")
+    for name in ("num_train", "num_test"):
+        if getattr(command, name) < 0:
+            raise InputError(f"{name}={getattr(command, name)} is negative; choose 1 or more, or 0 for all")
+    layers = tuple(int(name) if name.lstrip("-").isdigit() else name for name in command.layers)
+    train = _read(command, command.train, "train")
+    if command.test:
+        test = _read(command, command.test, "test")
+    else:
+        train, test = split(train, command.held_out, command.seed)
+    train, test = _some(train, command.num_train, command.seed), _some(test, command.num_test, command.seed)
+    console = Console(stderr=True)
+    options = {
+        "layers": layers,
+        "l2": command.l2,
+        "seed": command.seed,
+        "tell": lambda line: console.print(line, highlight=False, markup=False, soft_wrap=True),
+    }
+    model = load(command.run)
+    if command.tagged:
+        probes = probe_tags(model, train, test, **options)
+    else:
+        probes = probe_texts(model, train, test, pooling=command.pooling, **options)
+    print(json.dumps(dataclasses.asdict(probes)) if command.json else table(probes))
+
+
+def table(probes: Probes) -> str:
+    """A line for each choice of layers, every figure with its interval, and what else has to be known."""
+    names = list(probes.probed[0].figures)
+    lines = [["layers", "features", *(name.replace("_", " ") for name in names)]]
+    for one in probes.probed:
+        ends = [(100 * low, 100 * high) for low, high in (one.intervals[name] for name in names)]
+        cells = [
+            f"{one.figures[name]:.1%} ({low:.1f}-{high:.1f})" for name, (low, high) in zip(names, ends, strict=True)
+        ]
+        lines.append([spell(one.layers), f"{one.num_features:,}", *cells])
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    rows = [
+        "  ".join(cell.ljust(width) if number == 0 else cell.rjust(width) for number, (cell, width) in enumerate(pairs))
+        for pairs in (zip(line, widths, strict=True) for line in lines)
+    ]
+    remarks = [
+        f"{probes.num_train:,} examples of training, {probes.num_test:,} of the test, whose 95 % intervals stand in "
+        f"parentheses; the most frequent label alone: accuracy {probes.guess:.1%}; l2={probes.l2:g} on features of "
+        "mean 0 and variance 1",
+        *probes.remarks,
+    ]
+    return "\n".join([*rows, "", *remarks])
+
+
+def _read(command: Probe, paths: tuple[str, ...], option: str) -> list[Labeled] | list[Tagged]:
+    """The examples in files of the kind that the command says, or else their names."""
+    check_paths(paths, option)
+    if command.tagged:
+        return tagged_examples(ConllExamples(paths, command.token_column, command.tag_column))
+    texts = {"texts": command.texts, "label": command.label, "left_out": command.left_out}
+    if command.fields:
+        return labeled_examples(ParallelExamples(command.fields, paths), **texts)
+    files = [file for path in paths for file in expand(path, (*TABLE_ENDINGS, *JSON_ENDINGS), option)]
+    kinds = {file.name.lower().endswith(JSON_ENDINGS) for file in files}
+    if len(kinds) > 1:
+        raise InputError(f"{option} names files of JSON and others ({', '.join(paths)}); give files of one kind")
+    is_json = kinds.pop()
+    return labeled_examples(JsonlExamples(paths) if is_json else TableExamples(paths, command.columns), **texts)
+
+
+def _some(examples: list, most: int, seed: int) -> list:
+    """All examples, or as many of them, drawn at random, in the order that they had."""
+    drawn = np.sort(np.random.default_rng(seed).permutation(len(examples))[: most or None])
+    return [examples[number] for number in drawn.tolist()]

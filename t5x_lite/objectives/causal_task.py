@@ -1,0 +1,128 @@
+"""Fine-tuning a language model on a task, as GPT was: a head reads the last token of a row, and the model goes on
+learning to predict its tokens (Radford et al. 2018, sections 3.2 and 3.3)."""
+
+import math
+from abc import abstractmethod
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import jax.numpy as jnp
+from flax import linen as nn
+from jaxtyping import Array, Bool, Float, Int, Key
+
+from t5x_lite.errors import InputError
+from t5x_lite.models.base import ModelConfig
+from t5x_lite.models.decoder import DecoderConfig
+from t5x_lite.objectives.base import Features, Metrics
+from t5x_lite.objectives.losses import cross_entropy
+from t5x_lite.objectives.masked_language_model import apply, row_weights
+from t5x_lite.objectives.task import TaskObjective
+
+
+@dataclass(frozen=True)
+class CausalTask(TaskObjective):
+    """Base of tasks over rows that three marks begin, divide and end: `start`, `delimiter` and `extract`, the ids right
+    behind the vocabulary's, which the model must have room for.
+
+    The loss of an example is that of the task plus `language_model_weight` times the mean of those of its tokens, from
+    the first text's first to `extract`, as in the released code (equation 5, whose sums these means are). Of an example
+    that is several rows it is the mean over these.
+    """
+
+    language_model_weight: float = 0.5
+    """Lambda; 0 leaves the language model out."""
+
+    roles: ClassVar[tuple[str, ...]] = ()
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not 0.0 <= self.language_model_weight < math.inf:
+            raise InputError(
+                f"language_model_weight={self.language_model_weight} is no weight; choose e.g. 0.5, or 0 to turn it off"
+            )
+
+    def check_model(self, model: ModelConfig) -> None:
+        if not isinstance(model, DecoderConfig) or self.head not in model.task_heads:
+            name = type(self).__name__
+            raise InputError(
+                f"model is a {type(model).__name__}, which {name} cannot train; give it a GptConfig, or train this "
+                f"model with {name.removeprefix('Causal')}"
+            )
+        super().check_model(model)
+
+    @property
+    def marks(self) -> tuple[int, int, int]:
+        """The ids of start, delimiter and extract."""
+        size = self.known_vocabulary.size
+        return size, size + 1, size + 2
+
+    @abstractmethod
+    def rows_of(self, features: Features) -> Int[Array, "B N L"]:
+        """The N rows that the model reads of each example."""
+
+    @abstractmethod
+    def row_logits(
+        self,
+        model: nn.Module,
+        hidden: Float[Array, "B N L D"],
+        valid: Bool[Array, "B N L"],
+        *,
+        deterministic: bool,
+    ) -> Float[Array, "B C"]:
+        """What the head says of each example, from the model's vectors; `valid` is false behind `extract`."""
+
+    def logits(
+        self, module: nn.Module, params: Any, features: Features, key: Key[Array, ""] | None = None
+    ) -> Float[Array, "B C"]:
+        return apply(module, params, lambda model: self._read(model, features, key)[0], key)
+
+    def loss(
+        self,
+        module: nn.Module,
+        params: Any,
+        features: Features,
+        key: Key[Array, ""] | None,
+        *,
+        whole: Features | None = None,
+        frozen: Any = None,
+    ) -> tuple[Float[Array, ""], Float[Array, ""], Metrics]:
+        if not self.language_model_weight:
+            return super().loss(module, params, features, key)
+
+        def forward(model: nn.Module) -> tuple[Float[Array, "B C"], Float[Array, "B"]]:
+            logits, hidden, valid = self._read(model, features, key)
+            return logits, self._token_losses(model, features, hidden, valid, deterministic=key is None)
+
+        logits, token_losses = apply(module, params, forward, key)
+        total, weight, metrics = self.loss_of(logits, features)
+        language_model_loss = (token_losses * row_weights(features)).sum()
+        metrics["language_model_loss"] = language_model_loss
+        return total + self.language_model_weight * language_model_loss, weight, metrics
+
+    def _read(
+        self, model: nn.Module, features: Features, key: Key[Array, ""] | None
+    ) -> tuple[Float[Array, "B C"], Float[Array, "B N L D"], Bool[Array, "B N L"]]:
+        """(what the head says, the model's vectors, where they are not behind `extract`)."""
+        ids = self.rows_of(features)
+        ends = jnp.argmax(ids == self.marks[-1], axis=2)
+        valid = jnp.arange(self.input_length)[None, None] <= ends[..., None]
+        rows, rows_valid = (x.reshape(-1, self.input_length) for x in (ids, valid))
+        hidden = model.read(rows, inputs_valid=rows_valid, deterministic=key is None).reshape(*ids.shape, -1)
+        return self.row_logits(model, hidden, valid, deterministic=key is None), hidden, valid
+
+    def _token_losses(
+        self,
+        model: nn.Module,
+        features: Features,
+        hidden: Float[Array, "B N L D"],
+        valid: Bool[Array, "B N L"],
+        *,
+        deterministic: bool,
+    ) -> Float[Array, "B"]:
+        """The mean loss of each example's tokens."""
+        length = self.input_length
+        logits = model.token_logits(hidden.reshape(-1, length, hidden.shape[-1]), deterministic=deterministic)
+        # Behind the last one nothing is asked; the row keeps its length, which the devices may share out.
+        losses, _ = cross_entropy(logits, jnp.roll(self.rows_of(features), -1, axis=2).reshape(-1, length))
+        asked = jnp.pad(valid[..., 1:], ((0, 0), (0, 0), (0, 1))).astype(jnp.float32)
+        return ((losses.reshape(asked.shape) * asked).sum(axis=2) / asked.sum(axis=2)).mean(axis=1)

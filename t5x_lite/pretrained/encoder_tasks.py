@@ -1,0 +1,216 @@
+"""What an encoder with the head of a task answers in a notebook: classes, choices, tags, spans of a text."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from operator import itemgetter
+from typing import Any, NamedTuple, TypeVar
+
+import jax
+import numpy as np
+from flax import linen as nn
+from jaxtyping import Array, Bool, Float, Int
+
+from t5x_lite.data.choices import Choice
+from t5x_lite.data.questions import ContextQuestion
+from t5x_lite.data.readers import ByChoice, ByQuestion, ByTag, Reader
+from t5x_lite.data.tagged_words import TaggedSentence
+from t5x_lite.errors import InputError
+from t5x_lite.models import ElectraPair, ElectraPairConfig, EncoderConfig
+from t5x_lite.objectives import MultipleChoice, QuestionAnswering, Tagging, corrupt_rows
+from t5x_lite.objectives.task import TaskObjective
+from t5x_lite.pretrained.base import Pretrained
+from t5x_lite.pretrained.token_rows import Text, is_one, power, token_batches, token_rows
+from t5x_lite.tasks.answers import Answers, read_answers
+
+Asking = TypeVar("Asking", bound=TaskObjective)
+
+_ROWS = 32
+
+
+class LikelyClass(NamedTuple):
+    """A class that a text may be of."""
+
+    label: str
+    """As it is written in the data that the model was fine-tuned on; its number where that is not known."""
+    probability: float
+    """That the text is of this class, between 0 and 1."""
+
+
+class TaggedWord(NamedTuple):
+    """A word and the likeliest of its tags."""
+
+    word: str
+    tag: str
+    """As it is written in the data that the model was fine-tuned on; its number where that is not known."""
+
+
+class FoundAnswer(NamedTuple):
+    """The likeliest answer to a question, as it stands in the text."""
+
+    text: str
+    no_answer: float
+    """How much better it fits that the text has no answer, in nats: above 0 that is likelier than this answer. A model
+    that was fine-tuned on questions which all have one has not learned it."""
+
+
+@dataclass(frozen=True)
+class EncoderTasks(Pretrained):
+    """`classify`, `choose`, `tag` and `answer`, each with a head for it."""
+
+    def classify(self, texts: Text | list[Text]) -> list[Any]:
+        """The classes that a text may be of, likeliest first; a list of texts gives a list of these.
+
+        Raises `InputError` for a model without a classification head, and one whose head predicts a number.
+        """
+        config = self._encoder
+        if "classification" not in config.heads:
+            self._lacks_head("classify", "classification", config)
+        if config.num_classes == 1:
+            raise InputError(
+                "classify needs several classes, and the head of this model predicts a number, which calling the model "
+                "gives: model(texts)['classification_logits']"
+            )
+        labels = self._labels
+        rows = self._rows(texts)
+        answers: list[Any] = [None] * len(rows)
+        for batch in token_batches(rows, self._pad_id, config.max_length):
+            probabilities = np.asarray(_classes(self.module, self.params, *arrays(batch)))
+            for index, row in zip(batch.indices, probabilities, strict=False):
+                likely = map(LikelyClass, labels, row.tolist())
+                answers[index] = sorted(likely, key=lambda each: -each.probability)
+        return answers[0] if is_one(texts) else answers
+
+    def choose(self, context: str, choices: list[str]) -> list[float]:
+        """How likely each of several answers to a text is, in their order; together 1.
+
+        Raises `InputError` for a model without the head, and fewer than two answers.
+        """
+        objective = self._task("choose", MultipleChoice(self._row_length(128)))
+        if len(choices) < 2:
+            raise InputError(f"choices={choices} leaves nothing to choose; give two or more")
+        objective = replace(objective, num_choices=len(choices))
+        document = Choice("", context, tuple(choices), 0)
+        _, features = self._asked(objective, ByChoice(), [document])
+        return np.asarray(_choice_probabilities(objective, self._task_module, self._task_params, features))[0].tolist()
+
+    def tag(self, sentences: str | list[str] | list[list[str]]) -> list[Any]:
+        """The tag of each word of a sentence; a list of sentences gives a list. Words stand between blanks, or in a
+        list of their own.
+
+        Raises `InputError` for a model without the head, and a sentence without words.
+        """
+        objective = self._task("tag", Tagging(self._row_length(128)))
+        one = isinstance(sentences, str)
+        words = [text.split() if isinstance(text, str) else list(text) for text in ([sentences] if one else sentences)]
+        if empty := [number for number, some in enumerate(words) if not some]:
+            raise InputError(f"sentences[{empty[0]}] has no words; leave it out")
+        documents = [TaggedSentence("", tuple(some), (0,) * len(some)) for some in words]
+        answers = self._answers(objective, ByTag(), documents)
+        tagged = [list(map(TaggedWord, *pair)) for pair in zip(words, answers.predictions, strict=True)]
+        return tagged[0] if one else tagged
+
+    def answer(self, question: str, context: str) -> FoundAnswer:
+        """The likeliest answer to a question among the spans of a text, however long that is.
+
+        Raises `InputError` for a model without the head.
+        """
+        length = self._row_length(384)
+        objective = self._task("answer", QuestionAnswering(length, max(length // 3, 1), max(length // 4, 1)))
+        answers = self._answers(objective, ByQuestion(), [ContextQuestion("", "", question, context, (), ())])
+        return FoundAnswer(answers.predictions[0], answers.no_answer[0])
+
+    @property
+    def _encoder(self) -> EncoderConfig:
+        return self.config.discriminator if isinstance(self.config, ElectraPairConfig) else self.config
+
+    @property
+    def _pad_id(self) -> int:
+        # Without a tokenizer only those know it whose positions depend on it; in BERT's vocabularies it is 0.
+        return self.tokenizer.vocabulary.pad_id if self.tokenizer else self._encoder.pad_id or 0
+
+    def _rows(self, texts: Any) -> list[Any]:
+        return token_rows(self._tokenizer(), texts, self._encoder.max_length)
+
+    @property
+    def _labels(self) -> tuple[str, ...]:
+        """The names of the classes, so far as the run knows them."""
+        count = self._encoder.num_classes
+        known = (self.experiment.data.source.classes if self.experiment else None) or ()
+        return known if len(known) == count else tuple(map(str, range(count)))
+
+    @property
+    def _task_module(self) -> nn.Module:
+        """The network that has the heads."""
+        return self._encoder.build() if isinstance(self.module, ElectraPair) else self.module
+
+    @property
+    def _task_params(self) -> Any:
+        return self.params["discriminator"] if isinstance(self.module, ElectraPair) else self.params
+
+    def _row_length(self, usual: int) -> int:
+        return min(usual, self._encoder.max_length)
+
+    def _task(self, method: str, objective: Asking) -> Asking:
+        """The objective that the model was fine-tuned by, if it is one of that kind, else this one."""
+        if objective.head not in self._encoder.heads:
+            self._lacks_head(method, objective.head, self._encoder)
+        own = self.experiment.objective if self.experiment else None
+        return (own if isinstance(own, type(objective)) else objective).for_vocabulary(self._tokenizer().vocabulary)
+
+    def _answers(self, objective: TaskObjective, reader: Reader, documents: Sequence[Any]) -> Answers:
+        evidence, features = self._asked(objective, reader, documents)
+        return read_answers(objective, evidence, features, documents, self._tokenizer(), self._labels)
+
+    def _asked(self, objective: TaskObjective, reader: Reader, documents: Sequence[Any]) -> tuple[np.ndarray, Any]:
+        """What the model says of the rows of some examples, and their features."""
+        builder = objective.row_format.start(self._tokenizer().vocabulary)
+        for pieces in reader.tokenize(list(documents), self._tokenizer()):
+            builder.add(pieces)
+        builder.finish()
+        rows = builder.take()
+        said = []
+        for start in range(0, len(rows), _ROWS):
+            some = rows[start : start + _ROWS]
+            filled = np.resize(some, (power(len(some), 1), rows.shape[1]))
+            found = jax.device_get(_evidence(objective, self._task_module, self._task_params, filled))
+            said.append(jax.tree.map(itemgetter(slice(len(some))), found))
+        return jax.tree.map(lambda *parts: np.concatenate(parts), *said)
+
+    def _lacks_head(self, method: str, head: str, config: EncoderConfig) -> None:
+        raise InputError(
+            f"{method} needs the head {head}, and this {type(config).__name__} has heads={config.heads}; "
+            f"use {' and '.join(self.abilities)}, or load a model with that head"
+        )
+
+
+def arrays(batch: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Ids, segments and where they are no padding."""
+    return batch.inputs, batch.segments, batch.valid
+
+
+def encoder_of(module: nn.Module) -> nn.Module:
+    """The network that encodes: of ELECTRA's two the discriminator."""
+    return module.discriminator if isinstance(module, ElectraPair) else module
+
+
+@partial(jax.jit, static_argnums=(0, 1))
+def _evidence(objective: TaskObjective, module: nn.Module, params: Any, raw: Int[Array, "B R"]) -> tuple[Array, Any]:
+    features = corrupt_rows(objective, jax.random.key(0), raw)
+    return objective.evidence(module, params, features), features
+
+
+@partial(jax.jit, static_argnums=(0, 1))
+def _choice_probabilities(objective: MultipleChoice, module: nn.Module, params: Any, features: Any) -> Array:
+    return jax.nn.softmax(objective.logits(module, params, features))
+
+
+@partial(jax.jit, static_argnums=0)
+def _classes(
+    module: nn.Module, params: Any, inputs: Int[Array, "B L"], segments: Int[Array, "B L"], valid: Bool[Array, "B L"]
+) -> Float[Array, "B C"]:
+    def probabilities(module: nn.Module) -> Float[Array, "B C"]:
+        model = encoder_of(module)
+        return jax.nn.softmax(model.classification_logits(model.encode(inputs, segments, inputs_valid=valid)))
+
+    return module.apply({"params": params}, method=probabilities)

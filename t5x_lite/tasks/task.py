@@ -1,0 +1,136 @@
+"""A task as a value: its examples, how they are put into words, what a head is asked, and what it is scored by."""
+
+import dataclasses
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Self
+
+from t5x_lite.data import (
+    Data,
+    ExamplePairs,
+    Examples,
+    LabelWording,
+    Mixture,
+    Part,
+    Proportional,
+    Rates,
+    TfdsExamples,
+    Wording,
+)
+from t5x_lite.tasks.metric_names import PartMetrics, TextMetric
+from t5x_lite.tasks.shapes import Shape, TextLabels
+
+
+@dataclass(frozen=True)
+class Task:
+    """What a model is fine-tuned on. A variant is `dataclasses.replace(task, ...)`, on one's own files too."""
+
+    name: str
+    """As figures call it."""
+    train: Examples
+    dev: Examples | None
+    """What is evaluated on; None holds out a part of `train`."""
+    wording: Wording
+    """Text to text: what is read, and what is to be written."""
+    shape: Shape
+    """What a head is asked instead."""
+    text_metrics: tuple[TextMetric, ...]
+    """What written answers are scored by."""
+    test: Examples | None = None
+    """Whose labels a benchmark may hide."""
+    submission: str = ""
+    """The name of the file with predictions that its benchmark takes; empty where there is none."""
+
+    def text_data(self, **options: Any) -> Data:
+        """What an experiment on text to text takes as `data`; `options` are those of `Data`, such as a tokenizer."""
+        return Data(self.pairs(self.train), held_out_source=self._held_out(self.pairs), **options)
+
+    def head_data(self, **options: Any) -> Data:
+        """What an experiment with a head takes as `data`. Raises `InputError` for a task whose answers are texts."""
+        return Data(self.shape.source(self.train), held_out_source=self._held_out(self.shape.source), **options)
+
+    def pairs(self, examples: Examples) -> ExamplePairs:
+        """Some of its examples in words."""
+        return ExamplePairs(examples, self.wording)
+
+    def part(self) -> Part:
+        """The task as a part of a mixture."""
+        return Part(self.name, self.pairs(self.train), self._held_out(self.pairs))
+
+    def at(self, data_dir: str) -> Self:
+        """The same task, its datasets of TensorFlow Datasets in another folder."""
+        moved = {name: _at(getattr(self, name), data_dir) for name in ("train", "dev", "test")}
+        return dataclasses.replace(self, **moved)
+
+    def _held_out(self, source: Any) -> Any:
+        return None if self.dev is None else source(self.dev)
+
+
+def _at(examples: Any, data_dir: str) -> Any:
+    """Examples, or several, with every dataset of TFDS in them in another folder."""
+    if isinstance(examples, tuple):
+        return tuple(_at(one, data_dir) for one in examples)
+    if isinstance(examples, TfdsExamples):
+        return dataclasses.replace(examples, data_dir=data_dir)
+    if not isinstance(examples, Examples):
+        return examples
+    moved = {field.name: _at(getattr(examples, field.name), data_dir) for field in dataclasses.fields(examples)}
+    return dataclasses.replace(examples, **moved)
+
+
+def mixture(tasks: Sequence[Task], rates: Rates = Proportional()) -> Mixture:  # noqa: B008 (frozen)
+    """Tasks to train on together, as text to text."""
+    return Mixture(tuple(task.part() for task in tasks), rates)
+
+
+def metrics_of_parts(tasks: Sequence[Task]) -> tuple[PartMetrics, ...]:
+    """What an experiment on a mixture of tasks takes as `evaluation.part_metrics`."""
+    return tuple(PartMetrics(task.name, task.text_metrics) for task in tasks)
+
+
+def text_classes(
+    name: str,
+    train: Examples,
+    dev: Examples | None = None,
+    *,
+    labels: tuple[str, ...],
+    texts: tuple[str, ...] = ("text",),
+    label: str = "label",
+    words: tuple[str, ...] = (),
+    left_out: tuple[str, ...] = (),
+    source: str = "",
+) -> Task:
+    """A task of one's own: the classes of texts, or of pairs of them.
+
+    Args:
+      name: of the task.
+      train: its examples.
+      dev: examples to evaluate on; None holds out a part of the others.
+      labels: the classes, as they are written in the data.
+      texts: the field of the text, or those of a pair.
+      label: the field of the label.
+      words: what is written for each class; empty: the label itself.
+      left_out: labels whose examples are left out.
+      source: the template of what is read; empty: the name and the fields as the T5 paper has them.
+
+    >>> task = text_classes("snli", train=TfdsExamples("snli"), labels=("yes", "no"), texts=("premise", "hypothesis"))
+    >>> task.wording.source
+    'snli premise: {premise} hypothesis: {hypothesis}'
+    """
+    return Task(
+        name,
+        train,
+        dev,
+        LabelWording(source or template(name, *texts), label, labels, words, left_out),
+        TextLabels(texts, label, labels, left_out),
+        ("exact_match", "f1") if len(labels) == 2 else ("exact_match", "macro_f1"),
+    )
+
+
+def template(name: str, *fields: str) -> str:
+    """The name of a task and then each field behind its own name, as Raffel et al. 2020 write it (appendix D).
+
+    >>> template("mrpc", "sentence1", "sentence2")
+    'mrpc sentence1: {sentence1} sentence2: {sentence2}'
+    """
+    return " ".join([name, *(f"{field}: {{{field}}}" for field in fields)])

@@ -1,0 +1,146 @@
+"""Held-out figures of a run: of its one corpus, or of each part of a mixture and their mean."""
+
+import itertools
+import math
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from t5x_lite.data import ExamplePairs, MixtureStore, Source, Tokenizer, TokenStore
+from t5x_lite.training.answers import Question, questions_of
+from t5x_lite.training.experiment import Evaluation
+from t5x_lite.training.held_out import HeldOut
+from t5x_lite.training.step import Program
+from t5x_lite.training.text_metrics import IN_PER_CENT, Scores, TextMetric, score
+
+_OF_A_PART = ("loss", "accuracy")
+"""What is told of each part beside the metrics of what is written."""
+
+
+class MixtureHeldOut:
+    """The parts of a mixture, each with its own figures.
+
+    Args:
+      program: the experiment on its mesh.
+      parts: by name.
+    """
+
+    def __init__(self, program: Program, parts: Mapping[str, HeldOut]):
+        self.program, self.parts = program, dict(parts)
+
+    def evaluate(self, params: Any) -> Scores:
+        """Means over the parts, each counting the same: what the objective measures, the perplexity of the mean loss,
+        and `average_score`, of each part's mean over its metrics of what is written; then the figures of each part, its
+        name and a slash in front."""
+        return self.mean({name: part.evaluate(params) for name, part in self.parts.items()})
+
+    def mean(self, scores: Mapping[str, Scores]) -> Scores:
+        """All figures, from those of each part."""
+        of_parts = [one.figures for one in scores.values()]
+        figures = {name: float(np.mean([one[name] for one in of_parts])) for name in self._measured(scores)}
+        unit = f"{self.program.objective.unit}s"
+        figures[unit] = sum(one[unit] for one in of_parts)
+        if unit == "tokens":
+            figures["perplexity"] = math.exp(min(figures["loss"], 700.0))
+        written = {name: one.written for name, one in scores.items()}
+        if means := [np.mean([_share(*figure) for figure in one.items()]) for one in written.values() if one]:
+            figures["average_score"] = float(np.mean(means))
+        for name, one in scores.items():
+            told = {figure: one.figures[figure] for figure in _OF_A_PART if figure in one.figures}
+            figures |= {f"{name}/{figure}": value for figure, value in (told | written[name]).items()}
+        signatures = {
+            f"{name}/{figure}": text for name, one in scores.items() for figure, text in one.signatures.items()
+        }
+        return Scores(figures, signatures)
+
+    def _measured(self, scores: Mapping[str, Scores]) -> list[str]:
+        """What every part has beside what was written, and no sum or power."""
+        apart = {f"{self.program.objective.unit}s", "perplexity", "word_perplexity"}
+        first, *others = [one.figures.keys() - one.written.keys() - apart for one in scores.values()]
+        kept = first.intersection(*others)
+        return [name for name in next(iter(scores.values())).figures if name in kept]
+
+    @cached_property
+    def baseline_loss(self) -> float:
+        """The mean over the parts."""
+        return float(np.mean([part.baseline_loss for part in self.parts.values()]))
+
+
+def _share(name: str, figure: float) -> float:
+    return figure / 100 if name in IN_PER_CENT else figure
+
+
+def held_out_of(
+    program: Program,
+    store: TokenStore,
+    questions: Sequence[Question] | None = None,
+    words: tuple[str, ...] = (),
+) -> HeldOut | MixtureHeldOut:
+    """What finds out about the held-out rows of a store, with the questions that its sources ask.
+
+    A source of tasks knows every answer that is right; of others the held-out targets are the references. Where there
+    is no mixture, `questions` are asked in place of those, whose classes have these `words`.
+
+    Raises `InputError` for metrics that lack what they need of the questions.
+    """
+    data, evaluation = program.experiment.data, program.experiment.evaluation
+    if not isinstance(store, MixtureStore):
+        part = _Part(data.source, data.held_out_source, evaluation.text_metrics)
+        return part.held_out(program, store, questions, words)
+    return MixtureHeldOut(
+        program,
+        {
+            part.name: _Part(part.source, part.held_out_source, metrics_of(evaluation, part.name)).held_out(
+                program, store.parts[part.name]
+            )
+            for part in data.source.parts
+        },
+    )
+
+
+def metrics_of(evaluation: Evaluation, part: str) -> tuple[TextMetric, ...]:
+    """What the answers to one part of a mixture are scored by."""
+    own = {one.part: one.text_metrics for one in evaluation.part_metrics}
+    return own.get(part, evaluation.text_metrics)
+
+
+class _Part(NamedTuple):
+    """A corpus, what is held out of it, and what answers are scored by."""
+
+    source: Source
+    held_out_source: Source | None
+    metrics: tuple[TextMetric, ...]
+
+    def held_out(
+        self,
+        program: Program,
+        store: TokenStore,
+        questions: Sequence[Question] | None = None,
+        words: tuple[str, ...] = (),
+    ) -> HeldOut:
+        source = self.held_out_source or self.source
+        words = source.classes or words
+        if questions is None and self.metrics and isinstance(self.held_out_source, ExamplePairs):
+            questions = self._questions(program, store.tokenizer)
+        if self.metrics:
+            # Said now and not at the first evaluation, hours later.
+            first = questions[0] if questions else Question((), words[0] if words else "0")
+            score([first.reference], [first.right], self.metrics, words=words, groups=[first.group])
+        return HeldOut(
+            program,
+            store.tokenizer,
+            store.held_out,
+            questions,
+            store.held_out_documents,
+            words=words,
+            text_metrics=self.metrics,
+        )
+
+    def _questions(self, program: Program, tokenizer: Tokenizer) -> list[Question]:
+        """Those of a source that knows more of its answers than its pairs say."""
+        objective = program.objective
+        length = objective.input_length if getattr(objective, "too_long", "cut") == "cut" else None
+        asked = itertools.islice(self.held_out_source.asked(), program.experiment.evaluation.num_texts)
+        return questions_of(asked, tokenizer, length)

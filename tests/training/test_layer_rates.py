@@ -1,0 +1,123 @@
+"""Learning rates that fall towards the embeddings: the factors of every family, and the updates that they give."""
+
+from dataclasses import replace
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from flax import linen as nn
+from flax import traverse_util
+
+from t5x_lite.models import PRESETS, abstract_params
+from t5x_lite.models.encoder import TASK_HEADS
+from t5x_lite.parallel import logical_axes
+from t5x_lite.training.layer_rates import BELOW_THE_LAYERS, PAIRED, rate_factors
+from t5x_lite.training.optimizers import Adafactor, AdamW
+from t5x_lite.training.schedules import Constant
+
+
+def factors(preset, decay, **changes):
+    boxed = abstract_params(replace(PRESETS[preset], **changes))
+    return traverse_util.flatten_dict(rate_factors(logical_axes(boxed), nn.unbox(boxed), decay), sep="/")
+
+
+def test_an_encoder_has_the_rates_of_electras_code():
+    """Its table for 12 layers: embeddings and their projection at depth 0, layer i at i, the task's head at 14."""
+    found = factors("electra-small-discriminator", 0.8, heads=("classification",))
+    for path, factor in found.items():
+        part, *rest = path.split("/")
+        if part in ("embeddings", "projection"):
+            assert factor == pytest.approx(0.8**14), path
+        elif part == "encoder":
+            np.testing.assert_allclose(factor, [0.8 ** (14 - depth) for depth in range(1, 13)], rtol=1e-6, err_msg=path)
+        else:
+            assert (part, factor) == ("classification", 1.0), rest
+
+
+def test_each_stack_counts_by_itself_and_embeddings_lie_below_the_deepest():
+    found = factors("t5-small", 0.5, num_encoder_layers=2, num_decoder_layers=3)
+    np.testing.assert_allclose(found["encoder/layers/feed_forward/wi/kernel"], [1 / 8, 1 / 4])
+    np.testing.assert_allclose(found["decoder/layers/cross_attention/key/kernel"], [1 / 16, 1 / 8, 1 / 4])
+    assert found["token_embedding/embedding"] == found["encoder_position_bias/bias"] == 1 / 32
+    assert found["decoder/final_norm/scale"] == 1.0
+    pair = factors("electra-base", 0.5)
+    assert pair["generator/encoder/layers/self_attention/key/bias"].shape == (12,)
+    assert pair["embeddings/token/embedding"] == pair["generator/projection/kernel"] == 0.5**14
+    assert pair["discriminator/replaced_token/dense/kernel"] == pair["generator/masked_lm/scores/bias"] == 1.0
+
+
+def test_layers_that_share_their_parameters_are_one():
+    found = factors("albert-base-v2", 0.5)
+    assert found["encoder/layers/feed_forward/wi/kernel"] == 1 / 4
+    assert found["embeddings/token/embedding"] == found["projection/kernel"] == 1 / 8
+    assert found["pooler/dense/kernel"] == 1.0
+
+
+ABOVE = {
+    *TASK_HEADS,
+    "masked_lm",
+    "sentence_pair",
+    "span_boundary",
+    "replaced_token",
+    "pooler",
+    "output",
+    "output_bias",
+}
+FAMILIES = ("bert-base-uncased", "xlm-roberta-base", "albert-base-v2", "distilbert-base-uncased", "electra-base")
+FAMILIES += ("t5-v1_1-small", "transformer-base-en-de", "bart-base", "gpt2", "openai-gpt", "t5-lm-small")
+
+
+def test_every_family_is_sorted_into_embeddings_layers_and_what_is_above():
+    """A name that is new in a model is one of these, which somebody has to say here."""
+    for preset in FAMILIES:
+        axes = traverse_util.flatten_dict(logical_axes(abstract_params(PRESETS[preset])))
+        names = {path[path[0] in PAIRED] for path in axes}
+        assert names & {"embeddings", "token_embedding"}, preset
+        assert names <= {*BELOW_THE_LAYERS, *ABOVE, "encoder", "decoder"}, preset
+
+
+@pytest.mark.parametrize("optimizer", [AdamW(Constant(0.1), weight_decay=0.3), Adafactor(Constant(0.1))])
+def test_updates_are_multiplied_after_everything_else(optimizer):
+    """Weight decay included, and what is frozen in a stack counts as a layer."""
+    axes = {"encoder": {"layers": {"kernel": ("layers", "embed", "mlp")}}, "embeddings": {"token": ("vocab", "embed")}}
+    axes |= {"classification": {"bias": ("classes",)}}
+    random = np.random.default_rng(0)
+    params, gradients = (
+        {
+            "encoder": {"layers": {"kernel": jnp.asarray(random.normal(size=(3, 4, 5)), jnp.float32)}},
+            "embeddings": {"token": jnp.asarray(random.normal(size=(7, 4)), jnp.float32)},
+            "classification": {"bias": jnp.asarray(random.normal(size=2), jnp.float32)},
+        }
+        for _ in range(2)
+    )
+
+    @jax.jit
+    def updates():
+        changes = {}, {"layerwise_decay": 0.5}, {"layerwise_decay": 0.5, "frozen_layers": 1}
+        made = [replace(optimizer, **fields).build(axes) for fields in changes]
+        return [one.update(gradients, one.init(params), params)[0] for one in made]
+
+    plain, decayed, frozen = updates()
+    np.testing.assert_allclose(decayed["classification"]["bias"], plain["classification"]["bias"])
+    np.testing.assert_allclose(decayed["embeddings"]["token"], plain["embeddings"]["token"] / 32, rtol=1e-6)
+    scale = np.array([1 / 16, 1 / 8, 1 / 4])[:, None, None]
+    expected = plain["encoder"]["layers"]["kernel"] * scale
+    np.testing.assert_allclose(decayed["encoder"]["layers"]["kernel"], expected, rtol=1e-6)
+    frozen = frozen["encoder"]["layers"]["kernel"]
+    assert not frozen[0].any()
+    np.testing.assert_allclose(frozen[1:], expected[1:], rtol=1e-6)
+
+
+def test_adamws_first_update_by_hand():
+    """Rate times factor times (the gradient's sign and the decay of the weight)."""
+    axes = {"embeddings": {"token": ("vocab", "embed")}, "encoder": {"layers": {"kernel": ("layers", "embed", "mlp")}}}
+    shapes = {"embeddings": {"token": (2, 3)}, "encoder": {"layers": {"kernel": (2, 3, 1)}}}
+    params = jax.tree.map(lambda shape: jnp.full(shape, 2.0), shapes, is_leaf=lambda node: isinstance(node, tuple))
+    gradients = jax.tree.map(lambda leaf: jnp.full_like(leaf, -0.01), params)
+    transformation = AdamW(Constant(0.1), weight_decay=0.25, layerwise_decay=0.8).build(axes)
+    updates, _ = transformation.update(gradients, transformation.init(params), params)
+    step = 0.1 * (1 - 0.25 * 2.0)
+    np.testing.assert_allclose(updates["embeddings"]["token"], step * 0.8**4, rtol=1e-3)
+    by_layer = updates["encoder"]["layers"]["kernel"][:, 0, 0]
+    np.testing.assert_allclose(by_layer, [step * 0.8**3, step * 0.8**2], rtol=1e-3)
