@@ -5,6 +5,7 @@ All that differs is the number of steps: a cell that says `steps = 2000` says fe
 
 import importlib.util
 import json
+import math
 import os
 import re
 import sys
@@ -156,10 +157,10 @@ def test_a_look_inside(execute):
 def test_electra_and_bert_at_equal_compute(execute):
     notebook = execute("3")
     compute = notebook.value("[flops(bert) * bert.steps, flops(electra) * electra.steps]")
-    assert compute[1] == pytest.approx(compute[0], rel=2e-3)
+    assert compute[1] == pytest.approx(compute[0], rel=0.51 / 70), "half a step of seventy"
     assert notebook.value("electra.steps < bert.steps")
     figures = notebook.value("json.loads((runs['BERT'] / 'held_out.json').read_text())")
-    assert figures["loss"] < figures["unigram_loss"]
+    assert figures["loss"] < math.log(1024) - 1.5, "much better than any of the 1,024 tokens"
     accuracy = notebook.value("{f'{name} {layer}': values.mean() for (name, layer), values in right.items()}")
     assert set(accuracy) == {f"{name} {layer}" for name in ("untrained", "BERT", "ELECTRA") for layer in (1, 2)}
     assert accuracy["BERT 1"] > 0.55, "where half of the guesses are right"
@@ -190,8 +191,8 @@ def test_a_pod_is_planned_or_the_extra_is_named(execute):
         assert "install the extra: pip install 't5x_lite[tpu]'" in notebook.printed("make_plan")
         assert notebook.pictures() == set()
     else:
-        assert "t5_base on v5e:2x2: 4 chips" in notebook.printed("make_plan")
-        assert notebook.value("plan.fits and plan.mfu < 1")
+        assert "bert_base on v5e:2x2: 4 chips" in notebook.printed("make_plan")
+        assert notebook.value("[plan.fits, 0 < plan.mfu < 1, larger.fits]") == [True, True, False]
         assert notebook.pictures() == {"picture"}
 
 
