@@ -41,12 +41,13 @@ def read_heads(
     """
     heads = tuple(head for head, start in starts.items() if has(tensors, start))
     task = _read_task(theirs, tensors, layers)
-    if task is None:
+    # No class of theirs has heads of both kinds: a task's beside those of pretraining are strangers, and are named so.
+    if task is None or (heads and not _is_named(theirs, task)):
         return {"heads": heads}
     rate = theirs.get(dropout)
     if rate is None:
         rate = theirs.get("hidden_dropout_prob", 0.1) if default is None else default
-    fields = {"heads": (*heads, task), "head_dropout_rate": rate}
+    fields = {"heads": (task,), "head_dropout_rate": rate}
     if task in ("classification", "tagging"):
         fields["num_classes"] = len(tensors[f"{layers[task]['scores']}.weight"])
     return fields
@@ -56,13 +57,17 @@ def _read_task(theirs: dict[str, Any], tensors: Tensors, layers: dict[str, dict[
     fitting = [task for task, names in layers.items() if all(f"{name}.weight" in tensors for name in names.values())]
     fullest = max((len(layers[task]) for task in fitting), default=0)
     fitting = [task for task in fitting if len(layers[task]) == fullest]
-    named = str((theirs.get("architectures") or [""])[0])
     for task in fitting:
-        if named.endswith(TASK_CLASSES[task]):
+        if _is_named(theirs, task):
             return task
     # Tasks on whole rows come with a pooler where they have no dense layer of their own.
     by_token = "tagging" in fitting and not any(".pooler." in name for name in tensors)
     return "tagging" if by_token else next(iter(fitting), None)
+
+
+def _is_named(theirs: dict[str, Any], task: str) -> bool:
+    """Whether config.json says that the folder is of this task's class."""
+    return str((theirs.get("architectures") or [""])[0]).endswith(TASK_CLASSES[task])
 
 
 def describe_heads(config: ModelConfig, dropout: str = "classifier_dropout") -> dict[str, Any]:
