@@ -8,14 +8,13 @@ train.csv and test.csv have the columns text and category.
 
 from dataclasses import replace
 
-from gutenberg_bert import experiment as before
+from gutenberg_bert import fine_tuning
 
 from t5x_lite.data import LabeledTexts, TableExamples
 from t5x_lite.objectives import Classification
-from t5x_lite.training import Checkpointing, Evaluation, Logging
+from t5x_lite.training import Evaluation
 from t5x_lite.training.optimizers import AdamW
 from t5x_lite.training.schedules import LinearDecay
-from t5x_lite.training.start import FromModel
 
 # fmt: off
 LABELS = (
@@ -48,19 +47,15 @@ def queries(file: str) -> LabeledTexts:
 
 
 experiment = replace(
-    before,
-    model=replace(before.model, dropout_rate=0.1, heads=("classification",), num_classes=77),
+    fine_tuning,
+    model=replace(fine_tuning.model, heads=("classification",), num_classes=77),
     objective=Classification(input_length=64),
     data=replace(
-        before.data,
+        fine_tuning.data,
         source=queries("train.csv"),
         held_out_source=queries("test.csv"),
     ),
     optimizer=AdamW(LinearDecay(peak=5e-4, warmup_steps=120, total_steps=1201), clip_norm=1.0),
     steps=1200,
-    batch_size=32,
-    start=FromModel("runs/gutenberg_bert"),
     evaluation=Evaluation(every=400, rows=4096),
-    checkpoints=Checkpointing(every=0, keep_last=1, keep_best=0),
-    logging=Logging(every=20),
 )

@@ -8,14 +8,13 @@ train_form_upos.tsv.gz has a word and its tag a line, the treebank's own files h
 
 from dataclasses import replace
 
-from gutenberg_bert import experiment as before
+from gutenberg_bert import fine_tuning
 
 from t5x_lite.data import ConllExamples, TaggedWords
 from t5x_lite.objectives import Tagging
-from t5x_lite.training import Checkpointing, Evaluation, Logging
+from t5x_lite.training import Evaluation
 from t5x_lite.training.optimizers import AdamW
 from t5x_lite.training.schedules import LinearDecay
-from t5x_lite.training.start import FromModel
 
 # fmt: off
 LABELS = (
@@ -25,19 +24,15 @@ LABELS = (
 # fmt: on
 
 experiment = replace(
-    before,
-    model=replace(before.model, dropout_rate=0.1, heads=("tagging",), num_classes=17),
+    fine_tuning,
+    model=replace(fine_tuning.model, heads=("tagging",), num_classes=17),
     objective=Tagging(input_length=128),
     data=replace(
-        before.data,
+        fine_tuning.data,
         source=TaggedWords(ConllExamples(("train_form_upos.tsv.gz",)), LABELS),
         held_out_source=TaggedWords(ConllExamples(("en_ewt-ud-dev.conllu.gz",), token_column=1, tag_column=3), LABELS),
     ),
     optimizer=AdamW(LinearDecay(peak=5e-4, warmup_steps=90, total_steps=901), clip_norm=1.0),
     steps=900,
-    batch_size=32,
-    start=FromModel("runs/gutenberg_bert"),
     evaluation=Evaluation(every=300, rows=4096),
-    checkpoints=Checkpointing(every=0, keep_last=1, keep_best=0),
-    logging=Logging(every=20),
 )

@@ -5,6 +5,8 @@
 The sizes are chosen for eight English novels of Project Gutenberg, 13.7 MB with a paragraph a line: 3.3 million tokens.
 """
 
+from dataclasses import replace
+
 from t5x_lite import Experiment
 from t5x_lite.data import Data, TextFiles, WordPiece
 from t5x_lite.models import BertConfig
@@ -12,6 +14,7 @@ from t5x_lite.objectives import MaskedLanguageModel
 from t5x_lite.training import Checkpointing, Evaluation, Logging
 from t5x_lite.training.optimizers import AdamW
 from t5x_lite.training.schedules import LinearDecay
+from t5x_lite.training.start import FromModel
 
 experiment = Experiment(
     model=BertConfig(
@@ -34,4 +37,16 @@ experiment = Experiment(
     evaluation=Evaluation(every=1000, rows=256),
     checkpoints=Checkpointing(every=1000, keep_last=1, keep_best=0),
     logging=Logging(every=50),
+)
+
+# What the configs of tasks begin with; a head, an objective and data take the place of those of pretraining.
+fine_tuning = replace(
+    experiment,
+    model=replace(experiment.model, dropout_rate=0.1),
+    optimizer=AdamW(LinearDecay(peak=5e-4, warmup_steps=60, total_steps=601), clip_norm=1.0),
+    steps=600,
+    start=FromModel("runs/gutenberg_bert"),
+    evaluation=Evaluation(every=200, rows=4096),
+    checkpoints=Checkpointing(every=0, keep_last=1, keep_best=0),
+    logging=Logging(every=20),
 )

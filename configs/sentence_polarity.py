@@ -10,31 +10,23 @@ A tenth of the 10,662 sentences is held out.
 
 from dataclasses import replace
 
-from gutenberg_bert import experiment as before
+from gutenberg_bert import fine_tuning
 
 from t5x_lite.data import ClassFiles, LabeledTexts
 from t5x_lite.objectives import Classification
-from t5x_lite.training import Checkpointing, Evaluation, Logging
 from t5x_lite.training.optimizers import AdamW
 from t5x_lite.training.schedules import LinearDecay
-from t5x_lite.training.start import FromModel
 
 LABELS = ("negative", "positive")
 
 experiment = replace(
-    before,
-    model=replace(before.model, dropout_rate=0.1, heads=("classification",), num_classes=2),
+    fine_tuning,
+    model=replace(fine_tuning.model, heads=("classification",), num_classes=2),
     objective=Classification(input_length=64),
     data=replace(
-        before.data,
+        fine_tuning.data,
         source=LabeledTexts(ClassFiles(LABELS, ("rt-polarity.neg", "rt-polarity.pos")), labels=LABELS),
         held_out=0.1,
     ),
     optimizer=AdamW(LinearDecay(peak=3e-4, warmup_steps=60, total_steps=601), clip_norm=1.0),
-    steps=600,
-    batch_size=32,
-    start=FromModel("runs/gutenberg_bert"),
-    evaluation=Evaluation(every=200, rows=4096),
-    checkpoints=Checkpointing(every=0, keep_last=1, keep_best=0),
-    logging=Logging(every=20),
 )

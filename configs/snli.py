@@ -9,14 +9,13 @@ second ones and the labels in a file each, a line for every pair.
 
 from dataclasses import replace
 
-from gutenberg_bert import experiment as before
+from gutenberg_bert import fine_tuning
 
 from t5x_lite.data import LabeledTexts, ParallelExamples
 from t5x_lite.objectives import Classification
-from t5x_lite.training import Checkpointing, Evaluation, Logging
+from t5x_lite.training import Evaluation
 from t5x_lite.training.optimizers import AdamW
 from t5x_lite.training.schedules import LinearDecay
-from t5x_lite.training.start import FromModel
 
 LABELS = ("entailment", "neutral", "contradiction")
 
@@ -29,19 +28,15 @@ def pairs(split: str) -> LabeledTexts:
 
 
 experiment = replace(
-    before,
-    model=replace(before.model, dropout_rate=0.1, heads=("classification",), num_classes=3),
+    fine_tuning,
+    model=replace(fine_tuning.model, heads=("classification",), num_classes=3),
     objective=Classification(input_length=64),
     data=replace(
-        before.data,
+        fine_tuning.data,
         source=pairs("dev"),
         held_out_source=pairs("test"),
     ),
     optimizer=AdamW(LinearDecay(peak=3e-4, warmup_steps=90, total_steps=901), clip_norm=1.0),
     steps=900,
-    batch_size=32,
-    start=FromModel("runs/gutenberg_bert"),
     evaluation=Evaluation(every=300, rows=2048),
-    checkpoints=Checkpointing(every=0, keep_last=1, keep_best=0),
-    logging=Logging(every=20),
 )

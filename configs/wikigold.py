@@ -9,29 +9,20 @@ wikigold.conll.txt has a word and its tag a line; a fifth of the 1,696 sentences
 
 from dataclasses import replace
 
-from gutenberg_bert import experiment as before
+from gutenberg_bert import fine_tuning
 
 from t5x_lite.data import ConllExamples, TaggedWords
 from t5x_lite.objectives import Tagging
-from t5x_lite.training import Checkpointing, Evaluation, Logging
-from t5x_lite.training.optimizers import AdamW
-from t5x_lite.training.schedules import LinearDecay
-from t5x_lite.training.start import FromModel
+from t5x_lite.training import Evaluation
 
 experiment = replace(
-    before,
-    model=replace(before.model, dropout_rate=0.1, heads=("tagging",), num_classes=5),
+    fine_tuning,
+    model=replace(fine_tuning.model, heads=("tagging",), num_classes=5),
     objective=Tagging(input_length=128),
     data=replace(
-        before.data,
+        fine_tuning.data,
         source=TaggedWords(ConllExamples(("wikigold.conll.txt",)), ("O", "I-PER", "I-LOC", "I-ORG", "I-MISC")),
         held_out=0.2,
     ),
-    optimizer=AdamW(LinearDecay(peak=5e-4, warmup_steps=60, total_steps=601), clip_norm=1.0),
-    steps=600,
-    batch_size=32,
-    start=FromModel("runs/gutenberg_bert"),
     evaluation=Evaluation(every=200, rows=4096, task_metrics=("entities",)),
-    checkpoints=Checkpointing(every=0, keep_last=1, keep_best=0),
-    logging=Logging(every=20),
 )

@@ -13,10 +13,10 @@ from t5x_lite.cli.allocator import keep_memory
 from t5x_lite.errors import InputError
 
 COMMANDS = {
-    "train": "train CONFIG [options]     pretrain, on one host or many; goes on by itself from its checkpoints",
+    "train": "train CONFIG [options]     pretrain or fine-tune, on one host or many; goes on from its own checkpoints",
     "inspect": "inspect CONFIG [options]   parameters, learning rate, batch shapes, and three real rows",
     "plan": "plan CONFIG --topology T   memory, collectives and speed on a TPU pod, before anyone pays for it",
-    "evaluate": "evaluate RUN [options]     loss and perplexity on held-out text, BLEU and others of what is written",
+    "evaluate": "evaluate RUN [options]     loss, BLEU or the scores of a task on held-out data, and the answers",
     "average": "average RUN --last 5       the mean of a run's last checkpoints, as a checkpoint of its own",
     "generate": "generate RUN TEXT...       what a model writes: blanks filled in, translations, continuations",
     "score": "score RUN PROMPT ANSWER... how likely answers are behind a prompt",

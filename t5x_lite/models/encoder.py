@@ -27,7 +27,7 @@ from t5x_lite.layers.heads import (
 )
 from t5x_lite.layers.transformer import Context, LayerConfig, Remat, Stack
 from t5x_lite.models.base import ModelConfig, check_at_least, check_heads, check_norm_epsilon, check_rates
-from t5x_lite.models.task_heads import TASK_HEADS, check_head_names
+from t5x_lite.models.task_heads import TASK_HEADS, TokenHeads, check_head_names
 
 Head = Literal[
     "masked_lm",
@@ -159,7 +159,7 @@ class EncoderConfig(ModelConfig):
         )
 
 
-class Encoder(nn.Module):
+class Encoder(TokenHeads):
     """Embeddings, a stack of layers, and the config's heads. Logits are float32 whatever `dtype` the layers compute in.
 
     `shared_embeddings` are used where there are any, in the place of embeddings of its own.
@@ -311,26 +311,6 @@ class Encoder(nn.Module):
         """How well a row, which holds one choice, answers; the softmax is over the rows of a question."""
         vector = self._row_vector("multiple_choice", hidden)
         return self.multiple_choice(vector, deterministic=deterministic)[:, 0]
-
-    def tagging_logits(
-        self,
-        hidden: Float[Array, "B L D"],
-        *,
-        inputs_valid: Bool[Array, "B L"] | None = None,
-        deterministic: bool = True,
-    ) -> Float[Array, "B L C"]:
-        """Which tag each token has."""
-        return self.tagging(hidden, deterministic=deterministic)
-
-    def question_answering_logits(
-        self,
-        hidden: Float[Array, "B L D"],
-        *,
-        inputs_valid: Bool[Array, "B L"] | None = None,
-        deterministic: bool = True,
-    ) -> Float[Array, "B L 2"]:
-        """Where an answer begins (0) and which is its last token (1)."""
-        return self.question_answering(hidden, deterministic=deterministic)
 
     def _row_vector(self, head: Head, hidden: Float[Array, "B L D"]) -> Float[Array, "B D"]:
         return self.pooler(hidden) if self.config.reads_pooled(head) else hidden[:, 0]

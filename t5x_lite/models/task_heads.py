@@ -35,31 +35,11 @@ def check_head_names(config: Any, known: tuple[str, ...]) -> None:
         raise InputError(f"heads={config.heads} names one of them twice; name each once")
 
 
-class LeftToRight(nn.Module):
-    """What heads say in modules that read from left to right, where the last token of a row has seen all of it.
+class TokenHeads(nn.Module):
+    """What heads on each token say, whichever way a module reads.
 
     A module derives from this, and makes in its `setup` those heads that its config names.
     """
-
-    def classification_logits(
-        self,
-        hidden: Float[Array, "B L D"],
-        *,
-        inputs_valid: Bool[Array, "B L"] | None = None,
-        deterministic: bool = True,
-    ) -> Float[Array, "B C"]:
-        """Which class a row is of, from its last token; with one class, the number that is predicted."""
-        return self.classification(at_end(hidden, inputs_valid), deterministic=deterministic)
-
-    def multiple_choice_logits(
-        self,
-        hidden: Float[Array, "B L D"],
-        *,
-        inputs_valid: Bool[Array, "B L"] | None = None,
-        deterministic: bool = True,
-    ) -> Float[Array, "B"]:
-        """How well a row, which holds one choice, answers; the softmax is over the rows of a question."""
-        return self.multiple_choice(at_end(hidden, inputs_valid), deterministic=deterministic)[:, 0]
 
     def tagging_logits(
         self,
@@ -80,6 +60,30 @@ class LeftToRight(nn.Module):
     ) -> Float[Array, "B L 2"]:
         """Where an answer begins (0) and which is its last token (1)."""
         return self.question_answering(hidden, deterministic=deterministic)
+
+
+class LeftToRight(TokenHeads):
+    """What heads say in modules that read from left to right, where the last token of a row has seen all of it."""
+
+    def classification_logits(
+        self,
+        hidden: Float[Array, "B L D"],
+        *,
+        inputs_valid: Bool[Array, "B L"] | None = None,
+        deterministic: bool = True,
+    ) -> Float[Array, "B C"]:
+        """Which class a row is of, from its last token; with one class, the number that is predicted."""
+        return self.classification(at_end(hidden, inputs_valid), deterministic=deterministic)
+
+    def multiple_choice_logits(
+        self,
+        hidden: Float[Array, "B L D"],
+        *,
+        inputs_valid: Bool[Array, "B L"] | None = None,
+        deterministic: bool = True,
+    ) -> Float[Array, "B"]:
+        """How well a row, which holds one choice, answers; the softmax is over the rows of a question."""
+        return self.multiple_choice(at_end(hidden, inputs_valid), deterministic=deterministic)[:, 0]
 
     def call_new_heads(self, hidden: Float[Array, "B L D"]) -> None:
         """Where parameters are made, has each head make its own: what a module's call gives is its output alone."""

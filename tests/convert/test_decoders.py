@@ -63,19 +63,8 @@ CASES = {
 }
 
 
-@dataclass(frozen=True)
-class Pair:
-    """The oracle and what we read from its folder."""
-
-    case: Case
-    theirs: Any
-    config: Any
-    params: Any
-
-
-@pytest.fixture(scope="module", params=CASES)
-def pair(request, tmp_path_factory) -> Pair:
-    case, folder = CASES[request.param], tmp_path_factory.mktemp("oracle")
+def oracle(case: Case) -> Any:
+    """A model in which no parameter has its initial value."""
     torch.manual_seed(0)
     config = getattr(transformers, f"{case.name}Config")(**SIZES | case.options, attn_implementation="eager")
     model = getattr(transformers, f"{case.name}LMHeadModel")(config).eval()
@@ -85,9 +74,13 @@ def pair(request, tmp_path_factory) -> Pair:
                 parameter.uniform_(0.5, 1.5)
             else:
                 parameter.normal_(std=0.4)
-    model.save_pretrained(folder)
-    imported = import_folder(folder)
-    return Pair(case, model, imported.config, imported.params)
+    return model
+
+
+@pytest.fixture(scope="module", params=CASES)
+def pair(request, make_pair):
+    case = CASES[request.param]
+    return make_pair(case, oracle(case))
 
 
 def batch() -> tuple[np.ndarray, np.ndarray]:
@@ -106,7 +99,7 @@ def theirs_of(model: Any, ids: np.ndarray, valid: np.ndarray) -> Any:
 
 def test_the_architecture_is_read(pair):
     assert {name: getattr(pair.config, name) for name in pair.case.expected} == pair.case.expected
-    assert sum(leaf.size for leaf in jax.tree.leaves(pair.params)) == sum(p.numel() for p in pair.theirs.parameters())
+    assert pair.size == sum(p.numel() for p in pair.theirs.parameters())
 
 
 def test_logits_loss_and_gradients_are_the_same(pair):
@@ -119,36 +112,24 @@ def test_logits_loss_and_gradients_are_the_same(pair):
         return (losses * follows).sum() / follows.sum(), logits
 
     (value, logits), gradient = jax.jit(jax.value_and_grad(loss, has_aux=True))(pair.params)
-    pair.theirs.zero_grad()
     theirs = theirs_of(pair.theirs, ids, valid)
     labels = torch.from_numpy(np.where(follows, ids[:, 1:], -100)).long()
     their_loss = torch.nn.functional.cross_entropy(theirs[:, :-1].flatten(0, 1), labels.flatten())
-    their_loss.backward()
     expected = theirs.detach().numpy()[valid]
     assert expected.std() > 0.2
     np.testing.assert_allclose(np.asarray(logits)[valid], expected, rtol=0, atol=1e-4)
-    assert float(value) == pytest.approx(their_loss.item(), abs=1e-4)
-    squares = sum((p.grad**2).sum() for p in pair.theirs.parameters())
-    assert float(optax.tree.norm(gradient)) == pytest.approx(squares.sqrt().item(), rel=1e-4)
+    pair.assert_same_loss(value, gradient, their_loss)
 
 
 def test_export_opens_in_transformers_and_imports_exactly(pair, tmp_path):
-    export_folder(tmp_path, pair.config, pair.params, None)
-    reopened, report = type(pair.theirs).from_pretrained(
-        tmp_path, output_loading_info=True, attn_implementation="eager"
-    )
-    assert not report["missing_keys"]
-    assert not report["unexpected_keys"]
+    reopened = pair.export(tmp_path)
     with torch.no_grad():
         expected, got = (theirs_of(model.eval(), *batch()) for model in (pair.theirs, reopened))
     np.testing.assert_allclose(got, expected, rtol=0, atol=1e-5)
     for rate in ("resid_pdrop", "embd_pdrop", "attn_pdrop"):
         assert getattr(reopened.config, rate) == getattr(pair.theirs.config, rate)
 
-    again = import_folder(tmp_path)
-    assert again.config == pair.config
-    assert jax.tree.structure(again.params) == jax.tree.structure(pair.params)
-    jax.tree.map(np.testing.assert_array_equal, again.params, pair.params)
+    pair.assert_imports_exactly(tmp_path)
 
 
 def test_models_without_a_head_and_files_of_the_first_years(pair, tmp_path):

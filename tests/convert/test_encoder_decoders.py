@@ -95,16 +95,6 @@ CASES = {
 }
 
 
-@dataclass(frozen=True)
-class Pair:
-    """The oracle and what we read from its folder."""
-
-    case: Case
-    theirs: Any
-    config: Any
-    params: Any
-
-
 def oracle(case: Case) -> Any:
     """A model in which no parameter has its initial value."""
     torch.manual_seed(0)
@@ -123,12 +113,9 @@ def oracle(case: Case) -> Any:
 
 
 @pytest.fixture(scope="module", params=CASES)
-def pair(request, tmp_path_factory) -> Pair:
+def pair(request, make_pair):
     case = CASES[request.param]
-    model, folder = oracle(case), tmp_path_factory.mktemp("oracle")
-    model.save_pretrained(folder)
-    imported = import_folder(folder)
-    return Pair(case, model, imported.config, imported.params)
+    return make_pair(case, oracle(case))
 
 
 def batch(model: Any) -> dict[str, np.ndarray]:
@@ -154,7 +141,7 @@ def test_the_architecture_is_read(pair):
     if pair.case.options.get("tie_word_embeddings") is False:
         del theirs[id(pair.theirs.model.shared.weight)]  # which nothing reads
     bias = SIZES["vocab_size"] if pair.case.bias else 0
-    assert sum(leaf.size for leaf in jax.tree.leaves(pair.params)) == sum(theirs.values()) + bias
+    assert pair.size == sum(theirs.values()) + bias
 
 
 def test_logits_loss_and_gradients_are_the_same(pair):
@@ -171,32 +158,20 @@ def test_logits_loss_and_gradients_are_the_same(pair):
         return (losses * asked["wanted"]).sum() / asked["wanted"].sum(), logits
 
     (value, logits), gradient = jax.jit(jax.value_and_grad(loss, has_aux=True))(pair.params)
-    pair.theirs.zero_grad()
     theirs = theirs_of(pair.theirs, features)
-    theirs.loss.backward()
     expected = theirs.logits.detach().numpy()[features["wanted"]]
     assert expected.std() > 0.2
     np.testing.assert_allclose(np.asarray(logits)[features["wanted"]], expected, rtol=0, atol=1e-4)
-    assert float(value) == pytest.approx(theirs.loss.item(), abs=1e-4)
-    squares = sum((p.grad**2).sum() for p in pair.theirs.parameters() if p.grad is not None)
-    assert float(optax.tree.norm(gradient)) == pytest.approx(squares.sqrt().item(), rel=1e-4)
+    pair.assert_same_loss(value, gradient, theirs.loss)
 
 
 def test_export_opens_in_transformers_and_imports_exactly(pair, tmp_path):
-    export_folder(tmp_path, pair.config, pair.params, None)
-    reopened, report = type(pair.theirs).from_pretrained(
-        tmp_path, output_loading_info=True, attn_implementation="eager"
-    )
-    assert not report["missing_keys"]
-    assert not report["unexpected_keys"]
+    reopened = pair.export(tmp_path)
     with torch.no_grad():
-        expected, got = (theirs_of(model.eval(), batch(pair.theirs)).logits for model in (pair.theirs, reopened))
+        expected, got = (theirs_of(model, batch(pair.theirs)).logits for model in (pair.theirs, reopened))
     np.testing.assert_allclose(got, expected, rtol=0, atol=1e-5)
 
-    again = import_folder(tmp_path)
-    assert again.config == pair.config
-    assert jax.tree.structure(again.params) == jax.tree.structure(pair.params)
-    jax.tree.map(np.testing.assert_array_equal, again.params, pair.params)
+    pair.assert_imports_exactly(tmp_path)
 
 
 OURS = {

@@ -6,10 +6,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-import optax
 import pytest
-
-from t5x_lite.convert import export_folder, import_folder
 
 torch = pytest.importorskip("torch", reason="torch is the oracle")
 transformers = pytest.importorskip("transformers", reason="transformers is the oracle")
@@ -132,23 +129,10 @@ def oracle(case: Case) -> Any:
     return model
 
 
-@dataclass(frozen=True)
-class Pair:
-    """The oracle and what we read from its folder."""
-
-    case: Case
-    theirs: Any
-    config: Any
-    params: Any
-
-
 @pytest.fixture(scope="module", params=CASES)
-def pair(request, tmp_path_factory) -> Pair:
+def pair(request, make_pair):
     case = CASES[request.param]
-    model, folder = oracle(case), tmp_path_factory.mktemp("oracle")
-    model.save_pretrained(folder)
-    imported = import_folder(folder)
-    return Pair(case, model, imported.config, imported.params)
+    return make_pair(case, oracle(case))
 
 
 def batch(config: Any) -> dict[str, np.ndarray]:
@@ -234,7 +218,7 @@ def test_the_architecture_is_read(pair):
     if not pair.config.tied and pair.case.family != "DistilBert":
         # Their bias beside the one of an untied output, which nothing reads.
         theirs["unused"] = -SIZES["vocab_size"]
-    assert sum(leaf.size for leaf in jax.tree.leaves(pair.params)) == sum(theirs.values())
+    assert pair.size == sum(theirs.values())
 
 
 def test_hidden_states_logits_loss_and_gradients_are_the_same(pair):
@@ -269,22 +253,13 @@ def test_hidden_states_logits_loss_and_gradients_are_the_same(pair):
         return torch.nn.functional.one_hot(ids.long(), size)
 
     their_loss = loss_of(theirs, tensors, lambda x: torch.log_softmax(x, -1), torch.nn.functional.softplus, one_hot)
-    pair.theirs.zero_grad()
-    their_loss.backward()
-    squares = sum((p.grad**2).sum() for p in pair.theirs.parameters() if p.grad is not None)
-    assert float(value) == pytest.approx(their_loss.item(), abs=1e-4)
-    assert float(optax.tree.norm(gradient)) == pytest.approx(squares.sqrt().item(), rel=1e-4)
+    pair.assert_same_loss(value, gradient, their_loss)
 
 
 def test_export_opens_in_transformers_and_imports_exactly(pair, tmp_path):
-    export_folder(tmp_path, pair.config, pair.params, None)
     # Without its tokenizer or its vocabulary an XLM-R is a RoBERTa.
     name = pair.case.name.removeprefix("XLM")
-    reopened, report = getattr(transformers, name).from_pretrained(
-        tmp_path, output_loading_info=True, attn_implementation="eager"
-    )
-    assert not report["missing_keys"]
-    assert not report["unexpected_keys"]
+    reopened = pair.export(tmp_path, getattr(transformers, name))
     assert reopened.config.architectures == [name]
     features = batch(pair.config)
     with torch.no_grad():
@@ -292,7 +267,4 @@ def test_export_opens_in_transformers_and_imports_exactly(pair, tmp_path):
     for name in expected:
         np.testing.assert_allclose(got[name], expected[name], rtol=0, atol=1e-5, err_msg=name)
 
-    again = import_folder(tmp_path)
-    assert again.config == pair.config
-    assert jax.tree.structure(again.params) == jax.tree.structure(pair.params)
-    jax.tree.map(np.testing.assert_array_equal, again.params, pair.params)
+    pair.assert_imports_exactly(tmp_path)
