@@ -18,8 +18,9 @@ CONLL_ENDINGS = (".conll", ".conllu", ".txt", ".tsv", ".conll.gz", ".conllu.gz",
 class ConllExamples(Examples):
     """Files, globs and folders of sentences a word a line, with columns, and a blank line behind each sentence.
 
-    Fields are `tokens` and `tags`, lists of equal length. Lines that begin with '-DOCSTART-' or '# ' are none, nor are
-    CoNLL-U's ranges and empty words, whose first column is no whole number ('1-2', '8.1').
+    Fields are `tokens` and `tags`, lists of equal length. In front of a sentence, lines that begin with '-DOCSTART-' or
+    '# ' are comments; within it, '#' is a word. CoNLL-U's ranges and empty words, whose first column is no whole number
+    ('1-2', '8.1'), are left out.
     """
 
     paths: tuple[str, ...]
@@ -71,13 +72,13 @@ def _sentences(path: Path) -> Iterator[tuple[int, list[tuple[int, str]]]]:
     sentence: list[tuple[int, str]] = []
     first = 1
     for number, line in itertools.chain(input_files.lines(path), [(0, "")]):
-        is_word = line.strip() and not line.startswith(("# ", "-DOCSTART-"))
-        if is_word:
+        if not line.strip():
+            if sentence:
+                yield first, sentence
+                sentence = []
+        elif sentence or not line.startswith(("# ", "-DOCSTART-")):
             first = first if sentence else number
             sentence.append((number - first, line.rstrip()))
-        elif not line.strip() and sentence:
-            yield first, sentence
-            sentence = []
 
 
 @dataclass(frozen=True)

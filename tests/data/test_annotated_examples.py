@@ -53,6 +53,13 @@ def test_sentences_of_words_with_tags(tmp_path):
     assert next(iter(parts_of_speech)).fields["tags"] == ["NNP", "VBZ"]
 
 
+def test_a_hash_within_a_sentence_is_a_word(tmp_path):
+    (tmp_path / "a.conll").write_text("# a comment\nNo O\n# O\n1 O\n\n# another one\nPeter I-PER\n")
+    first, second = ConllExamples((str(tmp_path),))
+    assert first.fields == {"tokens": ["No", "#", "1"], "tags": ["O", "O", "O"]}
+    assert (first.place.split(":")[-1], second.fields["tokens"]) == ("2", ["Peter"])
+
+
 def test_ranges_and_empty_words_of_conllu_are_none(tmp_path):
     (tmp_path / "a.conllu").write_text(CONLLU)
     (example,) = ConllExamples((str(tmp_path),), token_column=1, tag_column=3)
