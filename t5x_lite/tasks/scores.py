@@ -81,7 +81,8 @@ def _shares(answers: Answers, metric: TaskMetric) -> dict[str, tuple[np.ndarray,
     if metric in ("entities", "strict_entities"):
         mode = "strict" if metric == "strict_entities" else "default"
         right, said, there = entity_counts(answers.predictions, answers.references, mode=mode).T
-        return {"precision": (right, said), "recall": (right, there), "f1": (2 * right, said + there)}
+        of_entities = {"precision": (right, said), "recall": (right, there), "f1": (2 * right, said + there)}
+        return of_entities | {"accuracy": _accuracy(answers)}
     one = np.ones(len(answers.names))
     if metric == "squad":
         each = [

@@ -72,20 +72,20 @@ def tags(answers: Written) -> Figures:
     >>> tags(Written(["DET NOUN"], [("DET VERB ADV",)]))
     {'tag_accuracy': 0.3333333333333333}
     """
-    pairs = [pair for said, right in _tagged(answers) for pair in zip(said, right, strict=True)]
-    return {"tag_accuracy": sum(said == right for said, right in pairs) / len(pairs)}
+    return {"tag_accuracy": score_answers(tag_answers(answers), ("accuracy",))["accuracy"]}
 
 
 def entities(answers: Written, metric: Literal["entities", "strict_entities"]) -> Figures:
     """Precision, recall and F1 of entities, and the share of words with the right tag (see `entity_scores`)."""
-    said, right = map(list, zip(*_tagged(answers), strict=True))
-    return score_answers(Answers([entity_tags(one) for one in said], right, _names(answers)), (metric,))
+    return score_answers(tag_answers(answers, of_entities=True), (metric,))
 
 
-def _tagged(answers: Written) -> list[tuple[list[str], list[str]]]:
-    """(tags written, tags that are right) of every sentence."""
+def tag_answers(answers: Written, *, of_entities: bool = False) -> Answers:
+    """The tags that were written, one for each word, and those that are right; of entities, what is no tag of one is
+    read as none."""
     right = [texts[0].split() for texts in answers.right]
-    return [(tags_of(text, len(meant)), meant) for text, meant in zip(answers.written, right, strict=True)]
+    said = [tags_of(text, len(meant)) for text, meant in zip(answers.written, right, strict=True)]
+    return Answers([entity_tags(tags) for tags in said] if of_entities else said, right, _names(answers))
 
 
 def group_match(answers: Written) -> Figures:

@@ -6,7 +6,10 @@ to tasks are in `answer_metrics`.
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import get_args
+from typing import Any, get_args
+
+import numpy as np
+from jaxtyping import Float
 
 from t5x_lite.errors import InputError
 from t5x_lite.tasks.metric_names import TextMetric
@@ -67,20 +70,25 @@ def score(
 
 def bleu(predictions: Texts, references: Texts) -> Scores:
     """Corpus BLEU (Papineni et al. 2002) by sacrebleu, cut into tokens as mteval-v13a does (Post 2018)."""
-    from sacrebleu.metrics import BLEU
-
-    metric = BLEU()
-    figure = metric.corpus_score(list(predictions), [list(references)]).score
-    return Scores({"bleu": figure}, {"bleu": str(metric.get_signature())})
+    return _of_corpus("bleu", predictions, references)
 
 
 def chrf(predictions: Texts, references: Texts) -> Scores:
     """chrF2 (Popovic 2015) by sacrebleu with its defaults: the F-score of character 6-grams, recall counted twice."""
-    from sacrebleu.metrics import CHRF
+    return _of_corpus("chrf", predictions, references)
 
-    metric = CHRF()
-    figure = metric.corpus_score(list(predictions), [list(references)]).score
-    return Scores({"chrf": figure}, {"chrf": str(metric.get_signature())})
+
+def corpus_metric(metric: TextMetric) -> Any:
+    """sacrebleu's scorer for a metric over a corpus: `bleu` or `chrf`."""
+    from sacrebleu.metrics import BLEU, CHRF
+
+    return {"bleu": BLEU, "chrf": CHRF}[metric]()
+
+
+def _of_corpus(metric: TextMetric, predictions: Texts, references: Texts) -> Scores:
+    scorer = corpus_metric(metric)
+    figure = scorer.corpus_score(list(predictions), [list(references)]).score
+    return Scores({metric: figure}, {metric: str(scorer.get_signature())})
 
 
 def rouge(predictions: Texts, references: Texts) -> Scores:
@@ -89,12 +97,17 @@ def rouge(predictions: Texts, references: Texts) -> Scores:
     >>> rouge(["the cat sat"], ["the cat sat down there today"]).figures["rouge1"]
     0.6666666666666666
     """
+    return Scores({kind: float(each.mean()) for kind, each in rouge_of_each(predictions, references).items()})
+
+
+def rouge_of_each(predictions: Texts, references: Texts) -> dict[str, Float[np.ndarray, "N"]]:
+    """The F1 of every text, by kind."""
     from rouge_score.rouge_scorer import RougeScorer
 
     kinds = ("rouge1", "rouge2", "rougeL")
     scorer = RougeScorer(list(kinds))
     each = [scorer.score(reference, said) for said, reference in zip(predictions, references, strict=True)]
-    return Scores({kind: sum(one[kind].fmeasure for one in each) / len(each) for kind in kinds})
+    return {kind: np.array([one[kind].fmeasure for one in each]) for kind in kinds}
 
 
 def exact_match(predictions: Texts, references: Sequence[str | tuple[str, ...]]) -> Scores:
