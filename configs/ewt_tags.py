@@ -26,7 +26,7 @@ LABELS = (
 experiment = replace(
     fine_tuning,
     model=replace(fine_tuning.model, heads=("tagging",), num_classes=17),
-    objective=Tagging(input_length=128),
+    objective=Tagging(input_length=64),
     data=replace(
         fine_tuning.data,
         source=TaggedWords(ConllExamples(("train_form_upos.tsv.gz",)), LABELS),

@@ -14,15 +14,19 @@ from gutenberg_bert import fine_tuning
 from t5x_lite.data import ConllExamples, TaggedWords
 from t5x_lite.objectives import Tagging
 from t5x_lite.training import Evaluation
+from t5x_lite.training.optimizers import AdamW
+from t5x_lite.training.schedules import LinearDecay
 
 experiment = replace(
     fine_tuning,
     model=replace(fine_tuning.model, heads=("tagging",), num_classes=5),
-    objective=Tagging(input_length=128),
+    objective=Tagging(input_length=64),
     data=replace(
         fine_tuning.data,
         source=TaggedWords(ConllExamples(("wikigold.conll.txt",)), ("O", "I-PER", "I-LOC", "I-ORG", "I-MISC")),
         held_out=0.2,
     ),
+    optimizer=AdamW(LinearDecay(peak=5e-4, warmup_steps=40, total_steps=401), clip_norm=1.0),
+    steps=400,
     evaluation=Evaluation(every=200, rows=4096, task_metrics=("entities",)),
 )

@@ -13,6 +13,8 @@ from gutenberg_bert import fine_tuning
 from t5x_lite.data import Questions, SquadExamples
 from t5x_lite.objectives import QuestionAnswering
 from t5x_lite.training import Evaluation
+from t5x_lite.training.optimizers import AdamW
+from t5x_lite.training.schedules import LinearDecay
 
 experiment = replace(
     fine_tuning,
@@ -23,5 +25,7 @@ experiment = replace(
         source=Questions(SquadExamples(("xquad.en.json.gz",), parts=2, part=0)),
         held_out_source=Questions(SquadExamples(("xquad.en.json.gz",), parts=2, part=1)),
     ),
-    evaluation=Evaluation(every=200, rows=4096, task_metrics=("squad",)),
+    optimizer=AdamW(LinearDecay(peak=5e-4, warmup_steps=30, total_steps=301), clip_norm=1.0),
+    steps=300,
+    evaluation=Evaluation(every=100, rows=4096, task_metrics=("squad",)),
 )

@@ -12,7 +12,7 @@ from rich.console import Console
 
 from t5x_lite.cli.arguments import parse
 from t5x_lite.cli.own_data import with_data, with_examples
-from t5x_lite.data import Data, Tokenizer, contamination
+from t5x_lite.data import Data, ExamplePairs, Tokenizer, contamination
 from t5x_lite.data.documents import Documents
 from t5x_lite.errors import InputError
 from t5x_lite.objectives import SequenceToSequence
@@ -20,7 +20,7 @@ from t5x_lite.objectives.task import TaskObjective
 from t5x_lite.parallel import MeshShape, make_mesh
 from t5x_lite.tasks.scores import TaskMetric
 from t5x_lite.tasks.submissions import Submission, submission_of
-from t5x_lite.training.answers import Question, questions_of
+from t5x_lite.training.answers import AnswerSheet, Question, questions_of
 from t5x_lite.training.experiment import Evaluation, Experiment
 from t5x_lite.training.held_out_parts import held_out_of
 from t5x_lite.training.open_model import open_checkpoint, tokenizer_from_files
@@ -29,7 +29,7 @@ from t5x_lite.training.run_files import local_or_bucket
 from t5x_lite.training.step import Program
 from t5x_lite.training.task_report import task_figures
 from t5x_lite.training.text_metrics import TextMetric
-from t5x_lite.training.text_report import text_figures
+from t5x_lite.training.text_report import text_figures, write_predictions
 
 _ALL = 1 << 30
 
@@ -49,13 +49,15 @@ class Evaluate:
     there are the references. Else references are held-out targets as the tokenizer gives them back."""
     examples: tuple[str, ...] = ()
     """Other examples of the run's task, such as a test set, in files like those of its data."""
+    split: str = ""
+    """Another split of the run's dataset of TensorFlow Datasets, such as test."""
     unlabeled: bool = False
     """The examples have no labels: predictions are made of them, and no figures."""
     out: str = ""
     """A folder to write to: the answers to the examples of a task or to inputs, and scores.json."""
     submission: Submission | None = None
-    """Format of the answers: jsonl, glue, superglue, squad, conll; if not given, squad of questions, conll of tags and
-    else jsonl."""
+    """Format of the answers: jsonl, glue, superglue, squad, conll; if not given, squad of questions and conll of tags
+    where a head answers, and else jsonl."""
     rows: int | None = None
     """Rows to evaluate on, at most; if not given, as in the run, and of tasks all."""
     task_metrics: tuple[TaskMetric, ...] | None = None
@@ -79,17 +81,36 @@ def run(arguments: list[str]) -> None:
     command = parse(Evaluate, arguments, prog="t5x-lite evaluate")
     if command.rows is not None and command.rows < 1:
         raise InputError(f"rows={command.rows} is too small; choose 1 or more")
-    if command.unlabeled and not (command.examples and command.out):
-        raise InputError("--unlabeled makes predictions of examples; give --examples FILE and --out FOLDER")
+    if command.unlabeled and not ((command.examples or command.split) and command.out):
+        raise InputError("--unlabeled makes predictions of examples; give --examples FILE or --split and --out FOLDER")
+    if command.submission and not command.out:
+        raise InputError(f"--submission={command.submission} is the format of files; give --out FOLDER")
     checkpoint = open_checkpoint(local_or_bucket(command.run))
     experiment = _on_other_data(checkpoint.experiment, command)
-    submission_of(experiment.objective, command.submission)
+    given = experiment.data.held_out_source or experiment.data.source
+    submission = submission_of(experiment.objective, given, command.submission)
     of_task = isinstance(experiment.objective, TaskObjective)
     experiment = replace(experiment, evaluation=_settings(experiment.evaluation, command, of_task=of_task))
     tokenizer = tokenizer_from_files(checkpoint.tokenizer_files)
     if tokenizer is None:
         raise InputError(f"{command.run} came without a tokenizer; evaluation of text needs one")
     console = Console(stderr=True)
+    # On one device, whatever the run had: its batch need not be divided by the devices here.
+    one_device = make_mesh(MeshShape(), jax.local_devices()[:1])
+    program = Program(
+        replace(experiment, mesh=MeshShape()), experiment.objective.for_vocabulary(tokenizer.vocabulary), one_device
+    )
+    params = jax.device_put(checkpoint.params, program.state_shardings.params)
+    if command.unlabeled and not of_task:
+        if not isinstance(given, ExamplePairs):
+            raise InputError(f"--unlabeled is for examples of tasks, and the run has {type(given).__name__}; drop it")
+        asked = (asked for _, asked in given.asked_examples(unlabeled=True))
+        questions = questions_of(itertools.islice(asked, experiment.evaluation.num_texts), tokenizer)
+        sheet = AnswerSheet(program, questions, tokenizer, experiment.evaluation)
+        if remark := write_predictions(sheet, params, given, command.out, submission):
+            console.print(remark, highlight=False, markup=False, soft_wrap=True)
+        print(f"answers are in {command.out}")
+        return
     with preparation(console) as progress:
         store = experiment.data.prepare(experiment.objective.row_format, tokenizer=tokenizer, progress=progress)
         remarks = store.remarks
@@ -100,15 +121,9 @@ def run(arguments: list[str]) -> None:
         console.print(remark, highlight=False, markup=False, soft_wrap=True)
     questions = _questions(experiment, command, tokenizer)
     words = checkpoint.experiment.data.source.classes or ()
-    # On one device, whatever the run had: its batch need not be divided by the devices here.
-    one_device = make_mesh(MeshShape(), jax.local_devices()[:1])
-    program = Program(
-        replace(experiment, mesh=MeshShape()), experiment.objective.for_vocabulary(tokenizer.vocabulary), one_device
-    )
-    params = jax.device_put(checkpoint.params, program.state_shardings.params)
     held_out = held_out_of(program, store, questions, words)
     if not of_task:
-        figures = text_figures(held_out, params, folder=command.out)
+        figures = text_figures(held_out, params, folder=command.out, submission=submission)
     else:
         figures = task_figures(held_out, params, folder=command.out, submission=command.submission)
     print(json.dumps(figures) if command.json else describe(figures) if figures else f"answers are in {command.out}")
@@ -133,12 +148,15 @@ def _in_training(data: Data, experiment: Experiment) -> list[str]:
 
 def _on_other_data(experiment: Experiment, command: Evaluate) -> Experiment:
     """The experiment with all of the given text or pairs held out."""
-    if command.examples:
-        experiment = with_examples(experiment, command.examples, unlabeled=command.unlabeled)
+    if command.examples and command.split:
+        raise InputError("--examples and --split are two sets of examples; give one of them")
+    other = bool(command.examples or command.split)
+    if other:
+        experiment = with_examples(experiment, command.examples, split=command.split, unlabeled=command.unlabeled)
     experiment = with_data(experiment, text=command.text, pairs=command.pairs)
     if command.text or command.pairs:
         experiment = replace(experiment, data=replace(experiment.data, held_out_source=experiment.data.source))
-    if (command.pairs or command.examples) and isinstance(experiment.objective, SequenceToSequence):
+    if (command.pairs or other) and isinstance(experiment.objective, SequenceToSequence):
         # What is longer than a row has no loss, which is told; it is decoded all the same.
         experiment = replace(experiment, objective=replace(experiment.objective, too_long="skip"))
     return experiment
@@ -147,7 +165,9 @@ def _on_other_data(experiment: Experiment, command: Evaluate) -> Experiment:
 def _settings(evaluation: Evaluation, command: Evaluate, *, of_task: bool) -> Evaluation:
     """The run's own, where the command says nothing else; of given pairs and examples, and of tasks, all."""
     given: dict[str, Any] = (
-        dict.fromkeys(("rows", "num_texts"), _ALL) if command.pairs or command.examples or of_task else {}
+        dict.fromkeys(("rows", "num_texts"), _ALL)
+        if command.pairs or command.examples or command.split or of_task
+        else {}
     )
     said = {name: getattr(command, name) for name in ("rows", "num_texts", "num_beams", "alpha", "max_length")}
     said |= {"text_metrics": command.metrics, "task_metrics": command.task_metrics}

@@ -2,9 +2,10 @@
 
 from dataclasses import fields, replace
 
-from t5x_lite.data import JsonlPairs, PairSource, Source, TextFiles, TsvPairs
+from t5x_lite.data import JsonlPairs, PairSource, Source, TextFiles, Tfds, TfdsPairs, TsvPairs
 from t5x_lite.data.input_files import JSON_ENDINGS, expand
 from t5x_lite.data.pair_sources import TSV_ENDINGS
+from t5x_lite.data.tfds_examples import datasets_in, with_datasets
 from t5x_lite.errors import InputError
 from t5x_lite.training.experiment import Experiment
 
@@ -44,9 +45,11 @@ def with_data(
     return replace(experiment, data=data)
 
 
-def with_examples(experiment: Experiment, paths: Paths, *, unlabeled: bool = False) -> Experiment:
-    """The experiment on other examples of its task, all of them held out; `InputError` where it has no such task."""
-    source = example_files("--examples", paths, experiment.data.held_out_source or experiment.data.source)
+def with_examples(experiment: Experiment, paths: Paths = (), *, split: str = "", unlabeled: bool = False) -> Experiment:
+    """The experiment on other examples of its task, in files or of another split of its dataset, all of them held out;
+    `InputError` where it has no such task."""
+    like = experiment.data.held_out_source or experiment.data.source
+    source = example_split(split, like) if split else example_files("--examples", paths, like)
     if unlabeled:
         known = {"label", "tags", "answers"} & {field.name for field in fields(source)}
         source = replace(source, **dict.fromkeys(known, ""))
@@ -61,6 +64,18 @@ def example_files(option: str, paths: Paths, like: Source) -> Source:
             f"{option} goes with tasks over files, and this config has {type(like).__name__}; give --text or --pairs"
         )
     return replace(like, examples=replace(examples, paths=paths))
+
+
+def example_split(split: str, like: Source) -> Source:
+    """A source over TensorFlow Datasets with another split of the same datasets."""
+    if isinstance(like, Tfds | TfdsPairs):
+        return replace(like, split=split)
+    if not datasets_in(getattr(like, "examples", None)):
+        raise InputError(
+            f"--split={split} is of a dataset of TensorFlow Datasets, and this run has {type(like).__name__} of other "
+            "data; give --examples, --pairs or --text"
+        )
+    return replace(like, examples=with_datasets(like.examples, split=split))
 
 
 def pair_files(option: str, paths: Paths, like: Source) -> PairSource:

@@ -4,9 +4,9 @@ import hashlib
 import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from t5x_lite.data.examples import Example, Examples, field_of, text_in
+from t5x_lite.data.examples import Example, Examples, field_of, name_of, text_in
 from t5x_lite.data.labeled_texts import check_labels, unknown_labels
 from t5x_lite.data.sources import Source
 from t5x_lite.errors import InputError
@@ -21,6 +21,8 @@ class Choice(NamedTuple):
     """Each with the question before it, where there is one."""
     label: int
     """Which is right, from 0."""
+    name: Any = None
+    """See `name_of`."""
 
 
 @dataclass(frozen=True)
@@ -65,7 +67,7 @@ class Choices(Source):
                 first = first or example.place
             elif not unknown:
                 context = text_in(example, self.context, "context")
-                yield Choice(example.place, context, answers, known.index(written))
+                yield Choice(example.place, context, answers, known.index(written), name_of(example))
         if unknown:
             raise unknown_labels("label", self.label, known[:count], unknown, first, "correct them, or set labels")
         if not count:

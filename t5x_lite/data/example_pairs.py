@@ -28,8 +28,15 @@ class ExamplePairs(PairSource):
 
     def asked(self) -> Iterator[Asked]:
         """What is scored of each example; `InputError` as `pairs`."""
-        for _, found in self._worded(self.wording.asked):
-            yield from (one._replace(text=self.prefix + one.text) for one in found)
+        return (asked for _, asked in self.asked_examples())
+
+    def asked_examples(self, *, unlabeled: bool = False) -> Iterator[tuple[Example, Asked]]:
+        """The same beside the example; of unlabeled ones, of which nobody knows what is right, all."""
+        if unlabeled:
+            yield from ((one, Asked(self.prefix + self.wording.read(one), ())) for one in self.examples)
+            return
+        for example, found in self._worded(self.wording.asked):
+            yield from ((example, one._replace(text=self.prefix + one.text)) for one in found)
 
     @property
     def classes(self) -> tuple[str, ...] | None:

@@ -60,6 +60,11 @@ def field_of(example: Example, name: str, option: str) -> Any:
     return value
 
 
+def name_of(example: Example) -> Any:
+    """What a benchmark calls an example: what stands in its field `idx`, `index` or `id`; None where it has none."""
+    return next((example.fields[name] for name in ("idx", "index", "id") if name in example.fields), None)
+
+
 def text_in(example: Example, name: str, option: str) -> str:
     """The text in a field, stripped; `InputError` where it is no text, or empty."""
     value = field_of(example, name, option)

@@ -6,9 +6,9 @@ import math
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from t5x_lite.data.examples import Example, Examples, field_of, text_in
+from t5x_lite.data.examples import Example, Examples, field_of, name_of, text_in
 from t5x_lite.data.sources import Source
 from t5x_lite.errors import InputError
 
@@ -21,6 +21,8 @@ class LabeledText(NamedTuple):
     """One text, or two."""
     label: float
     """The number of its class, or the number that is to be predicted."""
+    name: Any = None
+    """See `name_of`."""
 
 
 @dataclass(frozen=True)
@@ -72,7 +74,8 @@ class LabeledTexts(Source):
                 first = first or example.place
             elif not unknown:
                 found = True
-                yield LabeledText(example.place, tuple(text_in(example, name, "texts") for name in self.texts), label)
+                texts = tuple(text_in(example, name, "texts") for name in self.texts)
+                yield LabeledText(example.place, texts, label, name_of(example))
         if unknown:
             remedy = "name them in labels, or in left_out"
             raise unknown_labels("label", self.label, self.labels, unknown, first, remedy)

@@ -33,7 +33,7 @@ class Asked(NamedTuple):
 
     text: str
     right: tuple[str, ...]
-    """Every text that is right, one or more; the first is the one to learn where there is one to learn."""
+    """Every text that is right; the first is the one to learn where there is one to learn. None where nobody knows."""
     group: str = ""
     """The same for inputs that are scored together, such as the answers to one question."""
 

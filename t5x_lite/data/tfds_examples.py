@@ -2,7 +2,7 @@
 
 import hashlib
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import numpy as np
@@ -43,6 +43,28 @@ class TfdsExamples(Examples):
 
     def _dataset(self) -> TfdsTexts:
         return TfdsTexts(self.name, self.split, self.data_dir, {})
+
+
+def with_datasets(examples: Any, **changes: str) -> Any:
+    """Examples, or several, with these fields of every dataset of TFDS that is in them changed, such as `split`."""
+    if isinstance(examples, tuple):
+        return tuple(with_datasets(one, **changes) for one in examples)
+    if isinstance(examples, TfdsExamples):
+        return replace(examples, **changes)
+    if not isinstance(examples, Examples):
+        return examples
+    changed = {field.name: with_datasets(getattr(examples, field.name), **changes) for field in fields(examples)}
+    return replace(examples, **changed)
+
+
+def datasets_in(examples: Any) -> list[TfdsExamples]:
+    """The datasets of TFDS that examples, or several, are made of."""
+    if isinstance(examples, TfdsExamples):
+        return [examples]
+    parts = examples if isinstance(examples, tuple) else ()
+    if isinstance(examples, Examples):
+        parts = [getattr(examples, field.name) for field in fields(examples)]
+    return [dataset for part in parts for dataset in datasets_in(part)]
 
 
 def _plain(value: Any, feature: Any) -> Any:

@@ -15,9 +15,17 @@ from t5x_lite.tasks.shapes import OneOf, Shape, TextLabels, WrittenText
 from t5x_lite.tasks.task import Task, template
 
 
-def _task(config: str, submission: str, wording: Wording, shape: Shape, *metrics: TextMetric, name: str = "") -> Task:
+def _task(
+    config: str,
+    submission: str,
+    wording: Wording,
+    shape: Shape,
+    *metrics: TextMetric,
+    name: str = "",
+    submitted: tuple[str | int, ...] = (),
+) -> Task:
     train, dev, test = (TfdsExamples(f"super_glue/{config}", split) for split in ("train", "validation", "test"))
-    return Task(name or config, train, dev, wording, shape, metrics, test, submission)
+    return Task(name or config, train, dev, wording, shape, metrics, test, submission, submitted)
 
 
 def _with_field(task: Task, field: str, template: str) -> Task:
@@ -37,6 +45,7 @@ BOOLQ = _task(
     LabelWording(template("boolq", "passage", "question"), labels=_ANSWERS),
     TextLabels(("question", "passage"), labels=_ANSWERS),
     "exact_match",
+    submitted=("false", "true"),
 )
 CB = _task(
     "cb",
@@ -55,6 +64,7 @@ COPA = _task(
     ),
     OneOf("premise_and_question", ("choice1", "choice2"), labels=("choice1", "choice2")),
     "exact_match",
+    submitted=(0, 1),
 )
 COPA = _with_field(COPA, "premise_and_question", "{premise} What was the {question}?")
 MULTIRC = _task(
@@ -69,6 +79,7 @@ MULTIRC = _task(
     TextLabels(("paragraph", "question_and_answer"), labels=_ANSWERS),
     "f1",
     "group_match",
+    submitted=(0, 1),
 )
 MULTIRC = _with_field(MULTIRC, "question_and_answer", "{question} {answer}")
 RECORD = _task(
@@ -97,9 +108,18 @@ WIC = _task(
     LabelWording(template("wic", "sentence1", "sentence2", "word"), labels=_ANSWERS),
     TextLabels(("word_and_sentence1", "sentence2"), labels=_ANSWERS),
     "exact_match",
+    submitted=("false", "true"),
 )
 WIC = _with_field(WIC, "word_and_sentence1", "{word}: {sentence1}")
-WSC = _task("wsc.fixed", "WSC.jsonl", ReferentWording("wsc: {text}"), WrittenText(), "referent", name="wsc")
+WSC = _task(
+    "wsc.fixed",
+    "WSC.jsonl",
+    ReferentWording("wsc: {text}"),
+    WrittenText(),
+    "referent",
+    name="wsc",
+    submitted=("False", "True"),
+)
 """Learnt are only the examples whose noun phrase is the right one."""
 
 SUPER_GLUE = (BOOLQ, CB, COPA, MULTIRC, RECORD, RTE, WIC, WSC)

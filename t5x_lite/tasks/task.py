@@ -14,9 +14,9 @@ from t5x_lite.data import (
     Part,
     Proportional,
     Rates,
-    TfdsExamples,
     Wording,
 )
+from t5x_lite.data.tfds_examples import with_datasets
 from t5x_lite.tasks.metric_names import PartMetrics, TextMetric
 from t5x_lite.tasks.shapes import Shape, TextLabels
 
@@ -40,6 +40,8 @@ class Task:
     """Whose labels a benchmark may hide."""
     submission: str = ""
     """The name of the file with predictions that its benchmark takes; empty where there is none."""
+    submitted: tuple[str | int, ...] = ()
+    """How that file names the classes, by number; empty: as the data does."""
 
     def text_data(self, **options: Any) -> Data:
         """What an experiment on text to text takes as `data`; `options` are those of `Data`, such as a tokenizer."""
@@ -59,23 +61,11 @@ class Task:
 
     def at(self, data_dir: str) -> Self:
         """The same task, its datasets of TensorFlow Datasets in another folder."""
-        moved = {name: _at(getattr(self, name), data_dir) for name in ("train", "dev", "test")}
+        moved = {name: with_datasets(getattr(self, name), data_dir=data_dir) for name in ("train", "dev", "test")}
         return dataclasses.replace(self, **moved)
 
     def _held_out(self, source: Any) -> Any:
         return None if self.dev is None else source(self.dev)
-
-
-def _at(examples: Any, data_dir: str) -> Any:
-    """Examples, or several, with every dataset of TFDS in them in another folder."""
-    if isinstance(examples, tuple):
-        return tuple(_at(one, data_dir) for one in examples)
-    if isinstance(examples, TfdsExamples):
-        return dataclasses.replace(examples, data_dir=data_dir)
-    if not isinstance(examples, Examples):
-        return examples
-    moved = {field.name: _at(getattr(examples, field.name), data_dir) for field in dataclasses.fields(examples)}
-    return dataclasses.replace(examples, **moved)
 
 
 def mixture(tasks: Sequence[Task], rates: Rates = Proportional()) -> Mixture:  # noqa: B008 (frozen)
@@ -113,6 +103,7 @@ def text_classes(
       left_out: labels whose examples are left out.
       source: the template of what is read; empty: the name and the fields as the T5 paper has them.
 
+    >>> from t5x_lite.data import TfdsExamples
     >>> task = text_classes("snli", train=TfdsExamples("snli"), labels=("yes", "no"), texts=("premise", "hypothesis"))
     >>> task.wording.source
     'snli premise: {premise} hypothesis: {hypothesis}'

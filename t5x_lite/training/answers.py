@@ -28,16 +28,10 @@ class Question:
 
     ids: tuple[int, ...]
     """Of the input, as the model reads it in training, padding left out."""
-    reference: str
-    others: tuple[str, ...] = ()
-    """What else is right."""
+    right: tuple[str, ...] = ()
+    """All texts that are right, the first of which is compared with where one is; none where nobody knows."""
     group: str = ""
     """The same for questions that are scored together."""
-
-    @property
-    def right(self) -> tuple[str, ...]:
-        """All texts that are right."""
-        return (self.reference, *self.others)
 
 
 def separate(features: dict[str, np.ndarray], vocabulary: Vocabulary) -> list[tuple[list[int], list[int]]]:
@@ -72,7 +66,7 @@ def questions_of_rows(
 ) -> list[Question]:
     """The first `count` pairs of rows of features; their references are the targets' ids as text."""
     pairs = separate(features, tokenizer.vocabulary)[:count]
-    return [Question(tuple(inputs), tokenizer.target_side.decode(targets)) for inputs, targets in pairs]
+    return [Question(tuple(inputs), (tokenizer.target_side.decode(targets),)) for inputs, targets in pairs]
 
 
 def questions_of_pairs(pairs: Iterable[tuple[str, str]], tokenizer: Tokenizer) -> list[Question]:
@@ -85,7 +79,7 @@ def questions_of(asked: Iterable[Asked], tokenizer: Tokenizer, length: int | Non
     asked, closing = list(asked), tokenizer.vocabulary.eos_id
     kept = None if length is None else length - 1
     return [
-        Question((*ids.tolist()[:kept], closing), right[0], right[1:], group)
+        Question((*ids.tolist()[:kept], closing), right, group)
         for ids, (_, right, group) in zip(tokenizer.encode_batch([one.text for one in asked]), asked, strict=True)
     ]
 
@@ -101,7 +95,7 @@ class AnswerSheet:
     """
 
     def __init__(self, program: Program, questions: Sequence[Question], tokenizer: Tokenizer, settings: Evaluation):
-        self._program, self._tokenizer = program, tokenizer
+        self._program, self.questions, self.tokenizer = program, questions, tokenizer
         experiment, mesh = program.experiment, program.mesh
         vocabulary, model = tokenizer.vocabulary, experiment.model
         sources = [list(question.ids) for question in questions]
@@ -152,7 +146,7 @@ class AnswerSheet:
             rows = np.minimum(here.numbers, len(inputs) - 1)
             ids = self._write(params, here.place(inputs[rows]), here.place(valid[rows]))
             for index, answer in zip(self._order[start : start + size], jax.device_get(ids), strict=False):
-                texts[index] = self._tokenizer.target_side.decode(answer.tolist())
+                texts[index] = self.tokenizer.target_side.decode(answer.tolist())
         return texts
 
 

@@ -126,8 +126,8 @@ class _Part(NamedTuple):
             questions = self._questions(program, store.tokenizer)
         if self.metrics:
             # Said now and not at the first evaluation, hours later.
-            first = questions[0] if questions else Question((), words[0] if words else "0")
-            score([first.reference], [first.right], self.metrics, words=words, groups=[first.group])
+            first = questions[0] if questions else Question((), (words[0] if words else "0",))
+            score([first.right[0]], [first.right], self.metrics, words=words, groups=[first.group])
         return HeldOut(
             program,
             store.tokenizer,

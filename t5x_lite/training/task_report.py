@@ -6,6 +6,7 @@ from typing import Any
 from etils import epath
 
 from t5x_lite.parallel import hosts
+from t5x_lite.tasks.benchmarks import task_of
 from t5x_lite.tasks.scores import default_metrics, score_answers, score_intervals
 from t5x_lite.tasks.submissions import Submission, submission_files, submission_of
 from t5x_lite.training.held_out import HeldOut
@@ -29,9 +30,9 @@ def task_figures(
         figures = held_out.loss_figures(params) | score_answers(answers, metrics)
         figures |= {"constant_loss": held_out.baseline_loss, "intervals": score_intervals(answers, metrics)}
     if folder and hosts.is_first():
-        files = submission_files(
-            submission_of(program.objective, submission), answers, held_out.documents(), source.classes
-        )
+        form = submission_of(program.objective, source, submission)
+        documents = held_out.documents()
+        files = submission_files(form, answers, documents, source.classes, task_of(getattr(source, "examples", None)))
         if figures:
             files["scores.json"] = json.dumps(figures, indent=2) + "\n"
         target: epath.Path = local_or_bucket(folder)

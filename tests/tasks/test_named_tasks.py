@@ -231,5 +231,5 @@ def test_race_and_swag_name_the_right_choice(tmp_path):
         ("swag startphrase: He nods. He ending0: sits, still. ending1: runs. ending2: eats. ending3: sings.", "ending2")
     ]
     assert (task.dev, task.test) == (None, None)
-    ((_, context, choices, label),) = task.head_data().source.chosen()
+    ((_, context, choices, label, _),) = task.head_data().source.chosen()
     assert (context, choices[2], label) == ("He nods.", "He eats.", 2)

@@ -97,8 +97,8 @@ def test_padding_that_is_eos_too():
 def test_references(tokenizer):
     """Of rows the ids' text, of pairs the text itself, which a tokenizer may not give back."""
     features = {"inputs": np.array([[100, 1, 0]]), "targets": np.array([[100, 101, 1]])}
-    assert questions_of_rows(features, tokenizer) == [Question((100, 1), "ab")]
-    assert questions_of_pairs([("a", "b\N{SOFT HYPHEN} ")], tokenizer) == [Question((100, 1), "b\N{SOFT HYPHEN} ")]
+    assert questions_of_rows(features, tokenizer) == [Question((100, 1), ("ab",))]
+    assert questions_of_pairs([("a", "b\N{SOFT HYPHEN} ")], tokenizer) == [Question((100, 1), ("b\N{SOFT HYPHEN} ",))]
 
 
 @pytest.fixture(scope="module")

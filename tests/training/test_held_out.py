@@ -89,7 +89,7 @@ def test_scores_on_the_schedule(run):
 def test_scores_are_those_of_what_a_notebook_gets(run, experiment):
     """Of the first pairs of the held-out rows, by the average of the parameters."""
     folder, _, held_out = run
-    references = [question.reference for question in held_out.questions]
+    references = [question.right[0] for question in held_out.questions]
     assert len(references) == experiment.evaluation.num_texts
     assert set(references) <= {target for _, target in PAIRS}
     sources = [{target: source for source, target in PAIRS}[reference] for reference in references]
