@@ -16,6 +16,7 @@ import argparse
 import contextlib
 import json
 import os
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -83,6 +84,8 @@ def finished(experiment: Experiment, workdir: Path) -> Path:
     if not (workdir / "held_out.json").exists():
         with open(os.devnull, "w") as nowhere:
             train(experiment, workdir, Console(file=nowhere))
+    if not (workdir / "held_out.json").exists():
+        sys.exit(f"{workdir} was stopped; the same command goes on with it")
     return workdir
 
 

@@ -11,8 +11,8 @@ import tyro
 from rich.console import Console
 
 from t5x_lite.cli.arguments import parse
-from t5x_lite.cli.own_data import with_data, with_examples
-from t5x_lite.data import Data, ExamplePairs, Tokenizer, contamination
+from t5x_lite.cli.own_data import of_part, with_data, with_examples
+from t5x_lite.data import Data, ExamplePairs, Source, Tokenizer, contamination
 from t5x_lite.data.documents import Documents
 from t5x_lite.errors import InputError
 from t5x_lite.objectives import SequenceToSequence
@@ -51,6 +51,8 @@ class Evaluate:
     """Other examples of the run's task, such as a test set, in files like those of its data."""
     split: str = ""
     """Another split of the run's dataset of TensorFlow Datasets, such as test."""
+    part: str = ""
+    """Of a mixture, this part alone, by its name."""
     unlabeled: bool = False
     """The examples have no labels: predictions are made of them, and no figures."""
     out: str = ""
@@ -86,47 +88,65 @@ def run(arguments: list[str]) -> None:
     if command.submission and not command.out:
         raise InputError(f"--submission={command.submission} is the format of files; give --out FOLDER")
     checkpoint = open_checkpoint(local_or_bucket(command.run))
-    experiment = _on_other_data(checkpoint.experiment, command)
-    given = experiment.data.held_out_source or experiment.data.source
-    submission = submission_of(experiment.objective, given, command.submission)
+    trained = of_part(checkpoint.experiment, command.part) if command.part else checkpoint.experiment
+    experiment = _on_other_data(trained, command)
+    source = experiment.data.held_out_source or experiment.data.source
+    submission = submission_of(experiment.objective, source, command.submission)
     of_task = isinstance(experiment.objective, TaskObjective)
     experiment = replace(experiment, evaluation=_settings(experiment.evaluation, command, of_task=of_task))
     tokenizer = tokenizer_from_files(checkpoint.tokenizer_files)
     if tokenizer is None:
         raise InputError(f"{command.run} came without a tokenizer; evaluation of text needs one")
     console = Console(stderr=True)
-    # On one device, whatever the run had: its batch need not be divided by the devices here.
-    one_device = make_mesh(MeshShape(), jax.local_devices()[:1])
-    program = Program(
-        replace(experiment, mesh=MeshShape()), experiment.objective.for_vocabulary(tokenizer.vocabulary), one_device
-    )
-    params = jax.device_put(checkpoint.params, program.state_shardings.params)
     if command.unlabeled and not of_task:
-        if not isinstance(given, ExamplePairs):
-            raise InputError(f"--unlabeled is for examples of tasks, and the run has {type(given).__name__}; drop it")
-        asked = (asked for _, asked in given.asked_examples(unlabeled=True))
-        questions = questions_of(itertools.islice(asked, experiment.evaluation.num_texts), tokenizer)
-        sheet = AnswerSheet(program, questions, tokenizer, experiment.evaluation)
-        if remark := write_predictions(sheet, params, given, command.out, submission):
-            console.print(remark, highlight=False, markup=False, soft_wrap=True)
-        print(f"answers are in {command.out}")
+        _answer(experiment, source, tokenizer, checkpoint.params, command.out, submission, console)
         return
     with preparation(console) as progress:
         store = experiment.data.prepare(experiment.objective.row_format, tokenizer=tokenizer, progress=progress)
         remarks = store.remarks
-        if experiment.data is not checkpoint.experiment.data:
+        if experiment.data is not trained.data:
             progress("compare with the training data", None)
             remarks = [*store.too_long, *_in_training(checkpoint.experiment.data, experiment)]
     for remark in remarks:
         console.print(remark, highlight=False, markup=False, soft_wrap=True)
     questions = _questions(experiment, command, tokenizer)
-    words = checkpoint.experiment.data.source.classes or ()
+    words = trained.data.source.classes or ()
+    program, params = _placed(experiment, tokenizer, checkpoint.params)
     held_out = held_out_of(program, store, questions, words)
     if not of_task:
         figures = text_figures(held_out, params, folder=command.out, submission=submission)
     else:
         figures = task_figures(held_out, params, folder=command.out, submission=command.submission)
     print(json.dumps(figures) if command.json else describe(figures) if figures else f"answers are in {command.out}")
+
+
+def _placed(experiment: Experiment, tokenizer: Tokenizer, params: Any) -> tuple[Program, Any]:
+    """The run's program, and the parameters where it has them: on one device, whatever the run had, for its batch need
+    not be divided by the devices here."""
+    one_device = make_mesh(MeshShape(), jax.local_devices()[:1])
+    objective = experiment.objective.for_vocabulary(tokenizer.vocabulary)
+    program = Program(replace(experiment, mesh=MeshShape()), objective, one_device)
+    return program, jax.device_put(params, program.state_shardings.params)
+
+
+def _answer(
+    experiment: Experiment,
+    source: Source,
+    tokenizer: Tokenizer,
+    params: Any,
+    folder: str,
+    submission: Submission,
+    console: Console,
+) -> None:
+    """Writes answers to examples of a task whose right ones nobody knows."""
+    if not isinstance(source, ExamplePairs):
+        raise InputError(f"--unlabeled is for examples of tasks, and the run has {type(source).__name__}; drop it")
+    program, params = _placed(experiment, tokenizer, params)
+    asked = (asked for _, asked in source.asked_examples(unlabeled=True))
+    sheet = AnswerSheet(program, questions_of(asked, tokenizer), tokenizer, experiment.evaluation)
+    if remark := write_predictions(sheet, params, source, folder, submission):
+        console.print(remark, highlight=False, markup=False, soft_wrap=True)
+    print(f"answers are in {folder}")
 
 
 def _in_training(data: Data, experiment: Experiment) -> list[str]:
@@ -147,7 +167,7 @@ def _in_training(data: Data, experiment: Experiment) -> list[str]:
 
 
 def _on_other_data(experiment: Experiment, command: Evaluate) -> Experiment:
-    """The experiment with all of the given text or pairs held out."""
+    """The experiment with all of the given text, pairs or examples held out."""
     if command.examples and command.split:
         raise InputError("--examples and --split are two sets of examples; give one of them")
     other = bool(command.examples or command.split)

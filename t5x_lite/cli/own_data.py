@@ -2,12 +2,13 @@
 
 from dataclasses import fields, replace
 
-from t5x_lite.data import JsonlPairs, PairSource, Source, TextFiles, Tfds, TfdsPairs, TsvPairs
+from t5x_lite.data import JsonlPairs, Mixture, PairSource, Source, TextFiles, Tfds, TfdsPairs, TsvPairs
 from t5x_lite.data.input_files import JSON_ENDINGS, expand
 from t5x_lite.data.pair_sources import TSV_ENDINGS
 from t5x_lite.data.tfds_examples import datasets_in, with_datasets
 from t5x_lite.errors import InputError
 from t5x_lite.training.experiment import Experiment
+from t5x_lite.training.held_out_parts import metrics_of
 
 Paths = tuple[str, ...]
 
@@ -43,6 +44,18 @@ def with_data(
         other = example_files("--held-out-examples", held_out_examples, held_out)
         data = replace(data, held_out_source=other)
     return replace(experiment, data=data)
+
+
+def of_part(experiment: Experiment, name: str) -> Experiment:
+    """The experiment on one part of its mixture; `InputError` where it has no such part."""
+    source = experiment.data.source
+    parts = {part.name: part for part in source.parts} if isinstance(source, Mixture) else {}
+    if name not in parts:
+        remedy = f"choose one of {', '.join(parts)}" if parts else f"the run has {type(source).__name__}; leave it out"
+        raise InputError(f"--part={name} is no part of a mixture; {remedy}")
+    data = replace(experiment.data, source=parts[name].source, held_out_source=parts[name].held_out_source)
+    evaluation = replace(experiment.evaluation, text_metrics=metrics_of(experiment.evaluation, name), part_metrics=())
+    return replace(experiment, data=data, evaluation=evaluation)
 
 
 def with_examples(experiment: Experiment, paths: Paths = (), *, split: str = "", unlabeled: bool = False) -> Experiment:

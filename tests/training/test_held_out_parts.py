@@ -149,6 +149,19 @@ def test_answers_go_into_a_folder_with_the_intervals_of_their_scores(run, capsys
     assert (tmp_path / "out" / "label.jsonl").exists()
 
 
+def test_one_part_has_the_figures_that_it_has_among_the_others(run, capsys, tmp_path):
+    workdir, _ = run
+    out = str(tmp_path / "out")
+    assert main(["evaluate", str(workdir), "--part", "label", "--out", out, "--submission", "glue", "--json"]) == 0
+    found, figures = json.loads(capsys.readouterr().out), json.loads((workdir / "held_out.json").read_text())
+    for name in ("loss", "accuracy", "exact_match", "f1"):
+        assert found[name] == pytest.approx(figures[f"label/{name}"], rel=1e-5)
+    header, *rows = (tmp_path / "out" / "predictions.tsv").read_text().splitlines()
+    assert (header, len(rows)) == ("index\tprediction", 9)
+    assert main(["evaluate", str(workdir), "--part", "other"]) == 2
+    assert "--part=other is no part of a mixture; choose one of label, next" in capsys.readouterr().err
+
+
 def test_other_pairs_are_compared_with_what_the_parts_are_trained_on(run, capsys, tmp_path):
     """And scored by the metrics that are asked for."""
     path = tmp_path / "test.tsv"
