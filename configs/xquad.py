@@ -19,13 +19,13 @@ from t5x_lite.training.schedules import LinearDecay
 experiment = replace(
     fine_tuning,
     model=replace(fine_tuning.model, heads=("question_answering",)),
-    objective=QuestionAnswering(input_length=192, stride=64, question_length=32),
+    objective=QuestionAnswering(input_length=128, stride=48, question_length=32),
     data=replace(
         fine_tuning.data,
         source=Questions(SquadExamples(("xquad.en.json.gz",), parts=2, part=0)),
         held_out_source=Questions(SquadExamples(("xquad.en.json.gz",), parts=2, part=1)),
     ),
-    optimizer=AdamW(LinearDecay(peak=5e-4, warmup_steps=30, total_steps=301), clip_norm=1.0),
-    steps=300,
-    evaluation=Evaluation(every=100, rows=4096, task_metrics=("squad",)),
+    optimizer=AdamW(LinearDecay(peak=5e-4, warmup_steps=40, total_steps=401), clip_norm=1.0),
+    steps=400,
+    evaluation=Evaluation(every=200, rows=4096, task_metrics=("squad",)),
 )
