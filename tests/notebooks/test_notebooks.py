@@ -53,7 +53,7 @@ class Executed:
 
 
 @pytest.fixture(scope="module")
-def environment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
+def environment(tmp_path_factory: pytest.TempPathFactory, quick_compiler: str) -> Iterator[dict[str, str]]:
     """A reader's, but for a temporary folder of the tests' own, in which one notebook finds what another one made."""
     folder = tmp_path_factory.mktemp("notebooks")
     spec = folder / "jupyter" / "kernels" / "tested" / "kernel.json"
@@ -68,8 +68,8 @@ def environment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, 
             "IPYTHONDIR": str(folder / "ipython"),
             "PYTHONPATH": os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")])),
             "HF_HUB_OFFLINE": "1",
-            # One device, as a laptop has; and none of LLVM's optimizations, for most of the time goes into compiling.
-            "XLA_FLAGS": "--xla_backend_optimization_level=0",
+            # One device, as a laptop has.
+            "XLA_FLAGS": quick_compiler,
             "JAX_COMPILATION_CACHE_DIR": str(ROOT / ".pytest_cache" / "jax"),
             "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0.3",
         }

@@ -56,12 +56,12 @@ def alone(long, tmp_path_factory, train) -> Path:
 
 
 @pytest.fixture
-def start(config) -> Iterator[Callable[..., subprocess.Popen]]:
+def start(config, quick_compiler) -> Iterator[Callable[..., subprocess.Popen]]:
     """`start(*options, cwd=...)`: `train` with these options, ended with the test."""
     started = []
     environment = os.environ | {
         "JAX_PLATFORMS": "cpu",
-        "XLA_FLAGS": "--xla_backend_optimization_level=0",
+        "XLA_FLAGS": quick_compiler,
         "JAX_COMPILATION_CACHE_DIR": str(CACHE),
         "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0.1",
     }

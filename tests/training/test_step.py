@@ -3,6 +3,7 @@ from dataclasses import replace
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 import pytest
 from flax import linen as nn
 from flax import traverse_util
@@ -49,8 +50,8 @@ def on_one_device(tiny, make_program, raw):
 
 @pytest.mark.parametrize(
     "shape",
-    [MeshShape(8), MeshShape(1, 8), MeshShape(1, tensor=2, sequence=4), MeshShape(2, tensor=4), MeshShape(2, 2, 2)],
-    ids=["data", "fsdp", "sequence", "tensor", "mixed"],
+    [MeshShape(2, 4), MeshShape(1, tensor=2, sequence=4), MeshShape(2, 2, 2)],
+    ids=["data and fsdp", "tensor and sequence", "mixed"],
 )
 def test_eight_devices_compute_what_one_does(tiny, make_program, raw, on_one_device, shape):
     """With dropout on: the random numbers do not depend on the mesh either. Four do not divide the targets' length."""
@@ -116,14 +117,30 @@ def test_a_state_that_met_a_non_finite_loss_stays_as_it_was(tiny, make_program, 
     np.testing.assert_array_equal(still.params["token_embedding"]["embedding"], embedding)
 
 
-def test_adafactor_runs_sharded(tiny, make_program, raw):
+def test_adafactor_runs_sharded(tiny, make_program):
     optimizer = Adafactor(Constant(0.01), min_dim_size_to_factor=4)
     one = make_program(replace(tiny, optimizer=optimizer))
     eight = make_program(replace(tiny, optimizer=optimizer, mesh=MeshShape(2, 2, tensor=2)), devices=8)
-    results = [program.train_step(program.init(), jnp.asarray(raw))[0] for program in (one, eight)]
-    left, right = (traverse_util.flatten_dict(jax.device_get(state.params), sep="/") for state in results)
-    for name, expected in left.items():
-        np.testing.assert_allclose(right[name], expected, rtol=1e-3, atol=1e-5, err_msg=name)
+    random = np.random.default_rng(0)
+    grads = jax.tree.map(lambda leaf: random.normal(size=leaf.shape).astype(np.float32), one.abstract_state.params)
+
+    def after_two_updates(program):
+        places = program.state_shardings
+
+        def update(params, opt_state, grads):
+            with use_mesh(program.mesh):
+                updates, opt_state = program.optimizer.update(grads, opt_state, params)
+            return optax.apply_updates(params, updates), opt_state
+
+        kept = (places.params, places.opt_state)
+        compiled = jax.jit(update, in_shardings=(*kept, places.params), out_shardings=kept)
+        state = program.init()
+        params, opt_state = compiled(state.params, state.opt_state, grads)
+        return traverse_util.flatten_dict(jax.device_get(compiled(params, opt_state, grads)[0]), sep="/")
+
+    right = after_two_updates(eight)
+    for name, expected in after_two_updates(one).items():
+        np.testing.assert_allclose(right[name], expected, rtol=1e-4, atol=1e-6, err_msg=name)
 
 
 def test_a_dimension_the_mesh_does_not_divide_is_named(tiny, make_program):
