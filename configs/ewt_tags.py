@@ -12,9 +12,6 @@ from gutenberg_bert import fine_tuning
 
 from t5x_lite.data import ConllExamples, TaggedWords
 from t5x_lite.objectives import Tagging
-from t5x_lite.training import Evaluation
-from t5x_lite.training.optimizers import AdamW
-from t5x_lite.training.schedules import LinearDecay
 
 # fmt: off
 LABELS = (
@@ -32,7 +29,4 @@ experiment = replace(
         source=TaggedWords(ConllExamples(("train_form_upos.tsv.gz",)), LABELS),
         held_out_source=TaggedWords(ConllExamples(("en_ewt-ud-dev.conllu.gz",), token_column=1, tag_column=3), LABELS),
     ),
-    optimizer=AdamW(LinearDecay(peak=5e-4, warmup_steps=90, total_steps=901), clip_norm=1.0),
-    steps=900,
-    evaluation=Evaluation(every=300, rows=4096),
 )

@@ -25,7 +25,7 @@ experiment = replace(
         source=Questions(SquadExamples(("xquad.en.json.gz",), parts=2, part=0)),
         held_out_source=Questions(SquadExamples(("xquad.en.json.gz",), parts=2, part=1)),
     ),
-    optimizer=AdamW(LinearDecay(peak=5e-4, warmup_steps=40, total_steps=401), clip_norm=1.0),
-    steps=400,
-    evaluation=Evaluation(every=200, rows=4096, task_metrics=("squad",)),
+    optimizer=AdamW(LinearDecay(peak=5e-4, warmup_steps=30, total_steps=301), clip_norm=1.0),
+    steps=300,
+    evaluation=Evaluation(every=150, rows=4096, task_metrics=("squad",)),
 )
