@@ -4,6 +4,9 @@
     python -m t5x_lite evaluate runs/banking77 --out answers
 
 train.csv and test.csv have the columns text and category.
+
+Measured, three seeds: accuracy 60.2 % (58.3 to 62.8) from configs/gutenberg_bert.py, 66.4 % (45.7 to 78.7) from
+random parameters; the difference is -6.3 points, its 95 % interval -20.5 to +16.7 (benchmarks/fine_tuning.py).
 """
 
 from dataclasses import replace

@@ -4,6 +4,9 @@
     python -m t5x_lite evaluate runs/ewt_tags --examples en_ewt-ud-test.conllu.gz --out answers
 
 train_form_upos.tsv.gz has a word and its tag a line, the treebank's own files have ten columns.
+
+Measured, three seeds: accuracy 90.7 % (90.6 to 90.8) from configs/gutenberg_bert.py, 85.4 % (85.0 to 85.7) from
+random parameters; the difference is +5.3 points, its 95 % interval +4.8 to +5.8 (benchmarks/fine_tuning.py).
 """
 
 from dataclasses import replace

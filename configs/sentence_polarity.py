@@ -6,6 +6,9 @@
     python -m t5x_lite evaluate runs/sentence_polarity --out answers
 
 A tenth of the 10,662 sentences is held out.
+
+Measured, three seeds: accuracy 73.1 % (72.5 to 73.7) from configs/gutenberg_bert.py, 77.5 % (76.7 to 78.0) from
+random parameters; the difference is -4.5 points, its 95 % interval -6.7 to -2.2 (benchmarks/fine_tuning.py).
 """
 
 from dataclasses import replace

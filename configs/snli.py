@@ -5,6 +5,9 @@
 
 Trained on the 9,842 pairs of the development set and evaluated on the 9,824 of the test set: the first sentences, the
 second ones and the labels in a file each, a line for every pair.
+
+Measured, three seeds: accuracy 56.2 % (55.4 to 56.7) from configs/gutenberg_bert.py, 51.8 % (51.6 to 52.1) from
+random parameters; the difference is +4.4 points, its 95 % interval +3.1 to +5.7 (benchmarks/fine_tuning.py).
 """
 
 from dataclasses import replace

@@ -5,6 +5,9 @@ configs/gutenberg_bert.py.
     python -m t5x_lite evaluate runs/wikigold --out answers
 
 wikigold.conll.txt has a word and its tag a line; a fifth of the 1,696 sentences is held out.
+
+Measured, three seeds: entity F1 33.3 % (32.2 to 34.1) from configs/gutenberg_bert.py, 26.2 % (25.3 to 27.2) from
+random parameters; the difference is +7.1 points, its 95 % interval +3.5 to +11.0 (benchmarks/fine_tuning.py).
 """
 
 from dataclasses import replace

@@ -4,6 +4,9 @@
     python -m t5x_lite evaluate runs/xquad --out answers
 
 Every second article of xquad.en.json.gz is for training, the others are held out: about 600 questions each.
+
+Measured, three seeds: F1 7.2 % (5.9 to 8.1) from configs/gutenberg_bert.py, 4.9 % (4.6 to 5.2) from random
+parameters; the difference is +2.3 points, its 95 % interval +0.5 to +4.3 (benchmarks/fine_tuning.py).
 """
 
 from dataclasses import replace
