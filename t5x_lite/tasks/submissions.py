@@ -60,6 +60,8 @@ def submission_files(
     ['index\\tprediction', '0\\tyes', '1\\tno']
     """
     if submission in ("glue", "superglue"):
+        if task and not task.submission.endswith({"glue": ".tsv", "superglue": ".jsonl"}[submission]):
+            task = None  # of the other benchmark
         labels = (task.submitted if task else ()) or labels
         # What is none of the classes has to be one of them there.
         said = [_named(max(one, 0) if isinstance(one, int) else one, labels) for one in answers.predictions]

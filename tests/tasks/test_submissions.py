@@ -31,6 +31,13 @@ def test_glue_goes_by_the_datasets_own_index_and_names_of_classes():
         assert {name: text.splitlines() for name, text in files.items()} == {task.submission: expected}
 
 
+def test_the_file_of_another_benchmark_is_not_this_ones():
+    answers = Answers([1.0], [], ["0"])
+    for submission, task in (("glue", super_glue.RTE), ("superglue", glue.COLA)):
+        (name,) = submission_files(submission, answers, named(0), task.shape.labels, task)
+        assert name == {"glue": "predictions.tsv", "superglue": "predictions.jsonl"}[submission]
+
+
 def test_numbers_are_written_as_they_are():
     files = submission_files("glue", Answers([3.25, 0.5], [], ["0", "1"]), named(None, None), (), glue.STSB)
     assert files == {"STS-B.tsv": "index\tprediction\n0\t3.25\n1\t0.5\n"}
