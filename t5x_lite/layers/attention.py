@@ -1,7 +1,6 @@
 """Scaled and unscaled dot-product attention with masks, biases, dropout and a key-value cache.
 
-Masks are boolean and true where a query may look; they broadcast to ``[B H L M]``. Biases are added to the logits and
-broadcast to the same shape. Dimension letters: see `t5x_lite.layers.transformer`.
+Dimension letters: see `t5x_lite.layers.transformer`.
 """
 
 from collections.abc import Callable
@@ -10,53 +9,14 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 from flax import linen as nn
-from jaxtyping import Array, Bool, Float, Int, Key
+from jaxtyping import Array, Float, Key
 
 from t5x_lite.layers.decoding_cache import CachedKeyValue, KeyValue
 from t5x_lite.layers.dense import Dense
 from t5x_lite.layers.dropout import keep_mask
+from t5x_lite.layers.masks import Mask
 from t5x_lite.layers.partitioning import place
-
-
-def padding_mask(valid: Bool[Array, "B M"] | None) -> Bool[Array, "B 1 1 M"] | None:
-    """Lets every query look at the valid keys alone; None, which is no mask, where all are.
-
-    >>> padding_mask(jnp.array([[True, True, False]]))[0, 0].tolist()
-    [[True, True, False]]
-    """
-    return None if valid is None else valid[:, None, None, :]
-
-
-def causal_mask(length: int) -> Bool[Array, "1 1 L L"]:
-    """Lets query `i` look at keys `0..i`.
-
-    >>> causal_mask(3)[0, 0].astype(int).tolist()
-    [[1, 0, 0], [1, 1, 0], [1, 1, 1]]
-    """
-    positions = jnp.arange(length)
-    return (positions[:, None] >= positions[None, :])[None, None]
-
-
-def segment_mask(
-    query_segments: Int[Array, "B L"] | None, key_segments: Int[Array, "B M"] | None
-) -> Bool[Array, "B 1 L M"] | None:
-    """Lets a query look at the keys of its own segment (packed rows); None, which is no mask, without segments.
-
-    >>> segment_mask(jnp.array([[1, 1, 2]]), jnp.array([[1, 1, 2]]))[0, 0].astype(int).tolist()
-    [[1, 1, 0], [1, 1, 0], [0, 0, 1]]
-    """
-    if query_segments is None or key_segments is None:
-        return None
-    return (query_segments[:, :, None] == key_segments[:, None, :])[:, None]
-
-
-def combine_masks(*masks: Bool[Array, "_ _ _ _"] | None) -> Bool[Array, "_ _ _ _"] | None:
-    """True where every mask that is not None is true; None if all are."""
-    combined = None
-    for mask in masks:
-        if mask is not None:
-            combined = mask if combined is None else combined & mask
-    return combined
+from t5x_lite.layers.positions import DistanceBias
 
 
 def dot_product_attention(
@@ -64,8 +24,8 @@ def dot_product_attention(
     key: Float[Array, "B M H K"],
     value: Float[Array, "B M H K"],
     *,
-    bias: Float[Array, "_ _ L M"] | None = None,
-    mask: Bool[Array, "_ _ #L M"] | None = None,
+    bias: DistanceBias | None = None,
+    mask: Mask | None = None,
     scale: float | None = None,
     dropout_rate: float = 0.0,
     dropout_key: Key[Array, ""] | None = None,
@@ -75,7 +35,7 @@ def dot_product_attention(
 
     Args:
       bias: added to the logits, such as T5's relative position bias.
-      mask: true where a query may look. A query that may look nowhere attends to all keys alike.
+      mask: says where a query may look. A query that may look nowhere attends to all keys alike.
       scale: factor of the logits; None means K ** -0.5, T5 uses 1.
       dropout_rate: share of the attention weights set to zero when `dropout_key` is given.
       positions_share_dropout: all queries of a row and head drop the same keys; otherwise each its own.
@@ -89,7 +49,9 @@ def dot_product_attention(
         value = jnp.where(keep, value / (1.0 - dropout_rate), 0.0).astype(value.dtype)
         dropping = False
     if not dropping:
-        return jax.nn.dot_product_attention(query, key, value, bias=bias, mask=mask, scale=scale)
+        pairs = (query.shape[1], key.shape[1])
+        every, seen = bias and bias.dense(*pairs), mask and mask.dense(*pairs)
+        return jax.nn.dot_product_attention(query, key, value, bias=every, mask=seen, scale=scale)
     # jax.nn's has no dropout on the weights, hence the same arithmetic once more.
     weights = attention_weights(query, key, bias=bias, mask=mask, scale=scale)
     keep = keep_mask(dropout_key, dropout_rate, weights.shape)
@@ -101,17 +63,18 @@ def attention_weights(
     query: Float[Array, "B L H K"],
     key: Float[Array, "B M H K"],
     *,
-    bias: Float[Array, "_ _ L M"] | None = None,
-    mask: Bool[Array, "_ _ #L M"] | None = None,
+    bias: DistanceBias | None = None,
+    mask: Mask | None = None,
     scale: float,
 ) -> Float[Array, "B H L M"]:
     """softmax(scale * query key^T + bias) in float32: how much each query takes of each value."""
+    pairs = (query.shape[1], key.shape[1])
     logits = jnp.einsum("BLHK,BMHK->BHLM", query, key, preferred_element_type=jnp.float32) * scale
     logits = place(logits, "activation_batch", "activation_heads", "activation_length", "activation_memory")
     if bias is not None:
-        logits += bias
-    if mask is not None:
-        logits = jnp.where(mask, logits, -0.7 * jnp.finfo(logits.dtype).max)
+        logits += bias.dense(*pairs)
+    if mask is not None and (seen := mask.dense(*pairs)) is not None:
+        logits = jnp.where(seen, logits, -0.7 * jnp.finfo(logits.dtype).max)
     return jax.nn.softmax(logits, axis=-1)
 
 
@@ -153,13 +116,13 @@ class Attention(nn.Module):
         x: Float[Array, "B L D"],
         key_value: KeyValue | CachedKeyValue | None = None,
         *,
-        bias: Float[Array, "_ _ _ M"] | None = None,
-        mask: Bool[Array, "_ _ #L M"] | None = None,
+        bias: DistanceBias | Float[Array, "_ _ _ M"] | None = None,
+        mask: Mask | None = None,
         deterministic: bool = True,
     ) -> Float[Array, "B L D"]:
         """Attends from `x` to `key_value` (made by `project`), or to itself if that is None.
 
-        Cached keys and values take a bias and no mask, and there is no dropout.
+        Cached keys and values take a bias for all pairs and no mask, and there is no dropout.
         """
         query = self._split(self.query(x), "activation_length")
         scale = self.head_dim**-0.5 if self.scale is None else self.scale

@@ -1,6 +1,7 @@
 """What tells a Transformer where a token stands: relative bias (T5), sinusoids (2017), learned embeddings."""
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import jax
@@ -10,7 +11,7 @@ from flax import linen as nn
 from jaxtyping import Array, Float, Int
 
 from t5x_lite.layers.dense import look_up
-from t5x_lite.layers.partitioning import place
+from t5x_lite.layers.partitioning import is_cut, place
 
 
 def relative_position_buckets(
@@ -42,6 +43,42 @@ def relative_position_buckets(
     return offset + np.where(distance < exact, distance, logarithmic)
 
 
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class DistanceBias:
+    """What is added to the logits of attention by the distance of key and query alone, without an array of all pairs.
+
+    >>> bias = DistanceBias(jnp.array([[-2.0, -1.0, 0.0, 1.0]]))
+    >>> bias.dense(2, 3)[0, 0].tolist(), bias.of_queries(1, 1)[0, 0].tolist()
+    ([[-1.0, 0.0, 1.0], [-2.0, -1.0, 0.0]], [[-2.0, -1.0, 0.0]])
+    """
+
+    values: Float[Array, "H T"]
+    """Of each head: number `L - 1 + j - i` for query i of L and key j of M; T = L + M - 1."""
+
+    def dense(self, length: int, memory_length: int) -> Float[Array, "1 H L M"]:
+        """For all pairs."""
+        if length == 1 or is_cut("activation_length"):
+            # Each device looks up what it has of the queries.
+            places = length - 1 + jnp.arange(memory_length)[None] - jnp.arange(length)[:, None]
+            found = self.values[:, places][None]
+        else:
+            # The values over and over, cut into rows that are one shorter: each begins one number before the last.
+            # What is moved and not looked up has a gradient that is added up, row by row, and not scattered.
+            num_heads, size = self.values.shape
+            rows = jnp.broadcast_to(self.values[:, None], (num_heads, length, size)).reshape(num_heads, -1)
+            rows = jnp.pad(rows[:, length - 1 :], ((0, 0), (0, length - 1)))[:, : length * (size - 1)]
+            found = rows.reshape(1, num_heads, length, size - 1)[..., :memory_length]
+        return place(found, None, "activation_heads", "activation_length", "activation_memory")
+
+    def of_queries(self, first: Int[Array, ""] | int, count: int) -> Float[Array, "1 H Q M"]:
+        """For the queries `first .. first + count - 1` alone, where there are as many queries as keys."""
+        length = (self.values.shape[1] + 1) // 2
+        places = length - 1 + jnp.arange(length)[None] - (first + jnp.arange(count))[:, None]
+        found = self.values[:, places][None]
+        return place(found, None, "activation_heads", "activation_length", "activation_memory")
+
+
 class RelativePositionBias(nn.Module):
     """T5's learned bias: one number a head and bucket, added to the attention logits, shared by a stack's layers."""
 
@@ -52,26 +89,19 @@ class RelativePositionBias(nn.Module):
     bias_init: Callable[..., Array] = nn.initializers.variance_scaling(1.0, "fan_avg", "uniform")
 
     @nn.compact
-    def __call__(
-        self, query_length: int, key_length: int, *, first_query: Int[Array, ""] | int = 0
-    ) -> Float[Array, "1 H L M"]:
-        """The bias of queries `first_query .. first_query + query_length - 1` over keys `0 .. key_length - 1`."""
+    def __call__(self, length: int, memory_length: int) -> DistanceBias:
+        """The bias of queries `0 .. length - 1` over keys `0 .. memory_length - 1`."""
         init = nn.with_logical_partitioning(self.bias_init, ("position_buckets", "position_heads"))
         bias = self.param("bias", init, (self.num_buckets, self.num_heads), jnp.float32)
         bias = place(bias, None, "position_heads")
-        # The bias depends on key - query alone: one value for each of the relative positions that can occur, looked up
-        # in a table whose buckets are constants of the compiled program.
-        relative = np.arange(1 - max(query_length, key_length), key_length)
+        # One value for each distance that can occur, whose buckets are constants of the compiled program.
         buckets = relative_position_buckets(
-            relative,
+            np.arange(1 - length, memory_length),
             bidirectional=self.bidirectional,
             num_buckets=self.num_buckets,
             max_distance=self.max_distance,
         )
-        queries = first_query + jnp.arange(query_length)
-        positions = jnp.arange(key_length)[None, :] - queries[:, None] - int(relative[0])
-        values = bias[jnp.asarray(buckets)[positions]].transpose(2, 0, 1)[None]
-        return place(values, None, "activation_heads", "activation_length", "activation_memory")
+        return DistanceBias(place(bias[jnp.asarray(buckets)].T, "activation_heads", None))
 
 
 def positions_in_segments(segments: Int[Array, "B L"]) -> Int[Array, "B L"]:

@@ -17,8 +17,10 @@ from t5x_lite.layers.attention import Attention
 from t5x_lite.layers.decoding_cache import HIDDEN, CachedKeyValue, DecodingCache, KeyValue
 from t5x_lite.layers.dropout import Dropout
 from t5x_lite.layers.feed_forward import FeedForward
+from t5x_lite.layers.masks import Mask
 from t5x_lite.layers.norm import Norm, make_norm
 from t5x_lite.layers.partitioning import all_but_gathered, is_cut, place
+from t5x_lite.layers.positions import DistanceBias
 
 Remat = Literal["none", "dots", "full", "offload"]
 """What the backward pass of a layer computes again: nothing; all but matrix products; everything; all but matrix
@@ -60,12 +62,12 @@ class LayerConfig:
 class Context:
     """What all layers of a stack see alike, beside the activations that flow through them."""
 
-    self_bias: Float[Array, "_ H L _"] | None = None
+    self_bias: DistanceBias | None = None
     """Added to the logits of the self-attention."""
-    self_mask: Bool[Array, "_ _ _ _"] | None = None
+    self_mask: Mask | None = None
     memory: Float[Array, "B M D"] | None = None
     """What cross-attention looks at: the encoder's output."""
-    memory_mask: Bool[Array, "_ _ _ M"] | None = None
+    memory_mask: Mask | None = None
 
 
 @jax.tree_util.register_dataclass

@@ -11,12 +11,17 @@ from flax import linen as nn
 from jaxtyping import Array, Bool, Float, Int
 
 from t5x_lite.errors import InputError
-from t5x_lite.layers.attention import causal_mask, combine_masks, padding_mask, segment_mask
 from t5x_lite.layers.dropout import Dropout
 from t5x_lite.layers.embedding import Embedding, Unembedding, vocabulary_logits
 from t5x_lite.layers.feed_forward import check_activation
 from t5x_lite.layers.heads import RowHead
-from t5x_lite.layers.positions import LearnedPositions, RelativePositionBias, positions_in_segments
+from t5x_lite.layers.masks import Mask
+from t5x_lite.layers.positions import (
+    DistanceBias,
+    LearnedPositions,
+    RelativePositionBias,
+    positions_in_segments,
+)
 from t5x_lite.layers.transformer import Context, DecodingCache, LayerConfig, Remat, Stack
 from t5x_lite.models.base import ModelConfig, check_at_least, check_norm_epsilon
 from t5x_lite.models.task_heads import LeftToRight, TaskHead
@@ -202,8 +207,9 @@ class Decoder(LeftToRight):
         valid = jnp.pad(cache.inputs_valid, ((0, 0), (0, positions - prefix)), constant_values=True)
         padding = jnp.repeat((~valid).sum(axis=1, keepdims=True), cache.num_sequences, axis=0)
         x = self._embed(ids, jnp.maximum(queries[None, :] - padding, 0), True)
-        mask = seen[None, None] & padding_mask(valid)
-        return self.decoder.decode(x, cache, position=first, mask=mask, bias=self._bias(length, positions, first))
+        mask = seen[None, None] & valid[:, None, None]
+        bias = None if (bias := self._bias(positions)) is None else bias.of_queries(first, length)
+        return self.decoder.decode(x, cache, position=first, mask=mask, bias=bias)
 
     def _run(
         self,
@@ -229,10 +235,6 @@ class Decoder(LeftToRight):
     ) -> Float[Array, "B L D"]:
         length = ids.shape[1]
         self._check_length(length)
-        mask = causal_mask(length)
-        if self.config.full_prefix and prefix:
-            inside = jnp.arange(length) < prefix
-            mask |= (inside[None, :] & inside[:, None])[None, None]
         if segments is not None:
             positions = positions_in_segments(segments)
         elif valid is not None:
@@ -240,8 +242,8 @@ class Decoder(LeftToRight):
         else:
             positions = jnp.arange(length)[None]
         context = Context(
-            self_bias=self._bias(length, length, 0),
-            self_mask=combine_masks(mask, padding_mask(valid), segment_mask(segments, segments)),
+            self_bias=self._bias(length),
+            self_mask=Mask(valid, segments, segments, causal=True, prefix=prefix if self.config.full_prefix else 0),
         )
         x = self._embed(ids, positions, deterministic)
         return self.decoder(x, context, deterministic=deterministic)
@@ -254,8 +256,8 @@ class Decoder(LeftToRight):
             x += self.position(positions)
         return self.embedding_dropout(x, deterministic=deterministic)
 
-    def _bias(self, length: int, slots: int, first: Int[Array, ""] | int) -> Float[Array, "1 H L M"] | None:
-        return self.position_bias(length, slots, first_query=first) if self.config.relative_buckets else None
+    def _bias(self, length: int) -> DistanceBias | None:
+        return self.position_bias(length, length) if self.config.relative_buckets else None
 
     def _check_length(self, length: int) -> None:
         most = self.config.max_length

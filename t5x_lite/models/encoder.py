@@ -11,7 +11,6 @@ from flax import linen as nn
 from jaxtyping import Array, Bool, Float, Int
 
 from t5x_lite.errors import InputError
-from t5x_lite.layers.attention import padding_mask
 from t5x_lite.layers.dense import Dense
 from t5x_lite.layers.dropout import Dropout
 from t5x_lite.layers.embedding import TokenEmbeddings
@@ -25,6 +24,7 @@ from t5x_lite.layers.heads import (
     SpanBoundaryHead,
     TokenHead,
 )
+from t5x_lite.layers.masks import Mask
 from t5x_lite.layers.transformer import Context, LayerConfig, Remat, Stack
 from t5x_lite.models.base import ModelConfig, check_at_least, check_heads, check_norm_epsilon, check_rates
 from t5x_lite.models.task_heads import TASK_HEADS, TokenHeads, check_head_names
@@ -336,4 +336,4 @@ class Encoder(TokenHeads):
 
 
 def _context(inputs_valid: Bool[Array, "B L"] | None) -> Context:
-    return Context(self_mask=padding_mask(inputs_valid))
+    return Context(self_mask=Mask(inputs_valid))

@@ -13,11 +13,11 @@ from flax import linen as nn
 from jaxtyping import Array, Bool, Float, Int
 
 from t5x_lite.errors import InputError
-from t5x_lite.layers.attention import causal_mask, combine_masks, padding_mask, segment_mask
 from t5x_lite.layers.dropout import Dropout
 from t5x_lite.layers.embedding import Embedding, Unembedding, vocabulary_logits
 from t5x_lite.layers.feed_forward import check_activation
 from t5x_lite.layers.heads import RowHead, TokenHead, at_end
+from t5x_lite.layers.masks import Mask
 from t5x_lite.layers.norm import make_norm
 from t5x_lite.layers.positions import LearnedPositions, positions_in_segments, sinusoidal_positions
 from t5x_lite.layers.transformer import Context, DecodingCache, LayerConfig, Remat, Stack
@@ -271,11 +271,9 @@ class EncoderDecoder(LeftToRight):
             inputs, inputs_valid=inputs_valid, inputs_segments=inputs_segments, deterministic=deterministic
         )
         context = Context(
-            self_mask=combine_masks(
-                causal_mask(decoder_inputs.shape[1]), segment_mask(decoder_segments, decoder_segments)
-            ),
+            self_mask=Mask.of_segments(decoder_segments, causal=True),
             memory=encoded,
-            memory_mask=combine_masks(padding_mask(inputs_valid), segment_mask(decoder_segments, inputs_segments)),
+            memory_mask=Mask.of_segments(decoder_segments, inputs_segments, valid=inputs_valid),
         )
         positions = self._positions(decoder_inputs, decoder_segments)
         x = self._embed_targets(decoder_inputs, positions, deterministic)
@@ -290,7 +288,7 @@ class EncoderDecoder(LeftToRight):
         deterministic: bool = True,
     ) -> Float[Array, "B M D"]:
         """The encoder's output."""
-        mask = combine_masks(padding_mask(inputs_valid), segment_mask(inputs_segments, inputs_segments))
+        mask = Mask.of_segments(inputs_segments, valid=inputs_valid)
         positions = self._positions(inputs, inputs_segments)
         embedded = self._look_up(self.token_embedding, inputs)
         x = self.encoder_embeddings(embedded, positions, deterministic=deterministic)

@@ -11,10 +11,10 @@ from flax import linen as nn
 from jaxtyping import Array, Bool, Float, Int
 
 from t5x_lite.errors import InputError
-from t5x_lite.layers.attention import causal_mask, combine_masks, padding_mask, segment_mask
 from t5x_lite.layers.dropout import Dropout
 from t5x_lite.layers.embedding import Embedding, Unembedding, vocabulary_logits
 from t5x_lite.layers.feed_forward import check_activation
+from t5x_lite.layers.masks import Mask
 from t5x_lite.layers.positions import RelativePositionBias
 from t5x_lite.layers.transformer import Context, DecodingCache, LayerConfig, Remat, Stack
 from t5x_lite.models.base import ModelConfig, check_at_least, check_norm_epsilon, check_rates
@@ -154,9 +154,9 @@ class T5(nn.Module):
         length = decoder_inputs.shape[1]
         context = Context(
             self_bias=self.decoder_position_bias(length, length),
-            self_mask=combine_masks(causal_mask(length), segment_mask(decoder_segments, decoder_segments)),
+            self_mask=Mask.of_segments(decoder_segments, causal=True),
             memory=encoded,
-            memory_mask=combine_masks(padding_mask(inputs_valid), segment_mask(decoder_segments, inputs_segments)),
+            memory_mask=Mask.of_segments(decoder_segments, inputs_segments, valid=inputs_valid),
         )
         x = self._embed(decoder_inputs, deterministic)
         return self._logits(self.decoder(x, context, deterministic=deterministic), deterministic)
@@ -176,7 +176,7 @@ class T5(nn.Module):
         """Logits after the decoder inputs at positions `index, index + 1, ...`, given what the cache holds before."""
         length, positions = decoder_inputs.shape[1], cache.num_positions
         past = jnp.arange(positions)[None, :] <= index + jnp.arange(length)[:, None]
-        bias = self.decoder_position_bias(length, positions, first_query=index)
+        bias = self.decoder_position_bias(positions, positions).of_queries(index, length)
         x = self._embed(decoder_inputs, True)
         x, cache = self.decoder.decode(x, cache, position=index, mask=past[None, None], bias=bias)
         return vocabulary_logits(self._scaled(x), cache.output, self.dtype), cache
@@ -193,7 +193,7 @@ class T5(nn.Module):
         length = inputs.shape[1]
         context = Context(
             self_bias=self.encoder_position_bias(length, length),
-            self_mask=combine_masks(padding_mask(inputs_valid), segment_mask(inputs_segments, inputs_segments)),
+            self_mask=Mask.of_segments(inputs_segments, valid=inputs_valid),
         )
         x = self.encoder(self._embed(inputs, deterministic), context, deterministic=deterministic)
         return self.dropout(x, deterministic=deterministic)

@@ -8,6 +8,7 @@ import numpy as np
 from flax import linen as nn
 from jaxtyping import Bool
 
+from t5x_lite.layers.masks import Mask
 from t5x_lite.layers.transformer import Context, Stack
 from t5x_lite.models.base import ModelConfig, abstract_params
 from t5x_lite.objectives.base import Features, Objective
@@ -50,9 +51,10 @@ def attention_masks(
 def _masks(stack: Stack, x: jax.Array, context: Context) -> dict[str, jax.Array]:
     batch_size, length = x.shape[:2]
 
-    def whole(mask: jax.Array | None, memory_length: int) -> jax.Array:
+    def whole(mask: Mask | None, memory_length: int) -> jax.Array:
         shape = (batch_size, length, memory_length)
-        return jnp.ones(shape, bool) if mask is None else jnp.broadcast_to(mask[:, 0], shape)
+        seen = None if mask is None else mask.dense(length, memory_length)
+        return jnp.ones(shape, bool) if seen is None else jnp.broadcast_to(seen[:, 0], shape)
 
     # T5's stacks can share their layers, and are then one module.
     name = "encoder" if stack.has_memory and context.memory is None else stack.path[0]

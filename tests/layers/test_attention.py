@@ -1,9 +1,13 @@
+from dataclasses import replace
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from t5x_lite.layers.attention import Attention, combine_masks, dot_product_attention
+from t5x_lite.layers.attention import Attention, dot_product_attention
+from t5x_lite.layers.masks import Mask
+from t5x_lite.layers.positions import DistanceBias
 
 B, L, M, H, K = 2, 3, 4, 2, 5
 
@@ -18,51 +22,60 @@ def softmax(x):
     return e / e.sum(-1, keepdims=True)
 
 
-def reference(query, key, value, bias, mask, scale):
+def reference(query, key, value, bias=None, mask=None, *, scale):
+    """In float64, query by query, over the keys that it may look at."""
+    query, key, value = (np.asarray(x, np.float64) for x in (query, key, value))
+    memory_length = key.shape[1]
+    seen = np.broadcast_to(True if mask is None else mask.dense(L, memory_length), (B, 1, L, memory_length))
+    distances = np.zeros((H, L + memory_length - 1)) if bias is None else np.asarray(bias.values)
     out = np.zeros(query.shape)
-    for b in range(query.shape[0]):
-        for h in range(query.shape[2]):
-            logits = scale * query[b, :, h].astype(np.float64) @ key[b, :, h].T + bias[0, h]
-            out[b, :, h] = softmax(np.where(mask[b, 0], logits, -np.inf)) @ value[b, :, h]
+    for b, i, h in np.ndindex(B, L, H):
+        keys = np.flatnonzero(seen[b, 0, i])
+        logits = scale * key[b, keys, h] @ query[b, i, h] + distances[h, L - 1 + keys - i]
+        out[b, i, h] = softmax(logits) @ value[b, keys, h]
     return out
 
 
 @pytest.fixture
 def case():
-    query, key, value, bias = arrays((B, L, H, K), (B, M, H, K), (B, M, H, K), (1, H, L, M))
-    mask = np.random.default_rng(1).random((B, 1, L, M)) < 0.6
-    mask[..., 0] = True
-    return query, key, value, bias, mask
+    query, key, value, bias = map(jnp.asarray, arrays((B, L, H, K), (B, M, H, K), (B, M, H, K), (H, L + M - 1)))
+    mask = Mask(
+        valid=jnp.array([[True, True, True, False], [True, True, True, True]]),
+        query_segments=jnp.array([[1, 1, 1], [1, 2, 2]]),
+        key_segments=jnp.array([[1, 1, 1, 1], [1, 2, 2, 1]]),
+    )
+    return query, key, value, DistanceBias(bias), mask
+
+
+def attend(query, key, value, bias, mask, **options):
+    return dot_product_attention(query, key, value, bias=bias, mask=mask, **options)
 
 
 @pytest.mark.parametrize("scale", [None, 1.0, 0.3])
 @pytest.mark.parametrize("dropping", [False, True])
 def test_is_softmax_of_query_key_over_values(case, scale, dropping):
-    query, key, value, bias, mask = map(jnp.asarray, case)
     # A rate that drops nothing takes the path with dropout on the weights.
     dropout = {"dropout_rate": 1e-9, "dropout_key": jax.random.key(0)} if dropping else {}
-    got = dot_product_attention(query, key, value, bias=bias, mask=mask, scale=scale, **dropout)
-    np.testing.assert_allclose(got, reference(*case, scale or K**-0.5), atol=1e-5)
+    np.testing.assert_allclose(
+        attend(*case, scale=scale, **dropout), reference(*case, scale=scale or K**-0.5), atol=1e-5
+    )
 
 
 @pytest.mark.parametrize("shared", [False, True])
 def test_dropout_is_unbiased_and_needs_a_key(case, shared):
-    query, key, value, bias, mask = map(jnp.asarray, case)
+    def dropping(dropout_key):
+        return attend(*case, dropout_rate=0.4, dropout_key=dropout_key, positions_share_dropout=shared)
 
-    def attend(dropout_key):
-        dropout = {"dropout_rate": 0.4, "dropout_key": dropout_key, "positions_share_dropout": shared}
-        return dot_product_attention(query, key, value, bias=bias, mask=mask, **dropout)
-
-    samples = np.asarray(jax.jit(jax.vmap(attend))(jax.random.split(jax.random.key(1), 4000)))
+    samples = np.asarray(jax.jit(jax.vmap(dropping))(jax.random.split(jax.random.key(1), 4000)))
     standard_error = samples.std(0) / 4000**0.5
     assert standard_error.min() > 1e-4  # something is dropped everywhere
-    np.testing.assert_array_less(np.abs(samples.mean(0) - reference(*case, K**-0.5)), 5 * standard_error)
-    np.testing.assert_allclose(attend(None), reference(*case, K**-0.5), atol=1e-5)
+    np.testing.assert_array_less(np.abs(samples.mean(0) - reference(*case, scale=K**-0.5)), 5 * standard_error)
+    np.testing.assert_allclose(dropping(None), reference(*case, scale=K**-0.5), atol=1e-5)
 
 
 @pytest.mark.parametrize("shared", [False, True])
 def test_equal_queries_drop_the_same_keys_where_positions_share_it(case, shared):
-    query, key, value, _, _ = map(jnp.asarray, case)
+    query, key, value, _, _ = case
     dropout = {"dropout_rate": 0.4, "dropout_key": jax.random.key(0), "positions_share_dropout": shared}
     attended = dot_product_attention(jnp.broadcast_to(query[:, :1], query.shape), key, value, **dropout)
     apart = jnp.abs(attended - attended[:, :1]).max((1, 3))  # [row, head]
@@ -73,24 +86,18 @@ def test_equal_queries_drop_the_same_keys_where_positions_share_it(case, shared)
 
 @pytest.mark.parametrize("dropping", [False, True])
 def test_a_query_that_may_look_nowhere_attends_to_all_alike(case, dropping):
-    query, key, value, bias, mask = map(jnp.asarray, case)
+    query, key, value, bias, mask = case
     dropout = {"dropout_rate": 1e-9, "dropout_key": jax.random.key(0)} if dropping else {}
-    got = dot_product_attention(query, key, value, bias=bias, mask=mask.at[0, 0, 1].set(False), **dropout)
+    nowhere = replace(mask, query_segments=mask.query_segments.at[0, 1].set(7))
+    got = attend(query, key, value, bias, nowhere, **dropout)
     np.testing.assert_allclose(got[0, 1], value[0].mean(0), atol=1e-5)
 
 
 def test_masked_keys_count_for_nothing(case):
-    query, key, value, bias, _ = map(jnp.asarray, case)
-    mask = jnp.array([True, True, True, False])[None, None, None]
-    masked = dot_product_attention(query, key, value, bias=bias, mask=mask)
-    subset = dot_product_attention(query, key[:, :3], value[:, :3], bias=bias[..., :3])
+    query, key, value, bias, _ = case
+    masked = attend(query, key, value, bias, Mask(jnp.array([[True, True, True, False]] * B)))
+    subset = attend(query, key[:, :3], value[:, :3], DistanceBias(bias.values[:, :-1]), None)
     np.testing.assert_allclose(masked, subset, atol=1e-6)
-
-
-def test_combine_masks_is_their_conjunction():
-    a, b = jnp.array([True, True, False])[None, None, None], jnp.array([True, False])[None, None, :, None]
-    assert combine_masks(None, a, None, b)[0, 0].tolist() == [[True, True, False], [False, False, False]]
-    assert combine_masks(None, None) is None
 
 
 @pytest.mark.parametrize("use_bias", [False, True])
@@ -113,9 +120,7 @@ def test_module_projects_attends_and_projects_back(make_params, use_bias):
             heads(project(x, "query")),
             heads(project(source, "key")),
             heads(project(source, "value")),
-            np.zeros((1, H, 1, 1)),
-            np.ones((B, 1, 1, 1), bool),
-            K**-0.5,
+            scale=K**-0.5,
         )
         expected = project(attended.reshape(B, L, -1), "out")
         np.testing.assert_allclose(module.apply(variables, x, key_value), expected, atol=1e-5)
@@ -124,7 +129,7 @@ def test_module_projects_attends_and_projects_back(make_params, use_bias):
 def test_weights_are_sown_where_they_are_asked_for_and_nowhere_else(make_params):
     """They are what the output is made of: the values, taken by them and projected."""
     x, memory = (jnp.asarray(array) for array in arrays((B, L, 6), (B, M, 6)))
-    mask = jnp.asarray(np.random.default_rng(1).random((B, 1, L, M)) < 0.6).at[..., 0].set(True)
+    mask = Mask(jnp.array([[True, False, True, True], [True, True, False, False]]))
     attention = Attention(H, K, scale=0.7, use_bias=True, dropout_rate=0.5)
     variables = {"params": make_params(attention, 0, x)}
     key_value = attention.apply(variables, memory, method="project")
@@ -132,7 +137,7 @@ def test_weights_are_sown_where_they_are_asked_for_and_nowhere_else(make_params)
     (weights,) = sown["intermediates"]["weights"]
     assert weights.shape == (B, H, L, M)
     np.testing.assert_allclose(weights.sum(-1), 1.0, atol=1e-6)
-    assert not np.asarray(weights)[np.broadcast_to(~mask, weights.shape)].any()
+    assert not np.asarray(weights)[np.broadcast_to(~mask.valid[:, None, None], weights.shape)].any()
     taken = np.einsum("BHLM,BMHK->BLHK", weights, key_value["value"]).reshape(B, L, H * K)
     projection = variables["params"]["out"]
     expected = taken @ np.asarray(projection["kernel"]) + np.asarray(projection["bias"])

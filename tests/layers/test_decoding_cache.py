@@ -7,6 +7,7 @@ import pytest
 
 from t5x_lite.layers.attention import dot_product_attention
 from t5x_lite.layers.decoding_cache import HIDDEN, CachedKeyValue, DecodingCache, by_position
+from t5x_lite.layers.masks import Mask
 from t5x_lite.parallel import MeshShape, batch_sharding, make_mesh, use_mesh
 
 B, H, K, T, M = 2, 3, 4, 5, 2
@@ -20,11 +21,12 @@ def random(seed, *shape):
 def test_attention_over_a_cache_is_that_of_the_layers(queries):
     """One of the queries may look nowhere."""
     query, new = random(0, B, queries, H, K), {"key": random(1, B, T, H, K), "value": random(2, B, T, H, K)}
-    mask = jnp.asarray(np.random.default_rng(3).uniform(size=(B, 1, queries, T)) < 0.6).at[0, 0, 0].set(False)
+    segments = np.random.default_rng(3).integers(0, 2, (B, queries + T))
+    mask = Mask(query_segments=jnp.asarray(segments[:, T:]).at[0, 0].set(2), key_segments=jnp.asarray(segments[:, :T]))
     cached = CachedKeyValue.empty(B, H, K, T, jnp.float32)
     for place in range(T):
         cached = cached.write(jax.tree.map(lambda x, t=place: x[:, t : t + 1], new), jnp.int32(place))
-    got = cached.attend(query, jnp.where(mask, 0.0, HIDDEN), 0.7)
+    got = cached.attend(query, jnp.where(mask.dense(queries, T), 0.0, HIDDEN), 0.7)
     expected = dot_product_attention(query, new["key"], new["value"], mask=mask, scale=0.7)
     np.testing.assert_allclose(got, expected, atol=1e-5)
     for got, expected in zip(jax.tree.leaves(cached), jax.tree.leaves(CachedKeyValue.of(new)), strict=True):

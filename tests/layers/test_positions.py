@@ -59,11 +59,11 @@ def test_buckets_equal_those_of_transformers(bidirectional, num_buckets, max_dis
 
 
 @pytest.mark.parametrize("bidirectional", [False, True])
-@pytest.mark.parametrize(("queries", "keys"), [(6, 6), (3, 9), (9, 3)])
+@pytest.mark.parametrize(("queries", "keys"), [(6, 6), (3, 9), (9, 3), (1, 4), (4, 1)])
 def test_bias_is_the_bucket_of_key_minus_query(bidirectional, queries, keys):
     module = RelativePositionBias(2, bidirectional, num_buckets=6, max_distance=5)
     table = np.random.default_rng(0).normal(size=(6, 2)).astype(np.float32)
-    bias = module.apply({"params": {"bias": jnp.asarray(table)}}, queries, keys)
+    bias = module.apply({"params": {"bias": jnp.asarray(table)}}, queries, keys).dense(queries, keys)
     relative = np.arange(keys)[None, :] - np.arange(queries)[:, None]
     buckets = relative_position_buckets(relative, bidirectional=bidirectional, num_buckets=6, max_distance=5)
     assert bias.shape == (1, 2, queries, keys)
@@ -74,8 +74,8 @@ def test_bias_is_the_bucket_of_key_minus_query(bidirectional, queries, keys):
 def test_shifted_queries_see_a_slice_of_the_full_bias(bidirectional):
     module = RelativePositionBias(2, bidirectional, num_buckets=6, max_distance=5)
     params = {"params": {"bias": jnp.asarray(np.random.default_rng(0).normal(size=(6, 2)).astype(np.float32))}}
-    full = module.apply(params, 12, 12)
-    shifted = jax.jit(lambda first: module.apply(params, 3, 12, first_query=first))
+    bias = module.apply(params, 12, 12)
+    full, shifted = bias.dense(12, 12), jax.jit(lambda first: bias.of_queries(first, 3))
     for first in (0, 1, 5, 9):
         np.testing.assert_array_equal(shifted(jnp.int32(first)), full[:, :, first : first + 3])
 

@@ -7,9 +7,11 @@ import numpy as np
 import pytest
 from flax import linen as nn
 
-from t5x_lite.layers.attention import Attention, causal_mask, padding_mask
+from t5x_lite.layers.attention import Attention
 from t5x_lite.layers.feed_forward import FeedForward
+from t5x_lite.layers.masks import Mask
 from t5x_lite.layers.norm import make_norm
+from t5x_lite.layers.positions import DistanceBias
 from t5x_lite.layers.transformer import Context, Layer, LayerConfig, Stack
 
 B, L, M, D, N = 2, 5, 3, 6, 3
@@ -25,10 +27,10 @@ def x():
 def context():
     random = np.random.default_rng(1)
     return Context(
-        self_bias=jnp.asarray(random.normal(size=(1, 2, L, L)).astype(np.float32)),
-        self_mask=causal_mask(L),
+        self_bias=DistanceBias(jnp.asarray(random.normal(size=(2, 2 * L - 1)).astype(np.float32))),
+        self_mask=Mask(causal=True),
         memory=jnp.asarray(random.normal(size=(B, M, D)).astype(np.float32)),
-        memory_mask=padding_mask(jnp.array([[True, True, False], [True, True, True]])),
+        memory_mask=Mask(jnp.array([[True, True, False], [True, True, True]])),
     )
 
 
@@ -109,7 +111,7 @@ def test_causality_by_zero_gradient(make_params, x, context):
 def gradients(make_params, x):
     """Gradients with dropout under each remat policy, and the program that computes them."""
     config = replace(CONFIG, dropout_rate=0.2, use_bias=False)
-    context = Context(self_mask=causal_mask(L))
+    context = Context(self_mask=Mask(causal=True))
     params = make_params(Stack(config, N), 0, x, context)
 
     def gradient(remat):
@@ -175,7 +177,7 @@ def test_equal_positions_stay_equal_where_they_share_dropout(make_params, x, rat
 
 @pytest.mark.parametrize("shared", [False, True])
 def test_outputs_are_those_of_every_layer(make_params, x, shared):
-    config, context = replace(CONFIG, norm_first=False), Context(self_mask=causal_mask(L))
+    config, context = replace(CONFIG, norm_first=False), Context(self_mask=Mask(causal=True))
     stack = Stack(config, N, shared=shared)
     params = make_params(stack, 0, x, context)
     layer = jax.jit(lambda p, x: Layer(config).apply({"params": p}, x, None, context, True)[0])
@@ -243,7 +245,7 @@ def test_a_cache_gives_what_the_whole_row_gives(make_params, x, context, norm_fi
     stack = Stack(replace(CONFIG, norm_first=norm_first), N, has_memory=True, shared=shared)
     params = {"params": make_params(stack, 0, x, context)}
     start = {"memory": context.memory, "max_length": L, "method": "start_decoding"}
-    cache = stack.apply(params, context.memory_mask[:, 0, 0], jnp.zeros((D, 1)), **start).repeat(3)
+    cache = stack.apply(params, context.memory_mask.valid, jnp.zeros((D, 1)), **start).repeat(3)
     rows = jnp.asarray(np.random.default_rng(2).normal(size=(3 * B, L, D)).astype(np.float32))
 
     @jax.jit
@@ -260,7 +262,7 @@ def test_a_cache_gives_what_the_whole_row_gives(make_params, x, context, norm_fi
         context,
         self_bias=None,
         memory=jnp.repeat(context.memory, 3, axis=0),
-        memory_mask=jnp.repeat(context.memory_mask, 3, axis=0),
+        memory_mask=Mask(jnp.repeat(context.memory_mask.valid, 3, axis=0)),
     )
     expected = jax.jit(stack.apply)(params, rows, whole)
     np.testing.assert_allclose(jnp.concatenate(outputs, axis=1), expected, atol=1e-5)

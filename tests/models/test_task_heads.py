@@ -95,7 +95,7 @@ def test_dropout_in_the_heads_is_driven_by_the_key(model, say):
     none, *some = (say(IDS, VALID, key) for key in (None, jax.random.key(0), jax.random.key(0), jax.random.key(1)))
     for head in model[0].config.heads:
         if head == "question_answering":  # its class in Transformers has none
-            np.testing.assert_array_equal(some[0][head], none[head])
+            np.testing.assert_allclose(some[0][head], none[head], atol=1e-5)  # another program
             continue
         np.testing.assert_array_equal(some[0][head], some[1][head])
         assert np.abs(some[0][head] - some[2][head]).max() > 1e-2
