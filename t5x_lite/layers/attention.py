@@ -11,12 +11,16 @@ import jax.numpy as jnp
 from flax import linen as nn
 from jaxtyping import Array, Float, Key
 
+from t5x_lite.layers.attention_by_pairs import HIDDEN, attend_by_pairs
 from t5x_lite.layers.decoding_cache import CachedKeyValue, KeyValue
 from t5x_lite.layers.dense import Dense
 from t5x_lite.layers.dropout import keep_mask
 from t5x_lite.layers.masks import Mask
-from t5x_lite.layers.partitioning import place
+from t5x_lite.layers.partitioning import on_each_device, place, platform
 from t5x_lite.layers.positions import DistanceBias
+
+FLASH_FROM = 1024
+"""Queries and keys from which on a TPU attends by tiles."""
 
 
 def dot_product_attention(
@@ -48,15 +52,52 @@ def dot_product_attention(
         keep = keep_mask(dropout_key, dropout_rate, (batch_size, memory_length, num_heads, 1))
         value = jnp.where(keep, value / (1.0 - dropout_rate), 0.0).astype(value.dtype)
         dropping = False
-    if not dropping:
-        pairs = (query.shape[1], key.shape[1])
-        every, seen = bias and bias.dense(*pairs), mask and mask.dense(*pairs)
-        return jax.nn.dot_product_attention(query, key, value, bias=every, mask=seen, scale=scale)
-    # jax.nn's has no dropout on the weights, hence the same arithmetic once more.
-    weights = attention_weights(query, key, bias=bias, mask=mask, scale=scale)
-    keep = keep_mask(dropout_key, dropout_rate, weights.shape)
-    weights = jnp.where(keep, weights / (1.0 - dropout_rate), 0.0).astype(value.dtype)
-    return jnp.einsum("BHLM,BMHK->BLHK", weights, value)
+    options = {"scale": scale, "dropout_rate": dropout_rate, "dropout_key": dropout_key if dropping else None}
+    if platform() == "tpu" and min(query.shape[1], key.shape[1]) >= FLASH_FROM:
+        from t5x_lite.kernels.flash_attention import flash_attention  # not loaded where there is no TPU
+
+        return attend_on_mesh(flash_attention, query, key, value, bias, mask, **options)
+    return attend_on_mesh(attend_by_pairs, query, key, value, bias, mask, **options)
+
+
+def attend_on_mesh(
+    attend: Callable[..., Array],
+    query: Float[Array, "B L H K"],
+    key: Float[Array, "B M H K"],
+    value: Float[Array, "B M H K"],
+    bias: DistanceBias | None,
+    mask: Mask | None,
+    *,
+    dropout_key: Key[Array, ""] | None,
+    **options: Any,
+) -> Float[Array, "B L H K"]:
+    """`attend`, one of `attend_by_pairs` and `flash_attention`, by each device for its rows, heads and queries."""
+    mask = Mask() if mask is None else mask
+    length, memory_length = query.shape[1], key.shape[1]
+    rows, heads, queries = "activation_batch", "activation_heads", "activation_length"
+    memory = (rows, "activation_memory", heads, "activation_kv")
+    given = {
+        "query": (query, (rows, queries, heads, "activation_kv")),
+        "key": (key, memory),
+        "value": (value, memory),
+        "bias": (None if bias is None else bias.values, (heads, None)),
+        "valid": (mask.valid, (rows, None)),
+        "query_segments": (mask.query_segments, (rows, queries)),
+        "key_segments": (mask.key_segments, (rows, None)),
+        "dropout_key": (dropout_key, ()),
+    }
+    arrays = {name: array for name, (array, _) in given.items() if array is not None}
+
+    def own_part(arrays: dict[str, Array], before: dict[str, Any]) -> Array:
+        if bias is not None:
+            # The distances of the device's queries to all keys.
+            own = arrays["query"].shape[1]
+            start, size = length - before[queries] - own, own + memory_length - 1
+            arrays = arrays | {"bias": jax.lax.dynamic_slice_in_dim(arrays["bias"], start, size, axis=1)}
+        offsets = (before[rows], before[heads], before[queries])
+        return attend(**arrays, causal=mask.causal, prefix=mask.prefix, offsets=offsets, **options)
+
+    return on_each_device(own_part, arrays, {name: axes for name, (_, axes) in given.items()}, given["query"][1])
 
 
 def attention_weights(
@@ -74,7 +115,7 @@ def attention_weights(
     if bias is not None:
         logits += bias.dense(*pairs)
     if mask is not None and (seen := mask.dense(*pairs)) is not None:
-        logits = jnp.where(seen, logits, -0.7 * jnp.finfo(logits.dtype).max)
+        logits = jnp.where(seen, logits, HIDDEN)
     return jax.nn.softmax(logits, axis=-1)
 
 

@@ -44,12 +44,14 @@ class Mask:
         keys = query_segments if key_segments is None else key_segments
         return cls(valid, query_segments, None if query_segments is None else keys, causal)
 
-    def dense(self, length: int, memory_length: int) -> Bool[Array, "_ 1 _ _"] | None:
+    def dense(
+        self, length: int, memory_length: int, *, first_query: Int[Array, ""] | int = 0
+    ) -> Bool[Array, "_ 1 _ _"] | None:
         """True where query [L] may look at key [M], with axes of size 1 where it is the same for all; None where
-        nothing is hidden."""
+        nothing is hidden. The first of the queries is that of the row, or `first_query`."""
         seen = None
         if self.causal:
-            queries, keys = jnp.arange(length)[:, None], jnp.arange(memory_length)[None]
+            queries, keys = first_query + jnp.arange(length)[:, None], jnp.arange(memory_length)[None]
             seen = (queries >= keys)[None, None]
             if self.prefix:
                 seen |= ((queries < self.prefix) & (keys < self.prefix))[None, None]

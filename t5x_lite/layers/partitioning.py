@@ -28,6 +28,12 @@ def place(x: Array, *axes: str | None) -> Array:
     return nn.with_logical_constraint(x, axes)
 
 
+def platform() -> str:
+    """`cpu`, `gpu` or `tpu`: of the devices that a program is traced for; without a mesh, of those here."""
+    device = jax.sharding.get_abstract_mesh().abstract_device
+    return jax.default_backend() if device is None else device.platform
+
+
 def is_cut(axis: str) -> bool:
     """Whether the devices share out a dimension with this logical axis."""
     return bool(_mesh_axes(axis))
@@ -97,6 +103,48 @@ def all_but_gathered(primitive: Any, *_: Any, **__: Any) -> bool:
     A policy of `jax.checkpoint`. A stack would else hold the whole parameters of all its layers at once.
     """
     return primitive.name != "all_gather"
+
+
+def on_each_device(
+    function: Callable[[dict[str, Array], dict[str, Any]], Array],
+    arrays: dict[str, Array],
+    axes: dict[str, tuple[str | None, ...]],
+    out_axes: tuple[str | None, ...],
+) -> Array:
+    """`function(arrays, before)` of each device's part of the arrays, for what the compiler cannot cut by itself.
+
+    Args:
+      function: also told by logical axis how much of it stands before the device's part; 0 where it is not cut.
+      axes: of each array its logical axes, those that are cut in all of them alike or not at all.
+      out_axes: of what the function gives, each one of an array.
+    """
+    sizes: dict[str, list[int]] = {}
+    for name, array in arrays.items():
+        for axis, size in zip(axes[name], array.shape, strict=True):
+            if axis is not None:
+                sizes.setdefault(axis, []).append(size)
+    mesh_axes = {axis: _mesh_axes(axis) for axis in sizes}
+    cut = {
+        axis: names
+        for axis, names in mesh_axes.items()
+        if names and all(size % _num_devices(names) == 0 for size in sizes[axis])
+    }
+    if jax.sharding.get_abstract_mesh().size <= 1:
+        return function(arrays, dict.fromkeys(sizes, 0))
+
+    def spec(axes: tuple[str | None, ...]) -> PartitionSpec:
+        return PartitionSpec(*(cut.get(axis) for axis in axes))
+
+    def own_part(arrays: dict[str, Array]) -> Array:
+        before = {
+            axis: jax.lax.axis_index(cut[axis]) * (of[0] // _num_devices(cut[axis])) if axis in cut else 0
+            for axis, of in sizes.items()
+        }
+        return function(arrays, before)
+
+    # Unchecked, as a kernel does not say which devices its results differ on.
+    specs = {name: spec(axes[name]) for name in arrays}
+    return jax.shard_map(own_part, in_specs=(specs,), out_specs=spec(out_axes), check_vma=False)(arrays)
 
 
 def _bring_together(share: Array, mesh_axes: tuple[str, ...], index: int) -> Array:

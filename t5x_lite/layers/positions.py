@@ -11,7 +11,7 @@ from flax import linen as nn
 from jaxtyping import Array, Float, Int
 
 from t5x_lite.layers.dense import look_up
-from t5x_lite.layers.partitioning import is_cut, place
+from t5x_lite.layers.partitioning import place
 
 
 def relative_position_buckets(
@@ -58,18 +58,14 @@ class DistanceBias:
 
     def dense(self, length: int, memory_length: int) -> Float[Array, "1 H L M"]:
         """For all pairs."""
-        if length == 1 or is_cut("activation_length"):
-            # Each device looks up what it has of the queries.
-            places = length - 1 + jnp.arange(memory_length)[None] - jnp.arange(length)[:, None]
-            found = self.values[:, places][None]
-        else:
-            # The values over and over, cut into rows that are one shorter: each begins one number before the last.
-            # What is moved and not looked up has a gradient that is added up, row by row, and not scattered.
-            num_heads, size = self.values.shape
-            rows = jnp.broadcast_to(self.values[:, None], (num_heads, length, size)).reshape(num_heads, -1)
-            rows = jnp.pad(rows[:, length - 1 :], ((0, 0), (0, length - 1)))[:, : length * (size - 1)]
-            found = rows.reshape(1, num_heads, length, size - 1)[..., :memory_length]
-        return place(found, None, "activation_heads", "activation_length", "activation_memory")
+        if length == 1:
+            return self.values[None, :, None]
+        # The values over and over, cut into rows that are one shorter: each begins one number before the last. What is
+        # moved and not looked up has a gradient that is added up, row by row, and not scattered.
+        num_heads, size = self.values.shape
+        rows = jnp.broadcast_to(self.values[:, None], (num_heads, length, size)).reshape(num_heads, -1)
+        rows = jnp.pad(rows[:, length - 1 :], ((0, 0), (0, length - 1)))[:, : length * (size - 1)]
+        return rows.reshape(1, num_heads, length, size - 1)[..., :memory_length]
 
     def of_queries(self, first: Int[Array, ""] | int, count: int) -> Float[Array, "1 H Q M"]:
         """For the queries `first .. first + count - 1` alone, where there are as many queries as keys."""

@@ -17,7 +17,8 @@ _FREE += ("opt-barrier", "add-dependency", "domain", "get-dimension-size")
 def matrix_flops(program: HloProgram) -> int:
     """Operations of all dots and convolutions, those of a loop as often as it runs: 2 for each product and its sum.
 
-    XLA's own count, `cost_analysis`, takes the body of a loop once.
+    Those of a Pallas kernel are what it says of itself. XLA's own count, `cost_analysis`, takes the body of a loop
+    once.
     """
     return sum(run.times * _flops(run.instruction, run.computation) for run in program.runs())
 
@@ -35,6 +36,8 @@ def memory_traffic(program: HloProgram) -> int:
 
 
 def _flops(instruction: Instruction, computation: Computation) -> int:
+    if instruction.opcode == "custom-call":
+        return _estimate(instruction, "flops")
     if instruction.opcode not in ("dot", "convolution"):
         return 0
     left, right = (operand.arrays[0].shape for operand in computation.operands(instruction))
@@ -44,6 +47,12 @@ def _flops(instruction: Instruction, computation: Computation) -> int:
         axes = contracted[1].split(",") if contracted and contracted[1] else []
         return 2 * math.prod(output) * math.prod(left[int(axis)] for axis in axes)
     return _convolution_flops(instruction.attributes, left, right, output)
+
+
+def _estimate(instruction: Instruction, figure: str) -> int:
+    """What a kernel says of itself; 0 where it says nothing."""
+    found = re.search(rf'"cost_estimate":\{{[^}}]*"{figure}":"(\d+)"', instruction.attributes)
+    return int(found[1]) if found else 0
 
 
 def _convolution_flops(attributes: str, left: tuple, right: tuple, output: tuple) -> int:
@@ -99,6 +108,9 @@ def _traffic(instruction: Instruction, computation: Computation, program: HloPro
         return 2 * _in_memory(computation.operands(instruction)[1].arrays)
     if opcode == "fusion":
         return sum(_fusion_traffic(instruction, computation, program.computations[instruction.called[0]]))
+    if opcode == "custom-call" and (said := _estimate(instruction, "bytes_accessed")):
+        # A kernel may fetch the same part more than once.
+        return max(said, _in_memory(operands) + _in_memory(instruction.arrays))
     results = (
         instruction.arrays[: len(instruction.arrays) // 2 or 1] if opcode.endswith("-start") else instruction.arrays
     )

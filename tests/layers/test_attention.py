@@ -1,3 +1,4 @@
+import functools
 from dataclasses import replace
 
 import jax
@@ -5,9 +6,13 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from t5x_lite.layers.attention import Attention, dot_product_attention
+from t5x_lite.kernels.flash_attention import flash_attention
+from t5x_lite.layers import attention
+from t5x_lite.layers.attention import FLASH_FROM, Attention, attend_on_mesh, dot_product_attention
+from t5x_lite.layers.attention_by_pairs import attend_by_pairs
 from t5x_lite.layers.masks import Mask
 from t5x_lite.layers.positions import DistanceBias
+from t5x_lite.parallel import MeshShape, batch_sharding, make_mesh, replicated, use_mesh
 
 B, L, M, H, K = 2, 3, 4, 2, 5
 
@@ -130,10 +135,10 @@ def test_weights_are_sown_where_they_are_asked_for_and_nowhere_else(make_params)
     """They are what the output is made of: the values, taken by them and projected."""
     x, memory = (jnp.asarray(array) for array in arrays((B, L, 6), (B, M, 6)))
     mask = Mask(jnp.array([[True, False, True, True], [True, True, False, False]]))
-    attention = Attention(H, K, scale=0.7, use_bias=True, dropout_rate=0.5)
-    variables = {"params": make_params(attention, 0, x)}
-    key_value = attention.apply(variables, memory, method="project")
-    out, sown = attention.apply(variables, x, key_value, mask=mask, mutable=["intermediates"])
+    module = Attention(H, K, scale=0.7, use_bias=True, dropout_rate=0.5)
+    variables = {"params": make_params(module, 0, x)}
+    key_value = module.apply(variables, memory, method="project")
+    out, sown = module.apply(variables, x, key_value, mask=mask, mutable=["intermediates"])
     (weights,) = sown["intermediates"]["weights"]
     assert weights.shape == (B, H, L, M)
     np.testing.assert_allclose(weights.sum(-1), 1.0, atol=1e-6)
@@ -144,7 +149,65 @@ def test_weights_are_sown_where_they_are_asked_for_and_nowhere_else(make_params)
     np.testing.assert_allclose(out, expected, atol=1e-5)
 
     def program(**options):
-        return jax.make_jaxpr(lambda x: attention.apply(variables, x, key_value, mask=mask, **options))(x)
+        return jax.make_jaxpr(lambda x: module.apply(variables, x, key_value, mask=mask, **options))(x)
 
     assert str(program(mutable=["batch_stats"])) == str(program()), "nothing is computed for a collection nobody reads"
     assert str(program(mutable=["intermediates"])) != str(program())
+
+
+MESHES = [MeshShape(2, 2, 2), MeshShape(1, 2, 2, 2), MeshShape(8), MeshShape(1, 1, 4, 2)]
+KINDS = {
+    "pairs": attend_by_pairs,
+    "tiles": functools.partial(flash_attention, query_block=128, key_block=128, interpret=True),
+}
+
+
+@pytest.fixture(scope="module")
+def step():
+    """`step(kind, dropping, mesh)`: a value and its gradients; of two heads, which four devices do not divide, and rows
+    of three texts."""
+    random = np.random.default_rng(0)
+    arrays = [jnp.asarray(random.normal(size=(8, 130, H, 8)), jnp.float32) for _ in range(3)]
+    bias = DistanceBias(jnp.asarray(random.normal(size=(H, 259)), jnp.float32))
+    mask = Mask.of_segments(jnp.asarray(np.sort(random.integers(0, 3, (8, 130)), axis=1)), causal=True)
+
+    @functools.cache
+    def compute(kind, dropping, shape=None):
+        def loss(query, key, value, bias):
+            options = {"dropout_rate": 0.3, "dropout_key": jax.random.key(0) if dropping else None}
+            return jnp.sin(attend_on_mesh(KINDS[kind], query, key, value, bias, mask, scale=0.5, **options)).sum()
+
+        gradient = jax.value_and_grad(loss, argnums=(0, 1, 2, 3))
+        if shape is None:
+            return jax.jit(gradient)(*arrays, bias)
+        mesh = make_mesh(shape)
+
+        def on_mesh(*arguments):
+            with use_mesh(mesh):
+                return gradient(*arguments)
+
+        return jax.jit(on_mesh, in_shardings=(*[batch_sharding(mesh)] * 3, replicated(mesh)))(*arrays, bias)
+
+    return compute
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(("shape", "dropping"), zip(MESHES, (True, True, False, False), strict=True), ids=str)
+def test_attention_on_a_mesh_is_that_of_one_device(step, kind, shape, dropping):
+    """By pairs or by tiles: the dropout is the same."""
+    value, gradients = step(kind, dropping, shape)
+    expected, expected_gradients = step("pairs", dropping)
+    np.testing.assert_allclose(value, expected, rtol=1e-5)
+    for gradient, of_one in zip(jax.tree.leaves(gradients), jax.tree.leaves(expected_gradients), strict=True):
+        np.testing.assert_allclose(gradient, of_one, atol=1e-5 * np.abs(of_one).max())
+
+
+def test_a_tpu_attends_by_tiles_from_a_length_on_and_nobody_else_does(monkeypatch):
+    def program(length):
+        arrays = [jax.ShapeDtypeStruct((1, length, H, K), jnp.float32)] * 3
+        return str(jax.make_jaxpr(lambda *arrays: dot_product_attention(*arrays))(*arrays))
+
+    assert "pallas_call" not in program(FLASH_FROM)
+    monkeypatch.setattr(attention, "platform", lambda: "tpu")
+    assert "pallas_call" in program(FLASH_FROM)
+    assert "pallas_call" not in program(FLASH_FROM - 1)

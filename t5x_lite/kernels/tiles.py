@@ -1,0 +1,191 @@
+"""A tile of attention's logits: made inside a TPU kernel, with its bias by distance, its masks and its dropout."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax.experimental import pallas as pl
+from jax.experimental.pallas import tpu as pltpu
+from jaxtyping import Array, Float
+
+from t5x_lite.kernels.hashed_dropout import HEAD, QUERY, ROW, SEED, keeps
+
+LANES = 128
+"""Lanes of a vector register: blocks are multiples of it."""
+_SUBLANES = 8
+HIDDEN = -0.7 * float(jnp.finfo(jnp.float32).max)
+"""The logit of a pair that may not be looked at."""
+
+Refs = dict[str, Any]
+"""The blocks that a kernel sees, by name; what a call has not is not there."""
+
+
+@dataclass(frozen=True)
+class Tiling:
+    """What the kernels are built for."""
+
+    length: int
+    memory_length: int
+    query_block: int
+    key_block: int
+    scale: float
+    causal: bool
+    prefix: int
+    dropout_rate: float
+    has_bias: bool
+    has_valid: bool
+    has_segments: bool
+    interpret: bool
+
+    @property
+    def query_blocks(self) -> int:
+        return -(-self.length // self.query_block)
+
+    @property
+    def key_blocks(self) -> int:
+        return -(-self.memory_length // self.key_block)
+
+    @property
+    def padded_length(self) -> int:
+        return self.query_blocks * self.query_block
+
+    @property
+    def padded_memory(self) -> int:
+        return self.key_blocks * self.key_block
+
+    @property
+    def strip(self) -> int:
+        """Distances that a tile is made of, and one more."""
+        return self.query_block + self.key_block
+
+
+def looks(tiling: Tiling, refs: Refs, i: Array, j: Array) -> Any:
+    """Whether any query of block i may look at any key of block j, by their places alone."""
+    if not tiling.causal:
+        return True
+    first_query = refs["scalars"][QUERY] + i * tiling.query_block
+    first_key = j * tiling.key_block
+    seen = first_key < first_query + tiling.query_block
+    if tiling.prefix:
+        seen |= (first_query < tiling.prefix) & (first_key < tiling.prefix)
+    return seen
+
+
+def logits_of(tiling: Tiling, refs: Refs, i: Array, j: Array) -> Float[Array, "L M"]:
+    """The logits of the queries of block i (rows) for the keys of block j, `HIDDEN` where they may not look, and minus
+    infinity where there is no key."""
+    logits = tiling.scale * multiply(refs["query"][0, 0], refs["key"][0, 0], transposed=True)
+    if tiling.has_bias:
+        strip = refs["bias"][0, :, pl.ds(first_distance(tiling, i, j), tiling.strip)]
+        # Row r begins at the strip's number query_block - 1 - r.
+        first = tiling.strip - tiling.query_block + 1
+        logits += _diagonal_tile(strip, first, tiling.query_block)[:, : tiling.key_block]
+    queries, keys = _places(tiling, refs, i, j, transposed=False)
+    seen = _seen(tiling, queries, keys)
+    if tiling.has_valid:
+        seen = _and(seen, refs["valid"][0] > 0.5)
+    if tiling.has_segments:
+        seen = _and(seen, column(refs["query_segments"][0]) == refs["key_segments"][0])
+    return _masked(tiling, logits, seen, keys)
+
+
+def transposed_logits_of(tiling: Tiling, refs: Refs, i: Array, j: Array) -> Float[Array, "M L"]:
+    """The same with keys as rows; the bias in `refs` is in reverse."""
+    logits = tiling.scale * multiply(refs["key"][0, 0], refs["query"][0, 0], transposed=True)
+    if tiling.has_bias:
+        total = tiling.padded_length + tiling.padded_memory
+        begin = pl.multiple_of(total - first_distance(tiling, i, j) - tiling.strip, LANES)
+        strip = refs["bias"][0, :, pl.ds(begin, tiling.strip)]
+        first = tiling.strip - tiling.key_block
+        logits += _diagonal_tile(strip, first, tiling.key_block)[:, : tiling.query_block]
+    queries, keys = _places(tiling, refs, i, j, transposed=True)
+    seen = _seen(tiling, queries, keys)
+    if tiling.has_valid:
+        seen = _and(seen, column(refs["valid"][0]) > 0.5)
+    if tiling.has_segments:
+        seen = _and(seen, column(refs["key_segments"][0]) == refs["query_segments"][0])
+    return _masked(tiling, logits, seen, keys)
+
+
+def keep_of(tiling: Tiling, refs: Refs, i: Array, j: Array, b: Array, h: Array, *, transposed: bool) -> Array:
+    """What dropout leaves of a tile's weights: 1 / (1 - rate) or 0, the same whichever kernel asks."""
+    scalars = refs["scalars"]
+    queries, keys = _places(tiling, refs, i, j, transposed=transposed)
+    # One column of the queries' and one row of the keys' numbers, or the other way round.
+    queries, keys = (queries[:1], keys[:, :1]) if transposed else (queries[:, :1], keys[:1])
+    seed, row, head = (scalars[SEED], scalars[SEED + 1]), scalars[ROW] + b, scalars[HEAD] + h
+    kept = keeps(seed, row, head, queries, keys, tiling.dropout_rate)
+    return jnp.where(kept, 1.0 / (1.0 - tiling.dropout_rate), 0.0)
+
+
+def first_distance(tiling: Tiling, i: Array, j: Array) -> Array:
+    """Where the distances of a tile begin: that of its last query and its first key."""
+    first = tiling.padded_length - tiling.query_block + j * tiling.key_block - i * tiling.query_block
+    return pl.multiple_of(first, LANES)
+
+
+def along_diagonals(tiling: Tiling, tile: Float[Array, "L M"]) -> Float[Array, "1 T"]:
+    """The sums of a tile over its diagonals, as the numbers of a strip: what `_diagonal_tile` does, transposed."""
+    wide = jnp.concatenate([tile, jnp.zeros((tiling.query_block, tiling.query_block), tile.dtype)], axis=1)
+    width, total = tiling.strip, jnp.zeros((_SUBLANES, tiling.strip), tile.dtype)
+    for group in range(0, tiling.query_block, _SUBLANES):
+        total += pltpu.roll(wide[group : group + _SUBLANES], (width + tiling.query_block - 1 - group) % width, 1)
+    number = jax.lax.broadcasted_iota(jnp.int32, total.shape, 0)
+    for bit in (1, 2, 4):
+        total = jnp.where(number & bit > 0, pltpu.roll(total, width - bit, 1), total)
+    return total.sum(axis=0, keepdims=True)
+
+
+def column(row: Float[Array, "1 C"]) -> Float[Array, "C 1"]:
+    """A row, stood up."""
+    return jnp.broadcast_to(row, (LANES, row.shape[1])).T[:, :1]
+
+
+def multiply(left: Array, right: Array, *, transposed: bool = False) -> Array:
+    """left @ right, or left @ right^T, added up in float32; float32 operands are not rounded."""
+    axes = (((1,), (1 if transposed else 0,)), ((), ()))
+    precision = jax.lax.Precision.HIGHEST if left.dtype == jnp.float32 else None
+    return jax.lax.dot_general(left, right, axes, precision=precision, preferred_element_type=jnp.float32)
+
+
+def _places(tiling: Tiling, refs: Refs, i: Array, j: Array, *, transposed: bool) -> tuple[Array, Array]:
+    """(which query of the whole row, which key) each element of a tile is of."""
+    shape = (tiling.key_block, tiling.query_block) if transposed else (tiling.query_block, tiling.key_block)
+    queries, keys = (jax.lax.broadcasted_iota(jnp.int32, shape, axis) for axis in ((1, 0) if transposed else (0, 1)))
+    return refs["scalars"][QUERY] + i * tiling.query_block + queries, j * tiling.key_block + keys
+
+
+def _seen(tiling: Tiling, queries: Array, keys: Array) -> Array | None:
+    if not tiling.causal:
+        return None
+    seen = keys <= queries
+    return seen | ((queries < tiling.prefix) & (keys < tiling.prefix)) if tiling.prefix else seen
+
+
+def _and(left: Array | None, right: Array) -> Array:
+    return right if left is None else left & right
+
+
+def _masked(tiling: Tiling, logits: Array, seen: Array | None, keys: Array) -> Array:
+    if seen is not None:
+        logits = jnp.where(seen, logits, HIDDEN)
+    if tiling.padded_memory > tiling.memory_length:
+        logits = jnp.where(keys < tiling.memory_length, logits, -jnp.inf)
+    return logits
+
+
+def _diagonal_tile(strip: Float[Array, "1 T"], first: int, num_rows: int) -> Float[Array, "R T"]:
+    """Rows that are all the strip, row r rotated to the right by first + r.
+
+    The eight rows of a register are rotated apart once, and then together: not all TPUs rotate the rows of one by
+    growing steps.
+    """
+    width = strip.shape[1]
+    rows = jnp.broadcast_to(strip, (_SUBLANES, width))
+    number = jax.lax.broadcasted_iota(jnp.int32, rows.shape, 0)
+    for bit in (1, 2, 4):
+        rows = jnp.where(number & bit > 0, pltpu.roll(rows, bit, 1), rows)
+    return jnp.concatenate(
+        [pltpu.roll(rows, (first + group) % width, 1) for group in range(0, num_rows, _SUBLANES)], axis=0
+    )
