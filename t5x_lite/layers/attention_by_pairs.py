@@ -1,6 +1,11 @@
-"""Attention that holds its weights for all pairs of a query and a key: for rows that are not long."""
+"""Attention in plain operations, with a backward pass of its own.
+
+The weights are not kept for it but computed again, and on a CPU so many at a time as stay in its cache: all that is
+done with them would else wait for the memory.
+"""
 
 import functools
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,10 +15,15 @@ from jaxtyping import Array, Bool, Float, Int, Key
 
 from t5x_lite.kernels.hashed_dropout import HEAD, QUERY, ROW, SEED, keeps, seed_and_offsets
 from t5x_lite.layers.masks import Mask
+from t5x_lite.layers.partitioning import platform
 from t5x_lite.layers.positions import DistanceBias
 
 HIDDEN = -0.7 * float(jnp.finfo(jnp.float32).max)
 """The logit of a pair that may not be looked at; finite, so that a query that may look nowhere attends to all alike."""
+
+
+CACHE_BYTES = 1 << 19
+"""Of weights that a CPU works on at a time."""
 
 
 @dataclass(frozen=True)
@@ -22,6 +32,9 @@ class _Kind:
     causal: bool
     prefix: int
     dropout_rate: float
+    rows: int
+    """Rows of the batch that are done at a time, of which there is one if not all heads are."""
+    heads: int
 
 
 Arrays = dict[str, Array]
@@ -45,11 +58,12 @@ def attend_by_pairs(
 ) -> Float[Array, "B L H K"]:
     """softmax(scale * query key^T + bias) value, the softmax in float32; arguments are those of `flash_attention`.
 
-    With a backward pass of its own: it needs the weights and no logits, and adds up the bias's gradient at once. The
-    heads come first all through, so that XLA's CPU backend has plain matrices to multiply.
+    A query that may look nowhere attends to all keys alike. The heads come first all through, so that XLA's CPU backend
+    has plain matrices to multiply, and the gradient of the bias is added up at once over the rows and the diagonals.
     """
     dropping = dropout_key is not None and dropout_rate > 0.0
-    kind = _Kind(scale, causal, prefix, dropout_rate if dropping else 0.0)
+    rows, heads = _at_a_time(query.shape[0], query.shape[2], query.shape[1] * key.shape[1])
+    kind = _Kind(scale, causal, prefix, dropout_rate if dropping else 0.0, rows, heads)
     arrays = {
         "query": query.swapaxes(1, 2),
         "key": key.swapaxes(1, 2),
@@ -64,63 +78,138 @@ def attend_by_pairs(
     return _attend(kind, arrays).swapaxes(1, 2)
 
 
+def _at_a_time(batch_size: int, num_heads: int, pairs: int) -> tuple[int, int]:
+    """How many rows and heads: all but on a CPU."""
+    if platform() != "cpu":
+        return batch_size, num_heads
+    most = max(CACHE_BYTES // (4 * pairs), 1)
+    if most < num_heads:
+        return 1, _largest_divisor(num_heads, most)
+    return _largest_divisor(batch_size, most // num_heads), num_heads
+
+
+def _largest_divisor(number: int, most: int) -> int:
+    return max(divisor for divisor in range(1, min(number, most) + 1) if number % divisor == 0)
+
+
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
 def _attend(kind: _Kind, arrays: Arrays) -> Float[Array, "B H L K"]:
     return _attend_forward(kind, arrays)[0]
 
 
 def _attend_forward(kind: _Kind, arrays: Arrays) -> Any:
-    weights = jax.nn.softmax(_logits(kind, arrays), axis=-1).astype(arrays["value"].dtype)
-    out = jnp.einsum("BHLM,BHMK->BHLK", _kept(kind, arrays, weights), arrays["value"])
-    return out, (arrays, weights, out)
+    bias = _dense_bias(kind, arrays)
+
+    def attend(_: None, index: Array, query: Array, key: Array, value: Array) -> tuple[None, tuple[Array, ...]]:
+        logits, _ = _logits(kind, arrays, bias, index, query, key)
+        highest = logits.max(axis=-1, keepdims=True)
+        weights = jnp.exp(logits - highest)
+        total = weights.sum(axis=-1, keepdims=True)
+        weights = _kept(kind, arrays, index, weights).astype(value.dtype)
+        out = jnp.einsum("...LM,...MK->...LK", weights, value, preferred_element_type=jnp.float32) / total
+        return None, (out.astype(value.dtype), highest, total)
+
+    _, (out, highest, total) = _by_parts(kind, attend, None, *(arrays[name] for name in ("query", "key", "value")))
+    return out, (arrays, out, highest, total)
 
 
 def _attend_backward(kind: _Kind, saved: Any, out_gradient: Float[Array, "B H L K"]) -> tuple[dict[str, Array | None]]:
-    arrays, weights, out = saved
-    query, key, value = (arrays[name] for name in ("query", "key", "value"))
-    of_weights = jnp.einsum("BHLK,BHMK->BHLM", out_gradient, value, preferred_element_type=jnp.float32)
+    arrays, out, highest, total = saved
+    bias = _dense_bias(kind, arrays)
     # What every weight of a row has in common in the gradient of its logit.
     shared = (out.astype(jnp.float32) * out_gradient.astype(jnp.float32)).sum(axis=-1, keepdims=True)
-    of_logits = weights.astype(jnp.float32) * (_kept(kind, arrays, of_weights) - shared)
-    if (seen := _seen(kind, arrays)) is not None:
-        of_logits = jnp.where(seen, of_logits, 0.0)  # not so of itself for a query that may look nowhere
-    rounded = of_logits.astype(query.dtype)
-    found = {
-        "query": (kind.scale * jnp.einsum("BHLM,BHMK->BHLK", rounded, key)).astype(query.dtype),
-        "key": (kind.scale * jnp.einsum("BHLM,BHLK->BHMK", rounded, query)).astype(key.dtype),
-        "value": jnp.einsum("BHLM,BHLK->BHMK", _kept(kind, arrays, weights), out_gradient),
-    }
-    if "bias" in arrays:
-        length, memory_length = query.shape[2], key.shape[2]
-        lay_out = jax.linear_transpose(lambda bias: DistanceBias(bias).dense(length, memory_length), arrays["bias"])
-        (found["bias"],) = lay_out(of_logits.sum(axis=0, keepdims=True))
+
+    def differentiate(of_bias: Array | None, index: Array, *parts: Array) -> tuple[Array | None, tuple[Array, ...]]:
+        query, key, value, highest, total, out_gradient, shared = parts
+        logits, seen = _logits(kind, arrays, bias, index, query, key)
+        weights = jnp.exp(logits - highest) / total
+        of_weights = jnp.einsum("...LK,...MK->...LM", out_gradient, value, preferred_element_type=jnp.float32)
+        of_logits = weights * (_kept(kind, arrays, index, of_weights) - shared)
+        if seen is not None:
+            of_logits = jnp.where(seen, of_logits, 0.0)  # not so of itself for a query that may look nowhere
+        if of_bias is not None:
+            of_bias = of_bias.at[_heads(kind, arrays, index)].add(of_logits.sum(axis=0))
+        weights = _kept(kind, arrays, index, weights).astype(value.dtype)
+        rounded = of_logits.astype(query.dtype)
+        return of_bias, (
+            (kind.scale * jnp.einsum("...LM,...MK->...LK", rounded, key)).astype(query.dtype),
+            (kind.scale * _columns_of(rounded, query)).astype(key.dtype),
+            _columns_of(weights, out_gradient),
+        )
+
+    names = ("query", "key", "value")
+    parts = (*(arrays[name] for name in names), highest, total, out_gradient, shared)
+    start = None if bias is None else jnp.zeros(bias.shape, jnp.float32)
+    of_bias, gradients = _by_parts(kind, differentiate, start, *parts)
+    found = dict(zip(names, gradients, strict=True))
+    if of_bias is not None:
+        (found["bias"],) = jax.linear_transpose(lambda values: _lay_out(kind, arrays, values), arrays["bias"])(of_bias)
     return ({name: found.get(name) for name in arrays},)
 
 
 _attend.defvjp(_attend_forward, _attend_backward)
 
 
-def _logits(kind: _Kind, arrays: Arrays) -> Float[Array, "B H L M"]:
-    query, key = arrays["query"], arrays["key"]
-    logits = jnp.einsum("BHLK,BHMK->BHLM", query, key, preferred_element_type=jnp.float32) * kind.scale
-    if "bias" in arrays:
-        logits += DistanceBias(arrays["bias"]).dense(query.shape[2], key.shape[2])
-    seen = _seen(kind, arrays)
-    return logits if seen is None else jnp.where(seen, logits, HIDDEN)
+def _columns_of(weights: Float[Array, "_ _ L M"], x: Float[Array, "_ _ L K"]) -> Float[Array, "_ _ M K"]:
+    """weights^T x, of which XLA's CPU backend computes the transpose three times as fast as itself."""
+    return jnp.einsum("...LK,...LM->...KM", x, weights).swapaxes(-1, -2)
 
 
-def _seen(kind: _Kind, arrays: Arrays) -> Bool[Array, "_ 1 _ _"] | None:
-    masks = (arrays.get(name) for name in ("valid", "query_segments", "key_segments"))
-    length, memory_length = arrays["query"].shape[2], arrays["key"].shape[2]
-    return Mask(*masks, kind.causal, kind.prefix).dense(length, memory_length, first_query=arrays["scalars"][QUERY])
+def _by_parts(kind: _Kind, step: Callable, carry: Any, *arrays: Float[Array, "B H _ _"]) -> tuple[Any, Any]:
+    """(the last carry, the results [B H ..]) of `step(carry, index, *parts)` for parts [rows heads ..], one after
+    another."""
+    batch_size, num_heads = arrays[0].shape[:2]
+    parts = batch_size // kind.rows * num_heads // kind.heads
+    if parts == 1:
+        return step(carry, jnp.int32(0), *arrays)
+    cut = [array.reshape(parts, kind.rows, kind.heads, *array.shape[2:]) for array in arrays]
+    carry, results = jax.lax.scan(lambda carry, part: step(carry, *part), carry, (jnp.arange(parts), *cut))
+    return carry, jax.tree.map(lambda x: x.reshape(batch_size, num_heads, *x.shape[3:]), results)
 
 
-def _kept(kind: _Kind, arrays: Arrays, weights: Float[Array, "B H L M"]) -> Float[Array, "B H L M"]:
-    """What dropout leaves of the weights, or of their gradients."""
+def _heads(kind: _Kind, arrays: Arrays, index: Int[Array, ""]) -> Array:
+    """Which group of heads a part has."""
+    return index % (arrays["query"].shape[1] // kind.heads)
+
+
+def _first_row(kind: _Kind, arrays: Arrays, index: Int[Array, ""]) -> Array:
+    return index // (arrays["query"].shape[1] // kind.heads) * kind.rows
+
+
+def _dense_bias(kind: _Kind, arrays: Arrays) -> Float[Array, "G _ L M"] | None:
+    return _lay_out(kind, arrays, arrays["bias"]) if "bias" in arrays else None
+
+
+def _lay_out(kind: _Kind, arrays: Arrays, bias: Float[Array, "H T"]) -> Float[Array, "G _ L M"]:
+    """The bias of all pairs, by groups of heads."""
+    shape = (arrays["query"].shape[2], arrays["key"].shape[2])
+    return DistanceBias(bias).dense(*shape).reshape(-1, kind.heads, *shape)
+
+
+def _logits(
+    kind: _Kind, arrays: Arrays, bias: Array | None, index: Int[Array, ""], query: Array, key: Array
+) -> tuple[Float[Array, "_ _ L M"], Bool[Array, "_ 1 _ _"] | None]:
+    """(the logits of a part, which pairs may be looked at)."""
+    logits = jnp.einsum("...LK,...MK->...LM", query, key, preferred_element_type=jnp.float32) * kind.scale
+    if bias is not None:
+        logits += bias[_heads(kind, arrays, index)][None]
+    first_row = _first_row(kind, arrays, index)
+    masks = (
+        jax.lax.dynamic_slice_in_dim(arrays[name], first_row, kind.rows) if name in arrays else None
+        for name in ("valid", "query_segments", "key_segments")
+    )
+    mask = Mask(*masks, kind.causal, kind.prefix)
+    seen = mask.dense(query.shape[2], key.shape[2], first_query=arrays["scalars"][QUERY])
+    return logits if seen is None else jnp.where(seen, logits, HIDDEN), seen
+
+
+def _kept(kind: _Kind, arrays: Arrays, index: Int[Array, ""], weights: Float[Array, "_ _ L M"]) -> Array:
+    """What dropout leaves of the weights of a part, or of their gradients."""
     if not kind.dropout_rate:
         return weights
-    scalars = arrays["scalars"]
-    rows, heads, queries, keys = jnp.ogrid[tuple(map(slice, weights.shape))]
-    places = (scalars[ROW] + rows, scalars[HEAD] + heads, scalars[QUERY] + queries, keys)
+    scalars, (rows, heads, queries, keys) = arrays["scalars"], jnp.ogrid[tuple(map(slice, weights.shape))]
+    rows += scalars[ROW] + _first_row(kind, arrays, index)
+    heads += scalars[HEAD] + _heads(kind, arrays, index) * kind.heads
+    places = (rows, heads, scalars[QUERY] + queries, keys)
     kept = keeps((scalars[SEED], scalars[SEED + 1]), *places, kind.dropout_rate)
-    return jnp.where(kept, weights / (1.0 - kind.dropout_rate), 0.0).astype(weights.dtype)
+    return jnp.where(kept, weights / (1.0 - kind.dropout_rate), 0.0)
