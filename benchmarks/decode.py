@@ -9,21 +9,18 @@ Needs torch and transformers (`pip install -e '.[oracle]'`).
 """
 
 import argparse
-import json
-import os
 import statistics
-import subprocess
-import sys
-import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from rich.console import Console
 from rich.table import Table
+from turns import CORES, Worker, in_turns, middle, ratios, serve, spread, use_cores
 
 from t5x_lite.cli.allocator import keep_memory
 
-CORES, INPUT_LENGTH, NEW_TOKENS = 2, 128, 64
+INPUT_LENGTH, NEW_TOKENS = 128, 64
 TASKS = {"greedy, 8 texts": (8, 1), "beam 4, 4 texts": (4, 4)}
 """(texts, beams) by name."""
 LENGTHS, LENGTH_ROUNDS, LENGTH_TEXTS = (64, 128, 256, 512, 1024), 5, 8
@@ -90,57 +87,29 @@ def our_task() -> Callable[[int, int, int], None]:
 WORKERS = {"ours": our_task, "torch": torch_task}
 
 
-def work(name: str) -> None:
-    """Answers each line `[texts, beams, tokens]` with the seconds that the writing took."""
-    os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:CORES])
+def run_worker(name: str) -> None:
+    use_cores()
     keep_memory()
-    write = WORKERS[name]()
-    print("ready", flush=True)
-    for line in sys.stdin:
-        start = time.perf_counter()
-        write(*json.loads(line))
-        print(time.perf_counter() - start, flush=True)
+    serve(WORKERS[name]())
 
 
-class Worker:
-    """A process that is asked for one piece of work at a time, and idles between."""
-
-    def __init__(self, name: str):
-        command = [sys.executable, __file__, "--worker", name]
-        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
-        self._process = subprocess.Popen(command, **pipes)
-        self._answer()
-
-    def seconds(self, texts: int, beams: int, tokens: int) -> float:
-        print(json.dumps([texts, beams, tokens]), file=self._process.stdin, flush=True)
-        return float(self._answer())
-
-    def close(self) -> None:
-        self._process.stdin.close()
-        self._process.wait()
-
-    def _answer(self) -> str:
-        line = self._process.stdout.readline()
-        if not line:
-            raise SystemExit("a worker died; what it said stands above")
-        return line.strip()
+def start_worker(name: str) -> Worker:
+    return Worker(__file__, "--worker", name)
 
 
 def against_torch(rounds: int) -> Table:
     title = f"T5-small, inputs of {INPUT_LENGTH} ids, {NEW_TOKENS} tokens each, {CORES} cores"
     columns = ("task", "by", "tokens/s", "lowest to highest", "times torch", "first call (s)")
     table = Table(*columns, title=title)
-    workers = {name: Worker(name) for name in WORKERS}
+    workers = {name: start_worker(name) for name in WORKERS}
     for task, (texts, beams) in TASKS.items():
         first = {name: worker.seconds(texts, beams, NEW_TOKENS) for name, worker in workers.items()}
-        rates: dict[str, list[float]] = {name: [] for name in workers}
-        for turn in range(rounds):
-            for name in list(workers)[:: 1 if turn % 2 else -1]:
-                rates[name].append(texts * NEW_TOKENS / workers[name].seconds(texts, beams, NEW_TOKENS))
-        for name, found in rates.items():
-            ratio = statistics.median(a / b for a, b in zip(found, rates["torch"], strict=True))
-            spread = f"{min(found):.0f} to {max(found):.0f}"
-            table.add_row(task, name, f"{statistics.median(found):.0f}", spread, f"{ratio:.2f}", f"{first[name]:.1f}")
+        asked = {name: partial(worker.seconds, texts, beams, NEW_TOKENS) for name, worker in workers.items()}
+        times = in_turns(asked, rounds)
+        for name, seconds in times.items():
+            rates, faster = [texts * NEW_TOKENS / value for value in seconds], ratios(times["torch"], seconds)
+            figures = (middle(rates, ".0f"), spread(rates, ".0f"), middle(faster, ".2f"))
+            table.add_row(task, name, *figures, f"{first[name]:.1f}")
     for worker in workers.values():
         worker.close()
     return table
@@ -149,7 +118,7 @@ def against_torch(rounds: int) -> Table:
 def by_length() -> Table:
     title = f"greedy, {LENGTH_TEXTS} texts at once: time of one token of each, behind the first"
     table = Table("tokens written", "ms a token", "lowest to highest", "over 64 tokens", "first call (s)", title=title)
-    worker = Worker("ours")
+    worker = start_worker("ours")
     first = {length: worker.seconds(LENGTH_TEXTS, 1, length) for length in (1, *LENGTHS)}
     found: dict[int, list[float]] = {length: [] for length in LENGTHS}
     for _ in range(LENGTH_ROUNDS):
@@ -160,9 +129,8 @@ def by_length() -> Table:
     worker.close()
     base = statistics.median(found[LENGTHS[0]])
     for length, values in found.items():
-        middle = statistics.median(values)
-        spread = f"{min(values):.1f} to {max(values):.1f}"
-        table.add_row(str(length), f"{middle:.1f}", spread, f"{middle / base - 1:+.0%}", f"{first[length]:.1f}")
+        over = f"{statistics.median(values) / base - 1:+.0%}"
+        table.add_row(str(length), middle(values, ".1f"), spread(values, ".1f"), over, f"{first[length]:.1f}")
     return table
 
 
@@ -173,7 +141,7 @@ def main() -> None:
     parser.add_argument("--worker", choices=WORKERS, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.worker:
-        work(arguments.worker)
+        run_worker(arguments.worker)
         return
     Console().print(against_torch(arguments.rounds))
     if not arguments.skip_lengths:

@@ -10,7 +10,8 @@ fastest in a round is what ours is compared with.
 
 All are asked in turns (A B B A). Figures are medians over the rounds, with the lowest and highest; a ratio is the
 median of the rounds' ratios, time over time: below 1, ours is faster. The first call, which compiles, stands apart;
-no cache of compiled programs is used.
+no cache of compiled programs is used. A machine that is busy otherwise slows torch down more, whose two threads wait
+for each other more often: what others took of it stands below each table, and is to be next to nothing.
 
 Operations are those of the matrix products that the work needs, counted by formula (`t5x_lite.training.flops`), and so
 the same for all. BERT's and ELECTRA's losses need the scores of masked positions alone, which ours gathers;
@@ -38,7 +39,7 @@ from typing import Any
 
 from rich.console import Console
 from rich.table import Table
-from turns import CORES, Worker, WorkerDied, in_turns, middle, ratios, serve, spread, use_cores
+from turns import CORES, Others, Worker, WorkerDied, in_turns, middle, ratios, serve, spread, use_cores
 
 from t5x_lite.cli.allocator import keep_memory
 
@@ -270,8 +271,8 @@ def start_worker(work: str, by: str, allocator: str, cache: str) -> tuple[Worker
     return worker, first
 
 
-def measure(work: str, allocator: str, rounds: int, steps: int, console: Console) -> str:
-    """Prints the table of a work; returns the ratio that counts."""
+def measure(work: str, allocator: str, rounds: int, steps: int, console: Console) -> tuple[str, str]:
+    """Prints the table of a work; returns (the ratio that counts, what it would be of the products alone)."""
     workers: dict[str, Worker] = {}
     first: dict[str, float] = {}
     with tempfile.TemporaryDirectory() as cache:
@@ -285,7 +286,9 @@ def measure(work: str, allocator: str, rounds: int, steps: int, console: Console
         sizes = {by: worker.facts["parameters"] for by, worker in workers.items()}
         if len(set(sizes.values())) > 1:
             raise SystemExit(f"{WORKS[work]}: not the same models, of {sizes} parameters")
+        others = Others(workers.values())
         times, products = rounds_of(workers, rounds, steps)
+        busy = f"other processes took {others.share():.0%} of the machine's time meanwhile"
         for worker in workers.values():
             worker.close()
 
@@ -293,19 +296,17 @@ def measure(work: str, allocator: str, rounds: int, steps: int, console: Console
     best = [min(times[by][turn] for by in times if by != OURS) for turn in range(rounds)]
     library = min(products, key=lambda name: statistics.median(products[name]))
     bound = [flops / (2 * MATRIX**3 * PRODUCTS) * seconds for seconds in products[library]]
-    times["products alone"] = bound
     title = f"{WORKS[work]}: {flops / 1e9:.1f} GFLOP, {sizes[OURS] / 1e6:.1f} M parameters; allocator {allocator}"
     columns = ("by", "ms a step", "lowest to highest", "over best torch", "lowest to highest")
-    table = Table(*columns, "GFLOP/s", "of products", "first call (s)", title=title)
-    for by, seconds in times.items():
+    table = Table(*columns, "GFLOP/s", "of products", "first call (s)", title=title, caption=busy)
+    for by, seconds in (times | {"products alone": bound}).items():
         milliseconds, over = [1e3 * value for value in seconds], ratios(seconds, best)
         row = (middle(milliseconds, ".0f"), spread(milliseconds, ".0f"), middle(over, ".2f"), spread(over, ".2f"))
-        share = middle(ratios(bound, seconds), ".0%")
-        call = f"{first[by]:.1f}" if by in first else f"({library})"
-        table.add_row(by, *row, f"{flops / statistics.median(seconds) / 1e9:.0f}", share, call)
+        rate, share = f"{flops / statistics.median(seconds) / 1e9:.0f}", middle(ratios(bound, seconds), ".0%")
+        table.add_row(by, *row, rate, share, f"{first[by]:.1f}" if by in first else f"({library})")
     console.print(table)
     over = ratios(times[OURS], best)
-    return f"{middle(over, '.2f')} ({spread(over, '.2f')})"
+    return f"{middle(over, '.2f')} ({spread(over, '.2f')})", middle(ratios(bound, best), ".2f")
 
 
 def rounds_of(
@@ -345,13 +346,14 @@ def main() -> None:
     if arguments.worker:
         run_worker(arguments.works[0], arguments.worker, arguments.allocator)
         return
-    console = Console(width=max(Console().width, 110))  # a table is worth its width in a file too
+    console = Console(width=max(Console().width, 120))  # a table is worth its width in a file too
     console.print(surroundings(), highlight=False, soft_wrap=True)
     allocators = ("kept", "installed") if arguments.allocator == "both" else (arguments.allocator,)
-    table = Table("work", *(f"allocator {name}" for name in allocators), title="time of our step over the best torch")
+    columns = [column for name in allocators for column in (f"allocator {name}", "products alone")]
+    table = Table("work", *columns, title="our time over the best torch's")
     for work in arguments.works:
         found = [measure(work, name, arguments.rounds, arguments.steps, console) for name in allocators]
-        table.add_row(WORKS[work], *found)
+        table.add_row(WORKS[work], *(cell for cells in found for cell in cells))
     console.print(table)
 
 

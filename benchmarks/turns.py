@@ -9,15 +9,19 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 CORES = 2
 """What every worker may use."""
 
 
-class WorkerDied(Exception):
-    """A worker ended before it answered; what it said stands in stderr."""
+class WorkerDied(SystemExit):
+    """A worker ended before it answered, and so does the script that does not catch this."""
+
+    def __init__(self) -> None:
+        super().__init__("a worker died; what it said stands above")
 
 
 class Worker:
@@ -47,6 +51,11 @@ class Worker:
         except BrokenPipeError:
             raise WorkerDied from None
         return self._answer()
+
+    def cpu_seconds(self) -> float:
+        """What all its threads have worked so far, on Linux."""
+        behind_name = Path(f"/proc/{self._process.pid}/stat").read_text().rpartition(")")[2].split()
+        return (int(behind_name[11]) + int(behind_name[12])) / os.sysconf("SC_CLK_TCK")
 
     def close(self) -> None:
         self._process.stdin.close()
@@ -92,6 +101,25 @@ def in_turns(asked: Mapping[str, Callable[[], float]], rounds: int) -> dict[str,
         for name in list(asked)[:: -1 if turn % 2 else 1]:
             found[name].append(asked[name]())
     return found
+
+
+class Others:
+    """How busy the machine is with other processes than these workers; begins to count when it is made."""
+
+    def __init__(self, workers: Collection[Worker]):
+        self._workers = workers
+        self._start, self._before = time.perf_counter(), self._seconds()
+
+    def share(self) -> float:
+        """The part of all cores' time that went to others since."""
+        return (self._seconds() - self._before) / (time.perf_counter() - self._start) / os.cpu_count()
+
+    def _seconds(self) -> float:
+        # user, nice, system, idle, iowait, irq, softirq, steal; what runs as a guest counts as user too.
+        first, *_ = Path("/proc/stat").read_text().splitlines()
+        spent = [int(value) for value in first.split()[1:9]]
+        everyone = (sum(spent) - spent[3] - spent[4]) / os.sysconf("SC_CLK_TCK")
+        return everyone - sum(worker.cpu_seconds() for worker in self._workers)
 
 
 def ratios(values: Sequence[float], others: Sequence[float]) -> list[float]:
