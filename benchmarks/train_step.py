@@ -21,7 +21,8 @@ of 2,048 x 2,048 matrices, measured in the same rounds in both libraries, of whi
 `--allocator kept`: glibc keeps the memory that is freed on both sides, as `t5x_lite train` has it do; `installed`: ours
 as `t5x_lite train`, torch with the allocator as it is; `both` measures one after the other.
 
-Needs torch and transformers (`pip install -e '.[oracle]'`) and for `torch.compile` a C++ compiler, as well as 16 GiB.
+Needs torch and transformers (`pip install -e '.[oracle]'`), for `torch.compile` a C++ compiler, and 20 GiB of memory
+for the four processes of BART; one work is measured after the other.
 """
 
 import argparse
@@ -54,8 +55,8 @@ OURS = "ours"
 TORCH = {"torch sdpa": ("sdpa", False), "torch eager": ("eager", False), "torch compiled": ("sdpa", True)}
 """(attention, whether it is compiled) by name."""
 MATRIX, PRODUCTS, WARM_UP = 2048, 4, 2
-RATE, WEIGHT_DECAY, MASKED = 1e-4, 0.01, 19
-"""Of AdamW, and how many of a row's 128 tokens are masked."""
+RATE, WEIGHT_DECAY = 1e-4, 0.01
+"""Of AdamW."""
 
 Task = Callable[[str], None]
 
@@ -148,86 +149,16 @@ def our_task(work: str) -> tuple[Task, dict[str, float]]:
     return do, {"parameters": num_params(experiment.model), "flops": flops}
 
 
-def masked(rows: int) -> tuple[Any, Any, Any]:
-    """(text, which tokens are masked, the text with them masked), each [rows, 128]."""
-    import torch
-
-    text = torch.randint(1000, 30_000, (rows, 128))
-    places = torch.rand(rows, 128).topk(MASKED).indices
-    mask = torch.zeros(rows, 128, dtype=torch.bool).scatter(1, places, True)
-    return text, mask, text.masked_fill(mask, 103)
-
-
-def peer(work: str, attention: str) -> tuple[list[Any], Callable[[], Any]]:
-    """(models, what computes their loss) of Transformers."""
-    import torch
-    import transformers as hf
-
-    build = {"attn_implementation": attention}
-    off = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
-    match work:
-        case "t5":
-            config = hf.T5Config(num_layers=6, dropout_rate=0.0, decoder_start_token_id=0, use_cache=False)
-            model = hf.AutoModelForSeq2SeqLM.from_config(config, **build)
-            x, y = torch.randint(5, 32_000, (8, 512)), torch.randint(5, 32_000, (8, 114))
-            return [model], lambda: model(input_ids=x, labels=y).loss
-        case "bert":
-            sizes = {"hidden_size": 512, "num_hidden_layers": 4, "num_attention_heads": 8, "intermediate_size": 2048}
-            model = hf.AutoModelForMaskedLM.from_config(hf.BertConfig(**sizes, **off), **build)
-            text, mask, x = masked(8)
-            y, valid = text.masked_fill(~mask, -100), torch.ones_like(x)
-            return [model], lambda: model(input_ids=x, attention_mask=valid, labels=y).loss
-        case "electra":
-            return electra_peer(hf, build, off)
-        case "gpt2":
-            rates = dict.fromkeys(("resid_pdrop", "embd_pdrop", "attn_pdrop"), 0.0)
-            model = hf.AutoModelForCausalLM.from_config(hf.GPT2Config(**rates, use_cache=False), **build)
-            x = torch.randint(5, 50_000, (2, 256))
-            return [model], lambda: model(input_ids=x, labels=x).loss
-        case "bart":
-            sizes = {"d_model": 768, "encoder_ffn_dim": 3072, "decoder_ffn_dim": 3072}
-            depths = {"encoder_layers": 6, "decoder_layers": 6}
-            heads = {"encoder_attention_heads": 12, "decoder_attention_heads": 12}
-            config = hf.BartConfig(**sizes, **depths, **heads, vocab_size=50_265, dropout=0.0, use_cache=False)
-            model = hf.AutoModelForSeq2SeqLM.from_config(config, **build)
-            x, y = torch.randint(5, 50_000, (4, 256)), torch.randint(5, 50_000, (4, 256))
-            valid = torch.ones_like(x)
-            return [model], lambda: model(input_ids=x, attention_mask=valid, labels=y).loss
-    raise ValueError(work)
-
-
-def electra_peer(hf: Any, build: dict[str, str], off: dict[str, float]) -> tuple[list[Any], Callable[[], Any]]:
-    """The two networks, which share their embeddings, and the sum of their losses."""
-    import torch
-
-    small = {"hidden_size": 64, "intermediate_size": 256, "num_attention_heads": 1}
-    generator = hf.AutoModelForMaskedLM.from_config(hf.ElectraConfig(**small, **off), **build)
-    discriminator = hf.AutoModelForPreTraining.from_config(hf.ElectraConfig(**off), **build)
-    discriminator.electra.embeddings = generator.electra.embeddings
-    text, mask, x = masked(16)
-    y, valid, places = text.masked_fill(~mask, -100), torch.ones_like(x), mask.nonzero(as_tuple=True)
-
-    def loss() -> Any:
-        filled = generator(input_ids=x, attention_mask=valid, labels=y)
-        with torch.no_grad():
-            logits = filled.logits[places]
-            noise = -torch.log(-torch.log(torch.rand_like(logits).clamp_(1e-9, 1 - 1e-7)))
-            read = x.index_put(places, (logits + noise).argmax(-1))
-        detection = discriminator(input_ids=read, attention_mask=valid, labels=(read != text).float())
-        return filled.loss + 50.0 * detection.loss
-
-    return [generator, discriminator], loss
-
-
 def torch_task(work: str, attention: str, compiled: bool) -> tuple[Task, dict[str, float]]:
     """`do("step")` and `do("product")` by Transformers on torch, and facts of the work."""
     import torch
     import transformers
+    from torch_models import models_and_loss
 
     transformers.logging.set_verbosity_error()
     torch.set_num_threads(CORES)
     torch.manual_seed(0)
-    models, loss = peer(work, attention)
+    models, loss = models_and_loss(work, attention)
     for model in models:
         model.train()
     params = list({id(param): param for model in models for param in model.parameters()}.values())
