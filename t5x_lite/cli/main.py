@@ -10,6 +10,7 @@ import warnings
 
 import t5x_lite
 from t5x_lite.cli.allocator import keep_memory
+from t5x_lite.cli.compiled_programs import keep_compiled_programs
 from t5x_lite.errors import InputError
 
 COMMANDS = {
@@ -85,6 +86,8 @@ def _status_of(command: str, arguments: list[str]) -> int:
         # Imported for its command alone: --help of one does not pay for the libraries of another.
         if command in ("train", "generate"):
             keep_memory()
+        if command != "plan":  # which says how long the compiler takes
+            keep_compiled_programs()
         return importlib.import_module(f"t5x_lite.cli.{command}").run(arguments) or 0
     except InputError as error:
         return _fail(str(error), 2)

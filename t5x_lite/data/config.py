@@ -1,10 +1,10 @@
 """What an experiment says about its data."""
 
-import os
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from t5x_lite.cache import cache_folder
 from t5x_lite.data.formats import RowFormat
 from t5x_lite.data.mixture_store import prepare_mixture
 from t5x_lite.data.mixtures import Mixture
@@ -87,4 +87,4 @@ class Data:
     @property
     def cache_path(self) -> Path:
         """`cache_dir` with its default filled in."""
-        return Path(self.cache_dir or os.environ.get("T5X_LITE_CACHE") or "~/.cache/t5x_lite").expanduser()
+        return Path(self.cache_dir).expanduser() if self.cache_dir else cache_folder()

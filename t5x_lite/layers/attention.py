@@ -19,8 +19,9 @@ from t5x_lite.layers.masks import Mask
 from t5x_lite.layers.partitioning import on_each_device, place, platform
 from t5x_lite.layers.positions import DistanceBias
 
-FLASH_FROM = 1024
-"""Queries and keys from which on a TPU attends by tiles."""
+FLASH_FROM = 256
+"""Queries and keys from which on a TPU attends by tiles: by plan, T5 large on four v5p chips takes 38.6 ms at least by
+pairs and 34.0 by tiles in rows of 256, 36.6 against 38.5 in rows of 128 (16,384 tokens a step, remat full)."""
 
 
 def dot_product_attention(

@@ -22,7 +22,7 @@ HIDDEN = -0.7 * float(jnp.finfo(jnp.float32).max)
 """The logit of a pair that may not be looked at; finite, so that a query that may look nowhere attends to all alike."""
 
 
-CACHE_BYTES = 1 << 19
+CACHE_BYTES = 2 << 20
 """Of weights that a CPU works on at a time."""
 
 
