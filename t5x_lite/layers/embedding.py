@@ -1,6 +1,7 @@
 """Token embedding, alone or with positions and segments, and the projection back to the vocabulary."""
 
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import Any
 
 import jax
@@ -12,6 +13,33 @@ from t5x_lite.layers.dense import look_up, multiply
 from t5x_lite.layers.norm import make_norm
 from t5x_lite.layers.partitioning import place
 from t5x_lite.layers.positions import LearnedPositions
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class VocabularyScores:
+    """What is said of every id of the vocabulary, before it is multiplied out.
+
+    The logits are `hidden kernel + bias`. A loss takes them a few tokens at a time (`objectives.vocabulary_loss`).
+    The leaves are arrays, or what stands for them: shapes, shardings.
+    """
+
+    hidden: Any
+    """[B L D]."""
+    kernel: Any
+    """The parameter as it is: [D V], or [V D], the token table, where the output is tied to it."""
+    bias: Any
+    """[V], or None."""
+    axes: tuple[str, str] = field(metadata={"static": True})
+    """The kernel's logical axes: ("vocab", "embed") or ("embed", "vocab")."""
+    dtype: Any = field(metadata={"static": True})
+    """What is multiplied; sums are float32."""
+
+    def dense(self) -> Float[Array, "B L V"]:
+        """The float32 logits."""
+        kernel = self.kernel if self.axes[0] == "embed" else self.kernel.T
+        logits = vocabulary_logits(self.hidden, kernel, self.dtype)
+        return logits if self.bias is None else logits + place(self.bias, "vocab")[None, None]
 
 
 class Embedding(nn.Module):
@@ -31,9 +59,9 @@ class Embedding(nn.Module):
         embedded = look_up(self.embedding, ids, self.axes, self.dtype)
         return place(embedded, "activation_batch", "activation_length", "activation_embed")
 
-    def attend(self, x: Float[Array, "B L D"]) -> Float[Array, "B L V"]:
-        """Float32 logits of the tied output: the table's rows times `x`."""
-        return vocabulary_logits(x, self.output_kernel(), self.dtype)
+    def scores(self, x: Float[Array, "B L D"]) -> VocabularyScores:
+        """The tied output: the table's rows times `x`."""
+        return VocabularyScores(x, self.embedding, None, self.axes, self.dtype)
 
     def output_kernel(self) -> Float[Array, "D V"]:
         """The matrix of the tied output."""
@@ -95,17 +123,18 @@ class TokenEmbeddings(nn.Module):
 
 
 class Unembedding(nn.Module):
-    """The untied output: a kernel ``[D, V]`` of its own; gives float32 logits."""
+    """The untied output: a kernel ``[D, V]`` of its own."""
 
     vocab_size: int
     dtype: Any = jnp.float32
     kernel_init: Callable[..., Array] = nn.initializers.lecun_normal()
 
     @nn.compact
-    def __call__(self, x: Float[Array, "B L D"]) -> Float[Array, "B L V"]:
-        init = nn.with_logical_partitioning(self.kernel_init, ("embed", "vocab"))
+    def __call__(self, x: Float[Array, "B L D"]) -> VocabularyScores:
+        axes = ("embed", "vocab")
+        init = nn.with_logical_partitioning(self.kernel_init, axes)
         kernel = self.param("kernel", init, (x.shape[-1], self.vocab_size), jnp.float32)
-        return vocabulary_logits(x, kernel, self.dtype)
+        return VocabularyScores(x, kernel, None, axes, self.dtype)
 
     def output_kernel(self) -> Float[Array, "D V"]:
         """The kernel, of a module that has been called or was given its parameters."""

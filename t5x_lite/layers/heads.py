@@ -1,4 +1,7 @@
-"""What stands on an encoder: heads that turn its output into float32 logits, for pretraining and for tasks."""
+"""What stands on an encoder: heads that turn its output into float32 logits, for pretraining and for tasks.
+
+Those that score the vocabulary give what the logits are made of (`VocabularyScores`).
+"""
 
 from collections.abc import Callable
 from typing import Any
@@ -9,10 +12,9 @@ from jaxtyping import Array, Bool, Float, Int, Shaped
 
 from t5x_lite.layers.dense import Dense
 from t5x_lite.layers.dropout import Dropout
-from t5x_lite.layers.embedding import Embedding, vocabulary_logits
+from t5x_lite.layers.embedding import Embedding, VocabularyScores
 from t5x_lite.layers.feed_forward import ACTIVATIONS
 from t5x_lite.layers.norm import make_norm
-from t5x_lite.layers.partitioning import place
 
 _INIT = nn.initializers.truncated_normal(0.02)
 
@@ -38,23 +40,24 @@ class Transform(nn.Module):
 
 
 class TokenScores(nn.Module):
-    """A logit for every id of the vocabulary: x times the token table, or times a kernel of its own, plus a bias."""
+    """A score for every id of the vocabulary: x times the token table, or times a kernel of its own, plus a bias."""
 
     vocab_size: int
     dtype: Any = jnp.float32
     kernel_init: Callable[..., Array] = _INIT
 
     @nn.compact
-    def __call__(self, x: Float[Array, "B P E"], table: Float[Array, "V E"] | None) -> Float[Array, "B P V"]:
+    def __call__(self, x: Float[Array, "B P E"], table: Float[Array, "V E"] | None) -> VocabularyScores:
         """`table` is the token embedding that the output is tied to; None means a kernel."""
         if table is None:
-            init = nn.with_logical_partitioning(self.kernel_init, ("embed", "vocab"))
+            axes = ("embed", "vocab")
+            init = nn.with_logical_partitioning(self.kernel_init, axes)
             kernel = self.param("kernel", init, (x.shape[-1], self.vocab_size), jnp.float32)
         else:
-            kernel = table.T
+            axes, kernel = ("vocab", "embed"), table
         bias_init = nn.with_logical_partitioning(nn.initializers.zeros, ("vocab",))
         bias = self.param("bias", bias_init, (self.vocab_size,), jnp.float32)
-        return vocabulary_logits(x, kernel, self.dtype) + place(bias, "vocab")[None, None]
+        return VocabularyScores(x, kernel, bias, axes, self.dtype)
 
 
 class MaskedLMHead(nn.Module):
@@ -67,7 +70,7 @@ class MaskedLMHead(nn.Module):
     dtype: Any = jnp.float32
 
     @nn.compact
-    def __call__(self, hidden: Float[Array, "B P D"], table: Float[Array, "V E"] | None) -> Float[Array, "B P V"]:
+    def __call__(self, hidden: Float[Array, "B P D"], table: Float[Array, "V E"] | None) -> VocabularyScores:
         """`features` is the width of `table`, or of the kernel in its place; see `TokenScores`."""
         transform = Transform(self.features, self.activation, self.norm_epsilon, self.dtype, name="transform")
         return TokenScores(self.vocab_size, self.dtype, name="scores")(transform(hidden), table)
@@ -89,7 +92,7 @@ class SpanBoundaryHead(nn.Module):
         right: Float[Array, "B P D"],
         offsets: Int[Array, "B P"],
         table: Float[Array, "V E"] | None,
-    ) -> Float[Array, "B P V"]:
+    ) -> VocabularyScores:
         """`offsets` count from 0 at the span's first token; see `SPAN_POSITIONS`."""
         place = Embedding(
             SPAN_POSITIONS, SPAN_POSITION_DIM, self.dtype, _INIT, ("positions", "hidden"), name="position"

@@ -11,7 +11,7 @@ import jax
 import numpy as np
 from flax import linen as nn
 from jax.sharding import PartitionSpec
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, Shaped
 
 
 def place(x: Array, *axes: str | None) -> Array:
@@ -21,11 +21,8 @@ def place(x: Array, *axes: str | None) -> Array:
     targets on four devices: row 0, that of the padding, was off by 77 %).
     """
 
-    def divides(axis: str | None, size: int) -> bool:
-        return axis is not None and size % _num_devices(_mesh_axes(axis)) == 0
-
-    axes = tuple(axis if divides(axis, size) else None for axis, size in zip(axes, x.shape, strict=True))
-    return nn.with_logical_constraint(x, axes)
+    cut = (axis if axis and _dividing(axis, size) else None for axis, size in zip(axes, x.shape, strict=True))
+    return nn.with_logical_constraint(x, tuple(cut))
 
 
 def platform() -> str:
@@ -95,6 +92,56 @@ def with_whole_rows(
         out_specs=PartitionSpec(*rows, *((cut,) if cut_outside else ())),
         axis_names={*batch, *length, *cut},
     )(parameter, x)
+
+
+def add_up_own_tokens(
+    function: Callable[[tuple[Array, ...], Array, Array | None, tuple[str, ...]], Any],
+    tokens: tuple[Shaped[Array, "B L *_"], ...],
+    matrix: Float[Array, "_ _"],
+    bias: Float[Array, "_"] | None,
+    *,
+    axes: tuple[str, str],
+    dtype: Any,
+) -> Any:
+    """`function(tokens, whole_rows(matrix), bias, ())`, which gives sums over tokens, each device adding up its own.
+
+    Written out where the devices share out anything of it, so that a device folds and cuts the tokens it has as it
+    likes. What a gradient to the matrix is, is added up and cut once, as in `with_whole_rows`.
+
+    Args:
+      function: of tokens, matrix, bias, and the axes of the mesh, if any, that `axes[...]` beside `embed` is cut along:
+        the function has parts of matrix and bias then, and adds up over these axes what it needs of the others.
+      tokens: each begins with the batch and the positions.
+      matrix: with the logical axes `axes`, one of which is `embed`; used in `dtype`.
+      bias: along the other axis of the matrix.
+    """
+    index = axes.index("embed")
+    batch = _dividing("activation_batch", tokens[0].shape[0])
+    length = _dividing("activation_length", tokens[0].shape[1])
+    gathered, cut = (_dividing(axes[i], matrix.shape[i]) for i in (index, 1 - index))
+    if not set(gathered) <= set(batch):
+        gathered = ()
+    if not gathered:
+        matrix = whole_rows(matrix, axes, dtype)
+    if not (*batch, *length, *cut):
+        return function(tokens, matrix, bias, ())
+    entries = [gathered, cut] if index == 0 else [cut, gathered]
+
+    def own_sums(tokens: tuple[Array, ...], share: Array, bias: Array | None) -> Any:
+        copies = tuple(name for name in (*batch, *length) if name not in gathered)
+        share = jax.lax.pcast(share.astype(dtype), copies, to="varying")
+        if gathered:
+            share = _bring_together(share, gathered, index)
+        if bias is not None:
+            bias = jax.lax.pcast(bias, (*batch, *length), to="varying")
+        sums = function(tokens, share, bias, cut)
+        return jax.lax.psum(sums, (*batch, *length)) if batch or length else sums
+
+    return jax.shard_map(
+        own_sums,
+        in_specs=(PartitionSpec(batch, length), PartitionSpec(*entries), PartitionSpec(cut)),
+        out_specs=PartitionSpec(),
+    )(tokens, matrix, bias)
 
 
 def all_but_gathered(primitive: Any, *_: Any, **__: Any) -> bool:
@@ -167,6 +214,12 @@ def _mesh_axes(axis: str) -> tuple[str, ...]:
     """The axes of the mesh in use that a logical one is cut along."""
     (found,) = nn.logical_to_mesh_axes((axis,))
     return () if found is None else (found,) if isinstance(found, str) else tuple(found)
+
+
+def _dividing(axis: str, size: int) -> tuple[str, ...]:
+    """The same for a dimension of some size: none where its devices do not divide it."""
+    mesh_axes = _mesh_axes(axis)
+    return () if size % _num_devices(mesh_axes) else mesh_axes
 
 
 def _num_devices(mesh_axes: tuple[str, ...]) -> int:

@@ -12,7 +12,7 @@ from jaxtyping import Array, Bool, Float, Int
 
 from t5x_lite.errors import InputError
 from t5x_lite.layers.dropout import Dropout
-from t5x_lite.layers.embedding import Embedding, Unembedding, vocabulary_logits
+from t5x_lite.layers.embedding import Embedding, Unembedding, VocabularyScores, vocabulary_logits
 from t5x_lite.layers.feed_forward import check_activation
 from t5x_lite.layers.heads import RowHead
 from t5x_lite.layers.masks import Mask
@@ -120,6 +120,12 @@ class Decoder(LeftToRight):
             self.multiple_choice = RowHead(1, dropout_rate=c.head_dropout_rate)
 
     def __call__(
+        self, inputs: Int[Array, "B M"], decoder_inputs: Int[Array, "B L"] | None = None, **options: Any
+    ) -> Float[Array, "B _ V"]:
+        """Logits of the token that follows each: see `scores`, which takes the same."""
+        return self.scores(inputs, decoder_inputs, **options).dense()
+
+    def scores(
         self,
         inputs: Int[Array, "B M"],
         decoder_inputs: Int[Array, "B L"] | None = None,
@@ -127,8 +133,8 @@ class Decoder(LeftToRight):
         inputs_valid: Bool[Array, "B M"] | None = None,
         decoder_segments: Int[Array, "B L"] | None = None,
         deterministic: bool = True,
-    ) -> Float[Array, "B _ V"]:
-        """Logits of the token that follows each of `decoder_inputs`, or of `inputs` where those are all there is.
+    ) -> VocabularyScores:
+        """Which token follows each of `decoder_inputs`, or of `inputs` where those are all there is.
 
         Args:
           inputs: ids that come first.
@@ -139,7 +145,7 @@ class Decoder(LeftToRight):
           deterministic: no dropout; otherwise the caller gives a key named `dropout`.
 
         Returns:
-          [B L V], or [B M V] without decoder inputs; behind padding it means nothing.
+          Scores of [B L], or [B M] without decoder inputs; behind padding they mean nothing.
 
         Raises:
           InputError: the rows are longer than the config's `max_length`.
@@ -167,14 +173,14 @@ class Decoder(LeftToRight):
         inputs_valid: Bool[Array, "B L"] | None = None,
         deterministic: bool = True,
     ) -> Float[Array, "B L D"]:
-        """The last layer's output, which is what heads of tasks and `token_logits` stand on; there are no segments."""
+        """The last layer's output, which is what heads of tasks and `token_scores` stand on; there are no segments."""
         prefix = inputs.shape[1] if self.config.full_prefix else 0
         return self._hidden(inputs, inputs_valid, None, prefix, deterministic)
 
-    def token_logits(self, hidden: Float[Array, "B L D"], *, deterministic: bool = True) -> Float[Array, "B L V"]:
+    def token_scores(self, hidden: Float[Array, "B L D"], *, deterministic: bool = True) -> VocabularyScores:
         """Which token follows each, from what `read` gives."""
         x = self.output_dropout(hidden, deterministic=deterministic) * self.config.output_scale
-        return self.token_embedding.attend(x) if self.config.tied else self.output(x)
+        return self.token_embedding.scores(x) if self.config.tied else self.output(x)
 
     def start_decoding(
         self, inputs: Int[Array, "B M"], *, inputs_valid: Bool[Array, "B M"] | None = None, max_length: int
@@ -219,11 +225,11 @@ class Decoder(LeftToRight):
         prefix: int,
         deterministic: bool,
         skip: int = 0,
-    ) -> Float[Array, "B _ V"]:
-        """Logits behind all tokens but the first `skip`."""
+    ) -> VocabularyScores:
+        """Which token follows each but the first `skip`."""
         hidden = self._hidden(ids, valid, segments, prefix, deterministic)[:, skip:]
         self.call_new_heads(hidden)
-        return self.token_logits(hidden, deterministic=deterministic)
+        return self.token_scores(hidden, deterministic=deterministic)
 
     def _hidden(
         self,

@@ -13,7 +13,7 @@ from jaxtyping import Array, Bool, Float, Int
 from t5x_lite.errors import InputError
 from t5x_lite.layers.dense import Dense
 from t5x_lite.layers.dropout import Dropout
-from t5x_lite.layers.embedding import TokenEmbeddings
+from t5x_lite.layers.embedding import TokenEmbeddings, VocabularyScores
 from t5x_lite.layers.feed_forward import check_activation
 from t5x_lite.layers.heads import (
     MaskedLMHead,
@@ -275,6 +275,10 @@ class Encoder(TokenHeads):
 
     def masked_lm_logits(self, hidden: Float[Array, "B P D"]) -> Float[Array, "B P V"]:
         """Which token stands at each position of the encoder's output."""
+        return self.masked_lm_scores(hidden).dense()
+
+    def masked_lm_scores(self, hidden: Float[Array, "B P D"]) -> VocabularyScores:
+        """The same before it is multiplied out, as a loss takes it."""
         return self.masked_lm(hidden, self._table())
 
     def sentence_pair_logits(self, hidden: Float[Array, "B L D"]) -> Float[Array, "B 2"]:
@@ -285,6 +289,12 @@ class Encoder(TokenHeads):
         self, left: Float[Array, "B P D"], right: Float[Array, "B P D"], offsets: Int[Array, "B P"]
     ) -> Float[Array, "B P V"]:
         """Which token stands in a span, `offsets` behind its first, from the encoder's output beside the span."""
+        return self.span_boundary_scores(left, right, offsets).dense()
+
+    def span_boundary_scores(
+        self, left: Float[Array, "B P D"], right: Float[Array, "B P D"], offsets: Int[Array, "B P"]
+    ) -> VocabularyScores:
+        """The same before it is multiplied out, as a loss takes it."""
         return self.span_boundary(left, right, offsets, self._table())
 
     def replaced_token_logits(self, hidden: Float[Array, "B L D"]) -> Float[Array, "B L"]:

@@ -14,7 +14,7 @@ from jaxtyping import Array, Bool, Float, Int
 
 from t5x_lite.errors import InputError
 from t5x_lite.layers.dropout import Dropout
-from t5x_lite.layers.embedding import Embedding, Unembedding, vocabulary_logits
+from t5x_lite.layers.embedding import Embedding, Unembedding, VocabularyScores, vocabulary_logits
 from t5x_lite.layers.feed_forward import check_activation
 from t5x_lite.layers.heads import RowHead, TokenHead, at_end
 from t5x_lite.layers.masks import Mask
@@ -209,6 +209,12 @@ class EncoderDecoder(LeftToRight):
             self.question_answering = TokenHead(2, 0.0)
 
     def __call__(
+        self, inputs: Int[Array, "B M"], decoder_inputs: Int[Array, "B L"], **options: Any
+    ) -> Float[Array, "B L V"]:
+        """Logits of the target that follows each decoder input: see `scores`, which takes the same."""
+        return self.scores(inputs, decoder_inputs, **options).dense()
+
+    def scores(
         self,
         inputs: Int[Array, "B M"],
         decoder_inputs: Int[Array, "B L"],
@@ -217,8 +223,8 @@ class EncoderDecoder(LeftToRight):
         inputs_segments: Int[Array, "B M"] | None = None,
         decoder_segments: Int[Array, "B L"] | None = None,
         deterministic: bool = True,
-    ) -> Float[Array, "B L V"]:
-        """Logits of the target that follows each decoder input, teacher forced.
+    ) -> VocabularyScores:
+        """Which target follows each decoder input, teacher forced.
 
         Args:
           inputs: ids of the encoder's side.
@@ -236,7 +242,8 @@ class EncoderDecoder(LeftToRight):
             inputs, decoder_inputs, inputs_valid=inputs_valid, **segments, deterministic=deterministic
         )
         self.call_new_heads(hidden)
-        return self._logits(hidden)
+        scores = self._decoder_table.scores(hidden) if self.config.tied else self.output(hidden)
+        return replace(scores, bias=self._fixed_bias())
 
     def read(
         self,
@@ -312,7 +319,8 @@ class EncoderDecoder(LeftToRight):
         past = jnp.arange(cache.num_positions)[None, :] <= queries[0][:, None]
         x = self._embed_targets(decoder_inputs, queries, True)
         x, cache = self.decoder.decode(x, cache, position=index, mask=past[None, None])
-        return self._biased(vocabulary_logits(x, cache.output, self.dtype)), cache
+        logits, bias = vocabulary_logits(x, cache.output, self.dtype), self._fixed_bias()
+        return (logits if bias is None else logits + bias[None, None]), cache
 
     def _embed_targets(
         self, ids: Int[Array, "B L"], positions: Int[Array, "_ L"], deterministic: bool
@@ -339,8 +347,5 @@ class EncoderDecoder(LeftToRight):
                 f"cut them to {self.config.max_length} ids or choose a model with more positions"
             )
 
-    def _logits(self, x: Float[Array, "B L D"]) -> Float[Array, "B L V"]:
-        return self._biased(self._decoder_table.attend(x) if self.config.tied else self.output(x))
-
-    def _biased(self, logits: Float[Array, "B L V"]) -> Float[Array, "B L V"]:
-        return logits + jax.lax.stop_gradient(self.output_bias)[None, None] if self.config.output_bias else logits
+    def _fixed_bias(self) -> Float[Array, "V"] | None:
+        return jax.lax.stop_gradient(self.output_bias) if self.config.output_bias else None

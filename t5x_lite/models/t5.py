@@ -12,7 +12,7 @@ from jaxtyping import Array, Bool, Float, Int
 
 from t5x_lite.errors import InputError
 from t5x_lite.layers.dropout import Dropout
-from t5x_lite.layers.embedding import Embedding, Unembedding, vocabulary_logits
+from t5x_lite.layers.embedding import Embedding, Unembedding, VocabularyScores, vocabulary_logits
 from t5x_lite.layers.feed_forward import check_activation
 from t5x_lite.layers.masks import Mask
 from t5x_lite.layers.positions import RelativePositionBias
@@ -130,6 +130,12 @@ class T5(nn.Module):
             self.output = Unembedding(c.vocab_size, self.dtype)
 
     def __call__(
+        self, inputs: Int[Array, "B M"], decoder_inputs: Int[Array, "B L"], **options: Any
+    ) -> Float[Array, "B L V"]:
+        """Logits of the target that follows each decoder input: see `scores`, which takes the same."""
+        return self.scores(inputs, decoder_inputs, **options).dense()
+
+    def scores(
         self,
         inputs: Int[Array, "B M"],
         decoder_inputs: Int[Array, "B L"],
@@ -138,8 +144,8 @@ class T5(nn.Module):
         inputs_segments: Int[Array, "B M"] | None = None,
         decoder_segments: Int[Array, "B L"] | None = None,
         deterministic: bool = True,
-    ) -> Float[Array, "B L V"]:
-        """Logits of the target that follows each decoder input, teacher forced.
+    ) -> VocabularyScores:
+        """Which target follows each decoder input, teacher forced.
 
         Args:
           inputs: ids of the encoder's side.
@@ -159,7 +165,9 @@ class T5(nn.Module):
             memory_mask=Mask.of_segments(decoder_segments, inputs_segments, valid=inputs_valid),
         )
         x = self._embed(decoder_inputs, deterministic)
-        return self._logits(self.decoder(x, context, deterministic=deterministic), deterministic)
+        x = self.dropout(self.decoder(x, context, deterministic=deterministic), deterministic=deterministic)
+        x = self._scaled(x)
+        return self.token_embedding.scores(x) if self.config.tied else self.output(x)
 
     def start_decoding(
         self, inputs: Int[Array, "B M"], *, inputs_valid: Bool[Array, "B M"] | None = None, max_length: int
@@ -200,10 +208,6 @@ class T5(nn.Module):
 
     def _embed(self, ids: Int[Array, "B L"], deterministic: bool) -> Float[Array, "B L D"]:
         return self.dropout(self.token_embedding(ids), deterministic=deterministic)
-
-    def _logits(self, x: Float[Array, "B L D"], deterministic: bool) -> Float[Array, "B L V"]:
-        x = self._scaled(self.dropout(x, deterministic=deterministic))
-        return self.token_embedding.attend(x) if self.config.tied else self.output(x)
 
     def _scaled(self, x: Float[Array, "B L D"]) -> Float[Array, "B L D"]:
         return x * self.config.embed_dim**-0.5 if self.config.scale_output else x

@@ -10,10 +10,11 @@ from jaxtyping import Array, Float, Int, Key
 from t5x_lite.data.formats import Stream
 from t5x_lite.decoding import Greedy, decode
 from t5x_lite.errors import InputError
+from t5x_lite.layers.embedding import VocabularyScores
 from t5x_lite.models.base import ModelConfig
 from t5x_lite.models.decoder import DecoderConfig
 from t5x_lite.objectives.base import Features, Metrics, Objective
-from t5x_lite.objectives.losses import weighted_loss
+from t5x_lite.objectives.vocabulary_loss import vocabulary_loss
 
 
 @dataclass(frozen=True)
@@ -74,15 +75,15 @@ class CausalLanguageModel(Objective):
         whole: Features | None = None,
         frozen: Any = None,
     ) -> tuple[Float[Array, ""], Float[Array, ""], Metrics]:
-        logits = self._logits(module, params, features["inputs"], key)
+        scores = self._scores(module, params, features["inputs"], key)
         weights = jnp.ones(features["targets"].shape, jnp.float32)
         if "valid" in features:
             weights *= features["valid"][:, None]
-        return weighted_loss(logits, features["targets"], weights)
+        return vocabulary_loss(scores, features["targets"], weights)
 
-    def _logits(
+    def _scores(
         self, module: nn.Module, params: Any, ids: Int[Array, "B L"], key: Key[Array, ""] | None
-    ) -> Float[Array, "B L V"]:
+    ) -> VocabularyScores:
         # The EOS that closes a document is what the next one begins with: nothing of the first is left in it.
         starts = ids == self.known_vocabulary.eos_id
         return module.apply(
@@ -92,11 +93,12 @@ class CausalLanguageModel(Objective):
             decoder_segments=jnp.cumsum(starts, axis=1) if self.within_documents else None,
             deterministic=key is None,
             rngs=None if key is None else {"dropout": key},
+            method="scores",
         )
 
     def predict(self, module: nn.Module, params: Any, features: Features) -> Int[Array, "B T"]:
         """The most likely id after each of the inputs, given the true ones before it."""
-        return self._logits(module, params, features["inputs"], None).argmax(axis=-1)
+        return self._scores(module, params, features["inputs"], None).dense().argmax(axis=-1)
 
     def samples(self, module: nn.Module, params: Any, features: Features) -> Features:
         """The first half of each row, the second, and how the model goes on from the first, greedily."""

@@ -14,9 +14,9 @@ from t5x_lite.errors import InputError
 from t5x_lite.models.base import ModelConfig
 from t5x_lite.models.decoder import DecoderConfig
 from t5x_lite.objectives.base import Features, Metrics
-from t5x_lite.objectives.losses import cross_entropy
 from t5x_lite.objectives.masked_language_model import apply, row_weights
 from t5x_lite.objectives.task import TaskObjective
+from t5x_lite.objectives.vocabulary_loss import vocabulary_loss
 
 
 @dataclass(frozen=True)
@@ -89,13 +89,12 @@ class CausalTask(TaskObjective):
         if not self.language_model_weight:
             return super().loss(module, params, features, key)
 
-        def forward(model: nn.Module) -> tuple[Float[Array, "B C"], Float[Array, "B"]]:
+        def forward(model: nn.Module) -> tuple[Float[Array, "B C"], Float[Array, ""]]:
             logits, hidden, valid = self._read(model, features, key)
-            return logits, self._token_losses(model, features, hidden, valid, deterministic=key is None)
+            return logits, self._language_model_loss(model, features, hidden, valid, deterministic=key is None)
 
-        logits, token_losses = apply(module, params, forward, key)
+        logits, language_model_loss = apply(module, params, forward, key)
         total, weight, metrics = self.loss_of(logits, features)
-        language_model_loss = (token_losses * row_weights(features)).sum()
         metrics["language_model_loss"] = language_model_loss
         return total + self.language_model_weight * language_model_loss, weight, metrics
 
@@ -110,7 +109,7 @@ class CausalTask(TaskObjective):
         hidden = model.read(rows, inputs_valid=rows_valid, deterministic=key is None).reshape(*ids.shape, -1)
         return self.row_logits(model, hidden, valid, deterministic=key is None), hidden, valid
 
-    def _token_losses(
+    def _language_model_loss(
         self,
         model: nn.Module,
         features: Features,
@@ -118,11 +117,12 @@ class CausalTask(TaskObjective):
         valid: Bool[Array, "B N L"],
         *,
         deterministic: bool,
-    ) -> Float[Array, "B"]:
-        """The mean loss of each example's tokens."""
+    ) -> Float[Array, ""]:
+        """The mean loss of each example's tokens, added up over the examples."""
         length = self.input_length
-        logits = model.token_logits(hidden.reshape(-1, length, hidden.shape[-1]), deterministic=deterministic)
+        scores = model.token_scores(hidden.reshape(-1, length, hidden.shape[-1]), deterministic=deterministic)
         # Behind the last one nothing is asked; the row keeps its length, which the devices may share out.
-        losses, _ = cross_entropy(logits, jnp.roll(self.rows_of(features), -1, axis=2).reshape(-1, length))
+        targets = jnp.roll(self.rows_of(features), -1, axis=2).reshape(-1, length)
         asked = jnp.pad(valid[..., 1:], ((0, 0), (0, 0), (0, 1))).astype(jnp.float32)
-        return ((losses.reshape(asked.shape) * asked).sum(axis=2) / asked.sum(axis=2)).mean(axis=1)
+        weights = asked / asked.sum(axis=2, keepdims=True) / asked.shape[1] * row_weights(features)[:, None, None]
+        return vocabulary_loss(scores, targets, weights.reshape(-1, length))[0]

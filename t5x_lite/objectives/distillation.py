@@ -13,6 +13,7 @@ from jaxtyping import Array, Float, Key
 from t5x_lite.errors import InputError
 from t5x_lite.models.base import ModelConfig
 from t5x_lite.objectives.base import Features, Mean, Metrics
+from t5x_lite.objectives.losses import weighted_loss
 from t5x_lite.objectives.masked_language_model import MaskedLanguageModel, apply, gather_positions
 
 
@@ -100,8 +101,9 @@ class Distillation(MaskedLanguageModel):
         taught, taught_logits = jax.lax.stop_gradient(apply(teacher, frozen, lambda m: answers(m, None), None))
         hidden, logits = apply(module, params, lambda m: answers(m, key), key)
 
-        tokens, weight, metrics = self.masked_lm_loss(logits, features)
-        soft = (self.soft_losses(logits, taught_logits) * self.prediction_weights(features)).sum()
+        weights = self.prediction_weights(features)
+        tokens, weight, metrics = weighted_loss(logits, features["targets"], weights)
+        soft = (self.soft_losses(logits, taught_logits) * weights).sum()
         total = self.token_weight * tokens + self.soft_weight * soft
         metrics |= {"soft_loss": Mean(soft, weight)}
         if self.cosine_weight:

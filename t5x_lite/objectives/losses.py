@@ -9,6 +9,7 @@ from jaxtyping import Array, Bool, Float, Int, Key
 
 from t5x_lite.models.decoder import DecoderConfig
 from t5x_lite.objectives.base import Metrics
+from t5x_lite.objectives.vocabulary_loss import vocabulary_loss
 
 
 def cross_entropy(
@@ -45,7 +46,7 @@ def weighted_loss(
     label_smoothing: float = 0.0,
     z_loss: float = 0.0,
 ) -> tuple[Float[Array, ""], Float[Array, ""], Metrics]:
-    """(sum, weight, metrics) of the cross entropy over a batch.
+    """(sum, weight, metrics) of the cross entropy over a batch, from logits that something else needs too.
 
     Metrics: `loss` is the summed negative log-likelihood without smoothing and z-loss, so that runs with and without
     them compare; `accuracy` counts the targets that are the most likely token.
@@ -88,7 +89,7 @@ def text_to_text_loss(
     inputs, inputs_valid = inputs_for(module, inputs, inputs_valid)
     segments = {"inputs_segments": inputs_segments, "decoder_segments": decoder_segments}
     start_id = module.config.decoder_start_id(pad_id=pad_id, eos_id=eos_id)
-    logits = module.apply(
+    scores = module.apply(
         {"params": params},
         inputs,
         shift_right(targets, start_id, decoder_segments),
@@ -96,11 +97,12 @@ def text_to_text_loss(
         **{name: value for name, value in segments.items() if value is not None},
         deterministic=key is None,
         rngs=None if key is None else {"dropout": key},
+        method="scores",
     )
     weights = not_padding(targets, pad_id, eos_id).astype(jnp.float32)
     if rows_valid is not None:
         weights *= rows_valid[:, None]
-    return weighted_loss(logits, targets, weights, label_smoothing=label_smoothing, z_loss=z_loss)
+    return vocabulary_loss(scores, targets, weights, label_smoothing=label_smoothing, z_loss=z_loss)
 
 
 def shift_right(

@@ -16,10 +16,11 @@ from jaxtyping import Array, Bool, Float, Int, Key
 from t5x_lite.data.formats import Pairs, RowFormat, Sentences
 from t5x_lite.data.vocabulary import Vocabulary
 from t5x_lite.errors import InputError
+from t5x_lite.layers.embedding import VocabularyScores
 from t5x_lite.models.base import ModelConfig
 from t5x_lite.objectives import masking
 from t5x_lite.objectives.base import Features, Metrics, Objective
-from t5x_lite.objectives.losses import cross_entropy
+from t5x_lite.objectives.vocabulary_loss import vocabulary_loss
 
 InputFormat = Literal["segment-pair", "sentence-pair", "full-sentences", "doc-sentences"]
 """The four of Liu et al. 2019, section 4.2."""
@@ -190,27 +191,23 @@ class MaskedLanguageModel(Objective):
         whole: Features | None = None,
         frozen: Any = None,
     ) -> tuple[Float[Array, ""], Float[Array, ""], Metrics]:
-        logits = apply(module, params, lambda model: self.token_logits(model, features, key), key)
-        return self.masked_lm_loss(logits, features)
+        scores = apply(module, params, lambda model: self.token_scores(model, features, key), key)
+        return self.masked_lm_loss(scores, features)
 
     def language_model(self, model: nn.Module) -> nn.Module:
         """The part of the model that answers for the hidden tokens."""
         return model
 
-    def token_logits(self, model: nn.Module, features: Features, key: Key[Array, ""] | None) -> Float[Array, "B P V"]:
-        """The language model's logits at the positions asked for; only these meet the vocabulary."""
+    def token_scores(self, model: nn.Module, features: Features, key: Key[Array, ""] | None) -> VocabularyScores:
+        """What the language model says at the positions asked for; only these meet the vocabulary."""
         model = self.language_model(model)
-        return model.masked_lm_logits(gather_positions(self.encode(model, features, key), features["positions"]))
+        return model.masked_lm_scores(gather_positions(self.encode(model, features, key), features["positions"]))
 
     def masked_lm_loss(
-        self, logits: Float[Array, "B P V"], features: Features
+        self, scores: VocabularyScores, features: Features
     ) -> tuple[Float[Array, ""], Float[Array, ""], Metrics]:
         """(sum, weight, metrics) over the tokens asked for; `loss` and `accuracy` among the metrics."""
-        weights = self.prediction_weights(features)
-        loss, _ = cross_entropy(logits, features["targets"])
-        correct = logits.argmax(axis=-1) == features["targets"]
-        total = (loss * weights).sum()
-        return total, weights.sum(), {"loss": total, "accuracy": (correct * weights).sum()}
+        return vocabulary_loss(scores, features["targets"], self.prediction_weights(features))
 
     def prediction_weights(self, features: Features) -> Float[Array, "B P"]:
         """1 for each token asked for in a valid row, 0 for places not used."""
@@ -232,8 +229,7 @@ class MaskedLanguageModel(Objective):
 
     def predict(self, module: nn.Module, params: Any, features: Features) -> Int[Array, "B P"]:
         """The most likely token at each position asked for; padding in places not used."""
-
-        logits = apply(module, params, lambda model: self.token_logits(model, features, None), None)
+        logits = apply(module, params, lambda model: self.token_scores(model, features, None).dense(), None)
         used = features["targets"] != self.known_vocabulary.pad_id
         return jnp.where(used, logits.argmax(axis=-1), self.known_vocabulary.pad_id)
 

@@ -12,6 +12,7 @@ from t5x_lite.errors import InputError
 from t5x_lite.models.base import ModelConfig
 from t5x_lite.models.electra import ElectraPairConfig
 from t5x_lite.objectives.base import Features, Mean, Metrics
+from t5x_lite.objectives.losses import weighted_loss
 from t5x_lite.objectives.masked_language_model import MaskedLanguageModel, apply
 
 
@@ -64,12 +65,13 @@ class ReplacedTokenDetection(MaskedLanguageModel):
         frozen: Any = None,
     ) -> tuple[Float[Array, ""], Float[Array, ""], Metrics]:
         def forward(pair: nn.Module) -> tuple[Float[Array, "B P V"], Bool[Array, "B L"], Float[Array, "B L"]]:
-            logits = self.token_logits(pair, features, key)
+            # The samples need the logits, so that the loss takes them as they are.
+            logits = self.token_scores(pair, features, key).dense()
             filled, replaced = self.fill_in(features, self.sample(logits, features["sampling"]))
             return logits, replaced, self._detect(pair.discriminator, features, filled, key)
 
         logits, replaced, detection = apply(module, params, forward, key)
-        total, weight, metrics = self.masked_lm_loss(logits, features)
+        total, weight, metrics = weighted_loss(logits, features["targets"], self.prediction_weights(features))
         weights = self.token_weights(features)
         loss = -jax.nn.log_sigmoid(jnp.where(replaced, detection, -detection))
         loss = (loss * weights).sum()
@@ -95,7 +97,7 @@ class ReplacedTokenDetection(MaskedLanguageModel):
 
     def filled(self, module: nn.Module, params: Any, features: Features) -> Int[Array, "B L"]:
         """What the discriminator reads: the rows with the generator's tokens in the places asked for."""
-        logits = apply(module, params, lambda pair: self.token_logits(pair, features, None), None)
+        logits = apply(module, params, lambda pair: self.token_scores(pair, features, None).dense(), None)
         return self.fill_in(features, self.sample(logits, features["sampling"]))[0]
 
     def fill_in(self, features: Features, tokens: Int[Array, "B P"]) -> tuple[Int[Array, "B L"], Bool[Array, "B L"]]:

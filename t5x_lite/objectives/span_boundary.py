@@ -8,9 +8,9 @@ from flax import linen as nn
 from jaxtyping import Array, Float, Int, Key
 
 from t5x_lite.errors import InputError
+from t5x_lite.layers.embedding import VocabularyScores
 from t5x_lite.objectives import masking
 from t5x_lite.objectives.base import Features, Mean, Metrics
-from t5x_lite.objectives.losses import cross_entropy
 from t5x_lite.objectives.masked_language_model import InputFormat, MaskedLanguageModel, apply, gather_positions
 
 
@@ -72,17 +72,14 @@ class SpanBoundary(MaskedLanguageModel):
         whole: Features | None = None,
         frozen: Any = None,
     ) -> tuple[Float[Array, ""], Float[Array, ""], Metrics]:
-        def forward(model: nn.Module) -> tuple[Float[Array, "B P V"], Float[Array, "B P V"]]:
+        def forward(model: nn.Module) -> tuple[VocabularyScores, VocabularyScores]:
             hidden = self.encode(model, features, key)
             left, right = (gather_positions(hidden, features[side]) for side in ("left", "right"))
-            tokens = model.masked_lm_logits(gather_positions(hidden, features["positions"]))
-            return tokens, model.span_boundary_logits(left, right, features["offset"])
+            tokens = model.masked_lm_scores(gather_positions(hidden, features["positions"]))
+            return tokens, model.span_boundary_scores(left, right, features["offset"])
 
-        logits, boundary_logits = apply(module, params, forward, key)
-        total, weight, metrics = self.masked_lm_loss(logits, features)
-        weights = self.prediction_weights(features)
-        loss, _ = cross_entropy(boundary_logits, features["targets"])
-        correct = boundary_logits.argmax(axis=-1) == features["targets"]
-        boundary = (loss * weights).sum()
-        figures = {"boundary_loss": boundary, "boundary_accuracy": (correct * weights).sum()}
-        return total + boundary, weight, metrics | {name: Mean(value, weight) for name, value in figures.items()}
+        scores, boundary_scores = apply(module, params, forward, key)
+        total, weight, metrics = self.masked_lm_loss(scores, features)
+        boundary, _, figures = self.masked_lm_loss(boundary_scores, features)
+        figures = {f"boundary_{name}": Mean(value, weight) for name, value in figures.items()}
+        return total + boundary, weight, metrics | figures

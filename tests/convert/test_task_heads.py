@@ -165,7 +165,7 @@ def test_logits_loss_and_gradients_are_the_same(pair):
     def said(model):
         hidden = model.read(asked["inputs"], inputs_valid=asked["valid"])
         ends = {} if head == "question_answering" else {"inputs_valid": asked["valid"]}
-        tokens = model.token_logits(hidden) if head == CHOICES else None
+        tokens = model.token_scores(hidden).dense() if head == CHOICES else None
         return getattr(model, f"{head}_logits")(hidden, **ends), tokens
 
     def loss(params):

@@ -5,6 +5,7 @@ import pytest
 from flax import linen as nn
 from scipy.special import erf
 
+from t5x_lite.layers.embedding import VocabularyScores
 from t5x_lite.layers.heads import (
     MaskedLMHead,
     Pooler,
@@ -35,14 +36,18 @@ def transform(params, x):
     return x * params["norm"]["scale"] + params["norm"]["bias"]
 
 
+def logits(said):
+    return said.dense() if isinstance(said, VocabularyScores) else said
+
+
 @pytest.fixture
 def applied(make_params):
-    """(answer, parameters as NumPy arrays) of a head under random parameters."""
+    """(logits, parameters as NumPy arrays) of a head under random parameters."""
 
     def apply(module, *args):
         args = [None if x is None else jnp.asarray(x) for x in args]
         params = make_params(module, 0, *args)
-        return np.asarray(module.apply({"params": params}, *args)), jax.tree.map(np.asarray, params)
+        return np.asarray(logits(module.apply({"params": params}, *args))), jax.tree.map(np.asarray, params)
 
     return apply
 
@@ -102,6 +107,6 @@ def test_activations_are_those_of_the_config(applied):
 )
 def test_logits_and_parameters_are_float32_under_bfloat16(head, arguments):
     arguments = [jnp.asarray(x, jnp.bfloat16) if x.dtype == np.float32 else jnp.asarray(x) for x in arguments]
-    logits, variables = jax.eval_shape(lambda: head.init_with_output(jax.random.key(0), *arguments))
-    assert logits.dtype == jnp.float32
+    said, variables = jax.eval_shape(lambda: head.init_with_output(jax.random.key(0), *arguments))
+    assert jax.eval_shape(logits, said).dtype == jnp.float32
     assert {leaf.dtype for leaf in jax.tree.leaves(nn.unbox(variables))} == {jnp.dtype(jnp.float32)}

@@ -93,7 +93,7 @@ def test_loss_against_a_plain_computation(objective, pair, features, loss, say, 
     total, weight, metrics = jax.device_get(loss(params, features))
     sampled = jax.jit(
         lambda features: objective.sample(
-            module.apply({"params": params}, method=lambda m: objective.token_logits(m, features, None)),
+            module.apply({"params": params}, method=lambda m: objective.token_scores(m, features, None).dense()),
             features["sampling"],
         )
     )(features)

@@ -1,0 +1,214 @@
+"""The loss over a vocabulary, fused with the projection onto it: logits of some of the tokens, never of all at once.
+
+What is linear in its cotangent has its gradient ready when the loss is: the forward pass multiplies each chunk of
+logits back at once, so that nothing of it is kept or computed again.
+
+Dimension letters as everywhere, and: N tokens of a device, C tokens of a chunk; on a mesh V is a device's part of the
+vocabulary.
+"""
+
+import functools
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Int
+
+from t5x_lite.layers.embedding import VocabularyScores
+from t5x_lite.layers.partitioning import add_up_own_tokens
+from t5x_lite.objectives.base import Metrics
+
+CHUNK_BYTES = 64 << 20
+"""What the float32 logits of a chunk may always take."""
+CHUNK_TOKENS = 1024
+"""More tokens than these do not make a chunk's products faster."""
+
+
+def vocabulary_loss(
+    scores: VocabularyScores,
+    targets: Int[Array, "B L"],
+    weights: Float[Array, "B L"],
+    *,
+    label_smoothing: float = 0.0,
+    z_loss: float = 0.0,
+) -> tuple[Float[Array, ""], Float[Array, ""], Metrics]:
+    """(sum, weight, metrics) as `weighted_loss` has them of `scores.dense()`, which never exists.
+
+    The sum has a gradient, to the scores alone. With p the softmax, Z its normaliser and a the smoothing, that of a
+    token's logits is ``weight (p (1 + 2 z_loss log Z) - (1 - a) one_hot - a / V)``; it is multiplied in the `dtype` of
+    the scores, as the logits are, and added up in float32.
+    """
+    embed = scores.axes.index("embed")
+    terms = functools.partial(_Terms, label_smoothing, z_loss, scores.kernel.shape[1 - embed], embed)
+
+    def own_sums(
+        tokens: tuple[Array, Array, Array], kernel: Float[Array, "_ _"], bias: Array | None, cut: tuple[str, ...]
+    ) -> "_Sums":
+        hidden, targets, weights = tokens
+        hidden = hidden.reshape(-1, hidden.shape[-1]).astype(scores.dtype)
+        return _sums(terms(cut), hidden, kernel, bias, targets.reshape(-1), weights.reshape(-1))
+
+    tokens = (scores.hidden, targets, jax.lax.stop_gradient(weights))
+    sums = add_up_own_tokens(own_sums, tokens, scores.kernel, scores.bias, axes=scores.axes, dtype=scores.dtype)
+    return sums.loss, weights.sum(), {"loss": sums.likelihood, "accuracy": sums.correct}
+
+
+class _Sums(NamedTuple):
+    loss: Float[Array, ""]
+    likelihood: Float[Array, ""]
+    correct: Float[Array, ""]
+
+
+@dataclass(frozen=True)
+class _Terms:
+    """What is said of a loss before it is traced."""
+
+    label_smoothing: float
+    z_loss: float
+    vocab_size: int
+    embed: int
+    """Which dimension of the kernel is the width."""
+    cut: tuple[str, ...]
+    """The axes of the mesh that the vocabulary is cut along."""
+
+    def over_parts(self, collective: Callable[[Any, tuple[str, ...]], Any], x: Any) -> Any:
+        """`x` of all parts of the vocabulary together."""
+        return collective(x, self.cut) if self.cut else x
+
+
+@functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
+def _sums(
+    terms: _Terms,
+    hidden: Float[Array, "N D"],
+    kernel: Float[Array, "_ _"],
+    bias: Float[Array, "V"] | None,
+    targets: Int[Array, "N"],
+    weights: Float[Array, "N"],
+) -> _Sums:
+    return _sums_and_gradients(terms, hidden, kernel, bias, targets, weights, wanted=(False, False, False))[0]
+
+
+def _forward(terms: _Terms, *inputs: Any) -> tuple[_Sums, tuple[Array | None, ...]]:
+    wanted = tuple(x is not None and x.perturbed for x in inputs[:3])
+    values = (None if x is None else x.value for x in inputs)
+    return _sums_and_gradients(terms, *values, wanted=wanted)
+
+
+def _backward(terms: _Terms, gradients: tuple[Array | None, ...], cotangents: _Sums) -> tuple[Array | None, ...]:
+    # Only the loss has a gradient; the metrics are figures.
+    by = cotangents.loss
+    scaled = (None if g is None else (g * by).astype(g.dtype) for g in gradients)
+    return *scaled, None, None
+
+
+_sums.defvjp(_forward, _backward, symbolic_zeros=True)
+
+
+def _sums_and_gradients(
+    terms: _Terms,
+    hidden: Float[Array, "N D"],
+    kernel: Float[Array, "_ _"],
+    bias: Float[Array, "V"] | None,
+    targets: Int[Array, "N"],
+    weights: Float[Array, "N"],
+    *,
+    wanted: tuple[bool, bool, bool],
+) -> tuple[_Sums, tuple[Array | None, ...]]:
+    """The sums, and the gradients of the loss to hidden, kernel and bias so far as they are `wanted`."""
+    embed = terms.embed
+
+    def step(added: tuple[Array | None, ...], chunk: tuple[Array, Array, Array]) -> tuple[Any, Any]:
+        x, targets, weights = chunk
+        logits = _product(x, 1, kernel, embed)
+        if bias is not None:
+            logits += bias[None]
+        sums, to_logits = _of_chunk(terms, logits, targets, weights, with_gradient=any(wanted))
+        to_kernel, to_bias = added
+        if wanted[2]:
+            to_bias += to_logits.sum(axis=0)
+        if any(wanted[:2]):
+            to_logits = to_logits.astype(x.dtype)
+        if wanted[1]:
+            to_kernel += _product(x, 0, to_logits, 0) if embed == 0 else _product(to_logits, 0, x, 0)
+        to_hidden = _product(to_logits, 1, kernel, 1 - embed).astype(x.dtype) if wanted[0] else None
+        return (to_kernel, to_bias), (sums, to_hidden)
+
+    begin = tuple(
+        jnp.zeros_like(x, dtype=jnp.float32) if asked else None
+        for x, asked in zip((kernel, bias), wanted[1:], strict=True)
+    )
+    chunks = _chunked(kernel.size // hidden.shape[1], hidden, targets, weights)
+    (to_kernel, to_bias), (sums, to_hidden) = jax.lax.scan(step, begin, chunks)
+    if wanted[0]:
+        to_hidden = to_hidden.reshape(-1, hidden.shape[1])[: hidden.shape[0]]
+        # Each device knows what its part of the vocabulary asks of a token.
+        to_hidden = terms.over_parts(jax.lax.psum, to_hidden)
+    if wanted[1]:
+        to_kernel = to_kernel.astype(kernel.dtype)
+    return jax.tree.map(jnp.sum, sums), (to_hidden, to_kernel, to_bias)
+
+
+def _of_chunk(
+    terms: _Terms,
+    logits: Float[Array, "C V"],
+    targets: Int[Array, "C"],
+    weights: Float[Array, "C"],
+    *,
+    with_gradient: bool,
+) -> tuple[_Sums, Float[Array, "C V"] | None]:
+    """The sums of a chunk, and the gradient of its loss to its logits."""
+    smoothing, vocab_size = terms.label_smoothing, terms.vocab_size
+    ids = jax.lax.broadcasted_iota(targets.dtype, logits.shape, 1)
+    if terms.cut:
+        ids += jax.lax.axis_index(terms.cut) * logits.shape[1]
+    is_target = ids == targets[:, None]
+    highest = terms.over_parts(jax.lax.pmax, logits.max(axis=1))
+    powers = jnp.exp(logits - highest[:, None])
+    added = (powers.sum(axis=1), jnp.where(is_target, logits, 0.0).sum(axis=1))
+    if smoothing:
+        added = (*added, logits.sum(axis=1))
+    normaliser, of_target, *of_all = terms.over_parts(jax.lax.psum, added)
+    # The first of the highest, as argmax has it, which XLA's CPU backend takes five times as long for.
+    answer = terms.over_parts(jax.lax.pmin, jnp.where(logits == highest[:, None], ids, vocab_size).min(axis=1))
+    log_z = highest + jnp.log(normaliser)
+    loss = likelihood = log_z - of_target
+    if smoothing:
+        loss = (1.0 - smoothing) * loss + smoothing * (log_z - of_all[0] / vocab_size)
+    slope = jnp.ones_like(log_z)
+    if terms.z_loss:
+        loss += terms.z_loss * log_z**2
+        slope += 2.0 * terms.z_loss * log_z
+    sums = _Sums(*((x * weights).sum() for x in (loss, likelihood, answer == targets)))
+    if not with_gradient:
+        return sums, None
+    gradient = powers * (weights * slope / normaliser)[:, None]
+    gradient -= jnp.where(is_target, ((1.0 - smoothing) * weights)[:, None], 0.0)
+    if smoothing:
+        gradient -= (smoothing / vocab_size * weights)[:, None]
+    return sums, gradient
+
+
+def _product(left: Float[Array, "_ _"], left_axis: int, right: Float[Array, "_ _"], right_axis: int) -> Array:
+    """The product over an axis of each, added up in float32; nothing is transposed before."""
+    axes = (((left_axis,), (right_axis,)), ((), ()))
+    return jax.lax.dot_general(left, right, axes, preferred_element_type=jnp.float32)
+
+
+def _chunked(vocab_size: int, hidden: Float[Array, "N D"], *others: Array) -> tuple[Array, ...]:
+    """The arrays cut into chunks, with zeros behind the last token: ``[chunks, C, ...]``, and C of one size.
+
+    Every chunk reads and writes the gradient of the kernel, so a chunk has as many tokens as the kernel is wide, whose
+    logits take as much room as that gradient does, unless `CHUNK_TOKENS` are enough; more if they fit `CHUNK_BYTES`.
+    """
+    num_tokens, width = hidden.shape
+    most = max(CHUNK_BYTES // (4 * vocab_size), min(width, CHUNK_TOKENS), 1)
+    chunks = max(2, -(-num_tokens // most))
+    size = -(-num_tokens // chunks)
+
+    def cut(x: Array) -> Array:
+        padding = [(0, chunks * size - num_tokens)] + [(0, 0)] * (x.ndim - 1)
+        return jnp.pad(x, padding).reshape(chunks, size, *x.shape[1:])
+
+    return tuple(map(cut, (hidden, *others)))
