@@ -112,7 +112,8 @@ def add_up_own_tokens(
       function: of tokens, matrix, bias, and the axes of the mesh, if any, that `axes[...]` beside `embed` is cut along:
         the function has parts of matrix and bias then, and adds up over these axes what it needs of the others.
       tokens: each begins with the batch and the positions.
-      matrix: with the logical axes `axes`, one of which is `embed`; used in `dtype`.
+      matrix: with the logical axes `axes`, one of which is `embed`. The function has it as it is, or in `dtype` where
+        it was brought together.
       bias: along the other axis of the matrix.
     """
     index = axes.index("embed")
@@ -122,16 +123,15 @@ def add_up_own_tokens(
     if not set(gathered) <= set(batch):
         gathered = ()
     if not gathered:
-        matrix = whole_rows(matrix, axes, dtype)
+        matrix = whole_rows(matrix, axes, matrix.dtype)
     if not (*batch, *length, *cut):
         return function(tokens, matrix, bias, ())
     entries = [gathered, cut] if index == 0 else [cut, gathered]
 
     def own_sums(tokens: tuple[Array, ...], share: Array, bias: Array | None) -> Any:
         copies = tuple(name for name in (*batch, *length) if name not in gathered)
-        share = jax.lax.pcast(share.astype(dtype), copies, to="varying")
-        if gathered:
-            share = _bring_together(share, gathered, index)
+        share = jax.lax.pcast(share.astype(dtype) if gathered else share, copies, to="varying")
+        share = _bring_together(share, gathered, index) if gathered else share
         if bias is not None:
             bias = jax.lax.pcast(bias, (*batch, *length), to="varying")
         sums = function(tokens, share, bias, cut)

@@ -20,10 +20,11 @@ from t5x_lite.layers.embedding import VocabularyScores
 from t5x_lite.layers.partitioning import add_up_own_tokens
 from t5x_lite.objectives.base import Metrics
 
-CHUNK_BYTES = 64 << 20
-"""What the float32 logits of a chunk may always take."""
 CHUNK_TOKENS = 1024
-"""More tokens than these do not make a chunk's products faster."""
+"""Tokens of a chunk at most. Each chunk reads and writes the gradient of the kernel, which by bytes and operations of a
+TPU v5p takes 150 / CHUNK_TOKENS of the time that is spent on the rest; no TPU has timed it."""
+CHUNK_BYTES = 64 << 20
+"""More tokens than these where their float32 logits take no more."""
 
 
 def vocabulary_loss(
@@ -52,7 +53,8 @@ def vocabulary_loss(
 
     tokens = (scores.hidden, targets, jax.lax.stop_gradient(weights))
     sums = add_up_own_tokens(own_sums, tokens, scores.kernel, scores.bias, axes=scores.axes, dtype=scores.dtype)
-    return sums.loss, weights.sum(), {"loss": sums.likelihood, "accuracy": sums.correct}
+    likelihood, correct = jax.lax.stop_gradient((sums.likelihood, sums.correct))
+    return sums.loss, weights.sum(), {"loss": likelihood, "accuracy": correct}
 
 
 class _Sums(NamedTuple):
@@ -97,9 +99,7 @@ def _forward(terms: _Terms, *inputs: Any) -> tuple[_Sums, tuple[Array | None, ..
 
 
 def _backward(terms: _Terms, gradients: tuple[Array | None, ...], cotangents: _Sums) -> tuple[Array | None, ...]:
-    # Only the loss has a gradient; the metrics are figures.
-    by = cotangents.loss
-    scaled = (None if g is None else (g * by).astype(g.dtype) for g in gradients)
+    scaled = (None if g is None else (g * cotangents.loss).astype(g.dtype) for g in gradients)
     return *scaled, None, None
 
 
@@ -117,11 +117,11 @@ def _sums_and_gradients(
     wanted: tuple[bool, bool, bool],
 ) -> tuple[_Sums, tuple[Array | None, ...]]:
     """The sums, and the gradients of the loss to hidden, kernel and bias so far as they are `wanted`."""
-    embed = terms.embed
+    embed, matrix = terms.embed, kernel.astype(hidden.dtype)
 
     def step(added: tuple[Array | None, ...], chunk: tuple[Array, Array, Array]) -> tuple[Any, Any]:
         x, targets, weights = chunk
-        logits = _product(x, 1, kernel, embed)
+        logits = _product(x, 1, matrix, embed)
         if bias is not None:
             logits += bias[None]
         sums, to_logits = _of_chunk(terms, logits, targets, weights, with_gradient=any(wanted))
@@ -132,7 +132,7 @@ def _sums_and_gradients(
             to_logits = to_logits.astype(x.dtype)
         if wanted[1]:
             to_kernel += _product(x, 0, to_logits, 0) if embed == 0 else _product(to_logits, 0, x, 0)
-        to_hidden = _product(to_logits, 1, kernel, 1 - embed).astype(x.dtype) if wanted[0] else None
+        to_hidden = _product(to_logits, 1, matrix, 1 - embed).astype(x.dtype) if wanted[0] else None
         return (to_kernel, to_bias), (sums, to_hidden)
 
     begin = tuple(
@@ -170,7 +170,7 @@ def _of_chunk(
     if smoothing:
         added = (*added, logits.sum(axis=1))
     normaliser, of_target, *of_all = terms.over_parts(jax.lax.psum, added)
-    # The first of the highest, as argmax has it, which XLA's CPU backend takes five times as long for.
+    # The first of the highest, as argmax has it, which is slow in XLA's CPU backend.
     answer = terms.over_parts(jax.lax.pmin, jnp.where(logits == highest[:, None], ids, vocab_size).min(axis=1))
     log_z = highest + jnp.log(normaliser)
     loss = likelihood = log_z - of_target
@@ -199,12 +199,10 @@ def _product(left: Float[Array, "_ _"], left_axis: int, right: Float[Array, "_ _
 def _chunked(vocab_size: int, hidden: Float[Array, "N D"], *others: Array) -> tuple[Array, ...]:
     """The arrays cut into chunks, with zeros behind the last token: ``[chunks, C, ...]``, and C of one size.
 
-    Every chunk reads and writes the gradient of the kernel, so a chunk has as many tokens as the kernel is wide, whose
-    logits take as much room as that gradient does, unless `CHUNK_TOKENS` are enough; more if they fit `CHUNK_BYTES`.
+    There are two at least.
     """
-    num_tokens, width = hidden.shape
-    most = max(CHUNK_BYTES // (4 * vocab_size), min(width, CHUNK_TOKENS), 1)
-    chunks = max(2, -(-num_tokens // most))
+    num_tokens = hidden.shape[0]
+    chunks = max(2, -(-num_tokens // max(CHUNK_TOKENS, CHUNK_BYTES // (4 * vocab_size))))
     size = -(-num_tokens // chunks)
 
     def cut(x: Array) -> Array:
