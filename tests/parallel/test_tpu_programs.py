@@ -2,6 +2,7 @@
 
 import math
 import re
+from dataclasses import replace
 
 import jax
 import jax.numpy as jnp
@@ -9,6 +10,7 @@ import pytest
 from jax.experimental.topologies import get_topology_desc
 
 from t5x_lite.data import Bytes, Data, TextFiles, Vocabulary
+from t5x_lite.layers import attention
 from t5x_lite.models import BertConfig, ElectraConfig, ElectraPairConfig, GptConfig, T5Config
 from t5x_lite.objectives import CausalLanguageModel, NextSentencePrediction, ReplacedTokenDetection, SpanCorruption
 from t5x_lite.parallel import MeshShape, batch_sharding, make_mesh
@@ -127,3 +129,17 @@ def test_parameters_travel_and_activations_do_not(family, mesh, num_slices, comp
     whole = 256 * WIDTHS["mlp_dim"]
     assert {kind for kind, shape in sent if math.prod(shape) == whole} == {"all-gather"}
     assert "reduce-scatter" in {kind for kind, shape in sent if math.prod(shape) == whole // 4}
+
+
+@pytest.mark.parametrize("by_tiles", [True, False])
+def test_long_rows_have_no_array_of_all_pairs(compile_step, monkeypatch, by_tiles):
+    """Heads, rows and vocabulary cut; the length is no multiple of a tile's."""
+    length, padded = 640, 1024
+    if not by_tiles:
+        monkeypatch.setattr(attention, "FLASH_FROM", 10**6)
+    long = (replace(FAMILIES["T5"][0], input_length=length, mean_span_length=8.0), FAMILIES["T5"][1])
+    monkeypatch.setitem(FAMILIES, "T5", long)
+    text = compile_step("T5", MeshShape(2, 2, tensor=2))
+    assert ("tpu_custom_call" in text) == by_tiles
+    pairs = [shape for shape in shapes(text) if sum(size in (length, padded) for size in shape) > 1]
+    assert bool(pairs) != by_tiles, pairs
