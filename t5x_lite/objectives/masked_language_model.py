@@ -207,7 +207,7 @@ class MaskedLanguageModel(Objective):
         self, scores: VocabularyScores, features: Features
     ) -> tuple[Float[Array, ""], Float[Array, ""], Metrics]:
         """(sum, weight, metrics) over the tokens asked for; `loss` and `accuracy` among the metrics."""
-        return vocabulary_loss(scores, features["targets"], self.prediction_weights(features))
+        return vocabulary_loss(scores, features["targets"], self.prediction_weights(features), least_chunks=1)
 
     def prediction_weights(self, features: Features) -> Float[Array, "B P"]:
         """1 for each token asked for in a valid row, 0 for places not used."""

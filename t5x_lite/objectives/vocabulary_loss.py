@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Float, Int, Shaped
 
 from t5x_lite.layers.embedding import VocabularyScores
 from t5x_lite.layers.partitioning import add_up_own_tokens
@@ -34,15 +34,25 @@ def vocabulary_loss(
     *,
     label_smoothing: float = 0.0,
     z_loss: float = 0.0,
+    least_chunks: int = 2,
 ) -> tuple[Float[Array, ""], Float[Array, ""], Metrics]:
-    """(sum, weight, metrics) as `weighted_loss` has them of `scores.dense()`, which never exists.
+    """(sum, weight, metrics) as `weighted_loss` has them of `scores.dense()`, of which a chunk exists at a time.
 
     The sum has a gradient, to the scores alone. With p the softmax, Z its normaliser and a the smoothing, that of a
     token's logits is ``weight (p (1 + 2 z_loss log Z) - (1 - a) one_hot - a / V)``; it is multiplied in the `dtype` of
     the scores, as the logits are, and added up in float32.
+
+    Args:
+      scores: of each token that is asked for.
+      targets: what they are to be.
+      weights: of the tokens in the sum; 0 leaves one out.
+      label_smoothing, z_loss: see `cross_entropy`.
+      least_chunks: of a device's tokens, where `CHUNK_TOKENS` does not ask for more. Two: their logits are never all
+        there, and the gradient of the kernel is read and written once more, which the few tokens of a masked language
+        model would feel.
     """
     embed = scores.axes.index("embed")
-    terms = functools.partial(_Terms, label_smoothing, z_loss, scores.kernel.shape[1 - embed], embed)
+    terms = functools.partial(_Terms, label_smoothing, z_loss, least_chunks, scores.kernel.shape[1 - embed], embed)
 
     def own_sums(
         tokens: tuple[Array, Array, Array], kernel: Float[Array, "_ _"], bias: Array | None, cut: tuple[str, ...]
@@ -69,6 +79,7 @@ class _Terms:
 
     label_smoothing: float
     z_loss: float
+    least_chunks: int
     vocab_size: int
     embed: int
     """Which dimension of the kernel is the width."""
@@ -139,10 +150,12 @@ def _sums_and_gradients(
         jnp.zeros_like(x, dtype=jnp.float32) if asked else None
         for x, asked in zip((kernel, bias), wanted[1:], strict=True)
     )
-    chunks = _chunked(kernel.size // hidden.shape[1], hidden, targets, weights)
+    (num_tokens, width), vocab_size = hidden.shape, kernel.shape[1 - embed]
+    num_chunks = max(terms.least_chunks, -(-num_tokens // max(CHUNK_TOKENS, CHUNK_BYTES // (4 * vocab_size))))
+    chunks = tuple(_cut(x, num_chunks) for x in (hidden, targets, weights))
     (to_kernel, to_bias), (sums, to_hidden) = jax.lax.scan(step, begin, chunks)
     if wanted[0]:
-        to_hidden = to_hidden.reshape(-1, hidden.shape[1])[: hidden.shape[0]]
+        to_hidden = to_hidden.reshape(-1, width)[:num_tokens]
         # Each device knows what its part of the vocabulary asks of a token.
         to_hidden = terms.over_parts(jax.lax.psum, to_hidden)
     if wanted[1]:
@@ -196,17 +209,8 @@ def _product(left: Float[Array, "_ _"], left_axis: int, right: Float[Array, "_ _
     return jax.lax.dot_general(left, right, axes, preferred_element_type=jnp.float32)
 
 
-def _chunked(vocab_size: int, hidden: Float[Array, "N D"], *others: Array) -> tuple[Array, ...]:
-    """The arrays cut into chunks, with zeros behind the last token: ``[chunks, C, ...]``, and C of one size.
-
-    There are two at least.
-    """
-    num_tokens = hidden.shape[0]
-    chunks = max(2, -(-num_tokens // max(CHUNK_TOKENS, CHUNK_BYTES // (4 * vocab_size))))
-    size = -(-num_tokens // chunks)
-
-    def cut(x: Array) -> Array:
-        padding = [(0, chunks * size - num_tokens)] + [(0, 0)] * (x.ndim - 1)
-        return jnp.pad(x, padding).reshape(chunks, size, *x.shape[1:])
-
-    return tuple(map(cut, (hidden, *others)))
+def _cut(x: Shaped[Array, "N *_"], num_chunks: int) -> Shaped[Array, "{num_chunks} C *_"]:
+    """Chunks of one size, zeros behind the last token."""
+    size = -(-x.shape[0] // num_chunks)
+    padding = [(0, num_chunks * size - x.shape[0])] + [(0, 0)] * (x.ndim - 1)
+    return jnp.pad(x, padding).reshape(num_chunks, size, *x.shape[1:])

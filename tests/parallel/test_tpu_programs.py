@@ -92,7 +92,7 @@ def test_no_chip_holds_the_logits_of_all_the_vocabulary(family, compile_step):
     assert all(math.prod(shape) <= 8 * VOCAB for shape in whole), whole
 
 
-@pytest.mark.parametrize("family", ["T5", "BERT", "GPT"])
+@pytest.mark.parametrize("family", ["T5", "GPT"])
 def test_no_chip_holds_the_logits_of_all_its_tokens(family, compile_step):
     """In float32 or else: a chunk has half of them, and is all that is written out."""
     objective, _ = FAMILIES[family]
