@@ -65,7 +65,7 @@ def flash_attention(
       dropout_rate: share of the weights set to zero, the others growing by as much, when `dropout_key` is given.
       offsets: rows, heads and queries of a larger batch that stand before these, where a device has a part of it.
         Dropout and `causal` heed them; `bias` is that of these queries.
-      query_block, key_block: rows and columns of a tile, multiples of 128.
+      query_block, key_block: rows and columns of a tile at most, multiples of 128.
       interpret: runs on any device, slowly.
     """
     length, memory_length = query.shape[1], key.shape[1]
@@ -73,8 +73,8 @@ def flash_attention(
     tiling = Tiling(
         length,
         memory_length,
-        min(query_block, _round_up(length, LANES)),
-        min(key_block, _round_up(memory_length, LANES)),
+        _block(length, query_block),
+        _block(memory_length, key_block),
         scale,
         causal,
         prefix,
@@ -352,6 +352,7 @@ def _call(
             bytes_accessed=2 * tiles * fetched * width * arrays["query"].dtype.itemsize,
         ),
         interpret=tiling.interpret,
+        name=f"flash_attention{kernel.__name__.removesuffix('_kernel')}",
     )(*arrays.values())
 
 
@@ -382,5 +383,11 @@ def _looks_nowhere(tiling: Tiling, log_sum: Float[Array, "B H 1 L"]) -> Bool[Arr
     return (log_sum < 0.5 * HIDDEN).swapaxes(2, 3)
 
 
-def _round_up(number: int, step: int) -> int:
-    return -(-number // step) * step
+def _block(length: int, most: int) -> int:
+    """Of as few blocks as there must be the shortest, so that little is filled up.
+
+    >>> [_block(length, 512) for length in (100, 512, 520, 4096)]
+    [128, 512, 384, 512]
+    """
+    blocks = -(-length // most)
+    return -(-length // (blocks * LANES)) * LANES

@@ -179,3 +179,22 @@ def test_operations_of_convolutions(attributes, left, right, output, products):
     text = f"ENTRY %main (l: f32[], r: f32[]) -> f32[] {{\n{array('l', left)}{array('r', right)}"
     text += f"  ROOT %c = f32[{','.join(map(str, output))}] convolution(%l, %r), {attributes}\n}}\n"
     assert matrix_flops(read_hlo(text)) == 2 * products
+
+
+KERNEL = """HloModule jit_step, is_scheduled=true
+
+ENTRY %main (x: bf16[256,512]) -> bf16[256,512] {
+  %x = bf16[256,512]{1,0} parameter(0)
+  ROOT %kernel = bf16[256,512]{1,0} custom-call(%x), custom_call_target="tpu_custom_call", backend_config={SAYS}
+}
+"""
+
+
+@pytest.mark.parametrize("fetched", [10**6, 1])
+def test_a_kernel_counts_as_it_says_and_moves_its_operands_at_least(fetched):
+    says = f'"cost_estimate":{{"flops":"777","transcendentals":"5","bytes_accessed":"{fetched}"}},"needs_layout":true'
+    program = read_hlo(KERNEL.replace("SAYS", says))
+    assert matrix_flops(program) == 777
+    assert memory_traffic(program) == max(fetched, 2 * 2 * 256 * 512)
+    silent = read_hlo(KERNEL.replace("SAYS", '"used_scoped_memory_configs":[]'))
+    assert (matrix_flops(silent), memory_traffic(silent)) == (0, 2 * 2 * 256 * 512)

@@ -134,7 +134,7 @@ def test_parameters_travel_and_activations_do_not(family, mesh, num_slices, comp
 @pytest.mark.parametrize("by_tiles", [True, False])
 def test_long_rows_have_no_array_of_all_pairs(compile_step, monkeypatch, by_tiles):
     """Heads, rows and vocabulary cut; the length is no multiple of a tile's."""
-    length, padded = 640, 1024
+    length, padded = 640, 768
     if not by_tiles:
         monkeypatch.setattr(attention, "FLASH_FROM", 10**6)
     long = (replace(FAMILIES["T5"][0], input_length=length, mean_span_length=8.0), FAMILIES["T5"][1])
