@@ -48,7 +48,8 @@ class FeedForward(nn.Module):
             return Dense(features, axes, self.use_bias, self.dtype, init or self.kernel_init, name=name)
 
         hidden = dense(self.mlp_dim, ("embed", "mlp"), "wi")(x)
-        activation = ACTIVATIONS[self.activation]
+        # The backward pass is given what went in, and not the three or four arrays that are made of it on the way.
+        activation = jax.checkpoint(ACTIVATIONS[self.activation], prevent_cse=False)
         if self.gated:
             hidden *= activation(dense(self.mlp_dim, ("embed", "mlp"), "gate")(x))
         else:
