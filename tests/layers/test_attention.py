@@ -192,7 +192,7 @@ def step():
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize(("shape", "dropping"), zip(MESHES, (True, True, False, False), strict=True), ids=str)
+@pytest.mark.parametrize(("shape", "dropping"), list(zip(MESHES, (True, True, False, False), strict=True)), ids=str)
 def test_attention_on_a_mesh_is_that_of_one_device(step, kind, shape, dropping):
     """By pairs or by tiles: the dropout is the same."""
     value, gradients = step(kind, dropping, shape)
