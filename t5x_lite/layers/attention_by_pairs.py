@@ -25,6 +25,9 @@ HIDDEN = -0.7 * float(jnp.finfo(jnp.float32).max)
 CACHE_BYTES = 2 << 20
 """Of weights that a CPU works on at a time."""
 
+AGAIN = "computed_again"
+"""The name in a program of what the backward pass does a second time; it counts for no model's operations."""
+
 
 @dataclass(frozen=True)
 class _Kind:
@@ -121,7 +124,8 @@ def _attend_backward(kind: _Kind, saved: Any, out_gradient: Float[Array, "B H L 
 
     def differentiate(of_bias: Array | None, index: Array, *parts: Array) -> tuple[Array | None, tuple[Array, ...]]:
         query, key, value, highest, total, out_gradient, shared = parts
-        logits, seen = _logits(kind, arrays, bias, index, query, key)
+        with jax.named_scope(AGAIN):
+            logits, seen = _logits(kind, arrays, bias, index, query, key)
         weights = jnp.exp(logits - highest) / total
         of_weights = jnp.einsum("...LK,...MK->...LM", out_gradient, value, preferred_element_type=jnp.float32)
         of_logits = weights * (_kept(kind, arrays, index, of_weights) - shared)

@@ -48,9 +48,9 @@ def relative_position_buckets(
 class DistanceBias:
     """What is added to the logits of attention by the distance of key and query alone, without an array of all pairs.
 
-    >>> bias = DistanceBias(jnp.array([[-2.0, -1.0, 0.0, 1.0]]))
-    >>> bias.dense(2, 3)[0, 0].tolist(), bias.of_queries(1, 1)[0, 0].tolist()
-    ([[-1.0, 0.0, 1.0], [-2.0, -1.0, 0.0]], [[-2.0, -1.0, 0.0]])
+    >>> bias = DistanceBias(jnp.array([[-1.0, 0.0, 1.0]]))
+    >>> bias.dense(2, 2)[0, 0].tolist(), bias.of_queries(1, 1)[0, 0].tolist()
+    ([[0.0, 1.0], [-1.0, 0.0]], [[-1.0, 0.0]])
     """
 
     values: Float[Array, "H T"]
