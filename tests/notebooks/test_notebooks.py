@@ -49,7 +49,8 @@ class Executed:
         cell = nbformat.v4.new_code_cell(f"import json; print(json.dumps({expression}, default=float))")
         self._client.nb.cells.append(cell)
         self._client.execute_cell(cell, len(self._client.nb.cells) - 1)
-        return json.loads(cell.outputs[-1].text)
+        # A kernel sends what is printed in one piece or in several.
+        return json.loads("".join(one.text for one in cell.outputs if one.get("name") == "stdout"))
 
 
 @pytest.fixture(scope="module")
