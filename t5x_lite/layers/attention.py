@@ -11,11 +11,11 @@ import jax.numpy as jnp
 from flax import linen as nn
 from jaxtyping import Array, Float, Key
 
-from t5x_lite.layers.attention_by_pairs import HIDDEN, attend_by_pairs
+from t5x_lite.layers.attention_by_pairs import attend_by_pairs
 from t5x_lite.layers.decoding_cache import CachedKeyValue, KeyValue
 from t5x_lite.layers.dense import Dense
 from t5x_lite.layers.dropout import keep_mask
-from t5x_lite.layers.masks import Mask
+from t5x_lite.layers.masks import HIDDEN, Mask
 from t5x_lite.layers.partitioning import on_each_device, place, platform
 from t5x_lite.layers.positions import DistanceBias
 

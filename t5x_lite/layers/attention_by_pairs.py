@@ -14,13 +14,9 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, Key
 
 from t5x_lite.kernels.hashed_dropout import HEAD, QUERY, ROW, SEED, keeps, seed_and_offsets
-from t5x_lite.layers.masks import Mask
+from t5x_lite.layers.masks import HIDDEN, Mask
 from t5x_lite.layers.partitioning import platform
 from t5x_lite.layers.positions import DistanceBias
-
-HIDDEN = -0.7 * float(jnp.finfo(jnp.float32).max)
-"""The logit of a pair that may not be looked at; finite, so that a query that may look nowhere attends to all alike."""
-
 
 CACHE_BYTES = 2 << 20
 """Of weights that a CPU works on at a time."""

@@ -9,15 +9,12 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
+from t5x_lite.layers.masks import HIDDEN
 from t5x_lite.layers.partitioning import place
 
 KeyValue = dict[str, Float[Array, "B M H K"]]
-
-HIDDEN = -0.7 * float(np.finfo(np.float32).max)
-"""Added to the logits of what a query may not see; finite, so that one that may look nowhere attends to all alike."""
 
 
 @jax.tree_util.register_dataclass

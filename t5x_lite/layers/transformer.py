@@ -14,10 +14,10 @@ from flax import linen as nn
 from jaxtyping import Array, Bool, Float, Int
 
 from t5x_lite.layers.attention import Attention
-from t5x_lite.layers.decoding_cache import HIDDEN, CachedKeyValue, DecodingCache, KeyValue
+from t5x_lite.layers.decoding_cache import CachedKeyValue, DecodingCache, KeyValue
 from t5x_lite.layers.dropout import Dropout
 from t5x_lite.layers.feed_forward import FeedForward
-from t5x_lite.layers.masks import Mask
+from t5x_lite.layers.masks import HIDDEN, Mask
 from t5x_lite.layers.norm import Norm, make_norm
 from t5x_lite.layers.partitioning import all_but_gathered, is_cut, place
 from t5x_lite.layers.positions import DistanceBias
