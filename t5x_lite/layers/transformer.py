@@ -19,12 +19,14 @@ from t5x_lite.layers.dropout import Dropout
 from t5x_lite.layers.feed_forward import FeedForward
 from t5x_lite.layers.masks import HIDDEN, Mask
 from t5x_lite.layers.norm import Norm, make_norm
-from t5x_lite.layers.partitioning import all_but_gathered, is_cut, place
+from t5x_lite.layers.partitioning import all_but_gathered, is_cut, place, platform
 from t5x_lite.layers.positions import DistanceBias
 
 Remat = Literal["none", "dots", "full", "offload"]
 """What the backward pass of a layer computes again: nothing; all but matrix products; everything; all but matrix
 products, which wait in the host's memory."""
+WORTH_WRITING_OUT = 2**17
+"""Features of a batch's positions from which on a CPU runs the layers of a stack without a loop around them."""
 
 
 @dataclass(frozen=True)
@@ -158,6 +160,12 @@ class Layer(nn.Module):
             x = self._residual(x, attend_to_memory, self.cross_attention_norm, True)
         return self._residual(x, self.feed_forward, self.feed_forward_norm, True), own
 
+    def written_out(
+        self, x: Float[Array, "B L D"], _: None, context: Context, deterministic: bool
+    ) -> tuple[Float[Array, "B L D"], None]:
+        """The same, for a stack that names all its layers."""
+        return self(x, None, context, deterministic)
+
     def keep_output(
         self, x: Float[Array, "B L D"], context: Context, deterministic: bool
     ) -> tuple[Float[Array, "B L D"], Float[Array, "B L D"]]:
@@ -217,8 +225,10 @@ class Stack(nn.Module):
             "out_axes": 0,
             "metadata_params": {nn.PARTITION_NAME: "layers"},
         }
+        in_axes = (0, nn.broadcast, nn.broadcast)
         methods = {
-            "__call__": over_layers | {"in_axes": (0, nn.broadcast, nn.broadcast)},
+            "__call__": over_layers | {"in_axes": in_axes},
+            "written_out": over_layers | {"in_axes": in_axes, "unroll": self.num_layers},
             "keep_output": over_layers | {"in_axes": (nn.broadcast, nn.broadcast)},
         }
         if self.has_memory:
@@ -232,8 +242,17 @@ class Stack(nn.Module):
         self, x: Float[Array, "B L D"], context: Context, *, deterministic: bool = True
     ) -> Float[Array, "B L D"]:
         """Runs `x` through all layers."""
-        x, _ = self.layers(x, None, context, deterministic)
+        run = self.layers.written_out if self._worth_writing_out(x) else self.layers
+        x, _ = run(x, None, context, deterministic)
         return self.final_norm(x) if self.config.norm_first else x
+
+    def _worth_writing_out(self, x: Float[Array, "B L D"]) -> bool:
+        """Whether the layers are compiled one by one: on a CPU, a scan copies all that it keeps for the backward pass.
+
+        Small layers are not worth the compilation; rematerialisation needs the scan, behind which XLA may not share.
+        """
+        keeps_all = self.remat == "none" and not is_cut("embed")
+        return platform() == "cpu" and keeps_all and x.size >= WORTH_WRITING_OUT and not self.is_initializing()
 
     def outputs(
         self, x: Float[Array, "B L D"], context: Context, *, deterministic: bool = True
