@@ -26,7 +26,7 @@ Remat = Literal["none", "dots", "full", "offload"]
 """What the backward pass of a layer computes again: nothing; all but matrix products; everything; all but matrix
 products, which wait in the host's memory."""
 WORTH_WRITING_OUT = 2**17
-"""Features of a batch's positions from which on a CPU runs the layers of a stack without a loop around them."""
+"""Features of all positions of a batch, from which on a CPU trains the layers of a stack without a loop around them."""
 
 
 @dataclass(frozen=True)
@@ -202,7 +202,7 @@ class Layer(nn.Module):
 
 
 class Stack(nn.Module):
-    """`num_layers` layers as one scan, so that compile time does not grow with depth.
+    """`num_layers` layers as one scan, so that compile time does not grow with depth; but see `WORTH_WRITING_OUT`.
 
     The parameters of all layers lie in one array each, ``[N, ...]``, with the logical axis `layers` in front; where
     the layers share them (ALBERT) there is one of each, without that axis. Pre-LN stacks end with a norm of their own.
@@ -242,14 +242,15 @@ class Stack(nn.Module):
         self, x: Float[Array, "B L D"], context: Context, *, deterministic: bool = True
     ) -> Float[Array, "B L D"]:
         """Runs `x` through all layers."""
-        run = self.layers.written_out if self._worth_writing_out(x) else self.layers
+        run = self.layers.written_out if not deterministic and self._worth_writing_out(x) else self.layers
         x, _ = run(x, None, context, deterministic)
         return self.final_norm(x) if self.config.norm_first else x
 
     def _worth_writing_out(self, x: Float[Array, "B L D"]) -> bool:
-        """Whether the layers are compiled one by one: on a CPU, a scan copies all that it keeps for the backward pass.
+        """Whether training compiles each layer by itself: on a CPU, a scan copies all that waits for the backward pass.
 
-        Small layers are not worth the compilation; rematerialisation needs the scan, behind which XLA may not share.
+        Small layers are not worth the compilation. Rematerialisation needs the scan, across whose steps XLA shares
+        nothing.
         """
         keeps_all = self.remat == "none" and not is_cut("embed")
         return platform() == "cpu" and keeps_all and x.size >= WORTH_WRITING_OUT and not self.is_initializing()

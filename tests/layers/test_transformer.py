@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from flax import linen as nn
 
+from t5x_lite.layers import transformer
 from t5x_lite.layers.attention import Attention
 from t5x_lite.layers.feed_forward import FeedForward
 from t5x_lite.layers.masks import Mask
@@ -68,6 +69,32 @@ def test_layer_is_its_sublayers_with_norms_and_residuals(make_params, x, context
     got, cache = layer.apply({"params": params}, x, None, context, True)
     np.testing.assert_allclose(got, expected, atol=1e-5)
     assert cache is None
+
+
+@pytest.mark.parametrize("config", [CONFIG, replace(CONFIG, dropout_rate=0.3, attention_dropout_rate=0.2)])
+def test_layers_that_are_written_out_train_as_scanned_ones(monkeypatch, make_params, x, context, config):
+    stack = Stack(config, N, has_memory=True)
+    params = make_params(stack, 0, x, context)
+
+    def lowered(stack, deterministic=False):
+        def loss(params, x):
+            rngs = {"dropout": jax.random.key(2)}
+            return (stack.apply({"params": params}, x, context, deterministic=deterministic, rngs=rngs) ** 2).sum()
+
+        return jax.jit(jax.value_and_grad(loss, argnums=(0, 1))).lower(params, x)
+
+    def loops(program):
+        return len(re.findall("stablehlo.while", program.as_text()))
+
+    scanned = lowered(stack)
+    monkeypatch.setattr(transformer, "WORTH_WRITING_OUT", x.size)
+    written_out = lowered(stack)
+    assert loops(scanned) == loops(written_out) + 2  # forward and backward
+    # What is computed again must stay in a loop, and what is not trained gains nothing.
+    assert loops(lowered(replace(stack, remat="full"))) == loops(scanned)
+    assert loops(lowered(stack, deterministic=True)) == 2
+    got, expected = (program.compile()(params, x) for program in (written_out, scanned))
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=2e-5, atol=2e-5), got, expected)
 
 
 @pytest.mark.parametrize("norm_first", [True, False])
