@@ -20,14 +20,27 @@ def keeps(
 ) -> Bool[Array, "*#pairs"]:
     """Whether the weight of a pair is kept, which it is with probability 1 - rate.
 
+    `seed` is two int32 numbers, as are the places.
+    """
+    return hashed(seed, row, head, query, key) >= jnp.int32(min(round(rate * 2**31), 2**31 - 1))
+
+
+def hashed(
+    seed: tuple[Any, Any],
+    row: Int[Array, "*#pairs"],
+    head: Int[Array, "*#pairs"],
+    query: Int[Array, "*#pairs"],
+    key: Int[Array, "*#pairs"],
+) -> Int[Array, "*#pairs"]:
+    """A number from 0 to 2^31 - 1 for each pair, all alike probable.
+
     The bits are mixed by the finalizer of MurmurHash3 (Appleby 2011), in int32, which wraps around: what a TPU's vector
-    unit has. `seed` is two int32 numbers, as are the places.
+    unit has.
     """
     low, high = seed
     stream = _mix(high ^ _mix(low ^ _mix(row * jnp.int32(65_599) + head)))
     of_query, of_key = _mix(query ^ stream), _mix(key + _mix(stream + jnp.int32(1)))
-    number = jax.lax.shift_right_logical(_mix(of_query ^ of_key), jnp.int32(1))  # 31 bits
-    return number >= jnp.int32(min(round(rate * 2**31), 2**31 - 1))
+    return jax.lax.shift_right_logical(_mix(of_query ^ of_key), jnp.int32(1))
 
 
 def seed_and_offsets(dropout_key: Key[Array, ""] | None, offsets: tuple[Any, Any, Any]) -> Int[Array, "5"]:

@@ -8,13 +8,12 @@ import jax.numpy as jnp
 from flax import linen as nn
 from jaxtyping import Array, Bool, Float, Int, Key
 
-from t5x_lite.decoding import Sampling
-from t5x_lite.decoding.sampling import sample_tokens
 from t5x_lite.errors import InputError
+from t5x_lite.kernels.hashed_dropout import hashed
 from t5x_lite.models.base import ModelConfig
 from t5x_lite.models.electra import ElectraPairConfig
 from t5x_lite.objectives.base import Features, Mean, Metrics
-from t5x_lite.objectives.losses import weighted_loss
+from t5x_lite.objectives.losses import most_likely, weighted_loss
 from t5x_lite.objectives.masked_language_model import MaskedLanguageModel, apply
 
 
@@ -92,11 +91,17 @@ class ReplacedTokenDetection(MaskedLanguageModel):
         return model.generator
 
     def sample(self, logits: Float[Array, "B P V"], sampling: Array) -> Int[Array, "B P"]:
-        """A token for each place from the generator's distribution; no gradient passes."""
-        places = logits.shape[:2]
-        uniform = jax.vmap(lambda key: jax.random.uniform(key, places[1:]))(jax.random.wrap_key_data(sampling))
-        rows = jax.lax.stop_gradient(logits).reshape(-1, logits.shape[2])
-        return sample_tokens(Sampling(self.temperature), rows, uniform.reshape(-1)).reshape(places)
+        """A token for each place from the generator's distribution (the Gumbel-max trick); no gradient passes.
+
+        The noise is a hash of the row's bits, the place and the token: a device makes it for the tokens that it has.
+        """
+        low, high = jax.lax.bitcast_convert_type(sampling, jnp.int32).T[:, :, None, None]
+        place, token = (jax.lax.broadcasted_iota(jnp.int32, (1, *logits.shape[1:]), axis) for axis in (1, 2))
+        number = hashed((low, high), jnp.int32(0), jnp.int32(0), place, token)
+        # Of numbers near 0, which give the largest noise, floats keep all bits.
+        uniform = (number.astype(jnp.float32) + 0.5) * 2.0**-31
+        noise = -jnp.log(-jnp.log1p(-uniform))
+        return most_likely(jax.lax.stop_gradient(logits / self.temperature + noise))
 
     def filled(self, module: nn.Module, params: Any, features: Features) -> Int[Array, "B L"]:
         """What the discriminator reads: the rows with the generator's tokens in the places asked for."""
