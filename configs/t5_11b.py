@@ -15,25 +15,25 @@ Recommended: v5p:4x4x4, with the mesh of this config. Its plan, made on two CPU 
      parameters                 2.63
      optimizer                  0.00
      average, teacher, batch    0.00
-     activations, temporaries  14.92
+     activations, temporaries   9.28
      code                       0.10
-     together, of 95: fits     17.65
+     together, of 95: fits     12.02
 
      collective      among  count  MB a chip      ms  largest input
-     all-gather         16    788   42,443.3  106.11  bf16[1,65536,64]
+     all-gather         16    787   42,381.6  105.95  bf16[1,65536,64]
      reduce-scatter     16    389   21,180.6   52.95  bf16[65536,1024]
      all-reduce          4     49    2,132.4   10.66  bf16[64,65536]
-     all-reduce         16    103      372.5    0.93  bf16[1024,32128]
-     all-reduce         64     50      278.3    0.46  f32[1,128,512,512]
+     all-reduce         16    103      372.5    0.93  bf16[32128,1024]
+     all-reduce         64     49        2.2    0.00  f32[128,1023]
 
      a step at least                ms
-     compute: matrix products  1,975.4
-     hbm: memory               1,364.4
-     ici: links between chips    171.1
+     compute: matrix products  2,018.5
+     hbm: memory                 965.8
+     ici: links between chips    170.5
 
-    model FLOPs 4.663e+16 a step, compiled 5.803e+16 (1.24 times)
-    at most 80.4% MFU and 588,866 tokens/s, bound by compute
-    compiled in 111 s
+    model FLOPs 4.663e+16 a step, compiled 5.930e+16 (1.27 times)
+    at most 78.6% MFU and 576,287 tokens/s, bound by compute
+    compiled in 82 s
 """
 
 from dataclasses import replace
