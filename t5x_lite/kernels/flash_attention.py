@@ -17,7 +17,7 @@ from jax.experimental.pallas import tpu as pltpu
 from jaxtyping import Array, Bool, Float, Int, Key
 
 from t5x_lite.kernels.grid import Arrays, for_every_tile
-from t5x_lite.kernels.hashed_dropout import seed_and_offsets
+from t5x_lite.kernels.hashed_draws import seed_and_offsets
 from t5x_lite.kernels.tiles import (
     HIDDEN,
     LANES,

@@ -9,7 +9,7 @@ from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
 from jaxtyping import Array, Float
 
-from t5x_lite.kernels.hashed_dropout import HEAD, QUERY, ROW, SEED, keeps
+from t5x_lite.kernels.hashed_draws import HEAD, QUERY, ROW, SEED, keeps
 
 LANES = 128
 """Lanes of a vector register: blocks are multiples of it."""

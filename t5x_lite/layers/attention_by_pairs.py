@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, Key
 
-from t5x_lite.kernels.hashed_dropout import HEAD, QUERY, ROW, SEED, keeps, seed_and_offsets
+from t5x_lite.kernels.hashed_draws import HEAD, QUERY, ROW, SEED, keeps, seed_and_offsets
 from t5x_lite.layers.masks import HIDDEN, Mask
 from t5x_lite.layers.partitioning import platform
 from t5x_lite.layers.positions import DistanceBias

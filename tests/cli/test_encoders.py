@@ -90,9 +90,10 @@ def test_train_then_evaluate_then_fill_in(run, experiments, write_config, tmp_pa
     assert all(word in out for word in ("accuracy", "perplexity", "unigram", "detection loss", "replaced"))
     status, out, _ = run("evaluate", workdir, "--json")
     figures = json.loads(out)
-    # The perplexity is off by as much, relatively, as the loss is altogether.
     held_out = json.loads((workdir / "held_out.json").read_text())
-    assert figures == {name: pytest.approx(value, rel=1e-5) for name, value in held_out.items()}
+    # A perplexity is off by as much, relatively, as its loss is altogether: it follows from the loss, below.
+    assert figures.keys() == held_out.keys()
+    assert all(figures[name] == pytest.approx(held_out[name]) for name in held_out if name != "perplexity")
     assert figures["perplexity"] == pytest.approx(math.exp(figures["loss"]))
     assert 0.0 < figures["unigram_loss"] < math.log(150)
     assert 0.0 <= figures["detection_accuracy"] <= 1.0

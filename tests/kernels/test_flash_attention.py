@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from t5x_lite.kernels.flash_attention import flash_attention
-from t5x_lite.kernels.hashed_dropout import keeps
+from t5x_lite.kernels.hashed_draws import keeps
 
 B, H, K, RATE = 2, 2, 16, 0.3
 SEED = 5

@@ -1,4 +1,4 @@
-"""Dropout whose draws are a hash of the seed and of the place: any part can be drawn anew, anywhere, in any order."""
+"""Random draws that are a hash of the seed and of the place: any part can be drawn anew, anywhere, in any order."""
 
 from typing import Any
 
