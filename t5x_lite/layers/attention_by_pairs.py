@@ -162,9 +162,16 @@ def _by_parts(kind: _Kind, step: Callable, carry: Any, *arrays: Float[Array, "B 
     parts = batch_size // kind.rows * num_heads // kind.heads
     if parts == 1:
         return step(carry, jnp.int32(0), *arrays)
-    cut = [array.reshape(parts, kind.rows, kind.heads, *array.shape[2:]) for array in arrays]
-    carry, results = jax.lax.scan(lambda carry, part: step(carry, *part), carry, (jnp.arange(parts), *cut))
-    return carry, jax.tree.map(lambda x: x.reshape(batch_size, num_heads, *x.shape[3:]), results)
+
+    def step_of_part(carry: Any, part: tuple[Array, ...]) -> tuple[Any, Any]:
+        index, *cut = part
+        carry, results = step(carry, index, *(x.reshape(kind.rows, kind.heads, *x.shape[1:]) for x in cut))
+        return carry, jax.tree.map(lambda x: jax.lax.collapse(x, 0, 2), results)
+
+    # Rows and heads are one dimension here: XLA's CPU backend lays out anew what has one of size 1.
+    cut = [array.reshape(parts, -1, *array.shape[2:]) for array in arrays]
+    carry, results = jax.lax.scan(step_of_part, carry, (jnp.arange(parts), *cut))
+    return carry, jax.tree.map(lambda x: x.reshape(batch_size, num_heads, *x.shape[2:]), results)
 
 
 def _heads(kind: _Kind, arrays: Arrays, index: Int[Array, ""]) -> Array:

@@ -72,6 +72,7 @@ class Program:
             in_shardings=(self.state_shardings, batch),
             out_shardings=(self.state_shardings, everywhere),
             donate_argnums=0,
+            compiler_options=_compiler_options(mesh),
         )
         self.eval_step: EvalStep = jax.jit(
             self._in_mesh(self._eval_step),
@@ -111,8 +112,10 @@ class Program:
         features = corrupt_rows(self.objective, corrupt_key, raw)
         (loss_sum, weight, sums), grads = self.gradients(state.params, features, dropout_key, state.frozen)
         weight = jnp.maximum(weight, 1.0)  # a batch may ask for nothing
-        # Every microbatch weighs by its tokens, as if all had been one batch.
-        grads = jax.tree.map(lambda g: g / weight, grads)
+        # Every microbatch weighs by its tokens, as if all had been one batch. A product is computed where it is used; a
+        # quotient would be kept.
+        gradient_norm, one_over_weight = optax.tree.norm(self.trained.cut(grads)) / weight, 1.0 / weight
+        grads = jax.tree.map(lambda g: g * one_over_weight, grads)
         updates, opt_state = self.optimizer.update(grads, state.opt_state, state.params)
         params = optax.apply_updates(state.params, updates)
         average = self.experiment.average.update(state.average, params, state.step + 1)
@@ -123,7 +126,7 @@ class Program:
 
         metrics = {name: value / jnp.maximum(of, 1.0) for name, (value, of) in with_weights(sums, weight).items()}
         metrics["objective"] = loss_sum / weight
-        metrics["gradient_norm"] = optax.tree.norm(self.trained.cut(grads))
+        metrics["gradient_norm"] = gradient_norm
         metrics["learning_rate"] = self.experiment.optimizer.schedule.learning_rate(state.step + 1)
         finite = state.finite & jnp.isfinite(metrics["objective"]) & jnp.isfinite(metrics["gradient_norm"])
         # What nobody trains is handed through as it is.
@@ -168,6 +171,15 @@ class Program:
         features = corrupt_rows(self.objective, jax.random.key(0), raw, first_row)
         _, weight, metrics = self.objective.loss(self.module, params, features | {"valid": valid}, None)
         return with_weights(metrics, weight)
+
+
+def _compiler_options(mesh: Mesh) -> dict[str, bool]:
+    """On a CPU, XLA is told to look at where an array is last used, as for other devices it does by itself.
+
+    Else it copies both moments of Adam in every step: their updates write over what the parameters' update reads.
+    """
+    on_cpu = mesh.devices.flat[0].platform == "cpu"
+    return {"xla_cpu_copy_insertion_use_region_analysis": True} if on_cpu else {}
 
 
 def with_weights(metrics: Metrics, weight: Float[Array, ""]) -> dict[str, Mean]:

@@ -1,3 +1,4 @@
+import re
 from dataclasses import replace
 
 import jax
@@ -11,7 +12,7 @@ from flax import traverse_util
 from t5x_lite.errors import InputError
 from t5x_lite.objectives import corrupt_rows
 from t5x_lite.parallel import MeshShape, use_mesh
-from t5x_lite.training.optimizers import Adafactor
+from t5x_lite.training.optimizers import Adafactor, AdamW
 from t5x_lite.training.schedules import Constant
 
 
@@ -70,6 +71,15 @@ def test_state_is_born_sharded(tiny, make_program):
     moments = [leaf for leaf in jax.tree.leaves(state.opt_state) if leaf.shape == kernel.shape]
     assert moments
     assert all(leaf.addressable_shards[0].data.shape in {(1, 8, 12), (1, 12, 8)} for leaf in moments)
+
+
+def test_moments_are_written_over_without_a_copy(tiny, make_program, raw):
+    """The parameters' update reads what the moments' update overwrites."""
+    program = make_program(replace(tiny, optimizer=AdamW()))
+    shape = jax.ShapeDtypeStruct(raw.shape, raw.dtype)
+    compiled = program.train_step.lower(program.abstract_state, shape).compile().as_text()
+    assert len(set(re.findall(r"opt_state\w*__(mu|nu)__", compiled))) == 2
+    assert not re.findall(r"copy\([^)]*opt_state", compiled)
 
 
 def test_parts_of_a_batch_add_up_to_it(without_dropout, make_program, raw):
