@@ -14,6 +14,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, Key
 
 from t5x_lite.kernels.hashed_draws import HEAD, QUERY, ROW, SEED, keeps, seed_and_offsets
+from t5x_lite.layers.dense import sum_of_first
 from t5x_lite.layers.masks import HIDDEN, Mask
 from t5x_lite.layers.partitioning import platform
 from t5x_lite.layers.positions import DistanceBias
@@ -128,7 +129,7 @@ def _attend_backward(kind: _Kind, saved: Any, out_gradient: Float[Array, "B H L 
         if seen is not None:
             of_logits = jnp.where(seen, of_logits, 0.0)  # not so of itself for a query that may look nowhere
         if of_bias is not None:
-            of_bias = of_bias.at[_heads(kind, arrays, index)].add(of_logits.sum(axis=0))
+            of_bias = of_bias.at[_heads(kind, arrays, index)].add(sum_of_first(of_logits))
         weights = _kept(kind, arrays, index, weights).astype(value.dtype)
         rounded = of_logits.astype(query.dtype)
         return of_bias, (

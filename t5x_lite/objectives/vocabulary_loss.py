@@ -16,6 +16,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, Shaped
 
+from t5x_lite.layers.dense import sum_of_first
 from t5x_lite.layers.embedding import VocabularyScores
 from t5x_lite.layers.partitioning import add_up_own_tokens
 from t5x_lite.objectives.base import Metrics
@@ -138,7 +139,7 @@ def _sums_and_gradients(
         sums, to_logits = _of_chunk(terms, logits, targets, weights, with_gradient=any(wanted))
         to_kernel, to_bias = added
         if wanted[2]:
-            to_bias += to_logits.sum(axis=0)
+            to_bias += sum_of_first(to_logits)
         if any(wanted[:2]):
             to_logits = to_logits.astype(x.dtype)
         if wanted[1]:
