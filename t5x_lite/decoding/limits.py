@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
 from t5x_lite.errors import InputError
@@ -40,7 +41,9 @@ class Limits:
         """
         log_z = jax.nn.logsumexp(logits, axis=-1, keepdims=True)
         if self.suppressed_ids:
-            logits = logits.at[:, jnp.array(self.suppressed_ids)].set(-jnp.inf)
+            # Chosen for each place, not written into the few: a CPU would copy all logits before each writing.
+            suppressed = np.isin(np.arange(logits.shape[1]), self.suppressed_ids)
+            logits = jnp.where(suppressed, -jnp.inf, logits)
         for place, token in {0: self.forced_first_id, self.max_length - 1: self.forced_last_id}.items():
             if token is not None:
                 alone = jnp.where(jnp.arange(logits.shape[1]) == token, 0.0, -jnp.inf)

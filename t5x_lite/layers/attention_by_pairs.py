@@ -79,8 +79,11 @@ def attend_by_pairs(
 
 
 def _at_a_time(batch_size: int, num_heads: int, pairs: int) -> tuple[int, int]:
-    """How many rows and heads: all but on a CPU."""
-    if platform() != "cpu":
+    """How many rows and heads: all but on a CPU, and there too if they would be no more than two parts.
+
+    What a part begins with and ends in is copied, which takes longer than waiting for that little memory.
+    """
+    if platform() != "cpu" or 4 * pairs * num_heads * batch_size <= 2 * CACHE_BYTES:
         return batch_size, num_heads
     most = max(CACHE_BYTES // (4 * pairs), 1)
     if most < num_heads:

@@ -3,11 +3,12 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from t5x_lite.layers import attention_by_pairs
 from t5x_lite.layers.attention_by_pairs import attend_by_pairs
 from t5x_lite.layers.masks import Mask
 from t5x_lite.layers.positions import DistanceBias
 
-B, L, M, H, K = 2, 5, 4, 2, 3
+B, L, M, H, K = 6, 5, 4, 2, 3
 
 
 def plain(query, key, value, bias, mask, dropout):
@@ -18,17 +19,21 @@ def plain(query, key, value, bias, mask, dropout):
 
 
 @pytest.mark.parametrize("dropping", [False, True])
-def test_its_own_backward_pass_is_the_derivative(dropping):
-    """A query that may look nowhere is among them."""
+@pytest.mark.parametrize(("rows", "heads"), [(B, H), (2, H), (1, 1)])
+def test_its_own_backward_pass_is_the_derivative(monkeypatch, rows, heads, dropping):
+    """Whatever a CPU does at a time; a query that may look nowhere is among them."""
+    monkeypatch.setattr(attention_by_pairs, "CACHE_BYTES", 4 * rows * heads * L * M)
     random = np.random.default_rng(0)
     shapes = ((B, L, H, K), (B, M, H, K), (B, M, H, K), (H, L + M - 1))
     arrays = [jnp.asarray(random.normal(size=shape), jnp.float32) for shape in shapes]
-    valid = jnp.array([[True, True, False, True], [True] * M])
+    valid = jnp.array([[True, True, False, True], *[[True] * M] * (B - 1)])
     segments = {
-        "query_segments": jnp.array([[0, 0, 1, 1, 7], [0] * L]),
-        "key_segments": jnp.array([[0, 1, 1, 1], [0] * M]),
+        "query_segments": jnp.array([[0, 0, 1, 1, 7], *[[0] * L] * (B - 1)]),
+        "key_segments": jnp.array([[0, 1, 1, 1], *[[0] * M] * (B - 1)]),
     }
     mask = Mask(valid, **segments)
+    traced = jax.make_jaxpr(lambda *arrays: attend_by_pairs(*arrays[:3], scale=1.0))(*arrays)
+    assert ("scan" in str(traced)) == ((rows, heads) != (B, H))
 
     def dropping_key():
         return {"dropout_rate": 0.4, "dropout_key": jax.random.key(0)} if dropping else {}

@@ -22,6 +22,12 @@ def test_activations(name):
     np.testing.assert_allclose(ACTIVATIONS[name](jnp.asarray(x)), REFERENCES[name](x.astype(np.float64)), atol=1e-6)
 
 
+def test_gelu_is_rounded_once_in_bfloat16():
+    x = jnp.linspace(-4, 4, 1001).astype(jnp.bfloat16)
+    exact = REFERENCES["gelu"](np.asarray(x, np.float64))
+    np.testing.assert_allclose(np.asarray(ACTIVATIONS["gelu"](x), np.float64), exact, rtol=2**-8, atol=1e-6)
+
+
 def test_every_activation_has_a_reference_and_others_are_refused():
     assert set(REFERENCES) == set(ACTIVATIONS)
     with pytest.raises(InputError, match="activation='swiglu'.*relu"):
