@@ -15,21 +15,21 @@ Recommended: v5e:8x8, with the mesh of this config. Its plan, made on two CPU co
      parameters                 1.32
      optimizer                  2.64
      average, teacher, batch    0.00
-     activations, temporaries  10.51
+     activations, temporaries  10.48
      code                       0.06
-     together, of 16: fits     14.53
+     together, of 16: fits     14.50
 
      collective  among  count  MB a chip     ms  largest input
      all-reduce     64    100    1,768.3  17.68  f32[30522,1024]
 
      a step at least              ms
      compute: matrix products  193.5
-     hbm: memory               340.4
+     hbm: memory               342.7
      ici: links between chips   17.7
 
     model FLOPs 2.274e+15 a step, compiled 2.439e+15 (1.07 times)
-    at most 53.0% MFU and 3,080,332 tokens/s, bound by hbm
-    compiled in 94 s
+    at most 52.6% MFU and 3,059,934 tokens/s, bound by hbm
+    compiled in 123 s
 """
 
 from dataclasses import replace

@@ -15,25 +15,25 @@ Recommended: v5p:4x4x8, with the mesh of this config. Its plan, made on two CPU 
      parameters                 2.99
      optimizer                  5.99
      average, teacher, batch    0.00
-     activations, temporaries  21.10
+     activations, temporaries  15.09
      code                       0.03
-     together, of 95: fits     30.11
+     together, of 95: fits     24.10
 
      collective      among  count  MB a chip      ms  largest input
-     all-gather         16    563   48,174.5  120.44  bf16[50304,320]
+     all-gather         16    562   47,691.6  119.23  bf16[50304,320]
      reduce-scatter     16    240   23,593.0   58.98  bf16[5120,20480]
      all-reduce          8     41    2,865.2   14.33  bf16[50304,320]
-     all-reduce         16    164    1,951.0    4.88  bf16[5120,50304]
+     all-reduce         16    164    1,951.0    4.88  bf16[50304,5120]
      all-reduce        128     82       55.5    0.09  bf16[1,2048,5120]
 
      a step at least                ms
-     compute: matrix products  3,588.4
-     hbm: memory               1,865.8
-     ici: links between chips    198.7
+     compute: matrix products  3,513.6
+     hbm: memory               1,077.5
+     ici: links between chips    197.5
 
-    model FLOPs 1.721e+17 a step, compiled 2.108e+17 (1.22 times)
-    at most 81.6% MFU and 584,703 tokens/s, bound by compute
-    compiled in 46 s
+    model FLOPs 1.721e+17 a step, compiled 2.064e+17 (1.20 times)
+    at most 83.4% MFU and 597,160 tokens/s, bound by compute
+    compiled in 91 s
 """
 
 from dataclasses import replace
