@@ -11,6 +11,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
+from t5x_lite.layers.dense import Transposed
 from t5x_lite.layers.masks import HIDDEN
 from t5x_lite.layers.partitioning import place
 
@@ -82,8 +83,9 @@ class DecodingCache:
     writers: Int[Array, "B P T"]
     """Which of its input's sequences wrote what a sequence has at each position."""
     layers: tuple[Any, ...]
-    """The parameters of each layer by itself, matrices in the compute dtype: a step would slice and cast them anew."""
-    output: Float[Array, "D V"]
+    """The parameters of each layer by itself, matrices in the compute dtype and as `to_multiply_few` has them: a step
+    would slice and cast them anew."""
+    output: Float[Array, "D V"] | Transposed
     """The matrix that gives the logits, likewise."""
     shared: int = field(default=0, metadata={"static": True})
     """Slots in front that all sequences of an input look at: those of a decoder's inputs."""

@@ -1,6 +1,7 @@
 """The one matrix multiplication of the zoo: a `nn.Dense` whose parameters carry logical axis names."""
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import jax
@@ -14,8 +15,30 @@ SUM = "sum_by_a_product"
 """The name in a program of products that only add up; they count for no model's operations."""
 
 
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class Transposed:
+    """A matrix as a CPU wants it that multiplies a few rows by it again and again.
+
+    XLA's CPU backend reads what stands on the left of a product 1.3 to 1.5 times as fast as what stands on the right.
+    """
+
+    rows: Float[Array, "O I"]
+
+    def multiply(self, x: Float[Array, "*batch I"], dtype: Any, **options: Any) -> Float[Array, "*batch O"]:
+        """`multiply` by the matrix."""
+        flat = x.reshape(-1, x.shape[-1]).astype(dtype)
+        columns = jnp.einsum("OI,RI->OR", self.rows.astype(dtype), flat, **options)
+        # XLA would turn the product about, so that its transpose comes out at once.
+        columns = jax.lax.optimization_barrier(columns)
+        return columns.T.reshape(*x.shape[:-1], self.rows.shape[0])
+
+
 class Dense(nn.Module):
-    """x @ kernel (+ bias), with logical axes (`in`, `out`) on the kernel and `out` on the bias."""
+    """x @ kernel (+ bias), with logical axes (`in`, `out`) on the kernel and `out` on the bias.
+
+    The kernel may be given as a `Transposed`.
+    """
 
     features: int
     axes: tuple[str, str]
@@ -25,8 +48,10 @@ class Dense(nn.Module):
 
     @nn.compact
     def __call__(self, x: Float[Array, "*batch I"]) -> Float[Array, "*batch O"]:
-        kernel_init = nn.with_logical_partitioning(self.kernel_init, self.axes)
-        kernel = self.param("kernel", kernel_init, (x.shape[-1], self.features), jnp.float32)
+        kernel = self.get_variable("params", "kernel")
+        if not isinstance(kernel, Transposed):
+            kernel_init = nn.with_logical_partitioning(self.kernel_init, self.axes)
+            kernel = self.param("kernel", kernel_init, (x.shape[-1], self.features), jnp.float32)
         y = multiply(x, kernel, self.axes, self.dtype)
         if self.use_bias:
             bias_init = nn.with_logical_partitioning(nn.initializers.zeros, self.axes[1:])
@@ -36,9 +61,15 @@ class Dense(nn.Module):
 
 
 def multiply(
-    x: Float[Array, "*batch I"], matrix: Float[Array, "I O"], axes: tuple[str, str], dtype: Any, **options: Any
+    x: Float[Array, "*batch I"],
+    matrix: Float[Array, "I O"] | Transposed,
+    axes: tuple[str, str],
+    dtype: Any,
+    **options: Any,
 ) -> Float[Array, "*batch O"]:
     """x @ matrix in `dtype`, the matrix a parameter with these logical axes; `options` are those of `jnp.matmul`."""
+    if isinstance(matrix, Transposed):
+        return matrix.multiply(x, dtype, **options)
     x = x.astype(dtype)
     if is_cut("embed"):
         inside = axes[0] != "embed"
@@ -53,6 +84,20 @@ def multiply(
     # compute all of it. Elsewhere it is one: XLA's CPU backend multiplies two matrices faster than a batch of them.
     flat = x if is_cut("activation_length") else x.reshape(-1, x.shape[-1])
     return jnp.matmul(flat, matrix.astype(dtype), **options).reshape(*x.shape[:-1], matrix.shape[-1])
+
+
+def to_multiply_few(params: Any) -> Any:
+    """The parameters of one layer as decoding wants them: on a CPU every kernel is a `Transposed`.
+
+    Not so where devices have to gather the rows of kernels first.
+    """
+    if platform() != "cpu" or is_cut("embed"):
+        return params
+
+    def turned(path: tuple[Any, ...], x: Array) -> Array | Transposed:
+        return Transposed(x.T) if path[-1:] == (jax.tree_util.DictKey("kernel"),) else x
+
+    return jax.tree_util.tree_map_with_path(turned, params)
 
 
 def sum_of_first(x: Float[Array, "N *rest"]) -> Float[Array, "*rest"]:

@@ -15,6 +15,7 @@ from jaxtyping import Array, Bool, Float, Int
 
 from t5x_lite.layers.attention import Attention
 from t5x_lite.layers.decoding_cache import CachedKeyValue, DecodingCache, KeyValue
+from t5x_lite.layers.dense import to_multiply_few
 from t5x_lite.layers.dropout import Dropout
 from t5x_lite.layers.feed_forward import FeedForward
 from t5x_lite.layers.masks import HIDDEN, Mask
@@ -273,6 +274,9 @@ class Stack(nn.Module):
         """Room for `max_length` tokens behind `shared`, and all that does not change from step to step."""
         c, params = self.config, self.layers.variables["params"]
 
+        def cast_matrix(x: Array) -> Array:
+            return x.astype(self.dtype) if x.ndim > 1 else x
+
         def apart(stacked: Any) -> list[Any]:
             return [jax.tree.map(lambda x, n=n: x[n], stacked) for n in range(self.num_layers)]
 
@@ -284,8 +288,8 @@ class Stack(nn.Module):
             memory=tuple(map(CachedKeyValue.of, memories)),
             inputs_valid=inputs_valid,
             writers=jnp.zeros((batch_size, 1, max_length), jnp.int32),
-            layers=tuple(jax.tree.map(lambda x: x.astype(self.dtype) if x.ndim > 1 else x, layers)),
-            output=output.astype(self.dtype),
+            layers=tuple(to_multiply_few(jax.tree.map(cast_matrix, layer)) for layer in layers),
+            output=to_multiply_few({"kernel": cast_matrix(output)})["kernel"],
             shared=shared,
         )
 
