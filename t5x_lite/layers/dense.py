@@ -1,5 +1,6 @@
 """The one matrix multiplication of the zoo: a `nn.Dense` whose parameters carry logical axis names."""
 
+import functools
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -84,7 +85,36 @@ def multiply(
     # Where rows are cut along their length, one matrix of all positions could not be cut, and every device would
     # compute all of it. Elsewhere it is one: XLA's CPU backend multiplies two matrices faster than a batch of them.
     flat = x if is_cut("activation_length") else x.reshape(-1, x.shape[-1])
-    return jnp.matmul(flat, matrix.astype(dtype), **options).reshape(*x.shape[:-1], matrix.shape[-1])
+    in_rows = platform() == "cpu" and flat.ndim == 2 and not options
+    product = _multiply_rows if in_rows else functools.partial(jnp.matmul, **options)
+    return product(flat, matrix.astype(dtype)).reshape(*x.shape[:-1], matrix.shape[-1])
+
+
+@jax.custom_vjp
+def _multiply_rows(x: Float[Array, "R I"], matrix: Float[Array, "I O"]) -> Float[Array, "R O"]:
+    """x @ matrix, with the gradient of the matrix as XLA's CPU backend adds it up over the rows fastest.
+
+    That is with plain matrices, the left one laid out anew, and with a result no taller than wide: by 4,096 rows
+    for kernels of 512 x 2,048 a tenth faster than x^T y, for those of 2,048 x 512 a fifth.
+    """
+    return x @ matrix
+
+
+def _multiply_rows_forward(x: Float[Array, "R I"], matrix: Float[Array, "I O"]) -> tuple[Array, tuple[Array, Array]]:
+    return x @ matrix, (x, matrix)
+
+
+def _multiply_rows_backward(saved: tuple[Array, Array], of_y: Float[Array, "R O"]) -> tuple[Array, Array]:
+    x, matrix = saved
+    of_x = of_y @ matrix.T
+    # Without the barriers XLA would make one product of each again.
+    as_it_is = jax.lax.optimization_barrier
+    if matrix.shape[0] > matrix.shape[1]:
+        return of_x, as_it_is(as_it_is(of_y.T) @ x).T
+    return of_x, as_it_is(x.T) @ of_y
+
+
+_multiply_rows.defvjp(_multiply_rows_forward, _multiply_rows_backward)
 
 
 def to_multiply_few(params: Any) -> Any:
