@@ -110,23 +110,24 @@ def _attend_forward(kind: _Kind, arrays: Arrays) -> Any:
         total = weights.sum(axis=-1, keepdims=True)
         weights = _kept(kind, arrays, index, weights).astype(value.dtype)
         out = jnp.einsum("...LM,...MK->...LK", weights, value, preferred_element_type=jnp.float32) / total
-        return None, (out.astype(value.dtype), highest, total)
+        return None, (out.astype(value.dtype), highest, jnp.log(total))
 
-    _, (out, highest, total) = _by_parts(kind, attend, None, *(arrays[name] for name in ("query", "key", "value")))
-    return out, (arrays, out, highest, total)
+    _, (out, highest, log_total) = _by_parts(kind, attend, None, *(arrays[name] for name in ("query", "key", "value")))
+    return out, (arrays, out, highest, log_total)
 
 
 def _attend_backward(kind: _Kind, saved: Any, out_gradient: Float[Array, "B H L K"]) -> tuple[dict[str, Array | None]]:
-    arrays, out, highest, total = saved
+    arrays, out, highest, log_total = saved
     bias = _dense_bias(kind, arrays)
     # What every weight of a row has in common in the gradient of its logit.
     shared = (out.astype(jnp.float32) * out_gradient.astype(jnp.float32)).sum(axis=-1, keepdims=True)
 
     def differentiate(of_bias: Array | None, index: Array, *parts: Array) -> tuple[Array | None, tuple[Array, ...]]:
-        query, key, value, highest, total, out_gradient, shared = parts
+        query, key, value, highest, log_total, out_gradient, shared = parts
         with jax.named_scope(AGAIN):
             logits, seen = _logits(kind, arrays, bias, index, query, key)
-        weights = jnp.exp(logits - highest) / total
+        # Not divided by the total: XLA would pass over the exponentials once more for each that uses the weights.
+        weights = jnp.exp(logits - highest - log_total)
         of_weights = jnp.einsum("...LK,...MK->...LM", out_gradient, value, preferred_element_type=jnp.float32)
         of_logits = weights * (_kept(kind, arrays, index, of_weights) - shared)
         if seen is not None:
@@ -137,15 +138,14 @@ def _attend_backward(kind: _Kind, saved: Any, out_gradient: Float[Array, "B H L 
         rounded = of_logits.astype(query.dtype)
         return of_bias, (
             (kind.scale * jnp.einsum("...LM,...MK->...LK", rounded, key)).astype(query.dtype),
-            (kind.scale * _columns_of(rounded, query)).astype(key.dtype),
-            _columns_of(weights, out_gradient),
+            (kind.scale * _turned_columns_of(rounded, query)).astype(key.dtype),
+            _turned_columns_of(weights, out_gradient),
         )
 
-    names = ("query", "key", "value")
-    parts = (*(arrays[name] for name in names), highest, total, out_gradient, shared)
+    parts = (arrays["query"], arrays["key"], arrays["value"], highest, log_total, out_gradient, shared)
     start = None if bias is None else jnp.zeros(bias.shape, jnp.float32)
-    of_bias, gradients = _by_parts(kind, differentiate, start, *parts)
-    found = dict(zip(names, gradients, strict=True))
+    of_bias, (of_query, of_key, of_value) = _by_parts(kind, differentiate, start, *parts)
+    found = {"query": of_query, "key": of_key.swapaxes(2, 3), "value": of_value.swapaxes(2, 3)}
     if of_bias is not None:
         (found["bias"],) = jax.linear_transpose(lambda values: _lay_out(kind, arrays, values), arrays["bias"])(of_bias)
     return ({name: found.get(name) for name in arrays},)
@@ -154,9 +154,9 @@ def _attend_backward(kind: _Kind, saved: Any, out_gradient: Float[Array, "B H L 
 _attend.defvjp(_attend_forward, _attend_backward)
 
 
-def _columns_of(weights: Float[Array, "_ _ L M"], x: Float[Array, "_ _ L K"]) -> Float[Array, "_ _ M K"]:
-    """weights^T x, of which XLA's CPU backend computes the transpose three times as fast, if it stands for itself."""
-    return jax.lax.optimization_barrier(jnp.einsum("...LK,...LM->...KM", x, weights)).swapaxes(-1, -2)
+def _turned_columns_of(weights: Float[Array, "_ _ L M"], x: Float[Array, "_ _ L K"]) -> Float[Array, "_ _ K M"]:
+    """(weights^T x)^T, which XLA's CPU backend computes three times as fast as weights^T x, if it stands for itself."""
+    return jax.lax.optimization_barrier(jnp.einsum("...LK,...LM->...KM", x, weights))
 
 
 def _by_parts(kind: _Kind, step: Callable, carry: Any, *arrays: Float[Array, "B H _ _"]) -> tuple[Any, Any]:
