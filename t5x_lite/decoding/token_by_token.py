@@ -27,8 +27,7 @@ def write(
 ) -> tuple[Int[Array, "B N L"], Float[Array, "B N"]]:
     """(ids, scores): see `decode`."""
     batch_size, number = len(start_ids), method.num_results
-    if number > 1:
-        cache = cache.repeat(number)
+    cache = cache.repeat(number)
     keys = None if key is None else _keys(key, rows, number)
 
     def choose(logits: Float[Array, "R V"], index: Int[Array, ""]) -> Int[Array, "R"]:

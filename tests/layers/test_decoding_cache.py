@@ -13,24 +13,31 @@ from t5x_lite.parallel import MeshShape, batch_sharding, make_mesh, use_mesh
 B, H, K, T, M = 2, 3, 4, 5, 2
 
 
+def assert_equal(got, expected):
+    for one, other in zip(jax.tree.leaves(got), jax.tree.leaves(expected), strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
 def random(seed, *shape):
     return jnp.asarray(np.random.default_rng(seed).normal(size=shape).astype(np.float32))
 
 
+@pytest.mark.parametrize("slots_last", [False, True])
 @pytest.mark.parametrize("queries", [1, 3])
-def test_attention_over_a_cache_is_that_of_the_layers(queries):
+def test_attention_over_a_cache_is_that_of_the_layers(queries, slots_last):
     """One of the queries may look nowhere."""
     query, new = random(0, B, queries, H, K), {"key": random(1, B, T, H, K), "value": random(2, B, T, H, K)}
     segments = np.random.default_rng(3).integers(0, 2, (B, queries + T))
     mask = Mask(query_segments=jnp.asarray(segments[:, T:]).at[0, 0].set(2), key_segments=jnp.asarray(segments[:, :T]))
-    cached = CachedKeyValue.empty(B, H, K, T, jnp.float32)
+    cached, expected = CachedKeyValue.empty(B, H, K, T, jnp.float32), CachedKeyValue.of(new)
+    if slots_last:
+        cached, expected = cached.with_slots_last(), expected.with_slots_last()
     for place in range(T):
         cached = cached.write(jax.tree.map(lambda x, t=place: x[:, t : t + 1], new), jnp.int32(place))
+    assert_equal(cached, expected)
     got = cached.attend(query, jnp.where(mask.dense(queries, T), 0.0, HIDDEN), 0.7)
     expected = dot_product_attention(query, new["key"], new["value"], mask=mask, scale=0.7)
     np.testing.assert_allclose(got, expected, atol=1e-5)
-    for got, expected in zip(jax.tree.leaves(cached), jax.tree.leaves(CachedKeyValue.of(new)), strict=True):
-        np.testing.assert_array_equal(got, expected)
 
 
 def test_on_a_mesh_each_device_keeps_the_heads_that_it_computes_of_its_rows():
@@ -39,12 +46,13 @@ def test_on_a_mesh_each_device_keeps_the_heads_that_it_computes_of_its_rows():
     def write(new):
         with use_mesh(mesh):
             empty = CachedKeyValue.empty(4, 6, K, T, jnp.float32)
-            return CachedKeyValue.of(new), empty.write(new, jnp.int32(1)), empty.spread(2, 3)
+            spread = empty.spread(2, 3)
+            return CachedKeyValue.of(new), empty.write(new, jnp.int32(1)), spread, spread.write(new, jnp.int32(2), 2)
 
     for cached in jax.jit(write, in_shardings=batch_sharding(mesh))(new):
         for leaf in jax.tree.leaves(cached):
             assert tuple(leaf.sharding.spec)[:2] == (("data", "fsdp"), "tensor")
-            assert leaf.addressable_shards[0].data.shape == (1, 3, K, leaf.shape[3])
+            assert leaf.addressable_shards[0].data.shape == (1, 3, *leaf.shape[2:])
 
 
 def test_the_cache_has_the_compute_dtype():
@@ -52,14 +60,16 @@ def test_the_cache_has_the_compute_dtype():
     new = {"key": random(1, B, 2, H, K), "value": random(2, B, 2, H, K)}
     written = cached.write(new, jnp.int32(1))
     assert {leaf.dtype for leaf in jax.tree.leaves(written)} == {jnp.dtype(jnp.bfloat16)}
-    assert not written.key[..., 0].any()
-    assert written.key[..., 1:3].any()
+    assert not written.key[:, :, 0].any()
+    assert written.key[:, :, 1:3].any()
 
 
 def make_cache(sequences):
     """Behind two shared slots, positions for three tokens of each sequence."""
-    own = CachedKeyValue(random(4, B, H, K, M + 3), random(5, B, H, K, M + 3))
-    one = DecodingCache((own,), (), jnp.ones((B, M), bool), jnp.zeros((B, 1, 3), jnp.int32), (), random(6, 2, 7), M)
+    own = CachedKeyValue(random(4, B, H, M + 3, K), random(5, B, H, M + 3, K))
+    memory = CachedKeyValue(random(8, B, H, M, K), random(9, B, H, M, K))
+    valid, writers = jnp.ones((B, M), bool), jnp.zeros((B, 1, 3), jnp.int32)
+    one = DecodingCache((own,), (memory,), valid, writers, (), random(6, 2, 7), M)
     return one, one.repeat(sequences)
 
 
@@ -67,9 +77,11 @@ def test_repeating_makes_room_and_keeps_what_is_shared():
     one, several = make_cache(4)
     assert (one.num_sequences, several.num_sequences) == (1, 4)
     assert one.num_positions == several.num_positions == M + 3
-    np.testing.assert_array_equal(several.own[0].key[..., :M], one.own[0].key[..., :M])
-    np.testing.assert_array_equal(several.own[0].value[..., M::4], one.own[0].value[..., M:])
-    assert several.own[0].key.shape[3] == M + 3 * 4
+    before, own = one.own[0].with_slots_last(), several.own[0]
+    np.testing.assert_array_equal(own.key[..., :M], before.key[..., :M])
+    np.testing.assert_array_equal(own.value[..., M::4], before.value[..., M:])
+    assert own.key.shape == (B, H, K, M + 3 * 4)
+    assert_equal(several.memory[0], one.memory[0].with_slots_last())
     assert [int(several.slot(jnp.int32(position))) for position in range(5)] == [0, 1, 2, 6, 10]
 
 
@@ -89,7 +101,8 @@ def test_sequences_look_at_their_own_past_and_at_what_is_shared():
 
 
 def test_one_sequence_needs_no_writers():
-    cache, _ = make_cache(2)
+    cache, alone = make_cache(1)
+    assert alone is cache
     assert cache.own_writers(jnp.int32(M), 1) is cache
     assert replace(cache, shared=0).slot(jnp.int32(3)) == 3
 
