@@ -13,7 +13,7 @@ from jaxtyping import Array, Bool, Float, Int
 
 from t5x_lite.layers.dense import Transposed
 from t5x_lite.layers.masks import HIDDEN
-from t5x_lite.layers.partitioning import place
+from t5x_lite.layers.partitioning import place, platform
 
 KeyValue = dict[str, Float[Array, "B M H K"]]
 
@@ -21,15 +21,10 @@ KeyValue = dict[str, Float[Array, "B M H K"]]
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
 class CachedKeyValue:
-    """Keys and values: [B H S K] while an input has one sequence, [B H K S] once it has several.
+    """Keys and values, slots in rows: those are written as they come."""
 
-    XLA's CPU backend multiplies one query faster by slots in rows, and writes those faster, but four queries at half
-    the rate: a search by four beams would take 1.4 times as long.
-    """
-
-    key: Float[Array, "B H _ _"]
-    value: Float[Array, "B H _ _"]
-    slots_last: bool = field(default=False, metadata={"static": True})
+    key: Float[Array, "B H S K"]
+    value: Float[Array, "B H S K"]
 
     @classmethod
     def of(cls, key_value: KeyValue) -> "CachedKeyValue":
@@ -45,40 +40,37 @@ class CachedKeyValue:
     def write(self, new: KeyValue, slot: Int[Array, ""], num_sequences: int = 1) -> "CachedKeyValue":
         """With new keys and values from `slot` on, those of `num_sequences` given one behind the other."""
         fresh = CachedKeyValue.of(jax.tree.map(lambda x: by_position(x, num_sequences), new))
-        fresh, axis = (fresh.with_slots_last(), 3) if self.slots_last else (fresh, 2)
 
-        def put(old: Float[Array, "B H _ _"], x: Float[Array, "B H _ _"]) -> Float[Array, "B H _ _"]:
-            return jax.lax.dynamic_update_slice_in_dim(old, x.astype(old.dtype), slot, axis)
+        def put(old: Float[Array, "B H S K"], x: Float[Array, "B H _ K"]) -> Float[Array, "B H S K"]:
+            return jax.lax.dynamic_update_slice_in_dim(old, x.astype(old.dtype), slot, axis=2)
 
         return jax.tree.map(put, self, fresh)._placed()
-
-    def with_slots_last(self) -> "CachedKeyValue":
-        """The same keys and values for several sequences."""
-        return CachedKeyValue(self.key.swapaxes(2, 3), self.value.swapaxes(2, 3), slots_last=True)._placed()
 
     def spread(self, shared: int, times: int) -> "CachedKeyValue":
         """For `times` sequences, each with a slot of its own behind the first `shared`; the old one is the first."""
 
-        def wider(x: Float[Array, "B H K S"]) -> Float[Array, "B H K _"]:
-            front, behind = jnp.split(x, [shared], axis=3)
-            behind = jnp.pad(behind[..., None], [(0, 0)] * 4 + [(0, times - 1)])
-            return jnp.concatenate([front, jax.lax.collapse(behind, 3)], axis=3)
+        def wider(x: Float[Array, "B H S K"]) -> Float[Array, "B H _ K"]:
+            front, behind = jnp.split(x, [shared], axis=2)
+            behind = jnp.pad(behind[..., None, :], [(0, 0)] * 3 + [(0, times - 1), (0, 0)])
+            return jnp.concatenate([front, jax.lax.collapse(behind, 2, 4)], axis=2)
 
-        return jax.tree.map(wider, self.with_slots_last())._placed()
+        return jax.tree.map(wider, self)._placed()
 
     def attend(
         self, query: Float[Array, "B Q H K"], bias: Float[Array, "_ _ _ S"], scale: float
     ) -> Float[Array, "B Q H K"]:
         """softmax(scale * query key + bias) value, the softmax in float32."""
-        laid_out = "BHKS" if self.slots_last else "BHSK"
-        logits = jnp.einsum(f"BQHK,{laid_out}->BHQS", query * scale, self.key, preferred_element_type=jnp.float32)
-        weights = jax.nn.softmax(logits + bias, axis=-1).astype(self.value.dtype)
-        return jnp.einsum(f"BHQS,{laid_out}->BQHK", weights, self.value)
+        # Keys on the left, and products that come out as they are computed: XLA's CPU backend turns them about
+        # otherwise, and takes up to three times as long for a few queries.
+        as_it_is = jax.lax.optimization_barrier if platform() == "cpu" else lambda x: x
+        query = (query * scale).swapaxes(1, 2)
+        logits = as_it_is(jnp.einsum("BHSK,BHQK->BHSQ", self.key, query, preferred_element_type=jnp.float32))
+        weights = jax.nn.softmax(logits.swapaxes(2, 3) + bias, axis=-1).astype(self.value.dtype)
+        return as_it_is(jnp.einsum("BHQS,BHSK->BHQK", weights, self.value)).swapaxes(1, 2)
 
     def _placed(self) -> "CachedKeyValue":
         """On a mesh each device keeps the heads that it computes, of the rows that it has."""
-        behind = ("activation_memory", "activation_kv")
-        axes = ("activation_batch", "activation_heads", *(reversed(behind) if self.slots_last else behind))
+        axes = ("activation_batch", "activation_heads", "activation_memory", "activation_kv")
         return jax.tree.map(lambda x: place(x, *axes), self)
 
 
@@ -122,8 +114,7 @@ class DecodingCache:
         if times == 1:
             return self
         own = tuple(one.spread(self.shared, times) for one in self.own)
-        memory = tuple(one.with_slots_last() for one in self.memory)
-        return replace(self, own=own, memory=memory, writers=jnp.repeat(self.writers, times, axis=1))
+        return replace(self, own=own, writers=jnp.repeat(self.writers, times, axis=1))
 
     def take(self, rows: Int[Array, "R"]) -> "DecodingCache":
         """The cache of sequences that go on from these rows, each of the same input."""

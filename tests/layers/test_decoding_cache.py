@@ -22,16 +22,13 @@ def random(seed, *shape):
     return jnp.asarray(np.random.default_rng(seed).normal(size=shape).astype(np.float32))
 
 
-@pytest.mark.parametrize("slots_last", [False, True])
 @pytest.mark.parametrize("queries", [1, 3])
-def test_attention_over_a_cache_is_that_of_the_layers(queries, slots_last):
+def test_attention_over_a_cache_is_that_of_the_layers(queries):
     """One of the queries may look nowhere."""
     query, new = random(0, B, queries, H, K), {"key": random(1, B, T, H, K), "value": random(2, B, T, H, K)}
     segments = np.random.default_rng(3).integers(0, 2, (B, queries + T))
     mask = Mask(query_segments=jnp.asarray(segments[:, T:]).at[0, 0].set(2), key_segments=jnp.asarray(segments[:, :T]))
     cached, expected = CachedKeyValue.empty(B, H, K, T, jnp.float32), CachedKeyValue.of(new)
-    if slots_last:
-        cached, expected = cached.with_slots_last(), expected.with_slots_last()
     for place in range(T):
         cached = cached.write(jax.tree.map(lambda x, t=place: x[:, t : t + 1], new), jnp.int32(place))
     assert_equal(cached, expected)
@@ -77,11 +74,11 @@ def test_repeating_makes_room_and_keeps_what_is_shared():
     one, several = make_cache(4)
     assert (one.num_sequences, several.num_sequences) == (1, 4)
     assert one.num_positions == several.num_positions == M + 3
-    before, own = one.own[0].with_slots_last(), several.own[0]
-    np.testing.assert_array_equal(own.key[..., :M], before.key[..., :M])
-    np.testing.assert_array_equal(own.value[..., M::4], before.value[..., M:])
-    assert own.key.shape == (B, H, K, M + 3 * 4)
-    assert_equal(several.memory[0], one.memory[0].with_slots_last())
+    before, own = one.own[0], several.own[0]
+    np.testing.assert_array_equal(own.key[:, :, :M], before.key[:, :, :M])
+    np.testing.assert_array_equal(own.value[:, :, M::4], before.value[:, :, M:])
+    assert own.key.shape == (B, H, M + 3 * 4, K)
+    assert several.memory is one.memory
     assert [int(several.slot(jnp.int32(position))) for position in range(5)] == [0, 1, 2, 6, 10]
 
 
