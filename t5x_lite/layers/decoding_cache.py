@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
-from t5x_lite.layers.dense import Transposed
+from t5x_lite.layers.dense import LaidOut, laid_out
 from t5x_lite.layers.masks import HIDDEN
 from t5x_lite.layers.partitioning import place, platform
 
@@ -48,6 +48,9 @@ class CachedKeyValue:
 
     def spread(self, shared: int, times: int) -> "CachedKeyValue":
         """For `times` sequences, each with a slot of its own behind the first `shared`; the old one is the first."""
+
+        if times == 1:
+            return self
 
         def wider(x: Float[Array, "B H S K"]) -> Float[Array, "B H _ K"]:
             front, behind = jnp.split(x, [shared], axis=2)
@@ -92,9 +95,8 @@ class DecodingCache:
     writers: Int[Array, "B P T"]
     """Which of its input's sequences wrote what a sequence has at each position."""
     layers: tuple[Any, ...]
-    """The parameters of each layer by itself, matrices in the compute dtype and as `to_multiply_few` has them: a step
-    would slice and cast them anew."""
-    output: Float[Array, "D V"] | Transposed
+    """The parameters of each layer by itself, matrices in the compute dtype: a step would slice and cast them anew."""
+    output: Float[Array, "D V"] | LaidOut
     """The matrix that gives the logits, likewise."""
     shared: int = field(default=0, metadata={"static": True})
     """Slots in front that all sequences of an input look at: those of a decoder's inputs."""
@@ -110,11 +112,22 @@ class DecodingCache:
         return self.writers.shape[1]
 
     def repeat(self, times: int) -> "DecodingCache":
-        """The cache for `times` sequences an input, all alike so far, of one for each."""
-        if times == 1:
-            return self
-        own = tuple(one.spread(self.shared, times) for one in self.own)
-        return replace(self, own=own, writers=jnp.repeat(self.writers, times, axis=1))
+        """The cache for `times` sequences an input, all alike so far, of one for each, to be gone on with by tokens.
+
+        The parameters, which are as they are for whole inputs, are laid out for so few rows.
+        """
+        batch_size, sequences, _ = self.writers.shape
+
+        def for_tokens(params: Any) -> Any:
+            return laid_out(params, batch_size * sequences * times)
+
+        return replace(
+            self,
+            own=tuple(one.spread(self.shared, times) for one in self.own),
+            writers=jnp.repeat(self.writers, times, axis=1),
+            layers=tuple(map(for_tokens, self.layers)),
+            output=for_tokens({"kernel": self.output})["kernel"],
+        )
 
     def take(self, rows: Int[Array, "R"]) -> "DecodingCache":
         """The cache of sequences that go on from these rows, each of the same input."""

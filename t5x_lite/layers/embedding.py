@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from flax import linen as nn
 from jaxtyping import Array, Bool, Float, Int
 
-from t5x_lite.layers.dense import Transposed, look_up, multiply
+from t5x_lite.layers.dense import LaidOut, look_up, multiply
 from t5x_lite.layers.norm import make_norm
 from t5x_lite.layers.partitioning import place
 from t5x_lite.layers.positions import LearnedPositions
@@ -142,7 +142,7 @@ class Unembedding(nn.Module):
 
 
 def vocabulary_logits(
-    x: Float[Array, "B L D"], kernel: Float[Array, "D V"] | Transposed, dtype: Any
+    x: Float[Array, "B L D"], kernel: Float[Array, "D V"] | LaidOut, dtype: Any
 ) -> Float[Array, "B L V"]:
     """Multiplies in `dtype` and accumulates in float32, since softmax and loss are taken in float32."""
     x = place(x, "activation_batch", "activation_length", "activation_embed")

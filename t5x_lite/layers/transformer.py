@@ -15,7 +15,6 @@ from jaxtyping import Array, Bool, Float, Int
 
 from t5x_lite.layers.attention import Attention
 from t5x_lite.layers.decoding_cache import CachedKeyValue, DecodingCache, KeyValue
-from t5x_lite.layers.dense import to_multiply_few
 from t5x_lite.layers.dropout import Dropout
 from t5x_lite.layers.feed_forward import FeedForward
 from t5x_lite.layers.masks import HIDDEN, Mask
@@ -288,8 +287,8 @@ class Stack(nn.Module):
             memory=tuple(map(CachedKeyValue.of, memories)),
             inputs_valid=inputs_valid,
             writers=jnp.zeros((batch_size, 1, max_length), jnp.int32),
-            layers=tuple(to_multiply_few(jax.tree.map(cast_matrix, layer)) for layer in layers),
-            output=to_multiply_few({"kernel": cast_matrix(output)})["kernel"],
+            layers=tuple(jax.tree.map(cast_matrix, layer) for layer in layers),
+            output=cast_matrix(output),
             shared=shared,
         )
 

@@ -7,6 +7,7 @@ import pytest
 
 from t5x_lite.layers.attention import dot_product_attention
 from t5x_lite.layers.decoding_cache import CachedKeyValue, DecodingCache, by_position
+from t5x_lite.layers.dense import Blocks, Transposed
 from t5x_lite.layers.masks import HIDDEN, Mask
 from t5x_lite.parallel import MeshShape, batch_sharding, make_mesh, use_mesh
 
@@ -82,6 +83,14 @@ def test_repeating_makes_room_and_keeps_what_is_shared():
     assert [int(several.slot(jnp.int32(position))) for position in range(5)] == [0, 1, 2, 6, 10]
 
 
+def test_parameters_are_laid_out_for_as_many_sequences_as_there_are():
+    one, few = make_cache(4)
+    _, many = make_cache(5)
+    assert isinstance(one.output, jax.Array)
+    assert isinstance(few.output, Blocks)
+    assert isinstance(many.output, Transposed)
+
+
 def test_sequences_look_at_their_own_past_and_at_what_is_shared():
     _, cache = make_cache(2)
     cache = cache.own_writers(jnp.int32(M), 1).own_writers(jnp.int32(M + 1), 1)
@@ -99,7 +108,7 @@ def test_sequences_look_at_their_own_past_and_at_what_is_shared():
 
 def test_one_sequence_needs_no_writers():
     cache, alone = make_cache(1)
-    assert alone is cache
+    assert alone.own == cache.own
     assert cache.own_writers(jnp.int32(M), 1) is cache
     assert replace(cache, shared=0).slot(jnp.int32(3)) == 3
 
