@@ -1,11 +1,11 @@
 """How fast text is written: greedy and beam search against Transformers on torch, and what a longer text costs a token.
 
-    python benchmarks/decode.py [--rounds 9] [--skip-lengths]
+    python benchmarks/decode.py [--allocator kept] [--rounds 9] [--skip-lengths]
 
 T5-small's shapes with random weights, inputs of 128 ids, on two cores, float32. Ours and torch's each run in a process
 of their own, are asked in turns (A B B A), and both are kept from ending a text. Figures are medians over the rounds,
 with the lowest and highest; a ratio is the median of the rounds' ratios. The first call, which compiles, stands apart.
-Needs torch and transformers (`pip install -e '.[oracle]'`).
+`--allocator` as in `train_step.py`. Needs torch and transformers (`pip install -e '.[oracle]'`).
 """
 
 import argparse
@@ -87,28 +87,29 @@ def our_task() -> Callable[[int, int, int], None]:
 WORKERS = {"ours": our_task, "torch": torch_task}
 
 
-def run_worker(name: str) -> None:
+def run_worker(name: str, allocator: str) -> None:
     use_cores()
-    keep_memory()
+    if name == "ours" or allocator == "kept":
+        keep_memory()
     serve(WORKERS[name]())
 
 
-def start_worker(name: str) -> Worker:
-    return Worker(__file__, "--worker", name)
+def start_worker(name: str, allocator: str) -> Worker:
+    return Worker(__file__, "--worker", name, "--allocator", allocator)
 
 
-def against_torch(rounds: int) -> Table:
-    title = f"T5-small, inputs of {INPUT_LENGTH} ids, {NEW_TOKENS} tokens each, {CORES} cores"
-    columns = ("task", "by", "tokens/s", "lowest to highest", "times torch", "first call (s)")
-    table = Table(*columns, title=title)
-    workers = {name: start_worker(name) for name in WORKERS}
+def against_torch(rounds: int, allocator: str) -> Table:
+    work = f"T5-small, inputs of {INPUT_LENGTH} ids, {NEW_TOKENS} tokens each"
+    columns = ("task", "by", "tokens/s", "lowest to highest", "times torch", "lowest to highest", "first call (s)")
+    table = Table(*columns, title=f"{work}; {CORES} cores, allocator {allocator}")
+    workers = {name: start_worker(name, allocator) for name in WORKERS}
     for task, (texts, beams) in TASKS.items():
         first = {name: worker.seconds(texts, beams, NEW_TOKENS) for name, worker in workers.items()}
         asked = {name: partial(worker.seconds, texts, beams, NEW_TOKENS) for name, worker in workers.items()}
         times = in_turns(asked, rounds)
         for name, seconds in times.items():
             rates, faster = [texts * NEW_TOKENS / value for value in seconds], ratios(times["torch"], seconds)
-            figures = (middle(rates, ".0f"), spread(rates, ".0f"), middle(faster, ".2f"))
+            figures = (middle(rates, ".0f"), spread(rates, ".0f"), middle(faster, ".2f"), spread(faster, ".2f"))
             table.add_row(task, name, *figures, f"{first[name]:.1f}")
     for worker in workers.values():
         worker.close()
@@ -118,7 +119,7 @@ def against_torch(rounds: int) -> Table:
 def by_length() -> Table:
     title = f"greedy, {LENGTH_TEXTS} texts at once: time of one token of each, behind the first"
     table = Table("tokens written", "ms a token", "lowest to highest", "over 64 tokens", "first call (s)", title=title)
-    worker = start_worker("ours")
+    worker = start_worker("ours", "kept")
     first = {length: worker.seconds(LENGTH_TEXTS, 1, length) for length in (1, *LENGTHS)}
     found: dict[int, list[float]] = {length: [] for length in LENGTHS}
     for _ in range(LENGTH_ROUNDS):
@@ -136,14 +137,15 @@ def by_length() -> Table:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--allocator", choices=("kept", "installed"), default="kept")
     parser.add_argument("--rounds", type=int, default=9)
     parser.add_argument("--skip-lengths", action="store_true", help="only against torch")
     parser.add_argument("--worker", choices=WORKERS, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.worker:
-        run_worker(arguments.worker)
+        run_worker(arguments.worker, arguments.allocator)
         return
-    Console().print(against_torch(arguments.rounds))
+    Console().print(against_torch(arguments.rounds, arguments.allocator))
     if not arguments.skip_lengths:
         Console().print(by_length())
 
