@@ -21,28 +21,27 @@ Recommended: v5p:8x8x16, with the mesh of this config. Its plan, made on two CPU
      parameters                 5.08
      optimizer                 10.17
      average, teacher, batch    0.00
-     activations, temporaries  27.37
+     activations, temporaries  25.27
      code                       0.03
-     together, of 95: fits     42.65
+     together, of 95: fits     40.55
 
      collective      among  count  MB a chip        ms  largest input
-     all-gather         64  1,347  343,732.3  1,145.77  bf16[25152,192]
+     all-gather         64  1,346  343,123.8  1,143.75  bf16[25152,192]
      reduce-scatter     64    576  171,228.3    570.76  bf16[12288,24576]
-     all-reduce          2    485   72,779.6    727.80  bf16[3,2048,12288]
+     all-reduce          2    502   72,779.7    727.80  bf16[3,2048,12288]
      all-reduce          8     97    4,790.1     23.95  bf16[25152,192]
-     all-reduce         64    581    2,536.3      8.45  bf16[12288,25152]
+     all-reduce         64    581    2,536.3      8.45  bf16[25152,12288]
      all-reduce        512    194      164.2      0.33  bf16[1,2048,12288]
-     all-gather          2      2        0.0      0.00  f32[3,2048,1]
      all-reduce        128      1        0.0      0.00  f32[]
 
      a step at least                ms
-     compute: matrix products  8,820.9
-     hbm: memory               4,960.9
-     ici: links between chips  2,477.1
+     compute: matrix products  8,740.1
+     hbm: memory               4,096.1
+     ici: links between chips  2,475.0
 
-    model FLOPs 3.386e+18 a step, compiled 4.146e+18 (1.22 times)
-    at most 81.7% MFU and 356,796 tokens/s, bound by compute
-    compiled in 35 s
+    model FLOPs 3.386e+18 a step, compiled 4.108e+18 (1.21 times)
+    at most 82.4% MFU and 360,096 tokens/s, bound by compute
+    compiled in 69 s
 """
 
 from dataclasses import replace
