@@ -5,8 +5,8 @@
 CPU: forward and backward in float32, gradients of queries, keys, values and bias, 8 heads of 64. Ours and torch's each
 run in a process of their own, with glibc's allocator told to keep what is freed, and are asked in turns (A B B A).
 Torch does it by `scaled_dot_product_attention` with the bias as its mask, and in plain operations: the faster in a
-round is what ours is compared with. Ratios are the median of the rounds', time over time. Operations are those of six
-matrix products.
+round is what ours is compared with. Short rows are done ten times for one figure. Ratios are the median of the rounds',
+time over time. Operations are those of six matrix products.
 
 TPU: one row of T5 large's 16 heads of 64 in bfloat16, compiled for a chip that is not there. By tiles is the kernel, by
 pairs what other devices run; memory is what lives during the step beside inputs and outputs, and the times are bounds:
@@ -26,16 +26,18 @@ from turns import CORES, Others, Worker, in_turns, middle, ratios, serve, spread
 from t5x_lite.cli.allocator import keep_memory
 
 CPU_HEADS, WIDTH = 8, 64
-SIZES = {"8 x 128": (8, 128, 10), "8 x 512": (8, 512, 1), "2 x 1,024": (2, 1024, 1), "1 x 2,048": (1, 2048, 1)}
-"""(rows, length, calls in one measurement) by name: short ones are too noisy by themselves."""
+SIZES = {"8 x 128": (8, 128), "8 x 512": (8, 512), "2 x 1,024": (2, 1024), "1 x 2,048": (1, 2048)}
+"""(rows, length) by name."""
+SHORT, TIMES = 256, 10
+"""Rows up to this length are done as often for one figure: once is too short to compare."""
 OURS, TORCH = "ours", {"torch sdpa": True, "torch plain": False}
 TOPOLOGIES, LENGTHS, TPU_HEADS = ("v4:2x2x1", "v5e:2x2", "v5p:2x2x1", "v6e:2x2"), (512, 4096, 32_768), 16
 TOO_LONG = 8192
 """From here on the arrays of all pairs are not worth trying."""
 
 
-def our_task() -> Callable[[int, int, int], None]:
-    """`do(rows, length, calls)` by t5x_lite."""
+def our_task() -> Callable[[int, int], None]:
+    """`do(rows, length)` by t5x_lite."""
     import jax
     import jax.numpy as jnp
 
@@ -48,38 +50,36 @@ def our_task() -> Callable[[int, int, int], None]:
 
     step, made = jax.jit(gradients), {}
 
-    def do(rows: int, length: int, calls: int) -> None:
+    def do(rows: int, length: int) -> None:
         if (rows, length) not in made:
             keys = jax.random.split(jax.random.key(0), 4)
             shapes = [(rows, length, CPU_HEADS, WIDTH)] * 3 + [(CPU_HEADS, 2 * length - 1)]
-            made[rows, length] = [jax.random.normal(key, shape) for key, shape in zip(keys, shapes, strict=True)]
-        for _ in range(calls):
-            jax.block_until_ready(step(*made[rows, length]))
-        assert jnp.float32 == made[rows, length][0].dtype
+            draws = zip(keys, shapes, strict=True)
+            made[rows, length] = [jax.random.normal(key, shape, jnp.float32) for key, shape in draws]
+        jax.block_until_ready(step(*made[rows, length]))
 
     return do
 
 
-def torch_task(fused: bool) -> Callable[[int, int, int], None]:
-    """`do(rows, length, calls)` by torch."""
+def torch_task(fused: bool) -> Callable[[int, int], None]:
+    """`do(rows, length)` by torch."""
     import torch
 
     torch.set_num_threads(CORES)
     made: dict[tuple[int, int], Any] = {}
 
-    def do(rows: int, length: int, calls: int) -> None:
+    def do(rows: int, length: int) -> None:
         if (rows, length) not in made:
             shapes = [(rows, CPU_HEADS, length, WIDTH)] * 3 + [(CPU_HEADS, 2 * length - 1)]
             places = length - 1 + torch.arange(length)[None] - torch.arange(length)[:, None]
             made[rows, length] = [torch.randn(shape, requires_grad=True) for shape in shapes], places
         (query, key, value, bias), places = made[rows, length]
-        for _ in range(calls):
-            every = bias[:, places][None]
-            if fused:
-                out = torch.nn.functional.scaled_dot_product_attention(query, key, value, attn_mask=every, scale=1.0)
-            else:
-                out = torch.softmax(query @ key.transpose(-1, -2) + every, dim=-1) @ value
-            torch.autograd.grad(out.sum(), (query, key, value, bias))
+        every = bias[:, places][None]
+        if fused:
+            out = torch.nn.functional.scaled_dot_product_attention(query, key, value, attn_mask=every, scale=1.0)
+        else:
+            out = torch.softmax(query @ key.transpose(-1, -2) + every, dim=-1) @ value
+        torch.autograd.grad(out.sum(), (query, key, value, bias))
 
     return do
 
@@ -89,15 +89,16 @@ def on_cpu(rounds: int) -> Table:
     title = f"attention with a bias by distance, forward and backward, {CPU_HEADS} heads of {WIDTH}, {CORES} cores"
     columns = ("rows x length", "by", "ms", "lowest to highest", "over best torch", "lowest to highest", "GFLOP/s")
     table, others = Table(*columns, title=title), Others(workers.values())
-    for size, (rows, length, calls) in SIZES.items():
-        asked = {name: partial(worker.seconds, rows, length, calls) for name, worker in workers.items()}
+    for size, (rows, length) in SIZES.items():
+        times = TIMES if length <= SHORT else 1
+        asked = {name: partial(worker.seconds, rows, length, times=times) for name, worker in workers.items()}
         in_turns(asked, 2)  # compiles
-        times = in_turns(asked, rounds)
-        best = [min(times[name][turn] for name in TORCH) for turn in range(rounds)]
+        found = in_turns(asked, rounds)
+        best = [min(found[name][turn] for name in TORCH) for turn in range(rounds)]
         flops = 6 * 2 * rows * CPU_HEADS * length**2 * WIDTH
-        for name, seconds in times.items():
-            milliseconds, over = [1e3 * value / calls for value in seconds], ratios(seconds, best)
-            rate = middle([flops * calls / value / 1e9 for value in seconds], ".0f")
+        for name, seconds in found.items():
+            milliseconds, over = [1e3 * value for value in seconds], ratios(seconds, best)
+            rate = middle([flops / value / 1e9 for value in seconds], ".0f")
             row = (middle(milliseconds, ".1f"), spread(milliseconds, ".1f"), middle(over, ".2f"), spread(over, ".2f"))
             table.add_row(size, name, *row, rate)
     table.caption = f"other processes took {others.share():.0%} of the machine's time meanwhile"
