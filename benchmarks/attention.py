@@ -19,9 +19,8 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from rich.console import Console
 from rich.table import Table
-from turns import CORES, Others, Worker, in_turns, middle, ratios, serve, spread, use_cores
+from turns import CORES, Others, Worker, in_turns, middle, ratios, serve, spread, use_cores, wide_console
 
 from t5x_lite.cli.allocator import keep_memory
 
@@ -169,7 +168,7 @@ def main() -> None:
         keep_memory()
         serve(our_task() if arguments.worker == OURS else torch_task(TORCH[arguments.worker]))
         return
-    console = Console(width=max(Console().width, 120))
+    console = wide_console()
     if not arguments.skip_cpu:
         console.print(on_cpu(arguments.rounds))
     if not arguments.skip_tpu:

@@ -14,9 +14,8 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from rich.console import Console
 from rich.table import Table
-from turns import CORES, Worker, in_turns, middle, ratios, serve, spread, use_cores
+from turns import CORES, Worker, in_turns, middle, ratios, serve, spread, use_cores, wide_console
 
 from t5x_lite.cli.allocator import keep_memory
 
@@ -145,9 +144,10 @@ def main() -> None:
     if arguments.worker:
         run_worker(arguments.worker, arguments.allocator)
         return
-    Console().print(against_torch(arguments.rounds, arguments.allocator))
+    console = wide_console()
+    console.print(against_torch(arguments.rounds, arguments.allocator))
     if not arguments.skip_lengths:
-        Console().print(by_length())
+        console.print(by_length())
 
 
 if __name__ == "__main__":

@@ -40,7 +40,7 @@ from typing import Any
 
 from rich.console import Console
 from rich.table import Table
-from turns import CORES, Others, Worker, WorkerDied, in_turns, middle, ratios, serve, spread, use_cores
+from turns import CORES, Others, Worker, WorkerDied, in_turns, middle, ratios, serve, spread, use_cores, wide_console
 
 from t5x_lite.cli.allocator import keep_memory
 
@@ -277,7 +277,7 @@ def main() -> None:
     if arguments.worker:
         run_worker(arguments.works[0], arguments.worker, arguments.allocator)
         return
-    console = Console(width=max(Console().width, 120))  # a table is worth its width in a file too
+    console = wide_console()
     console.print(surroundings(), highlight=False, soft_wrap=True)
     allocators = ("kept", "installed") if arguments.allocator == "both" else (arguments.allocator,)
     columns = [column for name in allocators for column in (f"allocator {name}", "products alone")]

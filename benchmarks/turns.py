@@ -13,6 +13,8 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from rich.console import Console
+
 CORES = 2
 """What every worker may use."""
 
@@ -150,3 +152,8 @@ def spread(values: Sequence[float], form: str) -> str:
     '1.0 to 3.0'
     """
     return f"{min(values):{form}} to {max(values):{form}}"
+
+
+def wide_console() -> Console:
+    """Where tables of many columns stay whole: a file has 80 for rich."""
+    return Console(width=max(Console().width, 120))
