@@ -108,13 +108,13 @@ def on_cpu(rounds: int) -> Table:
 
 def on_tpu() -> Table:
     from t5x_lite.kernels.flash_attention import flash_attention
-    from t5x_lite.layers.attention_by_pairs import attend_by_pairs
+    from t5x_lite.layers.attention_by_pairs import dense_attention
 
     title = f"one row, {TPU_HEADS} heads of {WIDTH}, bfloat16, forward and backward, by the TPU compiler"
     table = Table("chip", "length", "by", "temporaries (MiB)", "compute (ms)", "memory (ms)", title=title)
     for topology in TOPOLOGIES:
         for length in LENGTHS:
-            for name, attend in {"tiles": flash_attention, "pairs": attend_by_pairs}.items():
+            for name, attend in {"tiles": flash_attention, "pairs": dense_attention}.items():
                 if name == "pairs" and length >= TOO_LONG:
                     continue
                 table.add_row(topology.partition(":")[0], f"{length:,}", name, *compiled(topology, length, attend))
@@ -129,10 +129,9 @@ def compiled(topology: str, length: int, attend: Any) -> tuple[str, str, str]:
     from t5x_lite.layers.attention import attend_on_mesh
     from t5x_lite.layers.positions import DistanceBias
     from t5x_lite.parallel import MeshShape, make_mesh, replicated, use_mesh
-    from t5x_lite.parallel.hlo import read_hlo
-    from t5x_lite.parallel.hlo_costs import matrix_flops, memory_traffic
-    from t5x_lite.parallel.topology import Topology
-    from t5x_lite.training.plan import compile_or_measure
+    from t5x_lite.planning.chips import Topology
+    from t5x_lite.planning.hlo import matrix_flops, memory_traffic, read_hlo
+    from t5x_lite.planning.plan import compile_or_measure
 
     slice_ = Topology.parse(topology)
     mesh = make_mesh(MeshShape(), slice_.devices[:1])

@@ -19,9 +19,9 @@ from rich.table import Table
 from t5x_lite.data import Data, Vocabulary
 from t5x_lite.models import T5Config
 from t5x_lite.objectives import SpanCorruption
+from t5x_lite.optim.optimizers import AdamW
 from t5x_lite.parallel import make_mesh
 from t5x_lite.training import Experiment
-from t5x_lite.training.optimizers import AdamW
 from t5x_lite.training.step import Program
 
 DEPTHS, ROUNDS = (2, 6, 12, 24), 5

@@ -28,14 +28,14 @@ from t5x_lite.cli.arguments import load_config
 from t5x_lite.cli.own_data import with_examples
 from t5x_lite.data import WordPiece
 from t5x_lite.parallel import MeshShape, make_mesh
+from t5x_lite.runs.open_model import open_checkpoint, tokenizer_from_files
 from t5x_lite.tasks.answers import Answers
 from t5x_lite.tasks.bootstrap import intervals
 from t5x_lite.tasks.scores import example_shares
 from t5x_lite.training import Evaluation, Experiment, Logging
-from t5x_lite.training.held_out import HeldOut
+from t5x_lite.training.held_out import Evaluator
+from t5x_lite.training.initialization import FromModel, FromScratch
 from t5x_lite.training.loop import train
-from t5x_lite.training.open_model import open_checkpoint, tokenizer_from_files
-from t5x_lite.training.start import FromModel, FromScratch
 from t5x_lite.training.step import Program
 
 CONFIGS = Path(__file__).resolve().parents[1] / "configs"
@@ -100,7 +100,7 @@ def answers_of(task: str, workdir: Path) -> Answers:
     objective = experiment.objective.for_vocabulary(tokenizer.vocabulary)
     program = Program(experiment, objective, make_mesh(MeshShape(), jax.local_devices()[:1]))
     params = jax.device_put(checkpoint.params, program.state_shardings.params)
-    return HeldOut(program, tokenizer, store.held_out, documents=store.held_out_documents).task_answers(params)
+    return Evaluator(program, tokenizer, store.held_out, documents=store.held_out_documents).task_answers(params)
 
 
 def compare(task: str, answers: dict[str, list[Answers]]) -> dict[str, object]:

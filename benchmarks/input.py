@@ -26,9 +26,9 @@ from t5x_lite.cli.allocator import keep_memory
 from t5x_lite.data import Data, PythonDocs, SentencePiece, TokenStore, batches, prefetch
 from t5x_lite.models import PRESETS
 from t5x_lite.objectives import SpanCorruption, corrupt_rows
+from t5x_lite.optim.optimizers import AdamW
 from t5x_lite.parallel import batch_sharding, make_mesh
-from t5x_lite.parallel.batch_rows import BatchRows
-from t5x_lite.training.optimizers import AdamW
+from t5x_lite.parallel.sharding import BatchRows
 from t5x_lite.training.step import Program
 
 BATCH_SIZE, ROUNDS, STEPS = 128, 9, 20

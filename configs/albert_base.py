@@ -12,8 +12,8 @@ from bert_base import experiment as base
 from t5x_lite.data import SentencePiece
 from t5x_lite.models import PRESETS
 from t5x_lite.objectives import SentenceOrderPrediction
-from t5x_lite.training.optimizers import Lamb
-from t5x_lite.training.schedules import LinearDecay
+from t5x_lite.optim.optimizers import Lamb
+from t5x_lite.optim.schedules import LinearDecay
 
 experiment = replace(
     base,

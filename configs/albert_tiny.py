@@ -13,8 +13,8 @@ from bert_tiny import experiment as base
 from t5x_lite.data import SentencePiece
 from t5x_lite.models import AlbertConfig
 from t5x_lite.objectives import SentenceOrderPrediction
-from t5x_lite.training.optimizers import Lamb
-from t5x_lite.training.schedules import LinearDecay
+from t5x_lite.optim.optimizers import Lamb
+from t5x_lite.optim.schedules import LinearDecay
 
 experiment = replace(
     base,

@@ -16,9 +16,9 @@ from t5x_lite import Experiment
 from t5x_lite.data import ByteLevelBPE, Data, Tfds
 from t5x_lite.models import PRESETS
 from t5x_lite.objectives import BartDenoising
+from t5x_lite.optim.optimizers import AdamW
+from t5x_lite.optim.schedules import LinearDecay
 from t5x_lite.training import Checkpointing, Evaluation, Logging, Precision
-from t5x_lite.training.optimizers import AdamW
-from t5x_lite.training.schedules import LinearDecay
 
 experiment = Experiment(
     model=PRESETS["bart-base"],

@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from bart_base import experiment as first
 
-from t5x_lite.training.start import FromRun
+from t5x_lite.training.initialization import FromRun
 
 experiment = replace(
     first,

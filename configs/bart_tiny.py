@@ -12,8 +12,8 @@ from gpt_tiny import experiment as base
 
 from t5x_lite.models import BartConfig
 from t5x_lite.objectives import BartDenoising
-from t5x_lite.training.optimizers import AdamW
-from t5x_lite.training.schedules import LinearDecay
+from t5x_lite.optim.optimizers import AdamW
+from t5x_lite.optim.schedules import LinearDecay
 
 experiment = replace(
     base,

@@ -15,9 +15,9 @@ from t5x_lite import Experiment
 from t5x_lite.data import Data, Tfds, WordPiece
 from t5x_lite.models import PRESETS
 from t5x_lite.objectives import NextSentencePrediction
+from t5x_lite.optim.optimizers import AdamW
+from t5x_lite.optim.schedules import LinearDecay
 from t5x_lite.training import Checkpointing, Evaluation, Logging, Precision
-from t5x_lite.training.optimizers import AdamW
-from t5x_lite.training.schedules import LinearDecay
 
 experiment = Experiment(
     model=replace(PRESETS["bert-base-uncased"], heads=("masked_lm", "sentence_pair")),

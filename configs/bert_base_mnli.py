@@ -16,11 +16,11 @@ from t5x_lite import Experiment
 from t5x_lite.data import WordPiece
 from t5x_lite.models import PRESETS
 from t5x_lite.objectives import Classification
+from t5x_lite.optim.optimizers import AdamW
+from t5x_lite.optim.schedules import LinearDecay
 from t5x_lite.tasks.glue import MNLI
 from t5x_lite.training import Checkpointing, Evaluation, Logging, Precision
-from t5x_lite.training.optimizers import AdamW
-from t5x_lite.training.schedules import LinearDecay
-from t5x_lite.training.start import FromModel
+from t5x_lite.training.initialization import FromModel
 
 STEPS = 3 * 392_702 // 32
 

@@ -14,11 +14,11 @@ from t5x_lite import Experiment
 from t5x_lite.data import WordPiece
 from t5x_lite.models import PRESETS
 from t5x_lite.objectives import QuestionAnswering
+from t5x_lite.optim.optimizers import AdamW
+from t5x_lite.optim.schedules import LinearDecay
 from t5x_lite.tasks.reading import SQUAD_2_0
 from t5x_lite.training import Checkpointing, Evaluation, Logging, Precision
-from t5x_lite.training.optimizers import AdamW
-from t5x_lite.training.schedules import LinearDecay
-from t5x_lite.training.start import FromModel
+from t5x_lite.training.initialization import FromModel
 
 # About 132,000 windows of 130,319 questions.
 STEPS = 2 * 132_000 // 48

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from bert_large import experiment as first
 
-from t5x_lite.training.start import FromRun
+from t5x_lite.training.initialization import FromRun
 
 experiment = replace(
     first,

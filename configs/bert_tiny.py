@@ -11,9 +11,9 @@ from t5x_lite import Experiment
 from t5x_lite.data import Data, PythonDocs, WordPiece
 from t5x_lite.models import BertConfig
 from t5x_lite.objectives import NextSentencePrediction
+from t5x_lite.optim.optimizers import AdamW
+from t5x_lite.optim.schedules import LinearDecay
 from t5x_lite.training import Checkpointing, Evaluation, Logging
-from t5x_lite.training.optimizers import AdamW
-from t5x_lite.training.schedules import LinearDecay
 
 experiment = Experiment(
     model=BertConfig(

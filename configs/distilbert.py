@@ -13,9 +13,9 @@ from bert_base import experiment as base
 
 from t5x_lite.models import PRESETS
 from t5x_lite.objectives import Distillation
-from t5x_lite.training.optimizers import AdamW
-from t5x_lite.training.schedules import LinearDecay
-from t5x_lite.training.start import FromModel
+from t5x_lite.optim.optimizers import AdamW
+from t5x_lite.optim.schedules import LinearDecay
+from t5x_lite.training.initialization import FromModel
 
 TEACHER = "google-bert/bert-base-uncased"
 

@@ -15,7 +15,7 @@ from bert_tiny import experiment as base
 
 from t5x_lite.models import DistilBertConfig
 from t5x_lite.objectives import Distillation
-from t5x_lite.training.start import FromModel
+from t5x_lite.training.initialization import FromModel
 
 experiment = replace(
     base,

@@ -10,7 +10,7 @@ from dataclasses import replace
 from electra_small import experiment as small
 
 from t5x_lite.models import PRESETS
-from t5x_lite.training.schedules import LinearDecay
+from t5x_lite.optim.schedules import LinearDecay
 
 experiment = replace(
     small,

@@ -11,8 +11,8 @@ from bert_base import experiment as base
 
 from t5x_lite.models import PRESETS
 from t5x_lite.objectives import ReplacedTokenDetection
-from t5x_lite.training.optimizers import AdamW
-from t5x_lite.training.schedules import LinearDecay
+from t5x_lite.optim.optimizers import AdamW
+from t5x_lite.optim.schedules import LinearDecay
 
 experiment = replace(
     base,

@@ -13,7 +13,7 @@ from bert_tiny import experiment as base
 
 from t5x_lite.models import ElectraConfig, ElectraPairConfig
 from t5x_lite.objectives import ReplacedTokenDetection
-from t5x_lite.training.schedules import LinearDecay
+from t5x_lite.optim.schedules import LinearDecay
 
 discriminator = ElectraConfig(
     vocab_size=2048,

@@ -15,9 +15,9 @@ from t5x_lite import Experiment
 from t5x_lite.data import ByteLevelBPE, Data, Tfds
 from t5x_lite.models import PRESETS
 from t5x_lite.objectives import CausalLanguageModel
+from t5x_lite.optim.optimizers import AdamW
+from t5x_lite.optim.schedules import CosineDecay
 from t5x_lite.training import Checkpointing, Evaluation, Logging, Precision
-from t5x_lite.training.optimizers import AdamW
-from t5x_lite.training.schedules import CosineDecay
 
 experiment = Experiment(
     model=PRESETS["gpt2"],

@@ -41,8 +41,8 @@ from dataclasses import replace
 from gpt3_175b import experiment as largest
 
 from t5x_lite.models import PRESETS
+from t5x_lite.optim.schedules import CosineDecay
 from t5x_lite.parallel import MeshShape
-from t5x_lite.training.schedules import CosineDecay
 
 tokens = 1024 * 2048
 

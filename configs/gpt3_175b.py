@@ -51,8 +51,8 @@ from gpt2_small import experiment as base
 from t5x_lite.data import Tfds
 from t5x_lite.models import PRESETS
 from t5x_lite.objectives import CausalLanguageModel
+from t5x_lite.optim.schedules import CosineDecay
 from t5x_lite.parallel import MeshShape
-from t5x_lite.training.schedules import CosineDecay
 
 tokens = 1536 * 2048
 

@@ -10,9 +10,9 @@ from t5x_lite import Experiment
 from t5x_lite.data import ByteLevelBPE, Data, PythonDocs
 from t5x_lite.models import GptConfig
 from t5x_lite.objectives import CausalLanguageModel
+from t5x_lite.optim.optimizers import AdamW
+from t5x_lite.optim.schedules import CosineDecay
 from t5x_lite.training import Checkpointing, Evaluation, Logging
-from t5x_lite.training.optimizers import AdamW
-from t5x_lite.training.schedules import CosineDecay
 
 experiment = Experiment(
     model=GptConfig(

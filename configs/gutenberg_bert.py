@@ -13,10 +13,10 @@ from t5x_lite import Experiment
 from t5x_lite.data import Data, TextFiles, WordPiece
 from t5x_lite.models import BertConfig
 from t5x_lite.objectives import MaskedLanguageModel
+from t5x_lite.optim.optimizers import AdamW
+from t5x_lite.optim.schedules import LinearDecay
 from t5x_lite.training import Checkpointing, Evaluation, Logging
-from t5x_lite.training.optimizers import AdamW
-from t5x_lite.training.schedules import LinearDecay
-from t5x_lite.training.start import FromModel
+from t5x_lite.training.initialization import FromModel
 
 experiment = Experiment(
     model=BertConfig(

@@ -17,8 +17,8 @@ from gutenberg_bert import fine_tuning
 
 from t5x_lite.data import ClassFiles, LabeledTexts
 from t5x_lite.objectives import Classification
-from t5x_lite.training.optimizers import AdamW
-from t5x_lite.training.schedules import LinearDecay
+from t5x_lite.optim.optimizers import AdamW
+from t5x_lite.optim.schedules import LinearDecay
 
 LABELS = ("negative", "positive")
 

@@ -12,7 +12,7 @@ from bert_tiny import experiment as base
 
 from t5x_lite.data import WordPiece
 from t5x_lite.objectives import SpanBoundary
-from t5x_lite.training.schedules import LinearDecay
+from t5x_lite.optim.schedules import LinearDecay
 
 experiment = replace(
     base,

@@ -15,9 +15,9 @@ from t5x_lite import Experiment
 from t5x_lite.data import Data, SentencePiece, Tfds
 from t5x_lite.models import PRESETS
 from t5x_lite.objectives import SpanCorruption
+from t5x_lite.optim.optimizers import Adafactor
+from t5x_lite.optim.schedules import T5InverseSqrt
 from t5x_lite.training import Checkpointing, Evaluation, Logging, Precision
-from t5x_lite.training.optimizers import Adafactor
-from t5x_lite.training.schedules import T5InverseSqrt
 
 experiment = Experiment(
     model=PRESETS["t5-base"],

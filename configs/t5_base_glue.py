@@ -12,12 +12,12 @@ from t5x_lite import Experiment
 from t5x_lite.data import Data, Proportional, SentencePiece
 from t5x_lite.models import PRESETS
 from t5x_lite.objectives import SequenceToSequence
+from t5x_lite.optim.optimizers import Adafactor
+from t5x_lite.optim.schedules import Constant
 from t5x_lite.tasks.glue import GLUE, WNLI
 from t5x_lite.tasks.task import metrics_of_parts, mixture
 from t5x_lite.training import Checkpointing, Evaluation, Logging, Precision
-from t5x_lite.training.optimizers import Adafactor
-from t5x_lite.training.schedules import Constant
-from t5x_lite.training.start import FromModel
+from t5x_lite.training.initialization import FromModel
 
 TASKS = tuple(task for task in GLUE if task is not WNLI)
 

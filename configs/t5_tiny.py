@@ -10,9 +10,9 @@ from t5x_lite import Experiment
 from t5x_lite.data import Data, PythonDocs, SentencePiece
 from t5x_lite.models import T5Config
 from t5x_lite.objectives import SpanCorruption
+from t5x_lite.optim.optimizers import Adafactor
+from t5x_lite.optim.schedules import T5InverseSqrt
 from t5x_lite.training import Checkpointing, Evaluation, Logging
-from t5x_lite.training.optimizers import Adafactor
-from t5x_lite.training.schedules import T5InverseSqrt
 
 experiment = Experiment(
     model=T5Config(

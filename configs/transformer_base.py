@@ -18,9 +18,9 @@ from t5x_lite import Experiment
 from t5x_lite.data import Data, SentencePiece, TfdsPairs
 from t5x_lite.models import PRESETS
 from t5x_lite.objectives import SequenceToSequence
+from t5x_lite.optim.optimizers import Adam
+from t5x_lite.optim.schedules import InverseSqrt
 from t5x_lite.training import Checkpointing, Evaluation, Logging, Precision
-from t5x_lite.training.optimizers import Adam
-from t5x_lite.training.schedules import InverseSqrt
 
 pairs = TfdsPairs("wmt14_translate/de-en", source="en", target="de", empty="skip")
 

@@ -12,8 +12,8 @@ from dataclasses import replace
 from transformer_base import experiment as base
 
 from t5x_lite.models import PRESETS
+from t5x_lite.optim.schedules import InverseSqrt
 from t5x_lite.training import Checkpointing
-from t5x_lite.training.schedules import InverseSqrt
 
 experiment = replace(
     base,

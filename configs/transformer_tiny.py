@@ -13,7 +13,7 @@ from dataclasses import replace
 from translate_de_en import experiment as base
 
 from t5x_lite.data import TsvPairs
-from t5x_lite.training.schedules import InverseSqrt
+from t5x_lite.optim.schedules import InverseSqrt
 
 experiment = replace(
     base,

@@ -26,9 +26,9 @@ from t5x_lite import Experiment
 from t5x_lite.data import Data, SentencePiece, TsvPairs
 from t5x_lite.models import TransformerConfig
 from t5x_lite.objectives import SequenceToSequence
+from t5x_lite.optim.optimizers import Adam
+from t5x_lite.optim.schedules import InverseSqrt
 from t5x_lite.training import Checkpointing, Evaluation, Logging
-from t5x_lite.training.optimizers import Adam
-from t5x_lite.training.schedules import InverseSqrt
 
 experiment = Experiment(
     model=TransformerConfig(

@@ -13,7 +13,7 @@ from roberta_base import experiment as base
 
 from t5x_lite.data import Data, SentencePiece, Tfds
 from t5x_lite.models import PRESETS
-from t5x_lite.training.schedules import LinearDecay
+from t5x_lite.optim.schedules import LinearDecay
 
 experiment = replace(
     base,

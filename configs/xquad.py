@@ -15,9 +15,9 @@ from gutenberg_bert import fine_tuning
 
 from t5x_lite.data import Questions, SquadExamples
 from t5x_lite.objectives import QuestionAnswering
+from t5x_lite.optim.optimizers import AdamW
+from t5x_lite.optim.schedules import LinearDecay
 from t5x_lite.training import Evaluation
-from t5x_lite.training.optimizers import AdamW
-from t5x_lite.training.schedules import LinearDecay
 
 experiment = replace(
     fine_tuning,

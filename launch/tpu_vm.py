@@ -164,7 +164,7 @@ def unit_state(machines: Machines) -> dict[str, str]:
 
 def wait_for(machines: Machines, create: Sequence[str], pause: Callable[[], None]) -> None:
     """Returns when the machines are there; asks for them if need be, and again after they were taken away."""
-    told, failures = None, 0
+    message, failures = None, 0
     while (state := answer(machines.state())) != "ACTIVE":
         if state is None:
             failures += 1
@@ -172,9 +172,9 @@ def wait_for(machines: Machines, create: Sequence[str], pause: Callable[[], None
                 raise RuntimeError("gcloud does not answer; what it says stands above")
             pause()
             continue
-        if state != told:
+        if state != message:
             print(f"{machines.name}: {state or 'not there'}", flush=True)
-        told, failures = state, 0
+        message, failures = state, 0
         if state == "FAILED":
             raise RuntimeError(f"the request for {machines.name} failed; have gcloud describe it, then delete it")
         if state == "SUSPENDED":

@@ -58,7 +58,7 @@ ROOMS = (
     "decoding",
     "pictures",
     "training.step",
-    "training.schedules",
+    "optim.schedules",
     "training.evaluation",
 )
 install_import_hook([f"t5x_lite.{room}" for room in ROOMS], f"sys.modules[{__name__!r}].checked")

@@ -7,7 +7,7 @@ import tyro
 
 from t5x_lite.cli.arguments import parse
 from t5x_lite.errors import InputError
-from t5x_lite.pictures.places import check_place
+from t5x_lite.pictures.drawing import check_place
 from t5x_lite.pretrained import PretrainedEncoder, load
 
 

@@ -8,8 +8,8 @@ from rich.console import Console
 
 from t5x_lite.cli.arguments import parse
 from t5x_lite.errors import InputError
-from t5x_lite.training.averaging import average_checkpoints, last_checkpoints
-from t5x_lite.training.checkpoints import is_checkpoint
+from t5x_lite.runs.checkpoints import is_checkpoint
+from t5x_lite.runs.open_model import average_checkpoints, last_checkpoints
 
 LAST = 5
 

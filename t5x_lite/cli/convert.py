@@ -7,7 +7,6 @@ import tyro
 
 from t5x_lite.cli.arguments import parse
 from t5x_lite.data import Data
-from t5x_lite.data.tokenizers import saved_config
 from t5x_lite.errors import InputError
 from t5x_lite.models import (
     AlbertConfig,
@@ -29,13 +28,14 @@ from t5x_lite.objectives import (
     SequenceToSequence,
     SpanCorruption,
 )
-from t5x_lite.objectives.no_objective import NoObjective
+from t5x_lite.objectives.base import NoObjective
+from t5x_lite.optim.optimizers import Adafactor
 from t5x_lite.pretrained import Pretrained, load
-from t5x_lite.training.checkpoints import write_checkpoint
+from t5x_lite.runs.checkpoints import write_checkpoint
+from t5x_lite.runs.files import check_is_new, write_atomically
+from t5x_lite.runs.workdir import tokenizer_files
+from t5x_lite.tokenizers.config import saved_config
 from t5x_lite.training.experiment import Experiment
-from t5x_lite.training.optimizers import Adafactor
-from t5x_lite.training.run_files import check_is_new, write_atomically
-from t5x_lite.training.workdir import tokenizer_files
 
 
 @dataclass(frozen=True)

@@ -18,14 +18,14 @@ from t5x_lite.errors import InputError
 from t5x_lite.objectives import SequenceToSequence
 from t5x_lite.objectives.task import TaskObjective
 from t5x_lite.parallel import MeshShape, make_mesh
+from t5x_lite.runs.files import local_or_bucket
+from t5x_lite.runs.open_model import open_checkpoint, tokenizer_from_files
 from t5x_lite.tasks.scores import TaskMetric
 from t5x_lite.tasks.submissions import Submission, submission_of
-from t5x_lite.training.answers import AnswerSheet, Question, questions_of
+from t5x_lite.training.answers import BatchGenerator, EvalPrompt, questions_of
 from t5x_lite.training.experiment import Evaluation, Experiment
 from t5x_lite.training.held_out_parts import held_out_of
-from t5x_lite.training.open_model import open_checkpoint, tokenizer_from_files
 from t5x_lite.training.report import describe, preparation
-from t5x_lite.training.run_files import local_or_bucket
 from t5x_lite.training.step import Program
 from t5x_lite.training.task_report import task_figures
 from t5x_lite.training.text_metrics import TextMetric
@@ -143,7 +143,7 @@ def _answer(
         raise InputError(f"--unlabeled is for examples of tasks, and the run has {type(source).__name__}; drop it")
     program, params = _placed(experiment, tokenizer, params)
     asked = (asked for _, asked in source.asked_examples(unlabeled=True))
-    sheet = AnswerSheet(program, questions_of(asked, tokenizer), tokenizer, experiment.evaluation)
+    sheet = BatchGenerator(program, questions_of(asked, tokenizer), tokenizer, experiment.evaluation)
     if remark := write_predictions(sheet, params, source, folder, submission):
         console.print(remark, highlight=False, markup=False, soft_wrap=True)
     print(f"answers are in {folder}")
@@ -163,7 +163,7 @@ def _in_training(data: Data, experiment: Experiment) -> list[str]:
     if not found.found:
         return []
     place, has_answers = given.place(found.first), experiment.data.source.has_answers
-    return [contamination.spell(found, row_format.unit, place, has_answers=has_answers)]
+    return [contamination.format_overlap(found, row_format.unit, place, has_answers=has_answers)]
 
 
 def _on_other_data(experiment: Experiment, command: Evaluate) -> Experiment:
@@ -194,7 +194,7 @@ def _settings(evaluation: Evaluation, command: Evaluate, *, of_task: bool) -> Ev
     return replace(evaluation, **given | {name: value for name, value in said.items() if value is not None})
 
 
-def _questions(experiment: Experiment, command: Evaluate, tokenizer: Tokenizer) -> Sequence[Question] | None:
+def _questions(experiment: Experiment, command: Evaluate, tokenizer: Tokenizer) -> Sequence[EvalPrompt] | None:
     if not command.pairs or not experiment.evaluation.text_metrics:
         return None
     asked = itertools.islice(experiment.data.source.asked(), experiment.evaluation.num_texts)

@@ -1,27 +1,84 @@
-"""`inspect CONFIG`: what a run would do, before it does it."""
+"""Pictures of a learning rate over a run: in the terminal, and as a file."""
 
 from dataclasses import dataclass
 from pathlib import Path
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from flax import linen as nn
 from flax import traverse_util
+from jaxtyping import Float, Int
 from rich.console import Console
 from rich.table import Table
 
 from t5x_lite.cli.arguments import ExperimentOptions, load_config, parse, take_config
 from t5x_lite.cli.own_data import with_data
 from t5x_lite.cli.rows import describe_row, legend
-from t5x_lite.cli.schedule import draw, save
 from t5x_lite.data import TokenStore
 from t5x_lite.models import abstract_params, num_params
+from t5x_lite.optim.masks import rate_factors
+from t5x_lite.optim.schedules import Schedule
 from t5x_lite.parallel import logical_axes
-from t5x_lite.pictures.places import check_place
+from t5x_lite.pictures.drawing import check_place
 from t5x_lite.training.evaluation import held_out_features
 from t5x_lite.training.experiment import Experiment
-from t5x_lite.training.layer_rates import rate_factors
 from t5x_lite.training.preparation import Prepared, prepare
+
+_BLOCKS = " ▁▂▃▄▅▆▇█"
+_MOST_STEPS = 1 << 20
+
+
+def rates(schedule: Schedule, steps: int) -> tuple[Int[np.ndarray, "N"], Float[np.ndarray, "N"]]:
+    """(steps, learning rates) of the updates 1 to `steps`; of very long runs a million of them, evenly spread."""
+    asked = np.unique(np.linspace(1, steps, min(steps, _MOST_STEPS)).round().astype(np.int32))
+    of_each = jax.jit(jax.vmap(lambda step: jnp.asarray(schedule.learning_rate(step), jnp.float32)))
+    return asked, np.asarray(of_each(asked))
+
+
+def draw(schedule: Schedule, steps: int, width: int = 60, height: int = 6) -> str:
+    """The learning rate as bars, `width` characters for all steps; a bar is the highest rate in its stretch.
+
+    >>> from t5x_lite.optim.schedules import LinearDecay
+    >>> print(draw(LinearDecay(1e-3, warmup_steps=4, total_steps=13), 12, width=12, height=2))
+    learning rate: 1.00e-03 at most, at step 4; 1.11e-04 at step 12
+    1.0e-03 |  ▄█▆▄▃▁    |
+            |▄███████▇▅▄▂|
+             1         12
+    """
+    asked, values = rates(schedule, steps)
+    highest = np.zeros(min(width, steps))
+    np.maximum.at(highest, (asked - 1).astype(np.int64) * len(highest) // steps, values)
+    peak = values.max()
+    eighths = np.round(8 * height * highest / max(peak, 1e-30)).astype(int)
+    label, last = f"{peak:.1e}", f"{steps:,}"
+    lines = [
+        f"learning rate: {peak:.2e} at most, at step {asked[values.argmax()]:,}; {values[-1]:.2e} at step {steps:,}"
+    ]
+    for row in reversed(range(height)):
+        bars = "".join(_BLOCKS[min(max(bar - 8 * row, 0), 8)] for bar in eighths)
+        lines.append(f"{label if row == height - 1 else '':>{len(label)}} |{bars}|")
+    axis = "1" + last.rjust(len(highest) - 1) if len(highest) > len(last) + 1 else f"1 to {last}"
+    lines.append(" " * (len(label) + 2) + axis)
+    return "\n".join(lines)
+
+
+def save(schedule: Schedule, steps: int, picture: Path) -> None:
+    """Draws the learning rate over the steps into a PNG file; `InputError` where there is no place for one."""
+    # Without pyplot: no display, no global state.
+    from matplotlib.figure import Figure
+
+    check_place(picture, "schedule")
+    figure = Figure(figsize=(8, 4.5), layout="constrained")
+    axes = figure.subplots()
+    axes.plot(*rates(schedule, steps))
+    axes.set(xlabel="step", ylabel="learning rate", title=type(schedule).__name__)
+    axes.set_ylim(bottom=0.0)
+    axes.grid(alpha=0.3)
+    temporary = picture.with_suffix(".tmp.png")
+    figure.savefig(temporary, dpi=120)
+    temporary.replace(picture)
+
 
 PROG = "t5x-lite inspect"
 USAGE = f"""usage: {PROG} CONFIG [options]
@@ -130,7 +187,7 @@ def _rates(experiment: Experiment) -> dict[str, str]:
         return {}
     factors = rate_factors(axes, nn.unbox(boxed), optimizer.layerwise_decay)
 
-    def spell(path: str, factor: np.ndarray) -> str:
+    def format_factor(path: str, factor: np.ndarray) -> str:
         first = trained.frozen_layers_of(path)
         if first is None:
             return "frozen"
@@ -138,7 +195,7 @@ def _rates(experiment: Experiment) -> dict[str, str]:
         ends = sorted({float(value) for value in np.ravel(factor)[first:]})
         return ", ".join([*below, " to ".join(f"x {value:.3g}" for value in dict.fromkeys((ends[0], ends[-1])))])
 
-    return {path: spell(path, factor) for path, factor in traverse_util.flatten_dict(factors, sep="/").items()}
+    return {path: format_factor(path, factor) for path, factor in traverse_util.flatten_dict(factors, sep="/").items()}
 
 
 def store_table(store: TokenStore) -> Table:

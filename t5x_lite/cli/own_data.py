@@ -3,9 +3,9 @@
 from dataclasses import fields, replace
 
 from t5x_lite.data import JsonlPairs, Mixture, PairSource, Source, TextFiles, Tfds, TfdsPairs, TsvPairs
-from t5x_lite.data.input_files import JSON_ENDINGS, expand
-from t5x_lite.data.pair_sources import TSV_ENDINGS
-from t5x_lite.data.tfds_examples import datasets_in, with_datasets
+from t5x_lite.data.records.files import JSON_ENDINGS, expand
+from t5x_lite.data.records.pairs import TSV_ENDINGS
+from t5x_lite.data.records.tfds import datasets_in, with_datasets
 from t5x_lite.errors import InputError
 from t5x_lite.training.experiment import Experiment
 from t5x_lite.training.held_out_parts import metrics_of

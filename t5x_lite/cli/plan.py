@@ -1,22 +1,232 @@
-"""`plan CONFIG --topology NAME`: what a run would take on a TPU pod, before anyone pays for one."""
+"""A plan as tables for people and as JSON for machines."""
 
 import json
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 from rich.console import Console
+from rich.table import Table
 
 from t5x_lite.cli.arguments import ExperimentOptions, load_config, parse, take_config
-from t5x_lite.cli.plan_picture import draw_plan
-from t5x_lite.cli.plan_tables import plan_json, print_plan, ranking
 from t5x_lite.errors import InputError
-from t5x_lite.parallel.chips import CHIPS, GIB
-from t5x_lite.parallel.topology import Topology
-from t5x_lite.pictures.places import check_place
-from t5x_lite.training.plan import Plan, make_plan
-from t5x_lite.training.plan_search import nearest_fit, search, settings
+from t5x_lite.pictures.drawing import check_place
+from t5x_lite.planning.chips import CHIPS, GIB, Topology
+from t5x_lite.planning.plan import Plan, make_plan
+from t5x_lite.planning.search import nearest_fit, search, settings
+
+
+def print_plan(console: Console, name: str, plan: Plan) -> None:
+    """Everything that a plan says."""
+    for part in (headline(name, plan), memory_table(plan), *(_performance(plan) if plan.fits else ())):
+        console.print(part, highlight=False, markup=False, soft_wrap=True)
+    console.print(f"compiled in {plan.compile_seconds:.0f} s", highlight=False)
+
+
+def headline(name: str, plan: Plan) -> str:
+    """What is planned, and where."""
+    experiment, topology = plan.experiment, plan.topology
+    mesh = ", ".join(f"{axis} {size}" for axis, size in plan.mesh.items())
+    parts = f" in {experiment.accumulation} parts" if experiment.accumulation > 1 else ""
+    return (
+        f"{name} on {topology}: {_counted(topology.num_chips, 'chip')}, {_counted(topology.num_hosts, 'host')}; "
+        f"mesh {mesh}; remat {experiment.remat}\n"
+        f"{plan.num_params:,} parameters; a step of {experiment.batch_size:,} rows{parts}, {plan.tokens:,} tokens\n"
+    )
+
+
+def memory_table(plan: Plan) -> Table:
+    """A chip's memory, and whether it is enough."""
+    memory, (unit, size) = plan.memory, memory_unit(plan)
+    table = Table("memory of a chip", box=None)
+    table.add_column(unit, justify="right")
+    named = {
+        "parameters": memory.parameters,
+        "optimizer": memory.optimizer,
+        "average, teacher, batch": memory.other,
+        "activations, temporaries" if plan.fits else "all else": memory.temporaries,
+        "code": memory.code,
+    }
+    for what, num_bytes in named.items():
+        table.add_row(what, f"{num_bytes / size:,.2f}")
+    verdict = "fits" if plan.fits else f"does not fit: {plan.missing / size:,.2f} {unit} are missing"
+    hbm = f"{plan.topology.chip.hbm_bytes / size:,.0f}"
+    table.add_row(f"together, of {hbm}: {verdict}", f"{memory.total / size:,.2f}")
+    return table
+
+
+def memory_unit(plan: Plan) -> tuple[str, int]:
+    """In what to show a chip's memory, and how many bytes that is: MiB for models of less than one GiB."""
+    return ("GiB", GIB) if plan.memory.total >= GIB else ("MiB", 2**20)
+
+
+def _performance(plan: Plan) -> list[Any]:
+    compiled = plan.cost.flops * plan.topology.num_chips
+    times = compiled / plan.model_flops
+    return [
+        "",
+        collectives_table(plan),
+        "",
+        roofline_table(plan),
+        f"\nmodel FLOPs {plan.model_flops:.3e} a step, compiled {compiled:.3e} ({times:.2f} times)\n"
+        f"at most {plan.mfu:.1%} MFU and {plan.tokens_per_second:,.0f} tokens/s, bound by {plan.bound}",
+    ]
+
+
+def collectives_table(plan: Plan) -> Table:
+    """What a chip receives in a step, by kind and by how many take part."""
+    table = Table("collective", box=None)
+    for column in ("among", "count", "MB a chip", "ms"):
+        table.add_column(column, justify="right")
+    table.add_column("largest input")
+    for each in plan.cost.collectives:
+        figures = (
+            f"{each.group_size:,}",
+            f"{each.count:,}",
+            f"{each.num_bytes / 1e6:,.1f}",
+            f"{each.seconds * 1e3:,.2f}",
+        )
+        table.add_row(each.kind, *figures, each.largest)
+    return table
+
+
+def roofline_table(plan: Plan) -> Table:
+    """The three times, none of which a step can beat."""
+    table = Table("a step at least", box=None)
+    table.add_column("ms", justify="right")
+    for name, what in (("compute", "matrix products"), ("hbm", "memory"), ("ici", "links between chips")):
+        table.add_row(f"{name}: {what}", _milliseconds(plan.rooflines[name]))
+    return table
+
+
+def ranking(plans: list[Plan]) -> Table:
+    """Settings side by side, in the order that they have."""
+    table = Table("mesh", "remat", box=None)
+    for column in ("parts", "GiB a chip", "compute ms", "hbm ms", "ici ms", "MFU at most"):
+        table.add_column(column, justify="right")
+    for plan in plans:
+        mesh = " ".join(f"{axis}={size}" for axis, size in plan.mesh.items() if size > 1) or "one device"
+        figures = (
+            [*map(_milliseconds, plan.rooflines.values()), f"{plan.mfu:.1%}"]
+            if plan.fits
+            else [f"{plan.missing / GIB:,.1f} GiB missing"]
+        )
+        experiment = plan.experiment
+        table.add_row(mesh, experiment.remat, f"{experiment.accumulation}", f"{plan.memory.total / GIB:,.1f}", *figures)
+    return table
+
+
+def plan_json(plan: Plan) -> dict[str, Any]:
+    """The plan in seconds, bytes and operations; all of a chip but for the model's operations and the tokens."""
+    topology, experiment = plan.topology, plan.experiment
+    figures: dict[str, Any] = {
+        "topology": str(topology),
+        "chips": topology.num_chips,
+        "hosts": topology.num_hosts,
+        "mesh": plan.mesh,
+        "remat": experiment.remat,
+        "batch_size": experiment.batch_size,
+        "accumulation": experiment.accumulation,
+        "tokens": plan.tokens,
+        "parameters": plan.num_params,
+        "fits": plan.fits,
+        "missing_bytes": plan.missing,
+        "hbm_bytes": topology.chip.hbm_bytes,
+        "memory_bytes": asdict(plan.memory) | {"total": plan.memory.total},
+        "model_flops": plan.model_flops,
+        "compile_seconds": plan.compile_seconds,
+    }
+    if plan.cost is None:
+        return figures
+    return figures | {
+        "compiled_flops": plan.cost.flops,
+        "hbm_traffic_bytes": plan.cost.memory_traffic,
+        "collectives": [asdict(collective) for collective in plan.cost.collectives],
+        "seconds": plan.rooflines,
+        "bound": plan.bound,
+        "mfu": plan.mfu,
+        "tokens_per_second": plan.tokens_per_second,
+    }
+
+
+def _milliseconds(seconds: float) -> str:
+    """Ten microseconds are seen beside minutes.
+
+    >>> _milliseconds(14.3803), _milliseconds(0.00093), _milliseconds(1.23e-6)
+    ('14,380.3', '0.93', '0.0012')
+    """
+    milliseconds = 1e3 * seconds
+    return f"{milliseconds:,.1f}" if milliseconds >= 10 else f"{milliseconds:.2g}"
+
+
+def _counted(number: int, what: str) -> str:
+    return f"{number:,} {what}{'s' if number > 1 else ''}"
+
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+
+def draw_plan(name: str, plan: Plan, picture: Path) -> None:
+    """Draws a plan into a PNG file."""
+    figure = plan_figure(name, plan)
+    temporary = picture.with_suffix(".tmp.png")
+    figure.savefig(temporary, dpi=120)
+    temporary.replace(picture)
+
+
+def plan_figure(name: str, plan: Plan) -> "Figure":
+    """A chip's memory, and the times of a step; of a plan that does not fit the memory alone."""
+    # Without pyplot: no display, no global state.
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(10, 4.2), layout="constrained")
+    memory, *times = figure.subplots(1, 2, width_ratios=(3, 2)) if plan.fits else [figure.subplots()]
+    figure.suptitle(f"{name} on {plan.topology}, mesh {_mesh(plan)}, remat {plan.experiment.remat}")
+    _draw_memory(memory, plan)
+    for axes in times:
+        _draw_times(axes, plan)
+    return figure
+
+
+def _mesh(plan: Plan) -> str:
+    return " x ".join(f"{axis} {size}" for axis, size in plan.mesh.items() if size > 1) or "of one device"
+
+
+def _draw_memory(axes, plan: Plan) -> None:
+    memory, (unit, scale), left = plan.memory, memory_unit(plan), 0.0
+    hbm = plan.topology.chip.hbm_bytes / scale
+    parts = {
+        "parameters": memory.parameters,
+        "optimizer": memory.optimizer,
+        "average, teacher, batch": memory.other,
+        "activations, temporaries": memory.temporaries,
+        "code": memory.code,
+    }
+    for what, num_bytes in parts.items():
+        size = num_bytes / scale
+        axes.barh([""], [size], left=left, height=0.5, label=f"{what}: {size:,.2f}")
+        left += size
+    # Below the legend, which has the upper part.
+    axes.axvline(hbm, ymax=0.6, color="black", linestyle="--", label=f"memory of a chip: {hbm:,.0f}")
+    verdict = (
+        f"fits, {hbm - left:,.1f} {unit} are free" if plan.fits else f"{plan.missing / scale:,.1f} {unit} are missing"
+    )
+    axes.set(xlabel=unit, title=f"memory of a chip: {verdict}", xlim=(0, 1.05 * max(hbm, left)), ylim=(-0.4, 1.0))
+    axes.set_yticks([])
+    axes.legend(loc="upper center", ncols=2, frameon=False)
+
+
+def _draw_times(axes, plan: Plan) -> None:
+    names = {"compute": "matrix\nproducts", "hbm": "memory", "ici": "links between\nchips"}
+    for key, what in names.items():
+        milliseconds = plan.rooflines[key] * 1e3
+        bars = axes.bar([what], [milliseconds], color="tab:red" if key == plan.bound else "tab:gray", width=0.6)
+        axes.bar_label(bars, [f"{milliseconds:,.0f}" if milliseconds >= 100 else f"{milliseconds:.3g}"])
+    axes.set(ylabel="ms a step, at least", title=f"at most {plan.mfu:.0%} MFU, {plan.tokens_per_second:,.0f} tokens/s")
+    axes.margins(y=0.12)
+
 
 PROG = "t5x-lite plan"
 USAGE = f"""usage: {PROG} CONFIG --topology KIND:SHAPE [options]

@@ -9,11 +9,11 @@ import tyro
 
 from t5x_lite.cli.arguments import parse
 from t5x_lite.errors import InputError
-from t5x_lite.pictures.places import check_place
+from t5x_lite.pictures.drawing import check_place
+from t5x_lite.runs.files import local_or_bucket
+from t5x_lite.runs.records import read_records
 from t5x_lite.training.experiment import Experiment
-from t5x_lite.training.records import read_records
 from t5x_lite.training.report import loss_unit
-from t5x_lite.training.run_files import local_or_bucket
 
 By = Literal["step", "tokens"]
 KINDS = ("train", "held_out")
@@ -112,8 +112,8 @@ def check_units(runs: list[Run]) -> None:
     """Raises `InputError` for runs whose figures are of tokens and of examples, which no axis can hold."""
     units = {one.experiment.objective.unit: one.name for one in runs if one.experiment is not None}
     if len(units) > 1:
-        told = " and ".join(f"those of {name} are of {unit}s" for unit, name in units.items())
-        raise InputError(f"the runs' figures are of two kinds: {told}; draw them apart")
+        message = " and ".join(f"those of {name} are of {unit}s" for unit, name in units.items())
+        raise InputError(f"the runs' figures are of two kinds: {message}; draw them apart")
 
 
 def label_of(figure: str, experiment: Experiment | None) -> str:
@@ -127,10 +127,10 @@ def label_of(figure: str, experiment: Experiment | None) -> str:
 
 def last_figures(one: Run, figure: str) -> str:
     """The last figure of each kind, and the step it is of."""
-    told = []
+    message = []
     for kind in KINDS:
         if points := one.points(figure, kind, "step"):
             step, value = points[-1]
             spelled = "not finite" if value is None else f"{value:.4f}"
-            told.append(f"{kind.replace('_', '-')} {figure} {spelled} at step {step:,}")
-    return "; ".join(told)
+            message.append(f"{kind.replace('_', '-')} {figure} {spelled} at step {step:,}")
+    return "; ".join(message)

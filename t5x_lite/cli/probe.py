@@ -9,9 +9,9 @@ import tyro
 from rich.console import Console
 
 from t5x_lite.cli.arguments import parse
-from t5x_lite.data.annotated_examples import ConllExamples
-from t5x_lite.data.examples import TABLE_ENDINGS, JsonlExamples, ParallelExamples, TableExamples
-from t5x_lite.data.input_files import JSON_ENDINGS, check_paths, expand
+from t5x_lite.data.records.annotated import ConllExamples
+from t5x_lite.data.records.files import JSON_ENDINGS, check_paths, expand
+from t5x_lite.data.records.tables import TABLE_ENDINGS, JsonlExamples, ParallelExamples, TableExamples
 from t5x_lite.errors import InputError
 from t5x_lite.pretrained import load
 from t5x_lite.pretrained.embeddings import Pooling
@@ -19,10 +19,10 @@ from t5x_lite.pretrained.probing import (
     Labeled,
     Probes,
     Tagged,
+    format_layers,
     labeled_examples,
     probe_tags,
     probe_texts,
-    spell,
     split,
     tagged_examples,
 )
@@ -112,7 +112,7 @@ def table(probes: Probes) -> str:
         cells = [
             f"{one.figures[name]:.1%} ({low:.1f}-{high:.1f})" for name, (low, high) in zip(names, ends, strict=True)
         ]
-        lines.append([spell(one.layers), f"{one.num_features:,}", *cells])
+        lines.append([format_layers(one.layers), f"{one.num_features:,}", *cells])
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     rows = [
         "  ".join(cell.ljust(width) if number == 0 else cell.rjust(width) for number, (cell, width) in enumerate(pairs))

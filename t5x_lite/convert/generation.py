@@ -5,9 +5,9 @@ from typing import Any
 
 from t5x_lite.convert.special_ids import read_id
 from t5x_lite.data import Vocabulary
-from t5x_lite.data.base_tokenizer import read_json
 from t5x_lite.decoding import GenerationDefaults
 from t5x_lite.models import ModelConfig
+from t5x_lite.tokenizers.base import read_json
 
 GENERATION_FILE = "generation_config.json"
 

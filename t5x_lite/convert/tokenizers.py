@@ -6,14 +6,19 @@ from pathlib import Path
 from typing import Any
 
 from t5x_lite.data import Tokenizer
-from t5x_lite.data.base_tokenizer import CONFIG_FILE, read_json
-from t5x_lite.data.marian_tokenizer import SOURCE_FILE, MarianTokenizer, open_marian
-from t5x_lite.data.sentencepiece_encoders import AlbertTokenizer, EncoderSentencePieceTokenizer
-from t5x_lite.data.subword_files import open_subword_file
-from t5x_lite.data.subword_pipelines import WORD_END, lowercase_bpe_description
-from t5x_lite.data.subword_tokenizer import TOKENIZER_FILE, SubwordTokenizer, model_type
-from t5x_lite.data.tokenizers import ByteTokenizer, SentencePieceTokenizer, open_sentencepiece
 from t5x_lite.errors import InputError
+from t5x_lite.tokenizers.base import CONFIG_FILE, read_json
+from t5x_lite.tokenizers.config import ByteTokenizer, SentencePieceTokenizer, open_sentencepiece
+from t5x_lite.tokenizers.marian import SOURCE_FILE, MarianTokenizer, open_marian
+from t5x_lite.tokenizers.sentencepiece import AlbertTokenizer, EncoderSentencePieceTokenizer
+from t5x_lite.tokenizers.subword import (
+    TOKENIZER_FILE,
+    WORD_END,
+    SubwordTokenizer,
+    lowercase_bpe_description,
+    model_type,
+)
+from t5x_lite.tokenizers.subword_files import open_subword_file
 
 # Their byte tokenizer counts its extra ids upwards, ours down; ours are kept under a name that theirs ignores.
 _OUR_EXTRA_IDS = "t5x_lite_extra_ids"

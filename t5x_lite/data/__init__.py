@@ -4,31 +4,37 @@
 first two take half a second and more, which a command that only prints a config or loads a checkpoint should not pay.
 """
 
-from t5x_lite.data.annotated_examples import ConllExamples, SquadExamples
-from t5x_lite.data.answer_wordings import AnswerWording, ReferentWording, TagWording
 from t5x_lite.data.batches import batches, evaluation_batches, prefetch
-from t5x_lite.data.choices import Choices
 from t5x_lite.data.config import Data
 from t5x_lite.data.delimited_rows import Delimited, DelimitedChoices
-from t5x_lite.data.example_pairs import ExamplePairs
-from t5x_lite.data.example_views import ComposedExamples, JoinedExamples, UnrolledExamples
-from t5x_lite.data.examples import ClassFiles, Example, Examples, JsonlExamples, ParallelExamples, TableExamples
 from t5x_lite.data.formats import Pairs, RowFormat, Sentences, Stream, TextPairs
-from t5x_lite.data.labeled_texts import LabeledTexts
+from t5x_lite.data.layouts.sentences import SentenceRule, split_sentences
 from t5x_lite.data.mixture_store import MixtureStore
 from t5x_lite.data.mixtures import Equal, Fixed, Mixture, Part, Proportional, Rates
-from t5x_lite.data.pair_sources import Asked, JsonlPairs, PairSource, ParallelFiles, TfdsPairs, TsvPairs
-from t5x_lite.data.questions import Questions
-from t5x_lite.data.sentences import SentenceRule, split_sentences
-from t5x_lite.data.sources import PythonDocs, Source
+from t5x_lite.data.records.annotated import ConllExamples, SquadExamples
+from t5x_lite.data.records.pairs import EvalExample, JsonlPairs, PairSource, ParallelFiles, TfdsPairs, TsvPairs
+from t5x_lite.data.records.tables import ClassFiles, Example, Examples, JsonlExamples, ParallelExamples, TableExamples
+from t5x_lite.data.records.text import PythonDocs, Source, TextFiles
+from t5x_lite.data.records.tfds import Tfds, TfdsExamples
+from t5x_lite.data.records.views import ComposedExamples, JoinedExamples, UnrolledExamples
 from t5x_lite.data.store import SplitFigures, TokenStore, prepare
 from t5x_lite.data.stored_rows import Rows
-from t5x_lite.data.tagged_words import TaggedWords
 from t5x_lite.data.task_formats import ChoiceSets, Labeled, QuestionWindows, Tagged
-from t5x_lite.data.text_files import TextFiles
-from t5x_lite.data.tfds_examples import TfdsExamples
-from t5x_lite.data.tfds_source import Tfds
-from t5x_lite.data.tokenizers import (
+from t5x_lite.data.tasks.classification import LabeledTexts
+from t5x_lite.data.tasks.multiple_choice import Choices
+from t5x_lite.data.tasks.question_answering import Questions
+from t5x_lite.data.tasks.tagging import TaggedWords
+from t5x_lite.data.tasks.templates import (
+    AnswerTemplate,
+    CoreferenceTemplate,
+    LabelTemplate,
+    NumberTemplate,
+    PromptTemplate,
+    TagTemplate,
+    TextTemplate,
+)
+from t5x_lite.data.tasks.text_to_text import ExamplePairs
+from t5x_lite.tokenizers.config import (
     ByteLevelBPE,
     Bytes,
     MarianFiles,
@@ -40,12 +46,10 @@ from t5x_lite.data.tokenizers import (
     load_tokenizer,
     make_tokenizer,
 )
-from t5x_lite.data.vocabulary import Vocabulary
-from t5x_lite.data.wordings import LabelWording, NumberWording, TextWording, Wording
+from t5x_lite.tokenizers.vocabulary import Vocabulary
 
 __all__ = [
-    "AnswerWording",
-    "Asked",
+    "AnswerTemplate",
     "ByteLevelBPE",
     "Bytes",
     "ChoiceSets",
@@ -53,10 +57,12 @@ __all__ = [
     "ClassFiles",
     "ComposedExamples",
     "ConllExamples",
+    "CoreferenceTemplate",
     "Data",
     "Delimited",
     "DelimitedChoices",
     "Equal",
+    "EvalExample",
     "Example",
     "ExamplePairs",
     "Examples",
@@ -64,24 +70,24 @@ __all__ = [
     "JoinedExamples",
     "JsonlExamples",
     "JsonlPairs",
-    "LabelWording",
+    "LabelTemplate",
     "Labeled",
     "LabeledTexts",
     "MarianFiles",
     "Mixture",
     "MixtureStore",
-    "NumberWording",
+    "NumberTemplate",
     "PairSource",
     "Pairs",
     "ParallelExamples",
     "ParallelFiles",
     "Part",
+    "PromptTemplate",
     "Proportional",
     "PythonDocs",
     "QuestionWindows",
     "Questions",
     "Rates",
-    "ReferentWording",
     "RowFormat",
     "Rows",
     "SentencePiece",
@@ -92,12 +98,12 @@ __all__ = [
     "SquadExamples",
     "Stream",
     "TableExamples",
-    "TagWording",
+    "TagTemplate",
     "Tagged",
     "TaggedWords",
     "TextFiles",
     "TextPairs",
-    "TextWording",
+    "TextTemplate",
     "Tfds",
     "TfdsExamples",
     "TfdsPairs",
@@ -109,7 +115,6 @@ __all__ = [
     "UnrolledExamples",
     "Vocabulary",
     "WordPiece",
-    "Wording",
     "batches",
     "evaluation_batches",
     "load_tokenizer",

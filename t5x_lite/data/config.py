@@ -6,13 +6,13 @@ from pathlib import Path
 
 from t5x_lite.cache import cache_folder
 from t5x_lite.data.formats import RowFormat
+from t5x_lite.data.layouts.sentences import SentenceRule
 from t5x_lite.data.mixture_store import prepare_mixture
 from t5x_lite.data.mixtures import Mixture
-from t5x_lite.data.sentences import SentenceRule
-from t5x_lite.data.sources import PythonDocs, Source
+from t5x_lite.data.records.text import PythonDocs, Source
 from t5x_lite.data.store import TokenStore, prepare
-from t5x_lite.data.tokenizers import SentencePiece, Tokenizer, TokenizerConfig
 from t5x_lite.errors import InputError
+from t5x_lite.tokenizers.config import SentencePiece, Tokenizer, TokenizerConfig
 
 
 @dataclass(frozen=True)

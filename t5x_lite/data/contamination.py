@@ -79,7 +79,7 @@ def _in_order(training: Iterable[Documents], held_out: Documents) -> Iterator[tu
     yield from (("held_out", document) for document in held_out)
 
 
-def spell(found: Overlap, unit: str, place: str, *, has_answers: bool = True) -> str:
+def format_overlap(found: Overlap, unit: str, place: str, *, has_answers: bool = True) -> str:
     """As a sentence for people.
 
     >>> spell(Overlap(3, 2, 1200), "pairs", "dev.tsv:7")

@@ -10,10 +10,10 @@ from typing import ClassVar
 import numpy as np
 
 from t5x_lite.data.labeled_rows import LabeledRows
-from t5x_lite.data.row_builders import Marks, RowBuilder, UnfitDocumentError
+from t5x_lite.data.layouts.base import RowBuilder, SpecialIds, UnfitDocumentError
 from t5x_lite.data.task_formats import ChoiceSets, Labeled
 from t5x_lite.data.task_rows import ChoiceRows
-from t5x_lite.data.vocabulary import Vocabulary
+from t5x_lite.tokenizers.vocabulary import Vocabulary
 
 _MARKS = ("start", "delimiter", "extract")
 
@@ -90,9 +90,9 @@ class DelimitedChoiceRows(ChoiceRows):
             _divide(one, self.marks.sep_id, self._delimiter)
 
 
-def _outer_marks(vocabulary: Vocabulary) -> Marks:
+def _outer_marks(vocabulary: Vocabulary) -> SpecialIds:
     """Of rows that are laid out as an encoder's, with `extract` where that has a separator."""
-    return Marks(vocabulary.size, vocabulary.size + 2, vocabulary.pad_id)
+    return SpecialIds(vocabulary.size, vocabulary.size + 2, vocabulary.pad_id)
 
 
 def _divide(row: np.ndarray, extract: int, delimiter: int) -> None:

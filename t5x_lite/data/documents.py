@@ -6,22 +6,22 @@ from functools import cached_property
 
 import numpy as np
 
-from t5x_lite.data.base_tokenizer import Tokenizer
 from t5x_lite.data.formats import RowFormat
+from t5x_lite.data.layouts.sentences import SentenceRule
 from t5x_lite.data.readers import (
-    ByChoice,
-    ByLabel,
-    ByPair,
-    ByQuestion,
-    BySentence,
-    ByTag,
+    ClassificationTokenizer,
     Document,
+    MultipleChoiceTokenizer,
+    QuestionAnsweringTokenizer,
     Reader,
+    SentenceTokenizer,
+    TaggingTokenizer,
     Texts,
+    TextToTextTokenizer,
 )
-from t5x_lite.data.sentences import SentenceRule
-from t5x_lite.data.sources import Source
+from t5x_lite.data.records.text import Source
 from t5x_lite.errors import InputError
+from t5x_lite.tokenizers.base import Tokenizer
 
 _CHUNK_CHARACTERS = 2 << 20
 
@@ -52,17 +52,17 @@ class Documents:
             case "text":
                 return Texts()
             case "sentences":
-                return BySentence(self.sentences)
+                return SentenceTokenizer(self.sentences)
             case "pairs":
-                return ByPair()
+                return TextToTextTokenizer()
             case "labels":
-                return ByLabel()
+                return ClassificationTokenizer()
             case "tags":
-                return ByTag()
+                return TaggingTokenizer()
             case "questions":
-                return ByQuestion()
+                return QuestionAnsweringTokenizer()
             case "choices":
-                return ByChoice()
+                return MultipleChoiceTokenizer()
 
     def chunks(self) -> Iterator[list[Document]]:
         """Documents in lists of about two million characters: memory is bounded, and encoding runs in batches."""

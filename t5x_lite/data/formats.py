@@ -10,11 +10,11 @@ from typing import ClassVar, Literal, get_args
 import numpy as np
 from jaxtyping import Int
 
+from t5x_lite.data.layouts.base import RowBuilder, SentenceRows, SpecialIds, StreamRows
 from t5x_lite.data.pair_rows import PairRows
-from t5x_lite.data.row_builders import Marks, RowBuilder, SentenceRows, StreamRows
 from t5x_lite.data.text_pair_rows import TextPairRows
-from t5x_lite.data.vocabulary import Vocabulary
 from t5x_lite.errors import InputError
+from t5x_lite.tokenizers.vocabulary import Vocabulary
 
 Reads = Literal["text", "sentences", "pairs", "labels", "tags", "questions", "choices"]
 PairUnit = Literal["segment", "sentence"]
@@ -223,7 +223,7 @@ def check_length(length: int, minimum: int, what: str, name: str = "length") -> 
         raise InputError(f"{name}={length} is too short for {what}; choose {minimum} or more")
 
 
-def marks_of(vocabulary: Vocabulary) -> Marks:
+def marks_of(vocabulary: Vocabulary) -> SpecialIds:
     """The ids that mark an encoder's rows; `InputError` where the vocabulary lacks one."""
     cls_id, sep_id = vocabulary.cls_id, vocabulary.sep_id
     if cls_id is None or sep_id is None:
@@ -232,4 +232,4 @@ def marks_of(vocabulary: Vocabulary) -> Marks:
             f"the tokenizer has no {missing} token; use WordPiece, ByteLevelBPE or SentencePiece with layout='albert' "
             "or 'xlm-roberta'"
         )
-    return Marks(cls_id, sep_id, vocabulary.pad_id)
+    return SpecialIds(cls_id, sep_id, vocabulary.pad_id)

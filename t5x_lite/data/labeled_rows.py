@@ -2,13 +2,13 @@
 
 import numpy as np
 
-from t5x_lite.data.row_builders import MarkedRows, Marks
+from t5x_lite.data.layouts.base import MarkedRows, SpecialIds
 
 
 class LabeledRows(MarkedRows):
     """See `Labeled`."""
 
-    def __init__(self, length: int, marks: Marks) -> None:
+    def __init__(self, length: int, marks: SpecialIds) -> None:
         super().__init__(length + 2, marks)
         self._length = length
 

@@ -10,12 +10,12 @@ from pathlib import Path
 import numpy as np
 
 from t5x_lite.data.formats import RowFormat
+from t5x_lite.data.layouts.sentences import SentenceRule
 from t5x_lite.data.mixed_rows import MixedRows, RowsInTurns
 from t5x_lite.data.mixtures import Mixture, Rates, of_part
 from t5x_lite.data.readers import Document
-from t5x_lite.data.sentences import SentenceRule
 from t5x_lite.data.store import Progress, TokenStore, cached_tokenizer, prepare
-from t5x_lite.data.tokenizers import Tokenizer, TokenizerConfig
+from t5x_lite.tokenizers.config import Tokenizer, TokenizerConfig
 
 
 @dataclass(frozen=True, eq=False)

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from t5x_lite.data.row_builders import MarkedRows, Marks
+from t5x_lite.data.layouts.base import MarkedRows, SpecialIds
 
 _BLOCK_DOCUMENTS = 1024
 _BLOCK_IDS = 4 << 20
@@ -22,7 +22,7 @@ class PairRows(MarkedRows):
     block before, which leaves none without company in the last, small one.
     """
 
-    def __init__(self, length: int, row_length: int, marks: Marks, *, unit: str, with_other: bool) -> None:
+    def __init__(self, length: int, row_length: int, marks: SpecialIds, *, unit: str, with_other: bool) -> None:
         super().__init__(row_length, marks)
         self._length, self._unit, self._with_other = length, unit, with_other
         self._room = length - 3

@@ -6,14 +6,14 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from t5x_lite.data.base_tokenizer import Tokenizer
-from t5x_lite.data.choices import Choice, Choices
-from t5x_lite.data.labeled_texts import LabeledText, LabeledTexts
-from t5x_lite.data.pair_sources import PairSource
-from t5x_lite.data.questions import ContextQuestion, Questions
-from t5x_lite.data.sentences import SentenceRule, split_sentences
-from t5x_lite.data.sources import Source
-from t5x_lite.data.tagged_words import TaggedSentence, TaggedWords
+from t5x_lite.data.layouts.sentences import SentenceRule, split_sentences
+from t5x_lite.data.records.pairs import PairSource
+from t5x_lite.data.records.text import Source
+from t5x_lite.data.tasks.classification import LabeledText, LabeledTexts
+from t5x_lite.data.tasks.multiple_choice import Choice, Choices
+from t5x_lite.data.tasks.question_answering import ContextQuestion, Questions
+from t5x_lite.data.tasks.tagging import TaggedSentence, TaggedWords
+from t5x_lite.tokenizers.base import Tokenizer
 
 Document = Any
 """A text, a pair of texts, or an example of a task."""
@@ -62,7 +62,7 @@ class Texts(Reader):
         return ([ids] for ids in tokenizer.encode_batch(documents))
 
 
-class BySentence(Texts):
+class SentenceTokenizer(Texts):
     """Texts, sentence by sentence."""
 
     def __init__(self, rule: SentenceRule) -> None:
@@ -72,7 +72,7 @@ class BySentence(Texts):
         return _encode([_with_blanks(split_sentences(text, self.rule)) for text in documents], tokenizer)
 
 
-class ByPair(Reader):
+class TextToTextTokenizer(Reader):
     """A source and a target."""
 
     needs = PairSource
@@ -94,7 +94,7 @@ class ByPair(Reader):
         return map(list, zip(*sides, strict=True))
 
 
-class ByLabel(Reader):
+class ClassificationTokenizer(Reader):
     """One text or two; behind their ids the halves of the label (see `halves`)."""
 
     needs = LabeledTexts
@@ -115,7 +115,7 @@ class ByLabel(Reader):
         return ([*ids, halves(document.label)] for ids, document in zip(texts, documents, strict=True))
 
 
-class ByTag(Reader):
+class TaggingTokenizer(Reader):
     """Words: the ids of all of them, how many each has, and their tags by number.
 
     Of a word that the tokenizer sees nothing in, the unknown token stands.
@@ -143,7 +143,7 @@ class ByTag(Reader):
             yield [np.concatenate(pieces), sizes, tags]
 
 
-class ByQuestion(Reader):
+class QuestionAnsweringTokenizer(Reader):
     """A question and a text that answers it: the ids of both, and the first and the last token of the first answer,
     counted in the text; none where there is no answer."""
 
@@ -163,7 +163,7 @@ class ByQuestion(Reader):
 
     def tokenize(self, documents: list[ContextQuestion], tokenizer: Tokenizer) -> Iterator[Pieces]:
         texts = list(dict.fromkeys(document.context for document in documents))
-        contexts = dict(zip(texts, tokenizer.encode_placed(texts), strict=True))
+        contexts = dict(zip(texts, tokenizer.encode_with_offsets(texts), strict=True))
         questions = tokenizer.encode_batch([document.question for document in documents])
         for document, question in zip(documents, questions, strict=True):
             ids, spans = contexts[document.context]
@@ -173,7 +173,7 @@ class ByQuestion(Reader):
             yield [question, ids, answer]
 
 
-class ByChoice(Reader):
+class MultipleChoiceTokenizer(Reader):
     """A text and several answers: the ids of the text, those of each answer, and which is right."""
 
     needs = Choices

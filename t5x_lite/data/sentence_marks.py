@@ -5,8 +5,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from t5x_lite.data.formats import Sentences
-from t5x_lite.data.row_builders import Marks, SentenceRows
-from t5x_lite.data.vocabulary import Vocabulary
+from t5x_lite.data.layouts.base import SentenceRows, SpecialIds
+from t5x_lite.tokenizers.vocabulary import Vocabulary
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class MarkedSentences(Sentences):
 class MarkedSentenceRows(SentenceRows):
     """See `MarkedSentences`."""
 
-    def __init__(self, length: int, marks: Marks, *, across_documents: bool) -> None:
+    def __init__(self, length: int, marks: SpecialIds, *, across_documents: bool) -> None:
         super().__init__(length, marks, across_documents=across_documents)
         self._length, self.row_length = length, 2 * length
 

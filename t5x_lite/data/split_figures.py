@@ -5,7 +5,7 @@ from typing import Any
 
 from t5x_lite.data.contamination import OverlapCounter
 from t5x_lite.data.corpus import Part, place_in_split
-from t5x_lite.data.row_builders import RowBuilder
+from t5x_lite.data.layouts.base import RowBuilder
 from t5x_lite.data.stored_rows import SPLITS
 
 
@@ -52,8 +52,8 @@ def write_figures(
     }
     if counter and (found := counter.count()).found:
         place = parts[-1].documents.place(found.first)
-        told = {"in_training": found.found, "same_in_training": found.same_answer, "first_in_training": place}
-        figures["held_out"] = replace(figures["held_out"], **told)
+        found_overlap = {"in_training": found.found, "same_in_training": found.same_answer, "first_in_training": place}
+        figures["held_out"] = replace(figures["held_out"], **found_overlap)
     return {field.name: {n: getattr(figures[n], field.name) for n in SPLITS} for field in fields(SplitFigures)}
 
 

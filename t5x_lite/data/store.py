@@ -16,14 +16,14 @@ from t5x_lite.data.atomic_folder import write_folder
 from t5x_lite.data.corpus import Corpus, Part, Progress
 from t5x_lite.data.documents import Documents
 from t5x_lite.data.formats import RowFormat, Stream
+from t5x_lite.data.layouts.base import RowBuilder, UnfitDocumentError
+from t5x_lite.data.layouts.sentences import SentenceRule, check_rule
 from t5x_lite.data.readers import Document
-from t5x_lite.data.row_builders import RowBuilder, UnfitDocumentError
-from t5x_lite.data.sentences import SentenceRule, check_rule
-from t5x_lite.data.sources import Source
+from t5x_lite.data.records.text import Source
 from t5x_lite.data.split_figures import SplitFigures, read_figures, write_figures
 from t5x_lite.data.stored_rows import SPLITS, Rows, RowWriter
-from t5x_lite.data.tokenizers import Tokenizer, TokenizerConfig, is_trained, load_tokenizer, make_tokenizer
 from t5x_lite.errors import InputError
+from t5x_lite.tokenizers.config import Tokenizer, TokenizerConfig, is_trained, load_tokenizer, make_tokenizer
 
 _FORMAT = 1
 _SUMMARY = "store.json"
@@ -76,7 +76,8 @@ class TokenStore:
     def overlap(self) -> list[str]:
         """The second part of the remarks."""
         return [
-            f"{split.replace('_', '-')}: {contamination.spell(found, self.format.unit, figures.first_in_training)}"
+            f"{split.replace('_', '-')}: "
+            f"{contamination.format_overlap(found, self.format.unit, figures.first_in_training)}"
             for split, figures in self.figures.items()
             for found in [contamination.Overlap(figures.in_training, figures.same_in_training, figures.documents)]
             if found.found

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from t5x_lite.data.tfds_dataset import import_tfds
+from t5x_lite.data.records.tfds import import_tfds
 
 SPLITS = ("train", "held_out")
 _SHARD_BYTES = 256 << 20

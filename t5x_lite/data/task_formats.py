@@ -11,10 +11,10 @@ from jaxtyping import Int
 
 from t5x_lite.data.formats import Reads, RowFormat, check_length, marks_of
 from t5x_lite.data.labeled_rows import LabeledRows
-from t5x_lite.data.row_builders import RowBuilder
+from t5x_lite.data.layouts.base import RowBuilder
 from t5x_lite.data.task_rows import ChoiceRows, QuestionRows, TaggedRows
-from t5x_lite.data.vocabulary import Vocabulary
 from t5x_lite.errors import InputError
+from t5x_lite.tokenizers.vocabulary import Vocabulary
 
 
 @dataclass(frozen=True)

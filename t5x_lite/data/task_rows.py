@@ -3,13 +3,13 @@
 import numpy as np
 
 from t5x_lite.data.labeled_rows import kept_of_two
-from t5x_lite.data.row_builders import MarkedRows, Marks, UnfitDocumentError
+from t5x_lite.data.layouts.base import MarkedRows, SpecialIds, UnfitDocumentError
 
 
 class TaskRows(MarkedRows):
     """Base of rows that hold `length` ids, or some times as many, and numbers behind them, which are no padding."""
 
-    def __init__(self, row_length: int, length: int, marks: Marks) -> None:
+    def __init__(self, row_length: int, length: int, marks: SpecialIds) -> None:
         super().__init__(row_length, marks)
         self.length = length
         self._pads = 0
@@ -47,7 +47,7 @@ class TaskRows(MarkedRows):
 class TaggedRows(TaskRows):
     """See `Tagged`."""
 
-    def __init__(self, length: int, marks: Marks) -> None:
+    def __init__(self, length: int, marks: SpecialIds) -> None:
         super().__init__(2 * length + 2, length, marks)
 
     def add(self, document: list[np.ndarray]) -> None:
@@ -82,7 +82,7 @@ class TaggedRows(TaskRows):
 class QuestionRows(TaskRows):
     """See `QuestionWindows`."""
 
-    def __init__(self, length: int, marks: Marks, *, stride: int, question_length: int) -> None:
+    def __init__(self, length: int, marks: SpecialIds, *, stride: int, question_length: int) -> None:
         super().__init__(length + 6, length, marks)
         self._stride, self._question_length = stride, question_length
 
@@ -111,7 +111,7 @@ class QuestionRows(TaskRows):
 class ChoiceRows(TaskRows):
     """See `ChoiceSets`."""
 
-    def __init__(self, length: int, num_choices: int, marks: Marks) -> None:
+    def __init__(self, length: int, num_choices: int, marks: SpecialIds) -> None:
         super().__init__(num_choices * length + 1, length, marks)
         self._num_choices = num_choices
 

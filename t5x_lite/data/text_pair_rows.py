@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from t5x_lite.data.row_builders import RowBuilder, UnfitDocumentError
+from t5x_lite.data.layouts.base import RowBuilder, UnfitDocumentError
 
 # Of 58,600 sentence pairs in rows of 64 + 64 ids 12.6 % is padding with one open row, 5.7 % with 32 and with 128.
 _OPEN_ROWS = 32

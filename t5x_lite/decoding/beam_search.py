@@ -7,8 +7,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
-from t5x_lite.decoding.best_tokens import best_tokens
-from t5x_lite.decoding.limits import Limits
+from t5x_lite.decoding.logits import GenerationConstraints, best_tokens
 from t5x_lite.decoding.methods import BeamSearch
 from t5x_lite.decoding.token_by_token import Step
 
@@ -60,7 +59,7 @@ class State(NamedTuple):
 
 
 def search(
-    step: Step, cache: Any, start_ids: Int[Array, "B"], method: BeamSearch, limits: Limits
+    step: Step, cache: Any, start_ids: Int[Array, "B"], method: BeamSearch, limits: GenerationConstraints
 ) -> tuple[Int[Array, "B N L"], Float[Array, "B N"]]:
     """(ids, scores) of the best texts: see `decode` and `BeamSearch`."""
     batch_size, beams = len(start_ids), method.num_beams
@@ -82,7 +81,7 @@ def search(
     return last.ended.ids[:, : method.num_results], last.ended.values[:, : method.num_results]
 
 
-def _advance(step: Step, method: BeamSearch, limits: Limits, state: State) -> State:
+def _advance(step: Step, method: BeamSearch, limits: GenerationConstraints, state: State) -> State:
     beams, length = method.num_beams, state.index + 1
     logits, cache = step(state.last[:, None], state.cache, state.index)
     logits, log_z = limits.apply(logits[:, 0], state.index)
@@ -92,7 +91,7 @@ def _advance(step: Step, method: BeamSearch, limits: Limits, state: State) -> St
     ends = limits.ends(candidates.tokens)
     at_end = length == limits.max_length
     endings = candidates.texts(state.running, state.index)
-    if not method.every_ending:
+    if not method.exhaustive_eos:
         eligible = (ends | at_end) & (jnp.arange(ends.shape[1]) < beams)[None]
     elif limits.eos_id is None:
         eligible = ends | at_end
@@ -133,7 +132,7 @@ def _every_ending(logits: Float[Array, "R V"], past: Float[Array, "R 1"], eos_id
 
 
 def _cannot_improve(
-    method: BeamSearch, limits: Limits, length: Int[Array, ""], running: Texts, ended: Texts
+    method: BeamSearch, limits: GenerationConstraints, length: Int[Array, ""], running: Texts, ended: Texts
 ) -> Bool[Array, "B"]:
     """Where enough texts have ended and no beginning of `length` tokens can get a better score."""
     full = ended.values[:, -1] > NEVER

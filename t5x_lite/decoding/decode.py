@@ -9,7 +9,7 @@ from flax import linen as nn
 from jaxtyping import Array, Bool, Float, Int, Key
 
 from t5x_lite.decoding.beam_search import search
-from t5x_lite.decoding.limits import Limits
+from t5x_lite.decoding.logits import GenerationConstraints
 from t5x_lite.decoding.methods import BeamSearch, Method, Sampling
 from t5x_lite.decoding.token_by_token import write
 from t5x_lite.errors import InputError
@@ -64,9 +64,9 @@ def decode(
     Raises:
       InputError: a maximum length below 1, a beam wider than the vocabulary, more rows than the model has positions.
     """
-    limits = Limits(max_length, eos_id, pad_id, forced_first_id, forced_last_id, suppressed_ids)
+    limits = GenerationConstraints(max_length, eos_id, pad_id, forced_first_id, forced_last_id, suppressed_ids)
     size = module.config.vocab_size
-    if isinstance(method, BeamSearch) and method.num_beams > size and not method.every_ending:
+    if isinstance(method, BeamSearch) and method.num_beams > size and not method.exhaustive_eos:
         raise InputError(
             f"num_beams={method.num_beams} is wider than the vocabulary of {size} ids; choose {size} or fewer"
         )
@@ -80,7 +80,7 @@ def decode(
 def _decode(
     module: nn.Module,
     method: Method,
-    limits: Limits,
+    limits: GenerationConstraints,
     params: Any,
     inputs: Int[Array, "B M"],
     inputs_valid: Bool[Array, "B M"] | None,

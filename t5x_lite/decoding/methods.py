@@ -2,10 +2,12 @@
 
 import math
 from dataclasses import dataclass
+from typing import Any
 
 from jaxtyping import Array, Float
 
 from t5x_lite.errors import InputError
+from t5x_lite.tokenizers.vocabulary import Vocabulary
 
 
 @dataclass(frozen=True)
@@ -65,7 +67,7 @@ class BeamSearch:
     first EOS, as greedy decoding does."""
     num_results: int = 1
     """The best texts are given, best first; at most num_beams."""
-    every_ending: bool = False
+    exhaustive_eos: bool = False
     """Let the EOS behind every beginning end a text, however low it ranks. A search as wide as all beginnings is then
     exhaustive; the beam may be wider than the vocabulary."""
     length_power: float | None = None
@@ -89,7 +91,7 @@ class BeamSearch:
     @property
     def stops_when_full(self) -> bool:
         """Whether num_beams ended texts of an input are final."""
-        return self.early_stopping or (self.num_beams == 1 and not self.every_ending)
+        return self.early_stopping or (self.num_beams == 1 and not self.exhaustive_eos)
 
     def length_penalty(self, length: Float[Array, ""] | float) -> Float[Array, ""] | float:
         """What the log-probability of a text of `length` tokens is divided by; also of traced numbers.
@@ -109,3 +111,43 @@ def check_num_results(num_results: int) -> None:
     """Raises `InputError` for no result at all."""
     if num_results < 1:
         raise InputError(f"num_results={num_results} is too small; choose 1 or more")
+
+
+@dataclass(frozen=True)
+class GenerationDefaults:
+    """What stands at the ends of all that a model writes, and what it never writes.
+
+    A Hugging Face folder may say so; of our own runs nothing is said unless they began as one. How it searches (beams,
+    sampling, penalties) is no part of it: a decoding method says that.
+    """
+
+    start_id: int | None = None
+    """What the decoder reads first, where it is another id than the model's config says."""
+    forced_first_id: int | None = None
+    """The id that every text begins with."""
+    forced_last_id: int | None = None
+    """The id at the maximum length, of texts that have not ended before."""
+    suppressed_ids: tuple[int, ...] = ()
+    """Ids that are never written."""
+    ends: bool = True
+    """Whether there is an id that ends a text; otherwise all go on to the maximum length."""
+    pad_id: int | None = None
+    """The padding of a model without a tokenizer; None: 0."""
+    eos_id: int | None = None
+    """What ends the texts of a model without a tokenizer; None: 1."""
+
+    def limits(self, vocabulary: Vocabulary) -> dict[str, Any]:
+        """The arguments of `decode` that say the same."""
+        return {
+            "pad_id": vocabulary.pad_id,
+            "eos_id": vocabulary.eos_id if self.ends else None,
+            "forced_first_id": self.forced_first_id,
+            "forced_last_id": self.forced_last_id,
+            "suppressed_ids": self.suppressed_ids,
+        }
+
+    def vocabulary(self, size: int) -> Vocabulary:
+        """That of a model without a tokenizer."""
+        last = size - 1
+        pad_id, eos_id = 0 if self.pad_id is None else self.pad_id, 1 if self.eos_id is None else self.eos_id
+        return Vocabulary(size, min(pad_id, last), min(eos_id, last), min(2, last))

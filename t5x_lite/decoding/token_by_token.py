@@ -7,10 +7,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, Key
 
-from t5x_lite.decoding.best_tokens import best_tokens
-from t5x_lite.decoding.limits import Limits
+from t5x_lite.decoding.logits import GenerationConstraints, best_tokens, sample_tokens
 from t5x_lite.decoding.methods import Greedy, Sampling
-from t5x_lite.decoding.sampling import sample_tokens
 
 Step = Callable[..., tuple[Float[Array, "R 1 V"], Any]]
 """`decode_step` of a model: (tokens, cache, index) to (logits, cache), a cache with `repeat` and `take`."""
@@ -21,7 +19,7 @@ def write(
     cache: Any,
     start_ids: Int[Array, "B"],
     method: Greedy | Sampling,
-    limits: Limits,
+    limits: GenerationConstraints,
     key: Key[Array, ""] | None,
     rows: Int[Array, "B"],
 ) -> tuple[Int[Array, "B N L"], Float[Array, "B N"]]:

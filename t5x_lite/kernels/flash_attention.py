@@ -19,8 +19,8 @@ from jaxtyping import Array, Bool, Float, Int, Key
 from t5x_lite.kernels.grid import Arrays, for_every_tile
 from t5x_lite.kernels.hashed_draws import seed_and_offsets
 from t5x_lite.kernels.tiles import (
-    HIDDEN,
     LANES,
+    MASKED_LOGIT,
     Refs,
     Tiling,
     along_diagonals,
@@ -299,7 +299,7 @@ def _looks_nowhere(tiling: Tiling, log_sum: Float[Array, "B H 1 L"]) -> Bool[Arr
     """Which queries may look at no key at all; None where that cannot be."""
     if not (tiling.has_valid or tiling.has_segments):
         return None
-    return (log_sum < 0.5 * HIDDEN).swapaxes(2, 3)
+    return (log_sum < 0.5 * MASKED_LOGIT).swapaxes(2, 3)
 
 
 def _block(length: int, most: int) -> int:

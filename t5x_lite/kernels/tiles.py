@@ -14,7 +14,7 @@ from t5x_lite.kernels.hashed_draws import HEAD, QUERY, ROW, SEED, keeps
 LANES = 128
 """Lanes of a vector register: blocks are multiples of it."""
 _SUBLANES = 8
-HIDDEN = -0.7 * float(jnp.finfo(jnp.float32).max)
+MASKED_LOGIT = -0.7 * float(jnp.finfo(jnp.float32).max)
 """The logit of a pair that may not be looked at."""
 
 Refs = dict[str, Any]
@@ -73,8 +73,8 @@ def looks(tiling: Tiling, refs: Refs, i: Array, j: Array) -> Any:
 
 
 def logits_of(tiling: Tiling, refs: Refs, i: Array, j: Array) -> Float[Array, "L M"]:
-    """The logits of the queries of block i (rows) for the keys of block j, `HIDDEN` where they may not look, and minus
-    infinity where there is no key."""
+    """The logits of the queries of block i (rows) for the keys of block j, `MASKED_LOGIT` where they may not look,
+    and minus infinity where there is no key."""
     logits = tiling.scale * multiply(refs["query"][0, 0], refs["key"][0, 0], transposed=True)
     if tiling.has_bias:
         strip = refs["bias"][0, :, pl.ds(first_distance(tiling, i, j), tiling.strip)]
@@ -169,7 +169,7 @@ def _and(left: Array | None, right: Array) -> Array:
 
 def _masked(tiling: Tiling, logits: Array, seen: Array | None, keys: Array) -> Array:
     if seen is not None:
-        logits = jnp.where(seen, logits, HIDDEN)
+        logits = jnp.where(seen, logits, MASKED_LOGIT)
     if tiling.padded_memory > tiling.memory_length:
         logits = jnp.where(keys < tiling.memory_length, logits, -jnp.inf)
     return logits

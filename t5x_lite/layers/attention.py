@@ -11,11 +11,11 @@ import jax.numpy as jnp
 from flax import linen as nn
 from jaxtyping import Array, Float, Key
 
-from t5x_lite.layers.attention_by_pairs import attend_by_pairs
+from t5x_lite.layers.attention_by_pairs import dense_attention
 from t5x_lite.layers.decoding_cache import CachedKeyValue, KeyValue
 from t5x_lite.layers.dense import Dense
 from t5x_lite.layers.dropout import keep_mask
-from t5x_lite.layers.masks import HIDDEN, Mask
+from t5x_lite.layers.masks import MASKED_LOGIT, Mask
 from t5x_lite.layers.partitioning import on_each_device, place, platform
 from t5x_lite.layers.positions import DistanceBias
 
@@ -62,7 +62,7 @@ def dot_product_attention(
         from t5x_lite.kernels.flash_attention import flash_attention  # not loaded where there is no TPU
 
         return attend_on_mesh(flash_attention, query, key, value, bias, mask, **options)
-    return attend_on_mesh(attend_by_pairs, query, key, value, bias, mask, **options)
+    return attend_on_mesh(dense_attention, query, key, value, bias, mask, **options)
 
 
 def attend_on_mesh(
@@ -76,7 +76,7 @@ def attend_on_mesh(
     dropout_key: Key[Array, ""] | None,
     **options: Any,
 ) -> Float[Array, "B L H K"]:
-    """`attend`, one of `attend_by_pairs` and `flash_attention`, by each device for its rows, heads and queries."""
+    """`attend`, one of `dense_attention` and `flash_attention`, by each device for its rows, heads and queries."""
     mask = Mask() if mask is None else mask
     length, memory_length = query.shape[1], key.shape[1]
     rows, heads, queries = "activation_batch", "activation_heads", "activation_length"
@@ -120,7 +120,7 @@ def attention_weights(
     if bias is not None:
         logits += bias.dense(*pairs)
     if mask is not None and (seen := mask.dense(*pairs)) is not None:
-        logits = jnp.where(seen, logits, HIDDEN)
+        logits = jnp.where(seen, logits, MASKED_LOGIT)
     return jax.nn.softmax(logits, axis=-1)
 
 

@@ -14,8 +14,8 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, Key
 
 from t5x_lite.kernels.hashed_draws import HEAD, QUERY, ROW, SEED, keeps, seed_and_offsets
-from t5x_lite.layers.dense import sum_of_first
-from t5x_lite.layers.masks import HIDDEN, Mask
+from t5x_lite.layers.dense import sum_rows
+from t5x_lite.layers.masks import MASKED_LOGIT, Mask
 from t5x_lite.layers.partitioning import platform
 from t5x_lite.layers.positions import DistanceBias
 
@@ -40,7 +40,7 @@ class _Kind:
 Arrays = dict[str, Array]
 
 
-def attend_by_pairs(
+def dense_attention(
     query: Float[Array, "B L H K"],
     key: Float[Array, "B M H K"],
     value: Float[Array, "B M H K"],
@@ -133,7 +133,7 @@ def _attend_backward(kind: _Kind, saved: Any, out_gradient: Float[Array, "B H L 
         if seen is not None:
             of_logits = jnp.where(seen, of_logits, 0.0)  # not so of itself for a query that may look nowhere
         if of_bias is not None:
-            of_bias = of_bias.at[_heads(kind, arrays, index)].add(sum_of_first(of_logits))
+            of_bias = of_bias.at[_heads(kind, arrays, index)].add(sum_rows(of_logits))
         weights = _kept(kind, arrays, index, weights).astype(value.dtype)
         rounded = of_logits.astype(query.dtype)
         return of_bias, (
@@ -211,7 +211,7 @@ def _logits(
     )
     mask = Mask(*masks, kind.causal, kind.prefix)
     seen = mask.dense(query.shape[2], key.shape[2], first_query=arrays["scalars"][QUERY])
-    return logits if seen is None else jnp.where(seen, logits, HIDDEN), seen
+    return logits if seen is None else jnp.where(seen, logits, MASKED_LOGIT), seen
 
 
 def _kept(kind: _Kind, arrays: Arrays, index: Int[Array, ""], weights: Float[Array, "_ _ L M"]) -> Array:

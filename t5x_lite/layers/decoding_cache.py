@@ -11,8 +11,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
-from t5x_lite.layers.dense import LaidOut, laid_out
-from t5x_lite.layers.masks import HIDDEN
+from t5x_lite.layers.dense import PackedWeights, pack_weights
+from t5x_lite.layers.masks import MASKED_LOGIT
 from t5x_lite.layers.partitioning import place, platform
 
 KeyValue = dict[str, Float[Array, "B M H K"]]
@@ -96,7 +96,7 @@ class DecodingCache:
     """Which of its input's sequences wrote what a sequence has at each position."""
     layers: tuple[Any, ...]
     """The parameters of each layer by itself, matrices in the compute dtype: a step would slice and cast them anew."""
-    output: Float[Array, "D V"] | LaidOut
+    output: Float[Array, "D V"] | PackedWeights
     """The matrix that gives the logits, likewise."""
     shared: int = field(default=0, metadata={"static": True})
     """Slots in front that all sequences of an input look at: those of a decoder's inputs."""
@@ -119,7 +119,7 @@ class DecodingCache:
         batch_size, sequences, _ = self.writers.shape
 
         def for_tokens(params: Any) -> Any:
-            return laid_out(params, batch_size * sequences * times)
+            return pack_weights(params, batch_size * sequences * times)
 
         return replace(
             self,
@@ -149,12 +149,12 @@ class DecodingCache:
 
     def own_bias(self, mask: Bool[Array, "_ 1 L T"], bias: Float[Array, "1 H L T"] | None) -> Float[Array, "_ _ Q S"]:
         """What is added to the logits over all slots, from mask and bias over all positions."""
-        bias = jnp.where(mask, 0.0 if bias is None else bias, HIDDEN)
+        bias = jnp.where(mask, 0.0 if bias is None else bias, MASKED_LOGIT)
         if self.num_sequences == 1:
             return bias
         front, behind = jnp.split(bias[:, :, None], [self.shared], axis=-1)
         sequences = jnp.arange(self.num_sequences).reshape(1, 1, 1, 1, 1, -1)
-        behind = jnp.where(self.writers[:, None, :, None, :, None] == sequences, behind[..., None], HIDDEN)
+        behind = jnp.where(self.writers[:, None, :, None, :, None] == sequences, behind[..., None], MASKED_LOGIT)
         behind = jax.lax.collapse(behind, 4)
         front = jnp.broadcast_to(front, (*behind.shape[:-1], self.shared))
         return jax.lax.collapse(jnp.concatenate([front, behind], axis=-1), 2, 4)

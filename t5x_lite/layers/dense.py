@@ -10,7 +10,7 @@ import jax.numpy as jnp
 from flax import linen as nn
 from jaxtyping import Array, Float, Int
 
-from t5x_lite.layers.partitioning import is_cut, platform, whole_rows, with_whole_rows
+from t5x_lite.layers.partitioning import all_gather_fsdp, fsdp_apply, is_sharded, platform
 
 SUM = "sum_by_a_product"
 """The name in a program of products that only add up; they count for no model's operations."""
@@ -86,7 +86,7 @@ class Transposed:
         return columns.T.reshape(*x.shape[:-1], self.rows.shape[0])
 
 
-LaidOut = Blocks | Transposed
+PackedWeights = Blocks | Transposed
 
 
 class Dense(nn.Module):
@@ -104,29 +104,29 @@ class Dense(nn.Module):
     @nn.compact
     def __call__(self, x: Float[Array, "*batch I"]) -> Float[Array, "*batch O"]:
         kernel = self.get_variable("params", "kernel")
-        if not isinstance(kernel, LaidOut):
+        if not isinstance(kernel, PackedWeights):
             kernel_init = nn.with_logical_partitioning(self.kernel_init, self.axes)
             kernel = self.param("kernel", kernel_init, (x.shape[-1], self.features), jnp.float32)
         y = multiply(x, kernel, self.axes, self.dtype)
         if self.use_bias:
             bias_init = nn.with_logical_partitioning(nn.initializers.zeros, self.axes[1:])
             bias = self.param("bias", bias_init, (self.features,), jnp.float32)
-            y += whole_rows(bias, self.axes[1:], self.dtype).reshape(*(1,) * (y.ndim - 1), -1)
+            y += all_gather_fsdp(bias, self.axes[1:], self.dtype).reshape(*(1,) * (y.ndim - 1), -1)
         return y
 
 
 def multiply(
     x: Float[Array, "*batch I"],
-    matrix: Float[Array, "I O"] | LaidOut,
+    matrix: Float[Array, "I O"] | PackedWeights,
     axes: tuple[str, str],
     dtype: Any,
     **options: Any,
 ) -> Float[Array, "*batch O"]:
     """x @ matrix in `dtype`, the matrix a parameter with these logical axes; `options` are those of `jnp.matmul`."""
-    if isinstance(matrix, LaidOut):
+    if isinstance(matrix, PackedWeights):
         return matrix.multiply(x, dtype, **options)
     x = x.astype(dtype)
-    if is_cut("embed"):
+    if is_sharded("embed"):
         inside = axes[0] != "embed"
 
         def product(part: Float[Array, "_ _"], x: Float[Array, "*batch _"], cut: tuple[str, ...]) -> Array:
@@ -134,10 +134,10 @@ def multiply(
             return jax.lax.psum(y, cut) if inside and cut else y
 
         cut = {"cut_inside": inside, "cut_outside": not inside}
-        return with_whole_rows(product, matrix, x, axes=axes, dtype=dtype, has_length=x.ndim > 2, **cut)
+        return fsdp_apply(product, matrix, x, axes=axes, dtype=dtype, has_length=x.ndim > 2, **cut)
     # Where rows are cut along their length, one matrix of all positions could not be cut, and every device would
     # compute all of it. Elsewhere it is one: XLA's CPU backend multiplies two matrices faster than a batch of them.
-    flat = x if is_cut("activation_length") else x.reshape(-1, x.shape[-1])
+    flat = x if is_sharded("activation_length") else x.reshape(-1, x.shape[-1])
     in_rows = platform() == "cpu" and flat.ndim == 2 and not options
     product = _multiply_rows if in_rows else functools.partial(jnp.matmul, **options)
     return product(flat, matrix.astype(dtype)).reshape(*x.shape[:-1], matrix.shape[-1])
@@ -170,15 +170,15 @@ def _multiply_rows_backward(saved: tuple[Array, Array], of_y: Float[Array, "R O"
 _multiply_rows.defvjp(_multiply_rows_forward, _multiply_rows_backward)
 
 
-def laid_out(params: Any, num_rows: int) -> Any:
+def pack_weights(params: Any, num_rows: int) -> Any:
     """Parameters as steps want them that multiply so many rows: on a CPU every kernel of a matrix is a `LaidOut`.
 
     Not so where devices have parts of the kernels.
     """
-    if platform() != "cpu" or is_cut("embed") or is_cut("mlp"):
+    if platform() != "cpu" or is_sharded("embed") or is_sharded("mlp"):
         return params
 
-    def turned(path: tuple[Any, ...], x: Array) -> Array | LaidOut:
+    def turned(path: tuple[Any, ...], x: Array) -> Array | PackedWeights:
         if path[-1:] != (jax.tree_util.DictKey("kernel"),):
             return x
         return Blocks.of(x) if num_rows <= FEW_ROWS else Transposed(x.T)
@@ -186,7 +186,7 @@ def laid_out(params: Any, num_rows: int) -> Any:
     return jax.tree_util.tree_map_with_path(turned, params)
 
 
-def sum_of_first(x: Float[Array, "N *rest"]) -> Float[Array, "*rest"]:
+def sum_rows(x: Float[Array, "N *rest"]) -> Float[Array, "*rest"]:
     """The sum over the first dimension: on a CPU a product with ones, since XLA is ten times slower at wide sums."""
     if platform() != "cpu":
         return x.sum(axis=0)
@@ -194,7 +194,7 @@ def sum_of_first(x: Float[Array, "N *rest"]) -> Float[Array, "*rest"]:
         return jnp.tensordot(jnp.ones(x.shape[0], x.dtype), x, axes=1)
 
 
-def look_up(
+def embedding_lookup(
     table: Float[Array, "_ D"], ids: Int[Array, "*batch L"], axes: tuple[str, str], dtype: Any
 ) -> Float[Array, "*batch L D"]:
     """The rows of a table in `dtype`, a parameter with these logical axes."""
@@ -208,4 +208,4 @@ def look_up(
         found = jnp.take(part, jnp.where(there, ids, 0), axis=0)
         return jax.lax.psum(jnp.where(there[..., None], found, 0), cut)
 
-    return with_whole_rows(rows, table, ids, axes=axes, dtype=dtype, has_length=True)
+    return fsdp_apply(rows, table, ids, axes=axes, dtype=dtype, has_length=True)

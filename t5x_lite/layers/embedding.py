@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from flax import linen as nn
 from jaxtyping import Array, Bool, Float, Int
 
-from t5x_lite.layers.dense import LaidOut, look_up, multiply
+from t5x_lite.layers.dense import PackedWeights, embedding_lookup, multiply
 from t5x_lite.layers.norm import make_norm
 from t5x_lite.layers.partitioning import place
 from t5x_lite.layers.positions import LearnedPositions
@@ -17,7 +17,7 @@ from t5x_lite.layers.positions import LearnedPositions
 
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
-class VocabularyScores:
+class LazyLogits:
     """What is said of every id of the vocabulary, before it is multiplied out.
 
     The logits are `hidden kernel + bias`. A loss takes them a few tokens at a time (`objectives.vocabulary_loss`).
@@ -56,12 +56,12 @@ class Embedding(nn.Module):
         self.embedding = self.param("embedding", init, (self.vocab_size, self.embed_dim), jnp.float32)
 
     def __call__(self, ids: Int[Array, "B L"]) -> Float[Array, "B L D"]:
-        embedded = look_up(self.embedding, ids, self.axes, self.dtype)
+        embedded = embedding_lookup(self.embedding, ids, self.axes, self.dtype)
         return place(embedded, "activation_batch", "activation_length", "activation_embed")
 
-    def scores(self, x: Float[Array, "B L D"]) -> VocabularyScores:
+    def scores(self, x: Float[Array, "B L D"]) -> LazyLogits:
         """The tied output: the table's rows times `x`."""
-        return VocabularyScores(x, self.embedding, None, self.axes, self.dtype)
+        return LazyLogits(x, self.embedding, None, self.axes, self.dtype)
 
     def output_kernel(self) -> Float[Array, "D V"]:
         """The matrix of the tied output."""
@@ -130,11 +130,11 @@ class Unembedding(nn.Module):
     kernel_init: Callable[..., Array] = nn.initializers.lecun_normal()
 
     @nn.compact
-    def __call__(self, x: Float[Array, "B L D"]) -> VocabularyScores:
+    def __call__(self, x: Float[Array, "B L D"]) -> LazyLogits:
         axes = ("embed", "vocab")
         init = nn.with_logical_partitioning(self.kernel_init, axes)
         kernel = self.param("kernel", init, (x.shape[-1], self.vocab_size), jnp.float32)
-        return VocabularyScores(x, kernel, None, axes, self.dtype)
+        return LazyLogits(x, kernel, None, axes, self.dtype)
 
     def output_kernel(self) -> Float[Array, "D V"]:
         """The kernel, of a module that has been called or was given its parameters."""
@@ -142,7 +142,7 @@ class Unembedding(nn.Module):
 
 
 def vocabulary_logits(
-    x: Float[Array, "B L D"], kernel: Float[Array, "D V"] | LaidOut, dtype: Any
+    x: Float[Array, "B L D"], kernel: Float[Array, "D V"] | PackedWeights, dtype: Any
 ) -> Float[Array, "B L V"]:
     """Multiplies in `dtype` and accumulates in float32, since softmax and loss are taken in float32."""
     x = place(x, "activation_batch", "activation_length", "activation_embed")

@@ -1,6 +1,6 @@
 """What stands on an encoder: heads that turn its output into float32 logits, for pretraining and for tasks.
 
-Those that score the vocabulary give what the logits are made of (`VocabularyScores`).
+Those that score the vocabulary give what the logits are made of (`LazyLogits`).
 """
 
 from collections.abc import Callable
@@ -12,7 +12,7 @@ from jaxtyping import Array, Bool, Float, Int, Shaped
 
 from t5x_lite.layers.dense import Dense
 from t5x_lite.layers.dropout import Dropout
-from t5x_lite.layers.embedding import Embedding, VocabularyScores
+from t5x_lite.layers.embedding import Embedding, LazyLogits
 from t5x_lite.layers.feed_forward import ACTIVATIONS
 from t5x_lite.layers.norm import make_norm
 
@@ -47,7 +47,7 @@ class TokenScores(nn.Module):
     kernel_init: Callable[..., Array] = _INIT
 
     @nn.compact
-    def __call__(self, x: Float[Array, "B P E"], table: Float[Array, "V E"] | None) -> VocabularyScores:
+    def __call__(self, x: Float[Array, "B P E"], table: Float[Array, "V E"] | None) -> LazyLogits:
         """`table` is the token embedding that the output is tied to; None means a kernel."""
         if table is None:
             axes = ("embed", "vocab")
@@ -57,7 +57,7 @@ class TokenScores(nn.Module):
             axes, kernel = ("vocab", "embed"), table
         bias_init = nn.with_logical_partitioning(nn.initializers.zeros, ("vocab",))
         bias = self.param("bias", bias_init, (self.vocab_size,), jnp.float32)
-        return VocabularyScores(x, kernel, bias, axes, self.dtype)
+        return LazyLogits(x, kernel, bias, axes, self.dtype)
 
 
 class MaskedLMHead(nn.Module):
@@ -70,7 +70,7 @@ class MaskedLMHead(nn.Module):
     dtype: Any = jnp.float32
 
     @nn.compact
-    def __call__(self, hidden: Float[Array, "B P D"], table: Float[Array, "V E"] | None) -> VocabularyScores:
+    def __call__(self, hidden: Float[Array, "B P D"], table: Float[Array, "V E"] | None) -> LazyLogits:
         """`features` is the width of `table`, or of the kernel in its place; see `TokenScores`."""
         transform = Transform(self.features, self.activation, self.norm_epsilon, self.dtype, name="transform")
         return TokenScores(self.vocab_size, self.dtype, name="scores")(transform(hidden), table)
@@ -92,7 +92,7 @@ class SpanBoundaryHead(nn.Module):
         right: Float[Array, "B P D"],
         offsets: Int[Array, "B P"],
         table: Float[Array, "V E"] | None,
-    ) -> VocabularyScores:
+    ) -> LazyLogits:
         """`offsets` count from 0 at the span's first token; see `SPAN_POSITIONS`."""
         place = Embedding(
             SPAN_POSITIONS, SPAN_POSITION_DIM, self.dtype, _INIT, ("positions", "hidden"), name="position"

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Int
 
-HIDDEN = -0.7 * float(np.finfo(np.float32).max)
+MASKED_LOGIT = -0.7 * float(np.finfo(np.float32).max)
 """Added to the logits of what a query may not see, or put in their place; finite, so that one that may look nowhere
 attends to all alike."""
 

@@ -31,12 +31,12 @@ def platform() -> str:
     return jax.default_backend() if device is None else device.platform
 
 
-def is_cut(axis: str) -> bool:
+def is_sharded(axis: str) -> bool:
     """Whether the devices share out a dimension with this logical axis."""
     return bool(_mesh_axes(axis))
 
 
-def whole_rows(parameter: Float[Array, "*_"], axes: tuple[str, ...], dtype: Any) -> Float[Array, "*_"]:
+def all_gather_fsdp(parameter: Float[Array, "*_"], axes: tuple[str, ...], dtype: Any) -> Float[Array, "*_"]:
     """A parameter as it is used: in `dtype`, and brought together along the axis `embed`.
 
     Devices that share out a matrix along `embed` share out the batch too, so each needs the whole of it for its rows.
@@ -45,7 +45,7 @@ def whole_rows(parameter: Float[Array, "*_"], axes: tuple[str, ...], dtype: Any)
     return place(parameter.astype(dtype), *(None if axis == "embed" else axis for axis in axes))
 
 
-def with_whole_rows(
+def fsdp_apply(
     function: Callable[[Array, Array, tuple[str, ...]], Array],
     parameter: Float[Array, "_ _"],
     x: Array,
@@ -56,7 +56,7 @@ def with_whole_rows(
     cut_inside: bool = False,
     cut_outside: bool = False,
 ) -> Array:
-    """`function(whole_rows(parameter), x, ())`, each device doing it for the rows that it has.
+    """`function(all_gather_fsdp(parameter), x, ())`, each device doing it for the rows that it has.
 
     Written out where `embed` is cut, so that gradients are added up and cut in one (reduce-scatter), and each device
     gets the share that it has of the parameter. Left to itself the compiler adds up all of it, everywhere.
@@ -71,7 +71,7 @@ def with_whole_rows(
     """
     gathered, batch = _mesh_axes("embed") if "embed" in axes else (), _mesh_axes("activation_batch")
     if not gathered or not set(gathered) <= set(batch) or x.shape[0] % _num_devices(batch):
-        return function(whole_rows(parameter, axes, dtype), x, ())
+        return function(all_gather_fsdp(parameter, axes, dtype), x, ())
     length = _mesh_axes("activation_length") if has_length else ()
     if length and x.shape[1] % _num_devices(length):
         length = ()
@@ -84,7 +84,7 @@ def with_whole_rows(
         # Added up over the other copies once it is cut, not before.
         copies = tuple(name for name in (*batch, *length) if name not in gathered)
         share = jax.lax.pcast(share.astype(dtype), copies, to="varying")
-        return function(_bring_together(share, gathered, index), x, cut)
+        return function(_all_gather_fsdp(share, gathered, index), x, cut)
 
     return jax.shard_map(
         own_rows,
@@ -103,10 +103,10 @@ def add_up_own_tokens(
     axes: tuple[str, str],
     dtype: Any,
 ) -> Any:
-    """`function(tokens, whole_rows(matrix), bias, ())`, which gives sums over tokens, each device adding up its own.
+    """`function(tokens, all_gather_fsdp(matrix), bias, ())`, which gives sums over tokens, each device its own.
 
     Written out where the devices share out anything of it, so that a device folds and cuts the tokens it has as it
-    likes. What a gradient to the matrix is, is added up and cut once, as in `with_whole_rows`.
+    likes. What a gradient to the matrix is, is added up and cut once, as in `fsdp_apply`.
 
     Args:
       function: of tokens, matrix, bias, and the axes of the mesh, if any, that `axes[...]` beside `embed` is cut along:
@@ -123,7 +123,7 @@ def add_up_own_tokens(
     if not set(gathered) <= set(batch):
         gathered = ()
     if not gathered:
-        matrix = whole_rows(matrix, axes, matrix.dtype)
+        matrix = all_gather_fsdp(matrix, axes, matrix.dtype)
     if not (*batch, *length, *cut):
         return function(tokens, matrix, bias, ())
     entries = [gathered, cut] if index == 0 else [cut, gathered]
@@ -131,7 +131,7 @@ def add_up_own_tokens(
     def own_sums(tokens: tuple[Array, ...], share: Array, bias: Array | None) -> Any:
         copies = tuple(name for name in (*batch, *length) if name not in gathered)
         share = jax.lax.pcast(share.astype(dtype) if gathered else share, copies, to="varying")
-        share = _bring_together(share, gathered, index) if gathered else share
+        share = _all_gather_fsdp(share, gathered, index) if gathered else share
         if bias is not None:
             bias = jax.lax.pcast(bias, (*batch, *length), to="varying")
         sums = function(tokens, share, bias, cut)
@@ -194,7 +194,7 @@ def on_each_device(
     return jax.shard_map(own_part, in_specs=(specs,), out_specs=spec(out_axes), check_vma=False)(arrays)
 
 
-def _bring_together(share: Array, mesh_axes: tuple[str, ...], index: int) -> Array:
+def _all_gather_fsdp(share: Array, mesh_axes: tuple[str, ...], index: int) -> Array:
     """All shares of a parameter that is cut along dimension `index`.
 
     Of a whole slice in two stages, first by pairs of neighbours and then of one in each pair. At once, the TPU compiler

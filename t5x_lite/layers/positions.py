@@ -10,7 +10,7 @@ import numpy as np
 from flax import linen as nn
 from jaxtyping import Array, Float, Int
 
-from t5x_lite.layers.dense import look_up
+from t5x_lite.layers.dense import embedding_lookup
 from t5x_lite.layers.partitioning import place
 
 
@@ -137,5 +137,5 @@ class LearnedPositions(nn.Module):
     def __call__(self, positions: Int[Array, "_ L"]) -> Float[Array, "_ L D"]:
         init = nn.with_logical_partitioning(self.embedding_init, ("positions", "embed"))
         table = self.param("embedding", init, (self.max_length, self.embed_dim), jnp.float32)
-        vectors = look_up(table, positions, ("positions", "embed"), self.dtype)
+        vectors = embedding_lookup(table, positions, ("positions", "embed"), self.dtype)
         return place(vectors, "activation_batch", "activation_length", "activation_embed")

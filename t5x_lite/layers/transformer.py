@@ -17,15 +17,15 @@ from t5x_lite.layers.attention import Attention
 from t5x_lite.layers.decoding_cache import CachedKeyValue, DecodingCache, KeyValue
 from t5x_lite.layers.dropout import Dropout
 from t5x_lite.layers.feed_forward import FeedForward
-from t5x_lite.layers.masks import HIDDEN, Mask
+from t5x_lite.layers.masks import MASKED_LOGIT, Mask
 from t5x_lite.layers.norm import Norm, make_norm
-from t5x_lite.layers.partitioning import all_but_gathered, is_cut, place, platform
+from t5x_lite.layers.partitioning import all_but_gathered, is_sharded, place, platform
 from t5x_lite.layers.positions import DistanceBias
 
 Remat = Literal["none", "dots", "full", "offload"]
 """What the backward pass of a layer computes again: nothing; all but matrix products; everything; all but matrix
 products, which wait in the host's memory."""
-WORTH_WRITING_OUT = 2**17
+UNROLL_THRESHOLD = 2**17
 """Features of all positions of a batch, from which on a CPU trains the layers of a stack without a loop around them."""
 
 
@@ -160,7 +160,7 @@ class Layer(nn.Module):
             x = self._residual(x, attend_to_memory, self.cross_attention_norm, True)
         return self._residual(x, self.feed_forward, self.feed_forward_norm, True), own
 
-    def written_out(
+    def unrolled(
         self, x: Float[Array, "B L D"], _: None, context: Context, deterministic: bool
     ) -> tuple[Float[Array, "B L D"], None]:
         """The same, for a stack that names all its layers."""
@@ -202,7 +202,7 @@ class Layer(nn.Module):
 
 
 class Stack(nn.Module):
-    """`num_layers` layers as one scan, so that compile time does not grow with depth; but see `WORTH_WRITING_OUT`.
+    """`num_layers` layers as one scan, so that compile time does not grow with depth; but see `UNROLL_THRESHOLD`.
 
     The parameters of all layers lie in one array each, ``[N, ...]``, with the logical axis `layers` in front; where
     the layers share them (ALBERT) there is one of each, without that axis. Pre-LN stacks end with a norm of their own.
@@ -228,7 +228,7 @@ class Stack(nn.Module):
         in_axes = (0, nn.broadcast, nn.broadcast)
         methods = {
             "__call__": over_layers | {"in_axes": in_axes},
-            "written_out": over_layers | {"in_axes": in_axes, "unroll": self.num_layers},
+            "unrolled": over_layers | {"in_axes": in_axes, "unroll": self.num_layers},
             "keep_output": over_layers | {"in_axes": (nn.broadcast, nn.broadcast)},
         }
         if self.has_memory:
@@ -242,18 +242,18 @@ class Stack(nn.Module):
         self, x: Float[Array, "B L D"], context: Context, *, deterministic: bool = True
     ) -> Float[Array, "B L D"]:
         """Runs `x` through all layers."""
-        run = self.layers.written_out if not deterministic and self._worth_writing_out(x) else self.layers
+        run = self.layers.unrolled if not deterministic and self._should_unroll(x) else self.layers
         x, _ = run(x, None, context, deterministic)
         return self.final_norm(x) if self.config.norm_first else x
 
-    def _worth_writing_out(self, x: Float[Array, "B L D"]) -> bool:
+    def _should_unroll(self, x: Float[Array, "B L D"]) -> bool:
         """Whether training compiles each layer by itself: on a CPU, a scan copies all that waits for the backward pass.
 
         Small layers are not worth the compilation. Rematerialisation needs the scan, across whose steps XLA shares
         nothing.
         """
-        keeps_all = self.remat == "none" and not is_cut("embed")
-        return platform() == "cpu" and keeps_all and x.size >= WORTH_WRITING_OUT and not self.is_initializing()
+        keeps_all = self.remat == "none" and not is_sharded("embed")
+        return platform() == "cpu" and keeps_all and x.size >= UNROLL_THRESHOLD and not self.is_initializing()
 
     def outputs(
         self, x: Float[Array, "B L D"], context: Context, *, deterministic: bool = True
@@ -310,7 +310,7 @@ class Stack(nn.Module):
         cache = cache.own_writers(position, x.shape[1])
         context = StepContext(
             own_bias=cache.own_bias(mask, bias),
-            memory_bias=jnp.where(cache.inputs_valid, 0.0, HIDDEN)[:, None, None, :],
+            memory_bias=jnp.where(cache.inputs_valid, 0.0, MASKED_LOGIT)[:, None, None, :],
             slot=cache.slot(position),
             num_sequences=cache.num_sequences,
         )
@@ -328,7 +328,7 @@ class Stack(nn.Module):
 
 def rematerialised(layer: type[nn.Module], remat: Remat) -> type[nn.Module]:
     """`layer` with its `__call__` computed again in the backward pass as `remat` says (Chen et al. 2016)."""
-    if remat == "none" and not is_cut("embed"):
+    if remat == "none" and not is_sharded("embed"):
         return layer
     policies = jax.checkpoint_policies
     policy = {

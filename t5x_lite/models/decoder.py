@@ -12,7 +12,7 @@ from jaxtyping import Array, Bool, Float, Int
 
 from t5x_lite.errors import InputError
 from t5x_lite.layers.dropout import Dropout
-from t5x_lite.layers.embedding import Embedding, Unembedding, VocabularyScores, vocabulary_logits
+from t5x_lite.layers.embedding import Embedding, LazyLogits, Unembedding, vocabulary_logits
 from t5x_lite.layers.feed_forward import check_activation
 from t5x_lite.layers.heads import RowHead
 from t5x_lite.layers.masks import Mask
@@ -24,7 +24,7 @@ from t5x_lite.layers.positions import (
 )
 from t5x_lite.layers.transformer import Context, DecodingCache, LayerConfig, Remat, Stack
 from t5x_lite.models.base import ModelConfig, check_at_least, check_norm_epsilon
-from t5x_lite.models.task_heads import LeftToRight, TaskHead
+from t5x_lite.models.task_heads import LastTokenHeads, TaskHead
 
 
 @dataclass(frozen=True)
@@ -91,7 +91,7 @@ class DecoderConfig(ModelConfig):
         return nn.initializers.normal(0.02)
 
 
-class Decoder(LeftToRight):
+class Decoder(LastTokenHeads):
     """A causal stack over token embeddings. Logits are float32 whatever `dtype` the layers compute in."""
 
     config: DecoderConfig
@@ -133,7 +133,7 @@ class Decoder(LeftToRight):
         inputs_valid: Bool[Array, "B M"] | None = None,
         decoder_segments: Int[Array, "B L"] | None = None,
         deterministic: bool = True,
-    ) -> VocabularyScores:
+    ) -> LazyLogits:
         """Which token follows each of `decoder_inputs`, or of `inputs` where those are all there is.
 
         Args:
@@ -177,7 +177,7 @@ class Decoder(LeftToRight):
         prefix = inputs.shape[1] if self.config.full_prefix else 0
         return self._hidden(inputs, inputs_valid, None, prefix, deterministic)
 
-    def token_scores(self, hidden: Float[Array, "B L D"], *, deterministic: bool = True) -> VocabularyScores:
+    def token_scores(self, hidden: Float[Array, "B L D"], *, deterministic: bool = True) -> LazyLogits:
         """Which token follows each, from what `read` gives."""
         x = self.output_dropout(hidden, deterministic=deterministic) * self.config.output_scale
         return self.token_embedding.scores(x) if self.config.tied else self.output(x)
@@ -225,10 +225,10 @@ class Decoder(LeftToRight):
         prefix: int,
         deterministic: bool,
         skip: int = 0,
-    ) -> VocabularyScores:
+    ) -> LazyLogits:
         """Which token follows each but the first `skip`."""
         hidden = self._hidden(ids, valid, segments, prefix, deterministic)[:, skip:]
-        self.call_new_heads(hidden)
+        self.init_heads(hidden)
         return self.token_scores(hidden, deterministic=deterministic)
 
     def _hidden(

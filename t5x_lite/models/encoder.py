@@ -13,7 +13,7 @@ from jaxtyping import Array, Bool, Float, Int
 from t5x_lite.errors import InputError
 from t5x_lite.layers.dense import Dense
 from t5x_lite.layers.dropout import Dropout
-from t5x_lite.layers.embedding import TokenEmbeddings, VocabularyScores
+from t5x_lite.layers.embedding import LazyLogits, TokenEmbeddings
 from t5x_lite.layers.feed_forward import check_activation
 from t5x_lite.layers.heads import (
     MaskedLMHead,
@@ -277,7 +277,7 @@ class Encoder(TokenHeads):
         """Which token stands at each position of the encoder's output."""
         return self.masked_lm_scores(hidden).dense()
 
-    def masked_lm_scores(self, hidden: Float[Array, "B P D"]) -> VocabularyScores:
+    def masked_lm_scores(self, hidden: Float[Array, "B P D"]) -> LazyLogits:
         """The same before it is multiplied out, as a loss takes it."""
         return self.masked_lm(hidden, self._table())
 
@@ -293,7 +293,7 @@ class Encoder(TokenHeads):
 
     def span_boundary_scores(
         self, left: Float[Array, "B P D"], right: Float[Array, "B P D"], offsets: Int[Array, "B P"]
-    ) -> VocabularyScores:
+    ) -> LazyLogits:
         """The same before it is multiplied out, as a loss takes it."""
         return self.span_boundary(left, right, offsets, self._table())
 

@@ -14,7 +14,7 @@ from jaxtyping import Array, Bool, Float, Int
 
 from t5x_lite.errors import InputError
 from t5x_lite.layers.dropout import Dropout
-from t5x_lite.layers.embedding import Embedding, Unembedding, VocabularyScores, vocabulary_logits
+from t5x_lite.layers.embedding import Embedding, LazyLogits, Unembedding, vocabulary_logits
 from t5x_lite.layers.feed_forward import check_activation
 from t5x_lite.layers.heads import RowHead, TokenHead, at_end
 from t5x_lite.layers.masks import Mask
@@ -22,7 +22,7 @@ from t5x_lite.layers.norm import make_norm
 from t5x_lite.layers.positions import LearnedPositions, positions_in_segments, sinusoidal_positions
 from t5x_lite.layers.transformer import Context, DecodingCache, LayerConfig, Remat, Stack
 from t5x_lite.models.base import ModelConfig, check_at_least, check_heads, check_norm_epsilon, check_rates
-from t5x_lite.models.task_heads import LeftToRight, TaskHead
+from t5x_lite.models.task_heads import LastTokenHeads, TaskHead
 
 Positions = Literal["sinusoidal", "learned"]
 
@@ -176,7 +176,7 @@ class InputEmbeddings(nn.Module):
         return Dropout(c.dropout_rate)(x, deterministic=deterministic)
 
 
-class EncoderDecoder(LeftToRight):
+class EncoderDecoder(LastTokenHeads):
     """Two stacks over one embedding, which is the output too unless the config says otherwise.
 
     Logits are float32 whatever `dtype` the layers compute in.
@@ -223,7 +223,7 @@ class EncoderDecoder(LeftToRight):
         inputs_segments: Int[Array, "B M"] | None = None,
         decoder_segments: Int[Array, "B L"] | None = None,
         deterministic: bool = True,
-    ) -> VocabularyScores:
+    ) -> LazyLogits:
         """Which target follows each decoder input, teacher forced.
 
         Args:
@@ -241,7 +241,7 @@ class EncoderDecoder(LeftToRight):
         hidden = self._hidden(
             inputs, decoder_inputs, inputs_valid=inputs_valid, **segments, deterministic=deterministic
         )
-        self.call_new_heads(hidden)
+        self.init_heads(hidden)
         scores = self._decoder_table.scores(hidden) if self.config.tied else self.output(hidden)
         return replace(scores, bias=self._fixed_bias())
 

@@ -12,7 +12,7 @@ from jaxtyping import Array, Bool, Float, Int
 
 from t5x_lite.errors import InputError
 from t5x_lite.layers.dropout import Dropout
-from t5x_lite.layers.embedding import Embedding, Unembedding, VocabularyScores, vocabulary_logits
+from t5x_lite.layers.embedding import Embedding, LazyLogits, Unembedding, vocabulary_logits
 from t5x_lite.layers.feed_forward import check_activation
 from t5x_lite.layers.masks import Mask
 from t5x_lite.layers.positions import RelativePositionBias
@@ -144,7 +144,7 @@ class T5(nn.Module):
         inputs_segments: Int[Array, "B M"] | None = None,
         decoder_segments: Int[Array, "B L"] | None = None,
         deterministic: bool = True,
-    ) -> VocabularyScores:
+    ) -> LazyLogits:
         """Which target follows each decoder input, teacher forced.
 
         Args:

@@ -62,7 +62,7 @@ class TokenHeads(nn.Module):
         return self.question_answering(hidden, deterministic=deterministic)
 
 
-class LeftToRight(TokenHeads):
+class LastTokenHeads(TokenHeads):
     """What heads say in modules that read from left to right, where the last token of a row has seen all of it."""
 
     def classification_logits(
@@ -85,7 +85,7 @@ class LeftToRight(TokenHeads):
         """How well a row, which holds one choice, answers; the softmax is over the rows of a question."""
         return self.multiple_choice(at_end(hidden, inputs_valid), deterministic=deterministic)[:, 0]
 
-    def call_new_heads(self, hidden: Float[Array, "B L D"]) -> None:
+    def init_heads(self, hidden: Float[Array, "B L D"]) -> None:
         """Where parameters are made, has each head make its own: what a module's call gives is its output alone."""
         if self.is_initializing():
             for head in self.config.heads:

@@ -3,7 +3,7 @@
 import math  # noqa: F401 (read by doctests)
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar, Literal, NamedTuple, Self
+from typing import Any, ClassVar, Literal, NamedTuple, NoReturn, Self
 
 import jax
 import jax.numpy as jnp
@@ -13,8 +13,9 @@ from flax import linen as nn
 from jaxtyping import Array, Float, Int, Key
 
 from t5x_lite.data.formats import RowFormat
-from t5x_lite.data.vocabulary import Vocabulary
+from t5x_lite.errors import InputError
 from t5x_lite.models.base import ModelConfig
+from t5x_lite.tokenizers.vocabulary import Vocabulary
 
 Features = dict[str, Array]
 """What the model sees and is asked, each with a leading row dimension once `corrupt` is vmapped."""
@@ -152,3 +153,40 @@ def corrupt_rows(
     rows = first_row + jnp.arange(raw.shape[0])
     keys = jax.vmap(jax.random.fold_in, (None, 0))(key, rows)
     return jax.vmap(objective.corrupt)(keys, raw)
+
+
+@dataclass(frozen=True)
+class NoObjective(Objective):
+    """Of a model that came from elsewhere without the heads of any objective: it can be used, not trained as it is.
+
+    Everything that an objective is asked raises `InputError`.
+    """
+
+    @property
+    def row_format(self) -> RowFormat:
+        _refuse()
+
+    def corrupt(self, key: Key[Array, ""], raw: Int[Array, "R"]) -> Features:
+        _refuse()
+
+    def loss(
+        self,
+        module: nn.Module,
+        params: Any,
+        features: Features,
+        key: Key[Array, ""] | None,
+        *,
+        whole: Features | None = None,
+        frozen: Any = None,
+    ) -> tuple[Float[Array, ""], Float[Array, ""], Metrics]:
+        _refuse()
+
+    def predict(self, module: nn.Module, params: Any, features: Features) -> Int[Array, "B T"]:
+        _refuse()
+
+
+def _refuse() -> NoReturn:
+    raise InputError(
+        "this model came without the heads of an objective, so there is nothing to ask it; train it with a config that "
+        "has an objective and start=FromModel(its folder)"
+    )

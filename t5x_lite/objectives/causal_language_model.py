@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+import jax
 import jax.numpy as jnp
 from flax import linen as nn
 from jaxtyping import Array, Float, Int, Key
@@ -10,11 +11,13 @@ from jaxtyping import Array, Float, Int, Key
 from t5x_lite.data.formats import Stream
 from t5x_lite.decoding import Greedy, decode
 from t5x_lite.errors import InputError
-from t5x_lite.layers.embedding import VocabularyScores
+from t5x_lite.layers.embedding import LazyLogits
 from t5x_lite.models.base import ModelConfig
 from t5x_lite.models.decoder import DecoderConfig
 from t5x_lite.objectives.base import Features, Metrics, Objective
+from t5x_lite.objectives.text_to_text import TextToText, kept_ids
 from t5x_lite.objectives.vocabulary_loss import vocabulary_loss
+from t5x_lite.tokenizers.vocabulary import Vocabulary
 
 
 @dataclass(frozen=True)
@@ -81,9 +84,7 @@ class CausalLanguageModel(Objective):
             weights *= features["valid"][:, None]
         return vocabulary_loss(scores, features["targets"], weights)
 
-    def _scores(
-        self, module: nn.Module, params: Any, ids: Int[Array, "B L"], key: Key[Array, ""] | None
-    ) -> VocabularyScores:
+    def _scores(self, module: nn.Module, params: Any, ids: Int[Array, "B L"], key: Key[Array, ""] | None) -> LazyLogits:
         # The EOS that closes a document is what the next one begins with: nothing of the first is left in it.
         starts = ids == self.known_vocabulary.eos_id
         return module.apply(
@@ -115,3 +116,41 @@ class CausalLanguageModel(Objective):
             pad_id=vocabulary.pad_id,
         )
         return {"inputs": text[:, :half], "targets": text[:, half:], "answers": written.ids[:, 0]}
+
+
+@dataclass(frozen=True)
+class PrefixLanguageModel(TextToText):
+    """A row is cut at a random place, all of them equally likely: the input is what is before it, the target the rest.
+
+    Neither is ever empty. Both are padded to the longest that there can be.
+    """
+
+    input_length: int = 512
+    """Ids of a raw row, and of the input and the target at most, EOS included."""
+
+    @property
+    def row_format(self) -> Stream:
+        return Stream(self.input_length)
+
+    @property
+    def target_length(self) -> int:
+        return self.input_length
+
+    def corrupt(self, key: Key[Array, ""], raw: Int[Array, "R"]) -> Features:
+        """`input_length` ids to `inputs` and `targets`, both as long."""
+        self.check_row(raw)
+        prefix = jax.random.randint(key, (), 1, raw.shape[0])
+        inputs, targets = split_at(raw, prefix, self.known_vocabulary)
+        return {"inputs": inputs, "targets": targets}
+
+
+def split_at(
+    raw: Int[Array, "R"], prefix: Int[Array, ""] | int, vocabulary: Vocabulary
+) -> tuple[Int[Array, "R"], Int[Array, "R"]]:
+    """(inputs, targets): the first `prefix` ids of a row and the others, each closed by EOS and padded.
+
+    >>> [side.tolist() for side in split_at(jnp.array([7, 8, 9, 7]), 3, Vocabulary(size=10))]
+    [[7, 8, 9, 1], [7, 1, 0, 0]]
+    """
+    index, length = jnp.arange(raw.shape[0]), raw.shape[0]
+    return tuple(kept_ids(raw, kept, vocabulary, length) for kept in (index < prefix, index >= prefix))

@@ -15,12 +15,12 @@ from jaxtyping import Array, Float, Int, Key
 
 from t5x_lite.data.formats import RowFormat
 from t5x_lite.data.task_formats import Labeled
-from t5x_lite.data.vocabulary import Vocabulary  # noqa: F401 (read by doctests)
 from t5x_lite.models.base import ModelConfig
 from t5x_lite.objectives.base import Features, Metrics, entropy
 from t5x_lite.objectives.losses import cross_entropy
 from t5x_lite.objectives.masked_language_model import row_weights
 from t5x_lite.objectives.task import TaskObjective, segments_of
+from t5x_lite.tokenizers.vocabulary import Vocabulary  # noqa: F401 (read by doctests)
 
 
 @dataclass(frozen=True)

@@ -14,13 +14,13 @@ from flax import linen as nn
 from jaxtyping import Array, Bool, Float, Int, Key
 
 from t5x_lite.data.formats import Pairs, RowFormat, Sentences
-from t5x_lite.data.vocabulary import Vocabulary
 from t5x_lite.errors import InputError
-from t5x_lite.layers.embedding import VocabularyScores
+from t5x_lite.layers.embedding import LazyLogits
 from t5x_lite.models.base import ModelConfig
 from t5x_lite.objectives import masking
 from t5x_lite.objectives.base import Features, Metrics, Objective
 from t5x_lite.objectives.vocabulary_loss import vocabulary_loss
+from t5x_lite.tokenizers.vocabulary import Vocabulary
 
 InputFormat = Literal["segment-pair", "sentence-pair", "full-sentences", "doc-sentences"]
 """The four of Liu et al. 2019, section 4.2."""
@@ -198,13 +198,13 @@ class MaskedLanguageModel(Objective):
         """The part of the model that answers for the hidden tokens."""
         return model
 
-    def token_scores(self, model: nn.Module, features: Features, key: Key[Array, ""] | None) -> VocabularyScores:
+    def token_scores(self, model: nn.Module, features: Features, key: Key[Array, ""] | None) -> LazyLogits:
         """What the language model says at the positions asked for; only these meet the vocabulary."""
         model = self.language_model(model)
         return model.masked_lm_scores(gather_positions(self.encode(model, features, key), features["positions"]))
 
     def masked_lm_loss(
-        self, scores: VocabularyScores, features: Features
+        self, scores: LazyLogits, features: Features
     ) -> tuple[Float[Array, ""], Float[Array, ""], Metrics]:
         """(sum, weight, metrics) over the tokens asked for; `loss` and `accuracy` among the metrics."""
         return vocabulary_loss(scores, features["targets"], self.prediction_weights(features), least_chunks=1)

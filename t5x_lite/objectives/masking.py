@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Int, Key
 
-from t5x_lite.data.vocabulary import Vocabulary
+from t5x_lite.tokenizers.vocabulary import Vocabulary
 
 
 class Spans(NamedTuple):

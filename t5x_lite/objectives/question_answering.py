@@ -12,12 +12,12 @@ from jaxtyping import Array, Float, Int, Key
 
 from t5x_lite.data.formats import RowFormat
 from t5x_lite.data.task_formats import QuestionWindows
-from t5x_lite.data.vocabulary import Vocabulary  # noqa: F401 (read by doctests)
 from t5x_lite.models.base import ModelConfig
 from t5x_lite.objectives.base import Features, Metrics, entropy
 from t5x_lite.objectives.losses import cross_entropy
 from t5x_lite.objectives.masked_language_model import row_weights
 from t5x_lite.objectives.task import TaskObjective, segments_of, whole_number
+from t5x_lite.tokenizers.vocabulary import Vocabulary  # noqa: F401 (read by doctests)
 
 
 @dataclass(frozen=True)
@@ -78,7 +78,7 @@ class QuestionAnswering(TaskObjective):
         """The likeliest beginning and the likeliest end, each for itself."""
         return self.logits(module, params, features).argmax(axis=1)
 
-    def evidence(self, module: nn.Module, params: Any, features: Features) -> Float[Array, "B L 2"]:
+    def prediction_outputs(self, module: nn.Module, params: Any, features: Features) -> Float[Array, "B L 2"]:
         """The logits of every place: answers are weighed against each other over all windows of a text."""
         return self.logits(module, params, features)
 

@@ -11,7 +11,7 @@ from jaxtyping import Array, Bool, Float, Int, Key
 
 from t5x_lite.data.formats import RowFormat
 from t5x_lite.errors import InputError
-from t5x_lite.layers.embedding import VocabularyScores
+from t5x_lite.layers.embedding import LazyLogits
 from t5x_lite.objectives import masking
 from t5x_lite.objectives.base import Features, Mean, Metrics
 from t5x_lite.objectives.losses import cross_entropy
@@ -51,7 +51,7 @@ class _SentencePairs(MaskedLanguageModel):
         whole: Features | None = None,
         frozen: Any = None,
     ) -> tuple[Float[Array, ""], Float[Array, ""], Metrics]:
-        def forward(model: nn.Module) -> tuple[VocabularyScores, Float[Array, "B 2"]]:
+        def forward(model: nn.Module) -> tuple[LazyLogits, Float[Array, "B 2"]]:
             hidden = self.encode(model, features, key)
             tokens = model.masked_lm_scores(gather_positions(hidden, features["positions"]))
             return tokens, model.sentence_pair_logits(hidden)

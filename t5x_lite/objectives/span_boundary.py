@@ -8,7 +8,7 @@ from flax import linen as nn
 from jaxtyping import Array, Float, Int, Key
 
 from t5x_lite.errors import InputError
-from t5x_lite.layers.embedding import VocabularyScores
+from t5x_lite.layers.embedding import LazyLogits
 from t5x_lite.objectives import masking
 from t5x_lite.objectives.base import Features, Mean, Metrics
 from t5x_lite.objectives.masked_language_model import InputFormat, MaskedLanguageModel, apply, gather_positions
@@ -72,7 +72,7 @@ class SpanBoundary(MaskedLanguageModel):
         whole: Features | None = None,
         frozen: Any = None,
     ) -> tuple[Float[Array, ""], Float[Array, ""], Metrics]:
-        def forward(model: nn.Module) -> tuple[VocabularyScores, VocabularyScores]:
+        def forward(model: nn.Module) -> tuple[LazyLogits, LazyLogits]:
             hidden = self.encode(model, features, key)
             left, right = (gather_positions(hidden, features[side]) for side in ("left", "right"))
             tokens = model.masked_lm_scores(gather_positions(hidden, features["positions"]))

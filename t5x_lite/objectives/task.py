@@ -8,11 +8,11 @@ import jax.numpy as jnp
 from flax import linen as nn
 from jaxtyping import Array, Float, Int, Key
 
-from t5x_lite.data.vocabulary import Vocabulary
 from t5x_lite.errors import InputError
 from t5x_lite.models.base import ModelConfig
 from t5x_lite.objectives.base import Features, Metrics, Objective
 from t5x_lite.objectives.masked_language_model import apply
+from t5x_lite.tokenizers.vocabulary import Vocabulary
 
 
 @dataclass(frozen=True)
@@ -113,7 +113,7 @@ class TaskObjective(Objective):
 
         return apply(module, params, forward, key)
 
-    def evidence(self, module: nn.Module, params: Any, features: Features) -> Array:
+    def prediction_outputs(self, module: nn.Module, params: Any, features: Features) -> Array:
         """What the answers to each row are read from (see `t5x_lite.tasks.answers`); unless a task needs more, these
         are what `predict` says."""
         return self.predict(module, params, features)

@@ -16,8 +16,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, Shaped
 
-from t5x_lite.layers.dense import sum_of_first
-from t5x_lite.layers.embedding import VocabularyScores
+from t5x_lite.layers.dense import sum_rows
+from t5x_lite.layers.embedding import LazyLogits
 from t5x_lite.layers.partitioning import add_up_own_tokens
 from t5x_lite.objectives.base import Metrics
 
@@ -29,7 +29,7 @@ CHUNK_BYTES = 64 << 20
 
 
 def vocabulary_loss(
-    scores: VocabularyScores,
+    scores: LazyLogits,
     targets: Int[Array, "B L"],
     weights: Float[Array, "B L"],
     *,
@@ -139,7 +139,7 @@ def _sums_and_gradients(
         sums, to_logits = _of_chunk(terms, logits, targets, weights, with_gradient=any(wanted))
         to_kernel, to_bias = added
         if wanted[2]:
-            to_bias += sum_of_first(to_logits)
+            to_bias += sum_rows(to_logits)
         if any(wanted[:2]):
             to_logits = to_logits.astype(x.dtype)
         if wanted[1]:

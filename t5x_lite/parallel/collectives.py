@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Int
 
-from t5x_lite.parallel.hlo import HloProgram, Run
-from t5x_lite.parallel.topology import Topology
+from t5x_lite.planning.chips import Topology
+from t5x_lite.planning.hlo import HloProgram, Run
 
 KINDS = ("all-gather", "reduce-scatter", "all-reduce", "all-to-all", "collective-permute")
 

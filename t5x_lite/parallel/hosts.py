@@ -22,8 +22,8 @@ import jax
 from jax._src import distributed
 
 from t5x_lite.errors import InputError
-from t5x_lite.parallel import roll_call
-from t5x_lite.parallel.roll_call import Facts, Place
+from t5x_lite.parallel import processes
+from t5x_lite.parallel.processes import Facts, Place
 
 HEARTBEAT_SECONDS = 30
 """After so long without a sign of life a process counts as dead, which ends all others."""
@@ -85,7 +85,7 @@ def joined(place: Place | None, facts: Facts, *, timeout: float) -> Iterator[Non
     if place is None or place.num_processes == 1:
         yield
         return
-    roll_call.hold(place, facts, timeout=timeout, hosts=_names_of_hosts(place))
+    processes.hold(place, facts, timeout=timeout, hosts=_names_of_hosts(place))
     jax.distributed.initialize(
         place.coordinator,
         place.num_processes,

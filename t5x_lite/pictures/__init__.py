@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from t5x_lite.pictures.attention import draw_attention, draw_attention_heads, draw_attention_layers
     from t5x_lite.pictures.corruption import draw_corruption
-    from t5x_lite.pictures.curves import Curve, draw_curves
-    from t5x_lite.pictures.picture import Picture
+    from t5x_lite.pictures.drawing import Curve, Picture, draw_curves
     from t5x_lite.pictures.positions import RelativeBias, draw_positions, draw_relative_bias
 
 __all__ = [

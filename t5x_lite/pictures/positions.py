@@ -8,7 +8,7 @@ import numpy as np
 from jaxtyping import Float
 
 from t5x_lite.layers.positions import relative_position_buckets
-from t5x_lite.pictures.picture import Picture
+from t5x_lite.pictures.drawing import Picture
 
 
 @dataclass(frozen=True)

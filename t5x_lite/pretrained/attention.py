@@ -11,8 +11,8 @@ from flax import linen as nn
 from jaxtyping import Array, Bool, Float, Int
 
 from t5x_lite.errors import InputError
-from t5x_lite.pictures.attention_page import Maps, attention_page, framed
-from t5x_lite.pictures.places import check_place, write_whole
+from t5x_lite.pictures.attention import Maps, attention_page, framed
+from t5x_lite.pictures.drawing import check_place, write_whole
 from t5x_lite.pretrained.writing import Row, RowBatch, row_batches
 
 if TYPE_CHECKING:

@@ -9,14 +9,14 @@ from flax import linen as nn
 
 from t5x_lite.convert import export_folder
 from t5x_lite.data import Tokenizer, Vocabulary
-from t5x_lite.data.spelling import spell_token
 from t5x_lite.decoding import GenerationDefaults
 from t5x_lite.errors import InputError
 from t5x_lite.models import ElectraPairConfig, ModelConfig
 from t5x_lite.models.electra import Part
 from t5x_lite.pretrained.tables import Neighbour, draw_positions_of, nearest, token_vectors
+from t5x_lite.runs.files import check_is_new
+from t5x_lite.tokenizers.base import format_token
 from t5x_lite.training.experiment import Experiment
-from t5x_lite.training.run_files import check_is_new
 
 if TYPE_CHECKING:
     from t5x_lite.pictures import Picture
@@ -89,7 +89,7 @@ class Pretrained(ABC):
             raise InputError(f"k={k} is out of range; choose 1 to {size - len(set(ids))}")
         found = nearest(table[:size], table[ids].mean(axis=0), k + len(set(ids)))
         others = [(token_id, cosine) for token_id, cosine in found if token_id not in ids][:k]
-        return [Neighbour(spell_token(tokenizer, token_id), cosine) for token_id, cosine in others]
+        return [Neighbour(format_token(tokenizer, token_id), cosine) for token_id, cosine in others]
 
     def plot_positions(self) -> "Picture":
         """What the model knows of positions: vectors and their likeness, or T5's bias by distance."""

@@ -10,7 +10,7 @@ def choose_method(
     alpha: float = 0.6,
     early_stopping: bool = False,
     length_power: float | None = None,
-    every_ending: bool = False,
+    exhaustive_eos: bool = False,
     num_results: int = 1,
     temperature: float | None = None,
     top_k: int = 0,
@@ -27,7 +27,7 @@ def choose_method(
             name, value = "temperature", temperature
         raise InputError(f"num_beams={num_beams} and {name}={value} exclude each other; search beams or sample")
     if num_beams != 1:
-        return BeamSearch(num_beams, alpha, early_stopping, num_results, every_ending, length_power)
+        return BeamSearch(num_beams, alpha, early_stopping, num_results, exhaustive_eos, length_power)
     if sampled and temperature != 0:
         return Sampling(1.0 if temperature is None else temperature, top_k, top_p, num_results)
     if num_results != 1:

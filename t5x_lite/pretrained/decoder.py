@@ -9,13 +9,13 @@ import jax.numpy as jnp
 from flax import linen as nn
 from jaxtyping import Array, Bool, Float, Int
 
-from t5x_lite.data.spelling import spell_tokens
 from t5x_lite.errors import InputError
 from t5x_lite.models import T5DecoderConfig
 from t5x_lite.pretrained.attention import AttentionMaps, make_map, padded_row, self_weights, sown_weights
 from t5x_lite.pretrained.prompts import Prompt, named_texts
 from t5x_lite.pretrained.text_model import PretrainedTextModel
 from t5x_lite.pretrained.writing import Row, padded
+from t5x_lite.tokenizers.base import format_tokens
 
 
 @dataclass(frozen=True)
@@ -72,7 +72,7 @@ class PretrainedDecoder(PretrainedTextModel):
         # What closes an answer is written and not read.
         read = [*ids, *(answer[:-1] if self.is_text_to_text else answer)]
         self._check_positions(name, len(read))
-        words, pad_id = spell_tokens(self._tokenizer(), read), self._vocabulary.pad_id
+        words, pad_id = format_tokens(self._tokenizer(), read), self._vocabulary.pad_id
         if not (self.config.full_prefix and answer):
             whole = padded_row(read, pad_id, self.config.max_length)
             sown = sown_weights(self.module, self.params, whole.ids, inputs_valid=whole.valid)

@@ -10,7 +10,6 @@ import numpy as np
 from flax import linen as nn
 from jaxtyping import Array, Bool, Float, Int
 
-from t5x_lite.data.spelling import spell_tokens
 from t5x_lite.errors import InputError
 from t5x_lite.models import ElectraPair, ElectraPairConfig, EncoderConfig
 from t5x_lite.pretrained.attention import AttentionMaps, make_map, self_weights, sown_weights
@@ -26,6 +25,7 @@ from t5x_lite.pretrained.token_rows import (
     token_batches,
     word_rows,
 )
+from t5x_lite.tokenizers.base import format_tokens
 
 
 class Suggestion(NamedTuple):
@@ -217,7 +217,7 @@ class PretrainedEncoder(EncoderTasks):
             parts = {"self": sown}
             if isinstance(self.config, ElectraPairConfig):
                 parts = {part: sown[part] for part in ("discriminator", "generator")}
-            words = spell_tokens(tokenizer, row.ids)
+            words = format_tokens(tokenizer, row.ids)
             answers.append(
                 AttentionMaps(
                     tuple(make_map(kind, words, words, self_weights(part["encoder"])) for kind, part in parts.items())

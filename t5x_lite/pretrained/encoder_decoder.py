@@ -10,7 +10,6 @@ import jax.numpy as jnp
 from flax import linen as nn
 from jaxtyping import Array, Bool, Float, Int
 
-from t5x_lite.data.spelling import spell_tokens
 from t5x_lite.errors import InputError
 from t5x_lite.models import BartConfig
 from t5x_lite.objectives.losses import not_padding, shift_right
@@ -25,6 +24,7 @@ from t5x_lite.pretrained.attention import (
 from t5x_lite.pretrained.prompts import named_texts
 from t5x_lite.pretrained.text_model import PretrainedTextModel
 from t5x_lite.pretrained.writing import Row, padded
+from t5x_lite.tokenizers.base import format_tokens
 
 
 @dataclass(frozen=True)
@@ -76,7 +76,7 @@ class PretrainedEncoderDecoder(PretrainedTextModel):
             answer = written[: written.index(eos_id) + 1] if eos_id in written else [*written, eos_id]
         read = [self._start_id, *answer[:-1]]  # what closes the answer is written and not read
         tokenizer = self._tokenizer()
-        sources, targets = spell_tokens(tokenizer, ids), spell_tokens(tokenizer.target_side, read)
+        sources, targets = format_tokens(tokenizer, ids), format_tokens(tokenizer.target_side, read)
         inputs, behind = (padded_row(side, pad_id, most) for side in (ids, read))
         sown = sown_weights(self.module, self.params, inputs.ids, behind.ids, inputs_valid=inputs.valid)
         # Stacks that share their layers sow into one place, the encoder first.

@@ -11,10 +11,10 @@ import numpy as np
 from flax import linen as nn
 from jaxtyping import Array, Bool, Float, Int
 
-from t5x_lite.data.choices import Choice
-from t5x_lite.data.questions import ContextQuestion
-from t5x_lite.data.readers import ByChoice, ByQuestion, ByTag, Reader
-from t5x_lite.data.tagged_words import TaggedSentence
+from t5x_lite.data.readers import MultipleChoiceTokenizer, QuestionAnsweringTokenizer, Reader, TaggingTokenizer
+from t5x_lite.data.tasks.multiple_choice import Choice
+from t5x_lite.data.tasks.question_answering import ContextQuestion
+from t5x_lite.data.tasks.tagging import TaggedSentence
 from t5x_lite.errors import InputError
 from t5x_lite.models import ElectraPair, ElectraPairConfig, EncoderConfig
 from t5x_lite.objectives import MultipleChoice, QuestionAnswering, Tagging, corrupt_rows
@@ -91,7 +91,7 @@ class EncoderTasks(Pretrained):
             raise InputError(f"choices={choices} leaves nothing to choose; give two or more")
         objective = replace(objective, num_choices=len(choices))
         document = Choice("", context, tuple(choices), 0)
-        _, features = self._asked(objective, ByChoice(), [document])
+        _, features = self._asked(objective, MultipleChoiceTokenizer(), [document])
         return np.asarray(_choice_probabilities(objective, self._task_module, self._task_params, features))[0].tolist()
 
     def tag(self, sentences: str | list[str] | list[list[str]]) -> list[Any]:
@@ -106,7 +106,7 @@ class EncoderTasks(Pretrained):
         if empty := [number for number, some in enumerate(words) if not some]:
             raise InputError(f"sentences[{empty[0]}] has no words; leave it out")
         documents = [TaggedSentence("", tuple(some), (0,) * len(some)) for some in words]
-        answers = self._answers(objective, ByTag(), documents)
+        answers = self._answers(objective, TaggingTokenizer(), documents)
         tagged = [list(map(TaggedWord, *pair)) for pair in zip(words, answers.predictions, strict=True)]
         return tagged[0] if one else tagged
 
@@ -117,7 +117,9 @@ class EncoderTasks(Pretrained):
         """
         length = self._row_length(384)
         objective = self._task("answer", QuestionAnswering(length, max(length // 3, 1), max(length // 4, 1)))
-        answers = self._answers(objective, ByQuestion(), [ContextQuestion("", "", question, context, (), ())])
+        answers = self._answers(
+            objective, QuestionAnsweringTokenizer(), [ContextQuestion("", "", question, context, (), ())]
+        )
         return FoundAnswer(answers.predictions[0], answers.no_answer[0])
 
     @property
@@ -159,8 +161,8 @@ class EncoderTasks(Pretrained):
         return (own if isinstance(own, type(objective)) else objective).for_vocabulary(self._tokenizer().vocabulary)
 
     def _answers(self, objective: TaskObjective, reader: Reader, documents: Sequence[Any]) -> Answers:
-        evidence, features = self._asked(objective, reader, documents)
-        return read_answers(objective, evidence, features, documents, self._tokenizer(), self._labels)
+        prediction_outputs, features = self._asked(objective, reader, documents)
+        return read_answers(objective, prediction_outputs, features, documents, self._tokenizer(), self._labels)
 
     def _asked(self, objective: TaskObjective, reader: Reader, documents: Sequence[Any]) -> tuple[np.ndarray, Any]:
         """What the model says of the rows of some examples, and their features."""
@@ -197,7 +199,7 @@ def encoder_of(module: nn.Module) -> nn.Module:
 @partial(jax.jit, static_argnums=(0, 1))
 def _evidence(objective: TaskObjective, module: nn.Module, params: Any, raw: Int[Array, "B R"]) -> tuple[Array, Any]:
     features = corrupt_rows(objective, jax.random.key(0), raw)
-    return objective.evidence(module, params, features), features
+    return objective.prediction_outputs(module, params, features), features
 
 
 @partial(jax.jit, static_argnums=(0, 1))

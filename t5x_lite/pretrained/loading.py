@@ -7,7 +7,7 @@ from t5x_lite.pretrained.base import Pretrained
 from t5x_lite.pretrained.decoder import PretrainedDecoder
 from t5x_lite.pretrained.encoder import PretrainedEncoder
 from t5x_lite.pretrained.encoder_decoder import PretrainedEncoderDecoder
-from t5x_lite.training.open_model import open_model
+from t5x_lite.runs.open_model import open_model
 
 
 def load(path: str | Path) -> Pretrained:

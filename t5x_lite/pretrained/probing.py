@@ -9,8 +9,8 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Float
 
-from t5x_lite.data.examples import Examples, field_of, text_in
-from t5x_lite.data.labeled_texts import LabeledTexts
+from t5x_lite.data.records.tables import Examples, field_of, text_in
+from t5x_lite.data.tasks.classification import LabeledTexts
 from t5x_lite.errors import InputError
 from t5x_lite.pretrained.base import Pretrained
 from t5x_lite.pretrained.embeddings import TABLE_7, Layers, Pooling, check_layers, check_pooling, has_layers
@@ -189,8 +189,8 @@ def _begin(model: Pretrained, layers: Sequence[Layers]) -> tuple[PretrainedEncod
         check_layers(choice, num_layers)
     choices = tuple(layers) or tuple(choice for choice in TABLE_7 if has_layers(choice, num_layers))
     missing = [] if layers else [str(choice) for choice in TABLE_7 if choice not in choices]
-    told = f"{', '.join(missing)} are left out: the model has {num_layers} layers"
-    return model, tuple(dict.fromkeys(choices)), [told] if missing else []
+    message = f"{', '.join(missing)} are left out: the model has {num_layers} layers"
+    return model, tuple(dict.fromkeys(choices)), [message] if missing else []
 
 
 def _fit(
@@ -205,16 +205,16 @@ def _fit(
     stopped is added to the remarks."""
     probed = []
     for layers, rows in features.items():
-        tell(f"fitting a probe on {spell(layers)}, {rows.shape[1]:,} features")
+        tell(f"fitting a probe on {format_layers(layers)}, {rows.shape[1]:,} features")
         probe = fit_probe(rows[: len(labels)], labels, l2=l2)
         figures, intervals = score(probe.predict(rows[len(labels) :]).tolist())
         if not probe.converged:
-            remarks.append(f"the probe on {spell(layers)} was stopped before its loss was at the minimum")
+            remarks.append(f"the probe on {format_layers(layers)} was stopped before its loss was at the minimum")
         probed.append(Probed(layers, rows.shape[1], figures, intervals, probe.converged))
     return tuple(probed)
 
 
-def spell(layers: Layers) -> str:
+def format_layers(layers: Layers) -> str:
     """A choice of layers, to be read.
 
     >>> spell(0), spell(3), spell(-1), spell("sum_all")

@@ -66,7 +66,7 @@ class PretrainedTextModel(Pretrained):
         batch_size: int = 32,
         progress: Callable[[int], Any] | None = None,
         length_power: float | None = None,
-        every_ending: bool = False,
+        exhaustive_eos: bool = False,
     ) -> Any:
         """What the model writes for each text: greedily, by beam search, or by sampling.
 
@@ -78,7 +78,7 @@ class PretrainedTextModel(Pretrained):
           texts: inputs of an encoder-decoder; prompts that a decoder goes on from.
           max_length: tokens of an answer, EOS included.
           num_beams: with 2 or more, beam search with the length penalty ``((5 + n) / 6) ** alpha`` and, if asked for,
-            early stopping: see `t5x_lite.decoding.BeamSearch`, which has `length_power` and `every_ending` too.
+            early stopping: see `t5x_lite.decoding.BeamSearch`, which has `length_power` and `exhaustive_eos` too.
           num_results: answers for each text.
           temperature, top_k, top_p: any of them means sampling, from the `top_k` likeliest tokens and of these from the
             likeliest that hold `top_p` of the probability; a temperature of 0 is greedy.
@@ -98,7 +98,7 @@ class PretrainedTextModel(Pretrained):
             alpha=alpha,
             early_stopping=early_stopping,
             length_power=length_power,
-            every_ending=every_ending,
+            exhaustive_eos=exhaustive_eos,
             num_results=num_results,
             temperature=temperature,
             top_k=top_k,
@@ -134,7 +134,7 @@ class PretrainedTextModel(Pretrained):
         scores: bool = False,
         batch_size: int = 32,
         length_power: float | None = None,
-        every_ending: bool = False,
+        exhaustive_eos: bool = False,
     ) -> Any:
         """The same for ids: [B L], or [B N L] where `num_results` is above 1; with `scores` (ids, scores [B] or [B N]).
 
@@ -150,7 +150,7 @@ class PretrainedTextModel(Pretrained):
             alpha=alpha,
             early_stopping=early_stopping,
             length_power=length_power,
-            every_ending=every_ending,
+            exhaustive_eos=exhaustive_eos,
             num_results=num_results,
             temperature=temperature,
             top_k=top_k,

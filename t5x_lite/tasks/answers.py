@@ -8,7 +8,7 @@ import numpy as np
 from jaxtyping import Float
 
 from t5x_lite.data import Tokenizer
-from t5x_lite.data.questions import ContextQuestion
+from t5x_lite.data.tasks.question_answering import ContextQuestion
 from t5x_lite.objectives import QuestionAnswering, Tagging
 from t5x_lite.objectives.task import TaskObjective
 
@@ -29,7 +29,7 @@ class Answers:
 
 def read_answers(
     objective: TaskObjective,
-    evidence: np.ndarray,
+    prediction_outputs: np.ndarray,
     features: Mapping[str, np.ndarray],
     documents: Iterable[Any],
     tokenizer: Tokenizer,
@@ -47,22 +47,24 @@ def read_answers(
     """
     match objective:
         case Tagging():
-            return _tags(evidence, features, labels or ())
+            return _tags(prediction_outputs, features, labels or ())
         case QuestionAnswering():
-            return _spans(objective, evidence, features, documents, tokenizer)
+            return _spans(objective, prediction_outputs, features, documents, tokenizer)
     labels_of = features["label"].tolist()
-    return Answers(evidence.tolist(), labels_of, _numbers(len(labels_of)))
+    return Answers(prediction_outputs.tolist(), labels_of, _numbers(len(labels_of)))
 
 
 def _numbers(count: int) -> list[str]:
     return list(map(str, range(count)))
 
 
-def _tags(evidence: np.ndarray, features: Mapping[str, np.ndarray], labels: Sequence[str]) -> Answers:
+def _tags(prediction_outputs: np.ndarray, features: Mapping[str, np.ndarray], labels: Sequence[str]) -> Answers:
     """Sentences that stand in several rows are put together."""
     said: dict[int, list[str]] = {}
     right: dict[int, list[str]] = {}
-    for predicted, tags, example in zip(evidence, features["tags"], features["example"].tolist(), strict=True):
+    for predicted, tags, example in zip(
+        prediction_outputs, features["tags"], features["example"].tolist(), strict=True
+    ):
         asked = tags >= 0
         for sentences, numbers in ((said, predicted), (right, tags)):
             sentences.setdefault(example, []).extend(labels[number] for number in numbers[asked].tolist())
@@ -84,7 +86,7 @@ def _spans(
     for rows, document in zip(rows_of.values(), documents, strict=False):
         if document.context != context:
             context = document.context
-            spans = tokenizer.encode_placed([context])[0].spans
+            spans = tokenizer.encode_with_offsets([context])[0].spans
         windows = [
             _window(features["inputs"][row], features["segments"][row], int(features["window"][row])) for row in rows
         ]

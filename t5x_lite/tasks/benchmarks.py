@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from t5x_lite.data.tfds_examples import datasets_in
+from t5x_lite.data.records.tfds import datasets_in
 from t5x_lite.tasks import glue, super_glue
 from t5x_lite.tasks.task import Task
 

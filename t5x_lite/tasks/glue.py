@@ -6,7 +6,7 @@ not train on WNLI, whose training set disagrees with its development set; it is 
 
 import dataclasses
 
-from t5x_lite.data import LabelWording, NumberWording, TfdsExamples
+from t5x_lite.data import LabelTemplate, NumberTemplate, TfdsExamples
 from t5x_lite.tasks.metric_names import TextMetric
 from t5x_lite.tasks.shapes import TextLabels
 from t5x_lite.tasks.task import Task, template
@@ -21,7 +21,7 @@ def _classes(
         config,
         TfdsExamples(f"glue/{config}"),
         TfdsExamples(f"glue/{config}", "validation"),
-        LabelWording(template(config, *texts), labels=labels),
+        LabelTemplate(template(config, *texts), labels=labels),
         TextLabels(texts, labels=labels),
         metrics,
         TfdsExamples(f"glue/{config}", "test"),
@@ -41,7 +41,7 @@ STSB = Task(
     "stsb",
     TfdsExamples("glue/stsb"),
     TfdsExamples("glue/stsb", "validation"),
-    NumberWording(template("stsb", *_BOTH_SENTENCES)),
+    NumberTemplate(template("stsb", *_BOTH_SENTENCES)),
     TextLabels(_BOTH_SENTENCES),
     ("pearson", "spearman"),
     TfdsExamples("glue/stsb", "test"),

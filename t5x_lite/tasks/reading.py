@@ -5,10 +5,10 @@ The paper has no wording for questions without an answer, for RACE and for SWAG:
 """
 
 from t5x_lite.data import (
-    AnswerWording,
+    AnswerTemplate,
     Examples,
     JoinedExamples,
-    LabelWording,
+    LabelTemplate,
     SquadExamples,
     TableExamples,
     TfdsExamples,
@@ -29,7 +29,7 @@ def _squad(name: str, config: str, *, may_be_unanswerable: bool) -> Task:
         name,
         TfdsExamples(f"squad/{config}"),
         TfdsExamples(f"squad/{config}", "validation"),
-        AnswerWording(_QUESTION, answers, no_answer=no_answer),
+        AnswerTemplate(_QUESTION, answers, no_answer=no_answer),
         AnswerSpans(answers, "answers/answer_start"),
         ("squad",),
     )
@@ -47,7 +47,7 @@ def squad_files(
         name,
         SquadExamples(train),
         SquadExamples(dev) if dev else None,
-        AnswerWording(_QUESTION, no_answer=NO_ANSWER if may_be_unanswerable else ""),
+        AnswerTemplate(_QUESTION, no_answer=NO_ANSWER if may_be_unanswerable else ""),
         AnswerSpans(),
         ("squad",),
     )
@@ -67,7 +67,7 @@ def _race(name: str, *levels: str) -> Task:
         name,
         examples("train"),
         examples("dev"),
-        LabelWording(
+        LabelTemplate(
             f"race question: {{questions}} {choices} article: {{article}}", "answers", ("A", "B", "C", "D"), _FOUR
         ),
         OneOf("article", ("options",), "questions", "answers", ("A", "B", "C", "D")),
@@ -92,7 +92,7 @@ def swag(train: str, dev: str = "", test: str = "") -> Task:
         "swag",
         train_,
         dev_,
-        LabelWording(template("swag", "startphrase", *endings), labels=labels, words=endings),
+        LabelTemplate(template("swag", "startphrase", *endings), labels=labels, words=endings),
         OneOf("sent1", endings, "sent2"),
         ("exact_match",),
         test_,

@@ -4,7 +4,7 @@ import json
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Literal, get_args
 
-from t5x_lite.data import AnswerWording, ExamplePairs, Source, TagWording, TextWording
+from t5x_lite.data import AnswerTemplate, ExamplePairs, Source, TagTemplate, TextTemplate
 from t5x_lite.errors import InputError
 from t5x_lite.objectives import Objective, QuestionAnswering, Tagging
 from t5x_lite.objectives.task import TaskObjective
@@ -18,7 +18,11 @@ of texts by question, and one of how much better no answer fits. conll: a word a
 one, a blank line behind each sentence."""
 
 _OF_OBJECTIVE = {Tagging: ("conll", "jsonl"), QuestionAnswering: ("squad", "jsonl")}
-_OF_WORDING = {TextWording: ("jsonl",), AnswerWording: ("jsonl", "squad", "superglue"), TagWording: ("jsonl", "conll")}
+_OF_WORDING = {
+    TextTemplate: ("jsonl",),
+    AnswerTemplate: ("jsonl", "squad", "superglue"),
+    TagTemplate: ("jsonl", "conll"),
+}
 
 
 def submission_of(objective: Objective, source: Source, asked: Submission | None = None) -> Submission:

@@ -9,7 +9,14 @@ words, and a choice.
 
 import dataclasses
 
-from t5x_lite.data import AnswerWording, ComposedExamples, LabelWording, ReferentWording, TfdsExamples, Wording
+from t5x_lite.data import (
+    AnswerTemplate,
+    ComposedExamples,
+    CoreferenceTemplate,
+    LabelTemplate,
+    PromptTemplate,
+    TfdsExamples,
+)
 from t5x_lite.tasks.metric_names import TextMetric
 from t5x_lite.tasks.shapes import OneOf, Shape, TextLabels, WrittenText
 from t5x_lite.tasks.task import Task, template
@@ -18,7 +25,7 @@ from t5x_lite.tasks.task import Task, template
 def _task(
     config: str,
     submission: str,
-    wording: Wording,
+    wording: PromptTemplate,
     shape: Shape,
     *metrics: TextMetric,
     name: str = "",
@@ -42,7 +49,7 @@ _ENTAILMENT = ("entailment", "not_entailment")
 BOOLQ = _task(
     "boolq",
     "BoolQ.jsonl",
-    LabelWording(template("boolq", "passage", "question"), labels=_ANSWERS),
+    LabelTemplate(template("boolq", "passage", "question"), labels=_ANSWERS),
     TextLabels(("question", "passage"), labels=_ANSWERS),
     "exact_match",
     submitted=("false", "true"),
@@ -50,7 +57,7 @@ BOOLQ = _task(
 CB = _task(
     "cb",
     "CB.jsonl",
-    LabelWording(template("cb", "hypothesis", "premise"), labels=_BELIEFS),
+    LabelTemplate(template("cb", "hypothesis", "premise"), labels=_BELIEFS),
     TextLabels(_INFERENCE, labels=_BELIEFS),
     "macro_f1",
     "exact_match",
@@ -59,7 +66,7 @@ COPA = _task(
     "copa",
     "COPA.jsonl",
     # Whether the second one is meant, in the paper's words.
-    LabelWording(
+    LabelTemplate(
         template("copa", "choice1", "choice2", "premise", "question"), labels=("choice1", "choice2"), words=_ANSWERS
     ),
     OneOf("premise_and_question", ("choice1", "choice2"), labels=("choice1", "choice2")),
@@ -70,7 +77,7 @@ COPA = _with_field(COPA, "premise_and_question", "{premise} What was the {questi
 MULTIRC = _task(
     "multirc",
     "MultiRC.jsonl",
-    LabelWording(
+    LabelTemplate(
         template("multirc", "question", "answer", "paragraph"),
         labels=_ANSWERS,
         group="{idx/paragraph} {idx/question}",
@@ -85,7 +92,7 @@ MULTIRC = _with_field(MULTIRC, "question_and_answer", "{question} {answer}")
 RECORD = _task(
     "record",
     "ReCoRD.jsonl",
-    AnswerWording(
+    AnswerTemplate(
         template("record", "query", "entities", "passage"),
         each=True,
         # Summaries below an article stand behind a mark; they become sentences of it.
@@ -97,7 +104,7 @@ RECORD = _task(
 RTE = _task(
     "rte",
     "RTE.jsonl",
-    LabelWording(template("rte", "hypothesis", "premise"), labels=_ENTAILMENT),
+    LabelTemplate(template("rte", "hypothesis", "premise"), labels=_ENTAILMENT),
     TextLabels(_INFERENCE, labels=_ENTAILMENT),
     "exact_match",
     name="super_glue_rte",
@@ -105,7 +112,7 @@ RTE = _task(
 WIC = _task(
     "wic",
     "WiC.jsonl",
-    LabelWording(template("wic", "sentence1", "sentence2", "word"), labels=_ANSWERS),
+    LabelTemplate(template("wic", "sentence1", "sentence2", "word"), labels=_ANSWERS),
     TextLabels(("word_and_sentence1", "sentence2"), labels=_ANSWERS),
     "exact_match",
     submitted=("false", "true"),
@@ -114,7 +121,7 @@ WIC = _with_field(WIC, "word_and_sentence1", "{word}: {sentence1}")
 WSC = _task(
     "wsc.fixed",
     "WSC.jsonl",
-    ReferentWording("wsc: {text}"),
+    CoreferenceTemplate("wsc: {text}"),
     WrittenText(),
     "referent",
     name="wsc",

@@ -1,6 +1,6 @@
 """Named entities and parts of speech. Raffel et al. 2020 have no tagging: its wording is ours."""
 
-from t5x_lite.data import Examples, TagWording, TfdsExamples
+from t5x_lite.data import Examples, TagTemplate, TfdsExamples
 from t5x_lite.tasks.metric_names import TextMetric
 from t5x_lite.tasks.shapes import WordTags
 from t5x_lite.tasks.task import Task
@@ -9,7 +9,7 @@ CONLL_2003 = Task(
     "conll2003",
     TfdsExamples("conll2003"),
     TfdsExamples("conll2003", "dev"),
-    TagWording("ner sentence: {tokens}", tags="ner"),
+    TagTemplate("ner sentence: {tokens}", tags="ner"),
     WordTags(("O", *(f"{place}-{kind}" for kind in ("PER", "ORG", "LOC", "MISC") for place in "BI")), tags="ner"),
     ("entities",),
     TfdsExamples("conll2003", "test"),
@@ -27,4 +27,4 @@ def word_tags(
 ) -> Task:
     """A tagging task over one's own files, such as ConllExamples, whose fields are `tokens` and `tags`; without `dev` a
     part of the others is held out. `tags` is the metric for tags of words, `entities` for those of entities."""
-    return Task(name, train, dev, TagWording(f"{name} sentence: {{tokens}}"), WordTags(labels), metrics)
+    return Task(name, train, dev, TagTemplate(f"{name} sentence: {{tokens}}"), WordTags(labels), metrics)

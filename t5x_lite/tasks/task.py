@@ -9,14 +9,14 @@ from t5x_lite.data import (
     Data,
     ExamplePairs,
     Examples,
-    LabelWording,
+    LabelTemplate,
     Mixture,
     Part,
+    PromptTemplate,
     Proportional,
     Rates,
-    Wording,
 )
-from t5x_lite.data.tfds_examples import with_datasets
+from t5x_lite.data.records.tfds import with_datasets
 from t5x_lite.tasks.metric_names import PartMetrics, TextMetric
 from t5x_lite.tasks.shapes import Shape, TextLabels
 
@@ -30,7 +30,7 @@ class Task:
     train: Examples
     dev: Examples | None
     """What is evaluated on; None holds out a part of `train`."""
-    wording: Wording
+    wording: PromptTemplate
     """Text to text: what is read, and what is to be written."""
     shape: Shape
     """What a head is asked instead."""
@@ -112,7 +112,7 @@ def text_classes(
         name,
         train,
         dev,
-        LabelWording(source or template(name, *texts), label, labels, words, left_out),
+        LabelTemplate(source or template(name, *texts), label, labels, words, left_out),
         TextLabels(texts, label, labels, left_out),
         ("exact_match", "f1") if len(labels) == 2 else ("exact_match", "macro_f1"),
     )

@@ -1,7 +1,7 @@
 """Tasks whose answers are texts of their own: WMT's translations and CNN/Daily Mail's summaries, from TensorFlow
 Datasets, worded as in Raffel et al. 2020, appendix D."""
 
-from t5x_lite.data import TextWording, TfdsExamples
+from t5x_lite.data import TextTemplate, TfdsExamples
 from t5x_lite.tasks.shapes import WrittenText
 from t5x_lite.tasks.task import Task
 
@@ -25,7 +25,7 @@ def translation(name: str, dataset: str, source: str, target: str) -> Task:
     'translate English to German: {en}'
     """
     train, dev, test = (TfdsExamples(dataset, split) for split in ("train", "validation", "test"))
-    wording = TextWording(
+    wording = TextTemplate(
         f"translate {LANGUAGES.get(source, source)} to {LANGUAGES.get(target, target)}: {{{source}}}", f"{{{target}}}"
     )
     return Task(name, train, dev, wording, WrittenText(), ("bleu",), test)
@@ -40,7 +40,7 @@ CNN_DAILY_MAIL = Task(
     "cnn_dailymail",
     TfdsExamples("cnn_dailymail"),
     TfdsExamples("cnn_dailymail", "validation"),
-    TextWording("summarize: {article}", "{highlights}"),
+    TextTemplate("summarize: {article}", "{highlights}"),
     WrittenText(),
     ("rouge",),
     TfdsExamples("cnn_dailymail", "test"),

@@ -100,13 +100,15 @@ def group_match(answers: Written) -> Figures:
 
 def referent(answers: Written) -> Figures:
     """The share of pronouns of which it is rightly said, or not, that they stand for a candidate: see
-    `ReferentWording`.
+    `CoreferenceTemplate`.
 
     >>> referent(Written(["the cat", "it"], [("cat", "True"), ("dog", "False")]))
     {'referent': 1.0}
     """
     if not all(len(texts) == 2 and texts[1] in ("True", "False") for texts in answers.right):
-        raise InputError("metric 'referent' needs candidates and their labels; give ExamplePairs with ReferentWording")
+        raise InputError(
+            "metric 'referent' needs candidates and their labels; give ExamplePairs with CoreferenceTemplate"
+        )
     same = [
         names_referent(text, candidate) == (label == "True")
         for text, (candidate, label) in zip(answers.written, answers.right, strict=True)

@@ -10,11 +10,11 @@ import numpy as np
 from jaxtyping import Array, Bool, Int
 
 from t5x_lite.data import Tokenizer, Vocabulary
-from t5x_lite.data.pair_sources import Asked
+from t5x_lite.data.records.pairs import EvalExample
 from t5x_lite.decoding import decode
 from t5x_lite.models.decoder import DecoderConfig
 from t5x_lite.parallel import batch_sharding, replicated, use_mesh
-from t5x_lite.parallel.batch_rows import BatchRows
+from t5x_lite.parallel.sharding import BatchRows
 from t5x_lite.training.experiment import Evaluation
 from t5x_lite.training.step import Program
 
@@ -23,7 +23,7 @@ _LONGER_THAN_INPUT = 50
 
 
 @dataclass(frozen=True)
-class Question:
+class EvalPrompt:
     """An input, and the text that is asked for."""
 
     ids: tuple[int, ...]
@@ -63,28 +63,28 @@ def _without_padding(ids: Int[np.ndarray, "L"], vocabulary: Vocabulary) -> list[
 
 def questions_of_rows(
     features: dict[str, np.ndarray], tokenizer: Tokenizer, count: int | None = None
-) -> list[Question]:
+) -> list[EvalPrompt]:
     """The first `count` pairs of rows of features; their references are the targets' ids as text."""
     pairs = separate(features, tokenizer.vocabulary)[:count]
-    return [Question(tuple(inputs), (tokenizer.target_side.decode(targets),)) for inputs, targets in pairs]
+    return [EvalPrompt(tuple(inputs), (tokenizer.target_side.decode(targets),)) for inputs, targets in pairs]
 
 
-def questions_of_pairs(pairs: Iterable[tuple[str, str]], tokenizer: Tokenizer) -> list[Question]:
+def questions_of_pairs(pairs: Iterable[tuple[str, str]], tokenizer: Tokenizer) -> list[EvalPrompt]:
     """Pairs of texts, every input closed by EOS; the references are the texts themselves."""
-    return questions_of((Asked(source, (target,)) for source, target in pairs), tokenizer)
+    return questions_of((EvalExample(source, (target,)) for source, target in pairs), tokenizer)
 
 
-def questions_of(asked: Iterable[Asked], tokenizer: Tokenizer, length: int | None = None) -> list[Question]:
+def questions_of(asked: Iterable[EvalExample], tokenizer: Tokenizer, length: int | None = None) -> list[EvalPrompt]:
     """Inputs closed by EOS, with what is right; of those longer than `length` ids, EOS included, the ends are cut."""
     asked, closing = list(asked), tokenizer.vocabulary.eos_id
     kept = None if length is None else length - 1
     return [
-        Question((*ids.tolist()[:kept], closing), right, group)
+        EvalPrompt((*ids.tolist()[:kept], closing), right, group)
         for ids, (_, right, group) in zip(tokenizer.encode_batch([one.text for one in asked]), asked, strict=True)
     ]
 
 
-class AnswerSheet:
+class BatchGenerator:
     """Questions of one run, decoded in batches of one shape.
 
     Args:
@@ -94,7 +94,7 @@ class AnswerSheet:
       settings: the beams and the lengths.
     """
 
-    def __init__(self, program: Program, questions: Sequence[Question], tokenizer: Tokenizer, settings: Evaluation):
+    def __init__(self, program: Program, questions: Sequence[EvalPrompt], tokenizer: Tokenizer, settings: Evaluation):
         self._program, self.questions, self.tokenizer = program, questions, tokenizer
         experiment, mesh = program.experiment, program.mesh
         vocabulary, model = tokenizer.vocabulary, experiment.model

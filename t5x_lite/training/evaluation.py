@@ -9,7 +9,7 @@ import numpy as np
 from t5x_lite.data import evaluation_batches
 from t5x_lite.objectives import Objective, corrupt_rows
 from t5x_lite.parallel import batch_sharding, replicated
-from t5x_lite.parallel.batch_rows import BatchRows, place_copies
+from t5x_lite.parallel.sharding import BatchRows, place_copies
 from t5x_lite.training.step import Program
 
 Rows = Any

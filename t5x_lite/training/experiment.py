@@ -12,13 +12,12 @@ from t5x_lite.layers.transformer import Remat
 from t5x_lite.models import ModelConfig
 from t5x_lite.objectives import Objective
 from t5x_lite.objectives.task import TaskObjective
+from t5x_lite.optim.optimizers import Optimizer, ParameterAverage
 from t5x_lite.parallel import MeshShape
 from t5x_lite.tasks.metric_names import PartMetrics, TextMetric
 from t5x_lite.tasks.scores import TaskMetric, check_metrics
 from t5x_lite.training import serialization
-from t5x_lite.training.optimizers import Optimizer
-from t5x_lite.training.parameter_average import ParameterAverage
-from t5x_lite.training.start import FromScratch, Start
+from t5x_lite.training.initialization import FromScratch, Start
 
 
 @dataclass(frozen=True)

@@ -12,14 +12,14 @@ from jaxtyping import Int
 from t5x_lite.data import Tokenizer
 from t5x_lite.tasks.answers import Answers
 from t5x_lite.tasks.scores import score_answers
-from t5x_lite.training.answers import AnswerSheet, Question, questions_of_rows
+from t5x_lite.training.answers import BatchGenerator, EvalPrompt, questions_of_rows
 from t5x_lite.training.evaluation import Rows, evaluate, held_out_features
 from t5x_lite.training.step import Program
-from t5x_lite.training.task_answers import TaskSheet
+from t5x_lite.training.task_answers import BatchPredictor
 from t5x_lite.training.text_metrics import Scores, TextMetric, score
 
 
-class HeldOut:
+class Evaluator:
     """Held-out rows, and what is found out about them once for all parameters of a run.
 
     Args:
@@ -37,7 +37,7 @@ class HeldOut:
         program: Program,
         tokenizer: Tokenizer,
         rows: Rows,
-        questions: Sequence[Question] | None = None,
+        questions: Sequence[EvalPrompt] | None = None,
         documents: Callable[[], Iterator[Any]] = lambda: iter(()),
         *,
         words: tuple[str, ...] = (),
@@ -93,7 +93,7 @@ class HeldOut:
         return count_words(self.features["targets"], self.tokenizer)
 
     @cached_property
-    def questions(self) -> Sequence[Question]:
+    def questions(self) -> Sequence[EvalPrompt]:
         """What is decoded and scored."""
         if self._questions is not None:
             return self._questions
@@ -102,12 +102,12 @@ class HeldOut:
         return questions_of_rows(features, self.tokenizer, self.settings.num_texts)
 
     @cached_property
-    def _task_sheet(self) -> TaskSheet:
-        return TaskSheet(self.program, self.tokenizer, self.rows, self.documents)
+    def _task_sheet(self) -> BatchPredictor:
+        return BatchPredictor(self.program, self.tokenizer, self.rows, self.documents)
 
     @cached_property
-    def _sheet(self) -> AnswerSheet:
-        return AnswerSheet(self.program, self.questions, self.tokenizer, self.settings)
+    def _sheet(self) -> BatchGenerator:
+        return BatchGenerator(self.program, self.questions, self.tokenizer, self.settings)
 
 
 def count_words(targets: Int[np.ndarray, "B L"], tokenizer: Tokenizer) -> int:

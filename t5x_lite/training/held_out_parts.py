@@ -9,9 +9,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from t5x_lite.data import ExamplePairs, MixtureStore, Source, Tokenizer, TokenStore
-from t5x_lite.training.answers import Question, questions_of
+from t5x_lite.training.answers import EvalPrompt, questions_of
 from t5x_lite.training.experiment import Evaluation
-from t5x_lite.training.held_out import HeldOut
+from t5x_lite.training.held_out import Evaluator
 from t5x_lite.training.step import Program
 from t5x_lite.training.text_metrics import IN_PER_CENT, Scores, TextMetric, score
 
@@ -19,7 +19,7 @@ _OF_A_PART = ("loss", "accuracy")
 """What is told of each part beside the metrics of what is written."""
 
 
-class MixtureHeldOut:
+class MixtureEvaluator:
     """The parts of a mixture, each with its own figures.
 
     Args:
@@ -27,7 +27,7 @@ class MixtureHeldOut:
       parts: by name.
     """
 
-    def __init__(self, program: Program, parts: Mapping[str, HeldOut]):
+    def __init__(self, program: Program, parts: Mapping[str, Evaluator]):
         self.program, self.parts = program, dict(parts)
 
     def evaluate(self, params: Any) -> Scores:
@@ -48,8 +48,8 @@ class MixtureHeldOut:
         if means := [np.mean([_share(*figure) for figure in one.items()]) for one in written.values() if one]:
             figures["average_score"] = float(np.mean(means))
         for name, one in scores.items():
-            told = {figure: one.figures[figure] for figure in _OF_A_PART if figure in one.figures}
-            figures |= {f"{name}/{figure}": value for figure, value in (told | written[name]).items()}
+            shown = {figure: one.figures[figure] for figure in _OF_A_PART if figure in one.figures}
+            figures |= {f"{name}/{figure}": value for figure, value in (shown | written[name]).items()}
         signatures = {
             f"{name}/{figure}": text for name, one in scores.items() for figure, text in one.signatures.items()
         }
@@ -75,9 +75,9 @@ def _share(name: str, figure: float) -> float:
 def held_out_of(
     program: Program,
     store: TokenStore,
-    questions: Sequence[Question] | None = None,
+    questions: Sequence[EvalPrompt] | None = None,
     words: tuple[str, ...] = (),
-) -> HeldOut | MixtureHeldOut:
+) -> Evaluator | MixtureEvaluator:
     """What finds out about the held-out rows of a store, with the questions that its sources ask.
 
     A source of tasks knows every answer that is right; of others the held-out targets are the references. Where there
@@ -89,7 +89,7 @@ def held_out_of(
     if not isinstance(store, MixtureStore):
         part = _Part(data.source, data.held_out_source, evaluation.text_metrics)
         return part.held_out(program, store, questions, words)
-    return MixtureHeldOut(
+    return MixtureEvaluator(
         program,
         {
             part.name: _Part(part.source, part.held_out_source, metrics_of(evaluation, part.name)).held_out(
@@ -117,18 +117,18 @@ class _Part(NamedTuple):
         self,
         program: Program,
         store: TokenStore,
-        questions: Sequence[Question] | None = None,
+        questions: Sequence[EvalPrompt] | None = None,
         words: tuple[str, ...] = (),
-    ) -> HeldOut:
+    ) -> Evaluator:
         source = self.held_out_source or self.source
         words = source.classes or words
         if questions is None and self.metrics and isinstance(self.held_out_source, ExamplePairs):
             questions = self._questions(program, store.tokenizer)
         if self.metrics:
             # Said now and not at the first evaluation, hours later.
-            first = questions[0] if questions else Question((), (words[0] if words else "0",))
+            first = questions[0] if questions else EvalPrompt((), (words[0] if words else "0",))
             score([first.right[0]], [first.right], self.metrics, words=words, groups=[first.group])
-        return HeldOut(
+        return Evaluator(
             program,
             store.tokenizer,
             store.held_out,
@@ -138,7 +138,7 @@ class _Part(NamedTuple):
             text_metrics=self.metrics,
         )
 
-    def _questions(self, program: Program, tokenizer: Tokenizer) -> list[Question]:
+    def _questions(self, program: Program, tokenizer: Tokenizer) -> list[EvalPrompt]:
         """Those of a source that knows more of its answers than its pairs say."""
         objective = program.objective
         length = objective.input_length if getattr(objective, "too_long", "cut") == "cut" else None

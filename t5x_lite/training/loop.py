@@ -11,16 +11,16 @@ from rich.console import Console
 
 from t5x_lite.data import batches, prefetch
 from t5x_lite.parallel import batch_sharding, hosts, make_mesh
-from t5x_lite.parallel.batch_rows import BatchRows, place_copies
+from t5x_lite.parallel.sharding import BatchRows, place_copies
+from t5x_lite.runs.checkpoints import Checkpoints
+from t5x_lite.runs.records import NoRecords, Records
+from t5x_lite.runs.workdir import open_workdir, remove_if_empty, tokenizer_files
 from t5x_lite.training import report
-from t5x_lite.training.checkpoints import Checkpoints
 from t5x_lite.training.experiment import Experiment
 from t5x_lite.training.held_out_parts import held_out_of
 from t5x_lite.training.preparation import Prepared, check_mesh, first_state, prepare
-from t5x_lite.training.records import NoRecords, Records
 from t5x_lite.training.signals import StopSignals
 from t5x_lite.training.step import Program, TrainState
-from t5x_lite.training.workdir import open_workdir, remove_if_empty, tokenizer_files
 
 
 class NonFiniteError(RuntimeError):
@@ -66,8 +66,8 @@ def train(
             state = run.steps(run.start())
         step = int(jax.device_get(state.step))
         if step < experiment.steps:
-            told = f"stopped at step {step}; the same command goes on from there"
-            console.print(told, highlight=False, soft_wrap=True)
+            message = f"stopped at step {step}; the same command goes on from there"
+            console.print(message, highlight=False, soft_wrap=True)
             return False
         report.finish(run.held_out, state.params_to_use, prepared.store, workdir, console)
         return True
@@ -101,11 +101,13 @@ class _Run:
             state = self.checkpoints.restore(latest, self.program.abstract_state)
             self.console.print(f"resuming from step {latest}", highlight=False, soft_wrap=True)
         if not self.program.trained.is_whole:
-            told = self.program.trained.describe(state.params)
-            self.console.print(told, highlight=False, markup=False, soft_wrap=True)
+            message = self.program.trained.describe(state.params)
+            self.console.print(message, highlight=False, markup=False, soft_wrap=True)
         if decay := self.experiment.average.decay:
-            told = f"held-out figures are of the average of the parameters (decay {decay:g}), and so is what is loaded"
-            self.console.print(told, highlight=False, soft_wrap=True)
+            message = (
+                f"held-out figures are of the average of the parameters (decay {decay:g}), and so is what is loaded"
+            )
+            self.console.print(message, highlight=False, soft_wrap=True)
         if self.prepared.teacher is None:
             return state
         return state.replace(frozen=place_copies(self.prepared.teacher.params, self.program.state_shardings.frozen))
@@ -129,19 +131,19 @@ class _Run:
                 # Dispatch this step, then look at the one before while the devices work.
                 with jax.transfer_guard("disallow"):
                     state, following = self.program.train_step(state, rows.place(raw))
-                self.look(step, metrics, state, records)
+                self.log_step(step, metrics, state, records)
                 metrics = following
-                if self.due(step + 1):
-                    self.look(step + 1, metrics, state, records)
+                if self.should_act(step + 1):
+                    self.log_step(step + 1, metrics, state, records)
                     metrics = None
                     self.evaluate_and_save(step + 1, state, records)
-            self.look(int(jax.device_get(state.step)), metrics, state, records)
+            self.log_step(int(jax.device_get(state.step)), metrics, state, records)
             self.save(state)
             self.checkpoints.wait()
             records.saved(self.checkpoints.finished())
         return state
 
-    def look(self, step: int, metrics: Any, state: TrainState, records: Records) -> None:
+    def log_step(self, step: int, metrics: Any, state: TrainState, records: Records) -> None:
         """Fetches and records the figures of the update number `step`; stops the run if they are not finite."""
         records.saved(self.checkpoints.finished())
         if metrics is None:
@@ -157,26 +159,28 @@ class _Run:
         if step % self.experiment.logging.every == 0 or step == self.experiment.steps:
             records.train(step, {name: float(value) for name, value in figures.items()})
 
-    def due(self, step: int) -> bool:
+    def should_act(self, step: int) -> bool:
         """Whether something is to be done with the state after `step` updates beside training on."""
-        return step == self.experiment.steps or self.saves(step) or self.evaluates(step)
+        return step == self.experiment.steps or self.should_save(step) or self.should_evaluate(step)
 
-    def saves(self, step: int) -> bool:
+    def should_save(self, step: int) -> bool:
         every = self.experiment.checkpoints.every
         return step == self.experiment.steps or bool(every and step % every == 0)
 
-    def evaluates(self, step: int) -> bool:
+    def should_evaluate(self, step: int) -> bool:
         every, best = self.experiment.evaluation.every, self.experiment.checkpoints.keep_best
         # The best checkpoints can only be known if each is evaluated.
-        return step == self.experiment.steps or bool(every and step % every == 0) or bool(best and self.saves(step))
+        return (
+            step == self.experiment.steps or bool(every and step % every == 0) or bool(best and self.should_save(step))
+        )
 
     def evaluate_and_save(self, step: int, state: TrainState, records: Records) -> None:
         loss = None
-        if self.evaluates(step):
+        if self.should_evaluate(step):
             scores = self.held_out.evaluate(state.params_to_use)
             records.held_out(step, scores)
             loss = scores.figures["loss"]
-        if self.saves(step):
+        if self.should_save(step):
             self.save(state, loss)
 
     def save(self, state: TrainState, held_out_loss: float | None = None) -> None:

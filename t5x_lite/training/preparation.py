@@ -12,16 +12,15 @@ from t5x_lite.errors import InputError
 from t5x_lite.models import ModelConfig
 from t5x_lite.objectives import Distillation, Objective
 from t5x_lite.parallel import hosts
-from t5x_lite.parallel.batch_rows import place_copies
-from t5x_lite.training.checkpoints import read_state
+from t5x_lite.parallel.sharding import place_copies
+from t5x_lite.runs.checkpoints import read_state
+from t5x_lite.runs.files import local_or_bucket
+from t5x_lite.runs.open_model import OpenedModel, checkpoint_folder, open_model, shapes
+from t5x_lite.runs.workdir import begin, has_begun, hosts_without, saved_tokenizer
 from t5x_lite.training.experiment import Experiment
-from t5x_lite.training.new_ids import NewIds
-from t5x_lite.training.open_model import OpenedModel, checkpoint_folder, open_model, shapes
+from t5x_lite.training.initialization import FromModel, FromRun, NewIds, describe_overlay, overlay, part_for
 from t5x_lite.training.report import preparation
-from t5x_lite.training.run_files import local_or_bucket
-from t5x_lite.training.start import FromModel, FromRun, describe_overlay, overlay, part_for
 from t5x_lite.training.step import Program, TrainState
-from t5x_lite.training.workdir import begin, has_begun, hosts_without, saved_tokenizer
 
 
 @dataclass(frozen=True)
@@ -123,8 +122,8 @@ def first_state(program: Program, prepared: Prepared, console: Console) -> Train
             new_ids = NewIds.of(experiment.model, size, prepared.store.format.added_ids)
             source, new = new_ids.filled_in(source, state.params)
             params, fresh = overlay(state.params, source, layers)
-            told = f"parameters of {experiment.start.folder}{part}{describe_overlay(params, source, fresh)}{new}"
-            console.print(told, highlight=False, markup=False, soft_wrap=True)
+            message = f"parameters of {experiment.start.folder}{part}{describe_overlay(params, source, fresh)}{new}"
+            console.print(message, highlight=False, markup=False, soft_wrap=True)
             params = place_copies(params, program.state_shardings.params)
             return state.replace(params=params, average=experiment.average.start(params))
         case FromRun(folder=folder):

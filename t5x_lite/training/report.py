@@ -15,16 +15,16 @@ from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeEl
 
 from t5x_lite.data import TokenStore, batches
 from t5x_lite.parallel import hosts
-from t5x_lite.training.checkpoints import write_model
+from t5x_lite.runs.checkpoints import write_model
+from t5x_lite.runs.files import write_atomically
+from t5x_lite.runs.records import format_figure, format_signatures, format_spans, read_records
+from t5x_lite.runs.workdir import tokenizer_files
 from t5x_lite.training.experiment import Experiment
-from t5x_lite.training.held_out import HeldOut
-from t5x_lite.training.held_out_parts import MixtureHeldOut
-from t5x_lite.training.records import read_records, spell, spell_parts, spell_signatures
-from t5x_lite.training.run_files import write_atomically
+from t5x_lite.training.held_out import Evaluator
+from t5x_lite.training.held_out_parts import MixtureEvaluator
 from t5x_lite.training.samples import fill_ins
 from t5x_lite.training.step import Program, TrainState
 from t5x_lite.training.text_metrics import Scores
-from t5x_lite.training.workdir import tokenizer_files
 
 
 @contextmanager
@@ -45,7 +45,7 @@ def preparation(console: Console) -> Iterator[Callable[[str, float | None], None
 
 
 def finish(
-    held_out: HeldOut | MixtureHeldOut, params: Any, store: TokenStore, workdir: epath.Path, console: Console
+    held_out: Evaluator | MixtureEvaluator, params: Any, store: TokenStore, workdir: epath.Path, console: Console
 ) -> None:
     """Writes and prints the end of a run: held-out figures beside those of guessing, answers, the loss curve."""
     figures = held_out_figures(held_out, params)
@@ -62,13 +62,13 @@ def finish(
     )
 
 
-def held_out_figures(held_out: HeldOut | MixtureHeldOut, params: Any) -> dict[str, Any]:
+def held_out_figures(held_out: Evaluator | MixtureEvaluator, params: Any) -> dict[str, Any]:
     """All figures, what the best model without context would lose on the same targets (`unigram_loss` of tokens,
     `constant_loss` of examples), and sacrebleu's signatures."""
     return figures_of(held_out, held_out.evaluate(params))
 
 
-def figures_of(held_out: HeldOut | MixtureHeldOut, scores: Scores) -> dict[str, Any]:
+def figures_of(held_out: Evaluator | MixtureEvaluator, scores: Scores) -> dict[str, Any]:
     """The same, of an evaluation that has been."""
     signatures = {"signatures": scores.signatures} if scores.signatures else {}
     baseline = "unigram_loss" if held_out.program.objective.unit == "token" else "constant_loss"
@@ -88,18 +88,18 @@ def describe(figures: dict[str, Any]) -> str:
     """
     apart = (*_COMMON_FIGURES, "signatures", "intervals")
     others = {name: value for name, value in figures.items() if name not in apart and "/" not in name}
-    parts = spell_parts(figures)
+    parts = format_spans(figures)
     intervals = figures.get("intervals", {})
-    signatures = spell_signatures(figures.get("signatures", {}))
+    signatures = format_signatures(figures.get("signatures", {}))
     unit = next(unit for unit in _UNITS if f"{unit}s" in figures)
     baseline, guess = ("unigram_loss", "the text's unigram model") if unit == "token" else ("constant_loss", "a guess")
     nats = " nats" if "accuracy" in figures else ""  # else it is a squared error
     measured = [f"held-out: loss {figures['loss']:.3f}{nats} {_one(unit)} "]
     measured[0] += f"({guess}: {figures[baseline]:.3f})"
-    measured += [spell(name, figures[name]) for name in ("accuracy", "perplexity") if name in figures]
+    measured += [format_figure(name, figures[name]) for name in ("accuracy", "perplexity") if name in figures]
     return (
         f"{', '.join(measured)}, {figures[f'{unit}s']:,.0f} {unit}s"
-        f"{'; ' if others else ''}{', '.join(spell(name, value) for name, value in others.items())}"
+        f"{'; ' if others else ''}{', '.join(format_figure(name, value) for name, value in others.items())}"
         + (f"\n{parts}" if parts else "")
         + "".join(f"\n95 % interval: {_interval(name, *ends)}" for name, ends in intervals.items())
         + (f"\n{signatures}" if signatures else "")
@@ -107,14 +107,14 @@ def describe(figures: dict[str, Any]) -> str:
 
 
 def _interval(name: str, low: float, high: float) -> str:
-    return f"{spell(name, low)} to {spell(name, high).rpartition(' ')[2]}"
+    return f"{format_figure(name, low)} to {format_figure(name, high).rpartition(' ')[2]}"
 
 
 def _one(unit: str) -> str:
     return f"{'an' if unit == 'example' else 'a'} {unit}"
 
 
-def plot_losses(metrics: epath.Path, picture: epath.Path, held_out: HeldOut | MixtureHeldOut) -> None:
+def plot_losses(metrics: epath.Path, picture: epath.Path, held_out: Evaluator | MixtureEvaluator) -> None:
     """Draws the losses of `metrics.jsonl` over the steps, that of guessing as a line to beat."""
     # Imported here: matplotlib is needed at a run's end alone.
     from t5x_lite.pictures import Curve, draw_curves

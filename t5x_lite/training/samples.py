@@ -10,7 +10,7 @@ from jaxtyping import Int
 from t5x_lite.data import TokenStore
 from t5x_lite.objectives import Classification, MultipleChoice, QuestionAnswering, Tagging
 from t5x_lite.parallel import batch_sharding, replicated, use_mesh
-from t5x_lite.parallel.batch_rows import BatchRows
+from t5x_lite.parallel.sharding import BatchRows
 from t5x_lite.training.evaluation import held_out_features
 from t5x_lite.training.step import Program
 
@@ -107,18 +107,16 @@ def _answered(row: Row, decode: Decode) -> str:
 
 def _samples(program: Program, params: Any, features: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
     """What the model says to features, and some rows more: on the run's own devices, one of which could not hold it."""
-    placed = batch_sharding(program.mesh)
+    batch = batch_sharding(program.mesh)
     share = program.mesh.shape["data"] * program.mesh.shape["fsdp"]
     count = len(features["inputs"])
-    rows = BatchRows(placed, -(-count // share) * share)
+    rows = BatchRows(batch, -(-count // share) * share)
 
     def samples(params: Any, features: Any) -> Any:
         with use_mesh(program.mesh):
             return program.objective.samples(program.module, params, features)
 
-    run = jax.jit(
-        samples, in_shardings=(program.state_shardings.params, placed), out_shardings=replicated(program.mesh)
-    )
+    run = jax.jit(samples, in_shardings=(program.state_shardings.params, batch), out_shardings=replicated(program.mesh))
     # Filled up with the last row.
     asked = {name: rows.place(value[np.minimum(rows.numbers, count - 1)]) for name, value in features.items()}
     return jax.device_get(run(params, asked))

@@ -75,13 +75,13 @@ def _decode_dataclass(data: dict[str, Any], annotation: Any, path: str) -> Any:
 def _check(value: Any, annotation: Any, path: str) -> None:
     if dataclasses.is_dataclass(value):
         if not isinstance(value, tuple(option for option in _options(annotation) if isinstance(option, type))):
-            raise InputError(f"{path} is a {type(value).__name__}; it must be a {_spell(annotation)}")
+            raise InputError(f"{path} is a {type(value).__name__}; it must be a {_format(annotation)}")
         check_types(value)
     elif isinstance(value, tuple) and any(dataclasses.is_dataclass(item) for item in value):
         for number, item in enumerate(zip(value, _items(annotation, len(value)), strict=True)):
             _check(*item, f"{path}[{number}]")
     elif not any(_fits(value, option) for option in _options(annotation)):
-        raise InputError(f"{path}={value!r} is no {_spell(annotation)}; give a value of that type")
+        raise InputError(f"{path}={value!r} is no {_format(annotation)}; give a value of that type")
 
 
 def _fits(value: Any, annotation: Any) -> bool:
@@ -127,7 +127,7 @@ def _annotations(cls: type) -> dict[str, Any]:
     return {field.name: hints[field.name] for field in dataclasses.fields(cls) if field.init}
 
 
-def _spell(annotation: Any) -> str:
+def _format(annotation: Any) -> str:
     if get_origin(annotation) is Literal:
         return "one of " + ", ".join(map(repr, get_args(annotation)))
     return getattr(annotation, "__name__", str(annotation)).replace("NoneType", "None")

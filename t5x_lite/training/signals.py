@@ -8,7 +8,7 @@ from types import FrameType, TracebackType
 
 import jax
 
-from t5x_lite.parallel.common_stop import CommonStop
+from t5x_lite.parallel.processes import PreemptionSync
 
 
 class Stopped(BaseException):
@@ -25,7 +25,7 @@ class StopSignals:
     def __init__(self) -> None:
         self._asked = False
         self._held = False
-        self._common: CommonStop | None = None
+        self._common: PreemptionSync | None = None
 
     def hold(self) -> None:
         """From now on the loop asks by itself."""
@@ -40,7 +40,7 @@ class StopSignals:
     def __enter__(self) -> "StopSignals":
         self._before = {number: signal.signal(number, self._handle) for number in (signal.SIGTERM, signal.SIGINT)}
         if jax.process_count() > 1:
-            self._common = CommonStop(lambda: self._asked, lambda: _thread.interrupt_main(signal.SIGTERM))
+            self._common = PreemptionSync(lambda: self._asked, lambda: _thread.interrupt_main(signal.SIGTERM))
         return self
 
     def __exit__(self, kind: type | None, error: BaseException | None, trace: TracebackType | None) -> None:

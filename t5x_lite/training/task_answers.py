@@ -10,13 +10,13 @@ from jaxtyping import Array, Int
 from t5x_lite.data import Tokenizer, evaluation_batches
 from t5x_lite.objectives import corrupt_rows
 from t5x_lite.parallel import batch_sharding, replicated, use_mesh
-from t5x_lite.parallel.batch_rows import BatchRows
+from t5x_lite.parallel.sharding import BatchRows
 from t5x_lite.tasks.answers import Answers, read_answers
 from t5x_lite.training.evaluation import Rows
 from t5x_lite.training.step import Program
 
 
-class TaskSheet:
+class BatchPredictor:
     """Held-out rows of one run, answered in batches of one shape.
 
     Args:
@@ -35,7 +35,7 @@ class TaskSheet:
         def ask(params: Any, raw: Int[Array, "B R"]) -> Any:
             with use_mesh(mesh):
                 features = corrupt_rows(objective, jax.random.key(0), raw)
-                return objective.evidence(program.module, params, features), features
+                return objective.prediction_outputs(program.module, params, features), features
 
         in_shardings = (program.state_shardings.params, batch_sharding(mesh))
         self._ask = jax.jit(ask, in_shardings=in_shardings, out_shardings=replicated(mesh))
@@ -49,10 +49,12 @@ class TaskSheet:
             said.append(jax.device_get(self._ask(params, here.place(raw))))
         # The last batch is filled up.
         count = min(limit, len(self._rows))
-        evidence, features = jax.tree.map(lambda *parts: np.concatenate(parts)[:count], *said)
+        prediction_outputs, features = jax.tree.map(lambda *parts: np.concatenate(parts)[:count], *said)
         if count < len(self._rows) and "example" in features:
             # Of the last example more rows may follow, which were not asked about.
             whole = features["example"] != features["example"][-1]
-            evidence, features = jax.tree.map(lambda part: part[whole], (evidence, features))
+            prediction_outputs, features = jax.tree.map(lambda part: part[whole], (prediction_outputs, features))
         labels = self._program.experiment.data.source.classes
-        return read_answers(self._program.objective, evidence, features, self._documents(), self._tokenizer, labels)
+        return read_answers(
+            self._program.objective, prediction_outputs, features, self._documents(), self._tokenizer, labels
+        )

@@ -6,15 +6,15 @@ from typing import Any
 from etils import epath
 
 from t5x_lite.parallel import hosts
+from t5x_lite.runs.files import local_or_bucket, write_atomically
 from t5x_lite.tasks.benchmarks import task_of
 from t5x_lite.tasks.scores import default_metrics, score_answers, score_intervals
 from t5x_lite.tasks.submissions import Submission, submission_files, submission_of
-from t5x_lite.training.held_out import HeldOut
-from t5x_lite.training.run_files import local_or_bucket, write_atomically
+from t5x_lite.training.held_out import Evaluator
 
 
 def task_figures(
-    held_out: HeldOut, params: Any, *, folder: str = "", submission: Submission | None = None
+    held_out: Evaluator, params: Any, *, folder: str = "", submission: Submission | None = None
 ) -> dict[str, Any]:
     """All figures of the held-out examples, and under `intervals` the bootstrap's 95 % interval of each score; none at
     all where the labels are not known.

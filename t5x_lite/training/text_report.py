@@ -5,27 +5,27 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-from t5x_lite.data import Example, ExamplePairs, TagWording, Tokenizer
-from t5x_lite.data.examples import field_of
-from t5x_lite.data.tagged_words import TaggedSentence
+from t5x_lite.data import Example, ExamplePairs, TagTemplate, Tokenizer
+from t5x_lite.data.records.tables import field_of
+from t5x_lite.data.tasks.tagging import TaggedSentence
 from t5x_lite.errors import InputError
 from t5x_lite.parallel import hosts
+from t5x_lite.runs.files import local_or_bucket, write_atomically
 from t5x_lite.tasks.benchmarks import task_of
 from t5x_lite.tasks.submissions import Submission, submission_files
 from t5x_lite.tasks.task import Task
 from t5x_lite.tasks.text_answers import count_unread, read_texts
 from t5x_lite.training.answer_metrics import Written
-from t5x_lite.training.answers import AnswerSheet, Question
-from t5x_lite.training.held_out import HeldOut
-from t5x_lite.training.held_out_parts import MixtureHeldOut
+from t5x_lite.training.answers import BatchGenerator, EvalPrompt
+from t5x_lite.training.held_out import Evaluator
+from t5x_lite.training.held_out_parts import MixtureEvaluator
 from t5x_lite.training.report import figures_of
-from t5x_lite.training.run_files import local_or_bucket, write_atomically
 from t5x_lite.training.text_intervals import text_intervals
 from t5x_lite.training.text_metrics import Scores
 
 
 def text_figures(
-    held_out: HeldOut | MixtureHeldOut, params: Any, *, folder: str = "", submission: Submission | None = None
+    held_out: Evaluator | MixtureEvaluator, params: Any, *, folder: str = "", submission: Submission | None = None
 ) -> dict[str, Any]:
     """All held-out figures.
 
@@ -33,7 +33,7 @@ def text_figures(
     its name; of a task the files of another submission that is asked for) and `scores.json`, with the bootstrap's 95 %
     intervals. Raises `InputError` where a folder is given and nothing is written.
     """
-    parts = held_out.parts if isinstance(held_out, MixtureHeldOut) else {"": held_out}
+    parts = held_out.parts if isinstance(held_out, MixtureEvaluator) else {"": held_out}
     if folder and not any(part.settings.text_metrics for part in parts.values()):
         raise InputError(f"--out={folder} is for answers, and nothing is asked for that has some; give --metrics")
     source = held_out.program.experiment.data.held_out_source
@@ -43,7 +43,7 @@ def text_figures(
             "--examples or --split"
         )
     found = {name: part.evaluate(params) for name, part in parts.items()}
-    scores = held_out.mean(found) if isinstance(held_out, MixtureHeldOut) else found[""]
+    scores = held_out.mean(found) if isinstance(held_out, MixtureEvaluator) else found[""]
     figures = figures_of(held_out, scores)
     if not folder:
         return figures
@@ -67,7 +67,7 @@ def text_figures(
 
 
 def write_predictions(
-    sheet: AnswerSheet, params: Any, source: ExamplePairs, folder: str, submission: Submission
+    sheet: BatchGenerator, params: Any, source: ExamplePairs, folder: str, submission: Submission
 ) -> str:
     """Writes what the model answers to unlabeled examples; gives a remark on answers that are none, or an empty text.
 
@@ -102,7 +102,7 @@ def _described(source: ExamplePairs, examples: Sequence[Example]) -> tuple[Seque
     """(the examples with their words, the names of the classes, the task of a benchmark)."""
     wording = source.wording
     documents: Sequence[Any] = examples
-    if isinstance(wording, TagWording):
+    if isinstance(wording, TagTemplate):
         documents = [TaggedSentence(one.place, tuple(field_of(one, wording.tokens, "tokens")), ()) for one in examples]
     return documents, getattr(wording, "labels", wording.answers), task_of(source.examples)
 
@@ -114,7 +114,7 @@ def _write(folder: str, files: dict[str, str]) -> None:
         write_atomically(target / name, content)
 
 
-def _lines(tokenizer: Tokenizer, questions: Sequence[Question], texts: Sequence[str]) -> str:
+def _lines(tokenizer: Tokenizer, questions: Sequence[EvalPrompt], texts: Sequence[str]) -> str:
     """An object a line: the input, what was written, and every text that is right, where that is known."""
     records = (
         {"input": tokenizer.decode(list(question.ids)), "prediction": text}
@@ -124,6 +124,6 @@ def _lines(tokenizer: Tokenizer, questions: Sequence[Question], texts: Sequence[
     return "".join(json.dumps(record, ensure_ascii=False) + "\n" for record in records)
 
 
-def _intervals(part: HeldOut, scores: Scores) -> dict[str, tuple[float, float]]:
+def _intervals(part: Evaluator, scores: Scores) -> dict[str, tuple[float, float]]:
     right, groups = ([getattr(question, name) for question in part.questions] for name in ("right", "group"))
     return text_intervals(Written(scores.texts, right, part.words_of_classes, groups), part.settings.text_metrics)

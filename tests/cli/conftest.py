@@ -8,7 +8,6 @@ import pytest
 
 from t5x_lite.cli import main
 from t5x_lite.data import Data, TextFiles, make_tokenizer
-from t5x_lite.data.tokenizers import ByteLevelBPE, SentencePiece, TokenizerConfig, WordPiece
 from t5x_lite.models import (
     AlbertConfig,
     BertConfig,
@@ -26,12 +25,13 @@ from t5x_lite.objectives import (
     SentenceOrderPrediction,
     SpanBoundary,
 )
+from t5x_lite.optim.optimizers import AdamW
+from t5x_lite.optim.schedules import Constant
+from t5x_lite.runs.checkpoints import write_checkpoint
+from t5x_lite.runs.files import write_atomically
+from t5x_lite.runs.workdir import tokenizer_files
+from t5x_lite.tokenizers.config import ByteLevelBPE, SentencePiece, TokenizerConfig, WordPiece
 from t5x_lite.training import Evaluation, Experiment
-from t5x_lite.training.checkpoints import write_checkpoint
-from t5x_lite.training.optimizers import AdamW
-from t5x_lite.training.run_files import write_atomically
-from t5x_lite.training.schedules import Constant
-from t5x_lite.training.workdir import tokenizer_files
 
 SIZES = {"vocab_size": 300, "embed_dim": 12, "num_heads": 3, "mlp_dim": 17, "num_layers": 2, "max_length": 40}
 ELECTRA = ElectraConfig(**SIZES | {"num_heads": 2}, token_embed_dim=8, heads=("replaced_token",))

@@ -15,12 +15,12 @@ from t5x_lite.data import Bytes, Data, TextFiles, make_tokenizer
 from t5x_lite.errors import InputError
 from t5x_lite.models import T5Config
 from t5x_lite.objectives import SpanCorruption
+from t5x_lite.optim.optimizers import AdamW
+from t5x_lite.optim.schedules import Constant
+from t5x_lite.runs.checkpoints import write_checkpoint
+from t5x_lite.runs.open_model import average_checkpoints
+from t5x_lite.runs.workdir import tokenizer_files
 from t5x_lite.training import Evaluation, Experiment
-from t5x_lite.training.averaging import average_checkpoints
-from t5x_lite.training.checkpoints import write_checkpoint
-from t5x_lite.training.optimizers import AdamW
-from t5x_lite.training.schedules import Constant
-from t5x_lite.training.workdir import tokenizer_files
 
 SIZES = {"embed_dim": 8, "num_heads": 2, "head_dim": 4, "mlp_dim": 12, "num_encoder_layers": 1, "num_decoder_layers": 1}
 
@@ -135,11 +135,11 @@ def test_unlike_checkpoints_are_refused(run, a_run, experiment, write_run, tmp_p
         "mlp_dim 16 there, 12 here": write_run(tmp_path / "wider", (1,), wider),
         "another tokenizer there": write_run(tmp_path / "tokenizer", (1,), extra_ids=3),
     }
-    for told, other in others.items():
+    for message, other in others.items():
         status, out, err = run("average", other / "checkpoints" / "1", last, "--output", tmp_path / "mean")
         assert (status, out, err.count("\n")) == (2, "", 1)
         assert f"is unlike {last} " in err
-        assert told in err
+        assert message in err
         assert not (tmp_path / "mean").exists()
     broken = tmp_path / "broken"
     shutil.copytree(a_run / "checkpoints" / "5", broken)

@@ -21,9 +21,9 @@ from t5x_lite.objectives import (
     SentenceOrderPrediction,
     SequenceToSequence,
 )
-from t5x_lite.objectives.no_objective import NoObjective
-from t5x_lite.training.checkpoints import write_checkpoint
-from t5x_lite.training.workdir import tokenizer_files
+from t5x_lite.objectives.base import NoObjective
+from t5x_lite.runs.checkpoints import write_checkpoint
+from t5x_lite.runs.workdir import tokenizer_files
 
 OBJECTIVES = {
     "bert": NextSentencePrediction,

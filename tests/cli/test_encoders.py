@@ -9,12 +9,12 @@ import pytest
 
 from t5x_lite.cli.inspect import parameter_table
 from t5x_lite.objectives import Distillation
-from t5x_lite.training.checkpoints import write_checkpoint
-from t5x_lite.training.open_model import open_model
-from t5x_lite.training.optimizers import AdamW
-from t5x_lite.training.schedules import Constant
-from t5x_lite.training.start import FromModel
-from t5x_lite.training.workdir import tokenizer_files
+from t5x_lite.optim.optimizers import AdamW
+from t5x_lite.optim.schedules import Constant
+from t5x_lite.runs.checkpoints import write_checkpoint
+from t5x_lite.runs.open_model import open_model
+from t5x_lite.runs.workdir import tokenizer_files
+from t5x_lite.training.initialization import FromModel
 
 
 @pytest.mark.parametrize(

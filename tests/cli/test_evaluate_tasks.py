@@ -13,12 +13,12 @@ from t5x_lite.data import Choices, Data, JsonlExamples, LabeledTexts, Questions,
 from t5x_lite.errors import InputError
 from t5x_lite.models import BertConfig
 from t5x_lite.objectives import Classification, MultipleChoice, QuestionAnswering, Tagging
+from t5x_lite.optim.optimizers import AdamW
+from t5x_lite.runs.checkpoints import write_checkpoint
+from t5x_lite.runs.open_model import open_checkpoint
+from t5x_lite.runs.workdir import tokenizer_files
 from t5x_lite.training import Evaluation, Experiment
-from t5x_lite.training.checkpoints import write_checkpoint
-from t5x_lite.training.open_model import open_checkpoint
-from t5x_lite.training.optimizers import AdamW
 from t5x_lite.training.preparation import prepare
-from t5x_lite.training.workdir import tokenizer_files
 
 WORDS = ("red", "green", "blue", "bottles", "chairs", "cats")
 RANDOM = np.random.default_rng(0)

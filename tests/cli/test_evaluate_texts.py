@@ -7,17 +7,17 @@ import numpy as np
 import pytest
 import tensorflow_datasets as tfds
 
-from t5x_lite.data import Bytes, Data, ExamplePairs, JsonlExamples, LabelWording, make_tokenizer
+from t5x_lite.data import Bytes, Data, ExamplePairs, JsonlExamples, LabelTemplate, make_tokenizer
 from t5x_lite.models import TransformerConfig
 from t5x_lite.objectives import SequenceToSequence
+from t5x_lite.optim.optimizers import AdamW
+from t5x_lite.runs.checkpoints import write_checkpoint
+from t5x_lite.runs.workdir import tokenizer_files
 from t5x_lite.tasks import glue
 from t5x_lite.training import Evaluation, Experiment
-from t5x_lite.training.checkpoints import write_checkpoint
-from t5x_lite.training.optimizers import AdamW
-from t5x_lite.training.workdir import tokenizer_files
 
 F = tfds.features
-WORDING = LabelWording("say: {text}", labels=("a", "b"), words=("x", "y"))
+WORDING = LabelTemplate("say: {text}", labels=("a", "b"), words=("x", "y"))
 
 
 @pytest.fixture(scope="module")
@@ -123,7 +123,7 @@ def test_superglue_of_files(of_files, run, tmp_path):
         (("--split", "test", "--examples", "a.jsonl"), "--examples and --split are two sets of examples"),
         (("--submission", "glue"), "--submission=glue is the format of files; give --out FOLDER"),
         (("--submission", "glue", "--out", "out"), "submission='glue' is for the examples of one task"),
-        (("--submission", "conll", "--out", "out"), "submission='conll', has no room for the answers of LabelWording"),
+        (("--submission", "conll", "--out", "out"), "submission='conll', has no room for the answers of LabelTemplate"),
     ],
 )
 def test_what_cannot_be(arguments, sentence, of_files, run, tmp_path, monkeypatch):

@@ -7,11 +7,11 @@ import pytest
 from t5x_lite.data import Bytes, Data, make_tokenizer
 from t5x_lite.models import GptConfig, T5Config
 from t5x_lite.objectives import CausalLanguageModel, SpanCorruption
+from t5x_lite.optim.optimizers import Adafactor
 from t5x_lite.pretrained import load
+from t5x_lite.runs.checkpoints import write_checkpoint
+from t5x_lite.runs.workdir import tokenizer_files
 from t5x_lite.training import Experiment
-from t5x_lite.training.checkpoints import write_checkpoint
-from t5x_lite.training.optimizers import Adafactor
-from t5x_lite.training.workdir import tokenizer_files
 
 WIDTHS = {"vocab_size": 384, "embed_dim": 12, "num_heads": 3, "mlp_dim": 17}
 RUNS = {

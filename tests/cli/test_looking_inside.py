@@ -28,7 +28,7 @@ def runs(experiments, tmp_path_factory):
 @pytest.fixture
 def drawn(monkeypatch):
     """What curves are drawn, and how."""
-    import t5x_lite.pictures.curves as room
+    import t5x_lite.pictures.drawing as room
 
     seen, draw = [], room.draw_curves
 

@@ -19,8 +19,8 @@ from t5x_lite.data import Bytes, Data, TextFiles
 from t5x_lite.models import T5Config
 from t5x_lite.objectives import SpanCorruption
 from t5x_lite.training import Checkpointing, Evaluation
-from t5x_lite.training.optimizers import AdamW
-from t5x_lite.training.schedules import Constant
+from t5x_lite.optim.optimizers import AdamW
+from t5x_lite.optim.schedules import Constant
 
 experiment = Experiment(
     model=T5Config(vocab_size=264, embed_dim=16, num_heads=4, head_dim=4, mlp_dim=24, num_encoder_layers=1,
@@ -232,7 +232,7 @@ def test_a_config_that_is_none(capsys, tmp_path, source, expected):
 )
 def test_a_full_disk_keeps_what_was_saved(capsys, folder, trained, tmp_path, monkeypatch, error):
     """Orbax reports a full disk in either way; the second comes from TensorStore."""
-    from t5x_lite.training.checkpoints import Checkpoints
+    from t5x_lite.runs.checkpoints import Checkpoints
 
     workdir = tmp_path / "run"
     shutil.copytree(trained, workdir)

@@ -7,10 +7,10 @@ import pytest
 
 from t5x_lite.cli.arguments import load_config, parse
 from t5x_lite.cli.train import Train
-from t5x_lite.data import ExamplePairs, Mixture, Part, Proportional, TableExamples, TextWording, TsvPairs
+from t5x_lite.data import ExamplePairs, Mixture, Part, Proportional, TableExamples, TextTemplate, TsvPairs
 from t5x_lite.errors import InputError
 from t5x_lite.objectives import Distillation
-from t5x_lite.training.start import FromModel
+from t5x_lite.training.initialization import FromModel
 
 CONFIGS = sorted(path.stem for path in (Path(__file__).parents[2] / "configs").glob("*.py"))
 
@@ -63,7 +63,7 @@ def test_a_source_of_what_is_held_out(experiments):
 
 
 def test_the_parts_of_a_mixture_by_number(experiments):
-    part = Part("one", ExamplePairs(TableExamples(("a.tsv",)), TextWording("{a}", "{b}", replacements=(("x", "y"),))))
+    part = Part("one", ExamplePairs(TableExamples(("a.tsv",)), TextTemplate("{a}", "{b}", replacements=(("x", "y"),))))
     mixture = Mixture((part, Part("two", TsvPairs(("b.tsv",)))), Proportional(limit=9))
     bert = replace(experiments["bert"], data=replace(experiments["bert"].data, source=mixture))
     assert parsed(bert) == bert

@@ -9,15 +9,15 @@ import pytest
 
 from t5x_lite.cli.own_data import with_data
 from t5x_lite.data import Bytes, Data, JsonlPairs, ParallelFiles, PythonDocs, TextFiles, TsvPairs
-from t5x_lite.data.tokenizers import ByteTokenizer
 from t5x_lite.errors import InputError
 from t5x_lite.models import T5Config
 from t5x_lite.objectives import SequenceToSequence, SpanCorruption
+from t5x_lite.optim.optimizers import AdamW
+from t5x_lite.optim.schedules import Constant
+from t5x_lite.runs.checkpoints import write_checkpoint
+from t5x_lite.runs.workdir import tokenizer_files
+from t5x_lite.tokenizers.config import ByteTokenizer
 from t5x_lite.training import Evaluation, Experiment
-from t5x_lite.training.checkpoints import write_checkpoint
-from t5x_lite.training.optimizers import AdamW
-from t5x_lite.training.schedules import Constant
-from t5x_lite.training.workdir import tokenizer_files
 
 MODEL = T5Config(
     vocab_size=264, embed_dim=8, num_heads=2, head_dim=4, mlp_dim=12, num_encoder_layers=1, num_decoder_layers=1

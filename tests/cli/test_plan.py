@@ -7,12 +7,10 @@ import pytest
 from rich.console import Console
 
 from t5x_lite.cli import plan as command
-from t5x_lite.cli.plan_picture import draw_plan
-from t5x_lite.cli.plan_tables import plan_json, print_plan, ranking
-from t5x_lite.parallel.chips import GIB
+from t5x_lite.cli.plan import draw_plan, plan_json, print_plan, ranking
 from t5x_lite.parallel.collectives import Collective
-from t5x_lite.parallel.topology import Topology
-from t5x_lite.training.plan import Cost, Memory, Plan
+from t5x_lite.planning.chips import GIB, Topology
+from t5x_lite.planning.plan import Cost, Memory, Plan
 
 GATHER = Collective("all-gather", 4, count=12, num_bytes=3_500_000, seconds=0.25, largest="bf16[64,128]")
 
@@ -138,8 +136,8 @@ def test_a_plan_that_does_not_fit_names_the_nearest_that_does(run, config, plan,
     assert "does not fit: 3.00 GiB are missing" in out
     assert "does not fit v5e:2x2: 3.0 GiB more than a chip's 16 GiB; it fits with --mesh.data 4 --mesh.fsdp 1 " in err
     assert err.strip().endswith("--remat dots --accumulation 2")
-    told, refused = err.splitlines()
-    assert told == "does not fit: 3.0 GiB are missing; looking for the nearest setting that does"
+    message, refused = err.splitlines()
+    assert message == "does not fit: 3.0 GiB are missing; looking for the nearest setting that does"
     assert refused.startswith("t5x-lite: ")
     status, out, _ = run("plan", config, "--topology", "v5e:2x2", "--json")
     assert status == 2

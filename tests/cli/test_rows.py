@@ -9,8 +9,8 @@ from t5x_lite.cli.rows import STYLES, describe_row
 from t5x_lite.data import Bytes, TextPairs, make_tokenizer
 from t5x_lite.data.readers import halves
 from t5x_lite.data.sentence_marks import MarkedSentences
-from t5x_lite.data.tokenizers import WordPiece
 from t5x_lite.objectives import CausalClassification
+from t5x_lite.tokenizers.config import WordPiece
 
 
 @pytest.fixture(scope="module")

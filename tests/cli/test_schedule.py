@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from t5x_lite.cli.schedule import draw, rates, save
+from t5x_lite.cli.inspect import draw, rates, save
 from t5x_lite.errors import InputError
-from t5x_lite.training.schedules import Constant, InverseSqrt, LinearDecay
+from t5x_lite.optim.schedules import Constant, InverseSqrt, LinearDecay
 
 BLOCKS = " ▁▂▃▄▅▆▇█"
 

@@ -11,7 +11,6 @@ from safetensors.flax import save_file as save_jax
 from safetensors.numpy import load_file, save_file
 
 from t5x_lite.convert import export_folder, import_folder, is_huggingface_folder
-from t5x_lite.data.tokenizers import ByteTokenizer
 from t5x_lite.errors import InputError
 from t5x_lite.models import (
     PRESETS,
@@ -23,6 +22,7 @@ from t5x_lite.models import (
     RobertaConfig,
     T5Config,
 )
+from t5x_lite.tokenizers.config import ByteTokenizer
 
 CONFIG = T5Config(
     vocab_size=400, embed_dim=7, num_heads=2, head_dim=3, mlp_dim=11, num_encoder_layers=1, num_decoder_layers=2

@@ -7,9 +7,9 @@ import pytest
 
 from t5x_lite.convert.tokenizers import read_tokenizer, write_tokenizer
 from t5x_lite.data import ByteLevelBPE, SentencePiece, WordPiece, make_tokenizer
-from t5x_lite.data.sentencepiece_encoders import AlbertTokenizer
-from t5x_lite.data.subword_tokenizer import SubwordTokenizer
-from t5x_lite.data.tokenizers import SentencePieceTokenizer
+from t5x_lite.tokenizers.config import SentencePieceTokenizer
+from t5x_lite.tokenizers.sentencepiece import AlbertTokenizer
+from t5x_lite.tokenizers.subword import SubwordTokenizer
 
 CONFIGS = {
     "bert": WordPiece(600),

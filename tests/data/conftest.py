@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from t5x_lite.data import SentencePiece, Source, Tokenizer, Vocabulary, WordPiece, make_tokenizer
-from t5x_lite.data.row_builders import RowBuilder
+from t5x_lite.data.layouts.base import RowBuilder
 
 WORDS = [
     *("the", "model", "reads", "a", "row", "of", "ids", "and", "writes", "another", "one", "while", "we", "wait"),

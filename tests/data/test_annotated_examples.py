@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from t5x_lite.data.annotated_examples import ConllExamples, SquadExamples
+from t5x_lite.data.records.annotated import ConllExamples, SquadExamples
 from t5x_lite.errors import InputError
 
 CONLL = """-DOCSTART- -X- O O

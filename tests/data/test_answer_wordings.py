@@ -2,9 +2,9 @@
 
 import pytest
 
-from t5x_lite.data import AnswerWording, ReferentWording, TagWording
-from t5x_lite.data.examples import Example
-from t5x_lite.data.wordings import UnknownLabelError
+from t5x_lite.data import AnswerTemplate, CoreferenceTemplate, TagTemplate
+from t5x_lite.data.records.tables import Example
+from t5x_lite.data.tasks.templates import UnknownLabelError
 from t5x_lite.errors import InputError
 
 QUESTION = "question: {question} context: {context}"
@@ -15,35 +15,35 @@ def question(*answers, **fields):
 
 
 def test_the_first_answer_is_learnt_and_every_one_is_right():
-    wording = AnswerWording(QUESTION)
+    wording = AnswerTemplate(QUESTION)
     assert list(wording.pairs(question("a", "b", "a"))) == [("question: Who? context: They.", "a")]
     ((text, right, _),) = wording.asked(question("a", " b", "a"))
     assert (text, right) == ("question: Who? context: They.", ("a", "b"))
 
 
 def test_each_answer_may_be_learnt_but_is_asked_once():
-    wording = AnswerWording(QUESTION, each=True)
+    wording = AnswerTemplate(QUESTION, each=True)
     assert [target for _, target in wording.pairs(question("a", "b"))] == ["a", "b"]
     assert len(list(wording.asked(question("a", "b")))) == 1
 
 
 def test_questions_without_an_answer():
-    wording = AnswerWording(QUESTION, no_answer="unanswerable")
+    wording = AnswerTemplate(QUESTION, no_answer="unanswerable")
     assert [target for _, target in wording.pairs(question())] == ["unanswerable"]
     with pytest.raises(InputError, match=r"given='answers' is empty in dev.json; set no_answer"):
-        list(AnswerWording(QUESTION).pairs(question()))
+        list(AnswerTemplate(QUESTION).pairs(question()))
     with pytest.raises(InputError, match="given='context' is no list of answers"):
-        list(AnswerWording(QUESTION, "context").pairs(question()))
+        list(AnswerTemplate(QUESTION, "context").pairs(question()))
 
 
 def test_words_and_tags_stand_between_blanks():
-    wording = TagWording("ner sentence: {words}", tokens="words", tags="ner")
+    wording = TagTemplate("ner sentence: {words}", tokens="words", tags="ner")
     found = Example("a.conll:1", {"words": ["U.N.", "official", ","], "ner": ["B-ORG", "O", "O"]})
     assert list(wording.pairs(found)) == [("ner sentence: U.N. official ,", "B-ORG O O")]
     with pytest.raises(InputError, match="a.conll:1 has 3 words and 2 tags"):
         list(wording.pairs(found._replace(fields=found.fields | {"ner": ["O", "O"]})))
     with pytest.raises(InputError, match="tags='words/0' is no list of words"):
-        list(TagWording("{words}", "words", "words/0").pairs(found))
+        list(TagTemplate("{words}", "words", "words/0").pairs(found))
 
 
 TEXT = "The stable was very roomy, with four good stalls; a large window opened into the yard , which made it pleasant."
@@ -56,13 +56,13 @@ def winograd(**fields):
 
 
 def test_the_pronoun_is_marked_and_its_referent_learnt():
-    wording = ReferentWording("wsc: {text}")
+    wording = CoreferenceTemplate("wsc: {text}")
     ((source, target),) = wording.pairs(winograd())
     assert (source, target) == (f"wsc: {TEXT.replace('made it', 'made *it*')}", "The stable")
 
 
 def test_wrong_candidates_are_asked_but_not_learnt():
-    wording, wrong = ReferentWording("wsc: {text}"), winograd(span1_text="the yard", label="False")
+    wording, wrong = CoreferenceTemplate("wsc: {text}"), winograd(span1_text="the yard", label="False")
     assert list(wording.pairs(wrong)) == []
     ((_, right, _),) = wording.asked(wrong)
     assert right == ("the yard", "False")
@@ -81,9 +81,9 @@ def test_wrong_candidates_are_asked_but_not_learnt():
 )
 def test_the_marked_word_is_the_nearest_that_is_the_pronoun(text, pronoun, index, marked):
     found = winograd(text=text, span2_text=pronoun, span2_index=index)
-    assert ReferentWording("{text}").read(found) == marked
+    assert CoreferenceTemplate("{text}").read(found) == marked
 
 
 def test_a_pronoun_that_is_not_there():
     with pytest.raises(InputError, match="pronoun='she' is no word of the text in train:0"):
-        ReferentWording("{text}").read(winograd(span2_text="she"))
+        CoreferenceTemplate("{text}").read(winograd(span2_text="she"))

@@ -13,7 +13,7 @@ from t5x_lite.data import (
     JsonlExamples,
     Labeled,
     LabeledTexts,
-    LabelWording,
+    LabelTemplate,
     Mixture,
     Part,
     Questions,
@@ -58,7 +58,7 @@ def labeled(examples):
 
 
 def worded(examples):
-    return ExamplePairs(examples, LabelWording("say {text}", labels=("0", "1")))
+    return ExamplePairs(examples, LabelTemplate("say {text}", labels=("0", "1")))
 
 
 @pytest.mark.parametrize(

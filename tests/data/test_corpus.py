@@ -10,9 +10,9 @@ import pytest
 
 from t5x_lite.data import Bytes, Data, Stream, TextPairs, TsvPairs, documents, prepare
 from t5x_lite.data.held_out_split import split_documents
-from t5x_lite.data.pair_sources import PairSource, Record
-from t5x_lite.data.tokenizers import ByteTokenizer
+from t5x_lite.data.records.pairs import PairSource, Record
 from t5x_lite.errors import InputError
+from t5x_lite.tokenizers.config import ByteTokenizer
 
 PAIRS = tuple((f"{n} {'source ' * (n % 4)}{n}", f"{n * 7} {'target ' * (n * n % 5)}x") for n in range(150))
 LENGTHS = (60, 60)

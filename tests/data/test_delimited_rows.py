@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from t5x_lite.data import Delimited, Vocabulary
+from t5x_lite.data.layouts.base import UnfitDocumentError
 from t5x_lite.data.readers import halves
-from t5x_lite.data.row_builders import UnfitDocumentError
 from t5x_lite.data.store import _id_dtype
 from t5x_lite.errors import InputError
 

@@ -4,10 +4,10 @@ import json
 
 import pytest
 
-from t5x_lite.data import AnswerWording, ExamplePairs, JsonlExamples, LabelWording, TableExamples, UnrolledExamples
+from t5x_lite.data import AnswerTemplate, ExamplePairs, JsonlExamples, LabelTemplate, TableExamples, UnrolledExamples
 from t5x_lite.errors import InputError
 
-WORDING = LabelWording("topic question: {text}", labels=("0", "1"), words=("sport", "art"), left_out=("-",))
+WORDING = LabelTemplate("topic question: {text}", labels=("0", "1"), words=("sport", "art"), left_out=("-",))
 
 
 @pytest.fixture
@@ -47,21 +47,21 @@ def test_labels_that_are_not_known_are_counted(table, tmp_path):
 
 def test_a_column_that_is_missing(table):
     with pytest.raises(InputError, match=r"source='words' is missing in .*a.tsv:2, which has 'text', 'label'"):
-        list(ExamplePairs(table(("a", "0")), LabelWording("{words}", labels=("0", "1"))).pairs())
+        list(ExamplePairs(table(("a", "0")), LabelTemplate("{words}", labels=("0", "1"))).pairs())
 
 
 def test_no_pair_at_all_and_a_pair_without_an_input(table, tmp_path):
     with pytest.raises(InputError, match="holds no pairs"):
         list(ExamplePairs(table(("a", "-")), WORDING).pairs())
     with pytest.raises(InputError, match=rf"{tmp_path}/a.tsv:3 has an empty source"):
-        list(ExamplePairs(table(("a", "0"), ("", "1")), LabelWording("{text}", labels=("0", "1"))).pairs())
+        list(ExamplePairs(table(("a", "0"), ("", "1")), LabelTemplate("{text}", labels=("0", "1"))).pairs())
 
 
 def test_a_fingerprint_follows_examples_and_words(table):
     examples = table(("a", "0"))
     first = ExamplePairs(examples, WORDING).fingerprint()
     assert first == ExamplePairs(examples, WORDING).fingerprint()
-    assert first != ExamplePairs(examples, LabelWording("{text}", labels=("0", "1"))).fingerprint()
+    assert first != ExamplePairs(examples, LabelTemplate("{text}", labels=("0", "1"))).fingerprint()
     assert first != ExamplePairs(examples, WORDING, prefix="x").fingerprint()
     assert first != ExamplePairs(table(("b", "0")), WORDING).fingerprint()
 
@@ -69,7 +69,7 @@ def test_a_fingerprint_follows_examples_and_words(table):
 def test_an_example_of_several_answers_is_asked_once_and_may_be_learnt_several_times(tmp_path):
     path = tmp_path / "a.jsonl"
     path.write_text(json.dumps({"q": "Who?", "answers": ["he", "she"]}) + "\n")
-    source = ExamplePairs(JsonlExamples((str(path),)), AnswerWording("{q}", each=True))
+    source = ExamplePairs(JsonlExamples((str(path),)), AnswerTemplate("{q}", each=True))
     assert list(source.pairs()) == [("Who?", "he"), ("Who?", "she")]
     assert [one.right for one in source.asked()] == [("he", "she")]
     assert source.place(2) == f"{path}:1"
@@ -81,7 +81,7 @@ def test_records_of_several_examples_are_taken_apart(tmp_path):
     record["options"] = [["x", "y"], ["u", "v"]]
     path.write_text(json.dumps(record) + "\n")
     examples = UnrolledExamples(JsonlExamples((str(path),)), ("questions", "answers", "options"))
-    wording = LabelWording(
+    wording = LabelTemplate(
         "{questions} choice1: {options/0} choice2: {options/1} article: {article}", "answers", ("A", "B"), ("1", "2")
     )
     assert list(ExamplePairs(examples, wording).pairs()) == [

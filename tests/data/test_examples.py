@@ -5,7 +5,7 @@ import json
 
 import pytest
 
-from t5x_lite.data.examples import (
+from t5x_lite.data.records.tables import (
     ClassFiles,
     Example,
     JsonlExamples,

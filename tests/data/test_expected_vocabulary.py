@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from t5x_lite.data import ByteLevelBPE, Bytes, SentencePiece, WordPiece, make_tokenizer
-from t5x_lite.data.expected_vocabulary import expected_vocabulary
+from t5x_lite.tokenizers.config import expected_vocabulary
 
 SPECIAL = ("pad_id", "eos_id", "unk_id", "cls_id", "sep_id", "mask_id", "num_sentinels", "first_sentinel_id")
 

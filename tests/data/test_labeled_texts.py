@@ -2,8 +2,8 @@
 
 import pytest
 
-from t5x_lite.data.examples import TableExamples
-from t5x_lite.data.labeled_texts import LabeledTexts
+from t5x_lite.data.records.tables import TableExamples
+from t5x_lite.data.tasks.classification import LabeledTexts
 from t5x_lite.errors import InputError
 
 

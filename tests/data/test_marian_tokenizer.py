@@ -3,9 +3,9 @@ import random
 import pytest
 
 from t5x_lite.data import MarianFiles, SentencePiece, make_tokenizer
-from t5x_lite.data.marian_tokenizer import MarianTokenizer
-from t5x_lite.data.tokenizers import SentencePieceTokenizer
 from t5x_lite.errors import InputError
+from t5x_lite.tokenizers.config import SentencePieceTokenizer
+from t5x_lite.tokenizers.marian import MarianTokenizer
 
 
 @pytest.fixture(scope="module")

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from t5x_lite.data import ByteLevelBPE, Bytes, SentencePiece, WordPiece, make_tokenizer
-from t5x_lite.data.base_tokenizer import Tokenizer
 from t5x_lite.errors import InputError
+from t5x_lite.tokenizers.base import Tokenizer
 
 PLAIN = ["the model reads a row of ids", "  while   we wait", "one", "", " "]
 OTHER = [
@@ -37,14 +37,14 @@ def tokenizer(request, corpus) -> Tokenizer:
 def test_ids_are_those_of_batches(tokenizer):
     texts = PLAIN + OTHER
     for text, (ids, spans), expected in zip(
-        texts, tokenizer.encode_placed(texts), tokenizer.encode_batch(texts), strict=True
+        texts, tokenizer.encode_with_offsets(texts), tokenizer.encode_batch(texts), strict=True
     ):
         assert ids.tolist() == expected.tolist(), text
         assert ids.dtype == spans.dtype == np.int32 and spans.shape == (len(ids), 2)
 
 
 def test_spans_go_through_the_text_and_miss_nothing(tokenizer):
-    for text, (_, spans) in zip(PLAIN + OTHER, tokenizer.encode_placed(PLAIN + OTHER), strict=True):
+    for text, (_, spans) in zip(PLAIN + OTHER, tokenizer.encode_with_offsets(PLAIN + OTHER), strict=True):
         assert (spans[:, 0] <= spans[:, 1]).all()
         assert (np.diff(spans, axis=0) >= 0).all(), text
         covered = {place for start, end in spans.tolist() for place in range(start, end)}
@@ -55,7 +55,7 @@ def test_spans_go_through_the_text_and_miss_nothing(tokenizer):
 
 
 def test_words_are_cut_out_whole(tokenizer):
-    for text, (_, spans) in zip(PLAIN, tokenizer.encode_placed(PLAIN), strict=True):
+    for text, (_, spans) in zip(PLAIN, tokenizer.encode_with_offsets(PLAIN), strict=True):
         starts = list(itertools.accumulate(text, lambda count, c: count + (c == " "), initial=0))
         pieces: dict[int, list[tuple[int, int]]] = {}
         for start, end in spans.tolist():
@@ -72,4 +72,4 @@ def test_a_tokenizer_that_cannot_tell_says_so():
         encode = decode = encode_batch = piece = save = fingerprint = None
 
     with pytest.raises(InputError, match="a Deaf cannot tell where in a text its tokens stand"):
-        Deaf().encode_placed(["a"])
+        Deaf().encode_with_offsets(["a"])

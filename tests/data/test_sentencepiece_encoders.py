@@ -5,9 +5,9 @@ import pytest
 from sentencepiece import SentencePieceProcessor, sentencepiece_model_pb2
 
 from t5x_lite.data import SentencePiece, load_tokenizer, make_tokenizer
-from t5x_lite.data.sentencepiece_encoders import AlbertTokenizer, XlmRobertaTokenizer
-from t5x_lite.data.tokenizers import saved_config
 from t5x_lite.errors import InputError
+from t5x_lite.tokenizers.config import saved_config
+from t5x_lite.tokenizers.sentencepiece import AlbertTokenizer, XlmRobertaTokenizer
 
 
 def train(layout, texts):

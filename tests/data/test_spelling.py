@@ -3,7 +3,7 @@
 import pytest
 
 from t5x_lite.data import ByteLevelBPE, Bytes, WordPiece, make_tokenizer
-from t5x_lite.data.spelling import spell_token, spell_tokens
+from t5x_lite.tokenizers.base import format_token, format_tokens
 
 WORDS = "the embeddings reread another row quicker while we waited for lossy sentences"
 
@@ -20,18 +20,18 @@ def glued(words):
 
 def test_a_text_can_be_read_off_its_tokens(spiece, bpe):
     for tokenizer in (spiece, bpe):
-        words = spell_tokens(tokenizer, tokenizer.encode(WORDS))
+        words = format_tokens(tokenizer, tokenizer.encode(WORDS))
         assert glued(words).replace("␣ ", "") == WORDS
         assert any(word.startswith("·") for word in words), "some words are several tokens"
 
 
 def test_wordpiece_keeps_its_own_sign(corpus):
     tokenizer = make_tokenizer(WordPiece(vocab_size=90), corpus.documents)
-    words = spell_tokens(tokenizer, tokenizer.encode("embedding"))
+    words = format_tokens(tokenizer, tokenizer.encode("embedding"))
     assert "".join(word.removeprefix("##") for word in words) == "embedding"
     assert all(word.startswith("##") for word in words[1:])
     vocabulary = tokenizer.vocabulary
-    assert spell_tokens(tokenizer, [vocabulary.cls_id, vocabulary.mask_id, vocabulary.size]) == (
+    assert format_tokens(tokenizer, [vocabulary.cls_id, vocabulary.mask_id, vocabulary.size]) == (
         "[CLS]",
         "[MASK]",
         f"<id {vocabulary.size}>",
@@ -40,26 +40,26 @@ def test_wordpiece_keeps_its_own_sign(corpus):
 
 def test_special_tokens_have_their_names(spiece):
     ids = [*range(3), spiece.vocabulary.sentinel_id(4)]
-    assert spell_tokens(spiece, ids) == ("<pad>", "</s>", "<unk>", "<extra_id_4>")
+    assert format_tokens(spiece, ids) == ("<pad>", "</s>", "<unk>", "<extra_id_4>")
 
 
 def test_blanks_and_broken_characters_are_shown(bpe):
     tokenizer = make_tokenizer(Bytes(), lambda: iter(()))
-    assert spell_tokens(tokenizer, tokenizer.encode("a b\n\tä")) == ("a", "␣", "b", "⏎", "⇥", "<0xC3>", "<0xA4>")
+    assert format_tokens(tokenizer, tokenizer.encode("a b\n\tä")) == ("a", "␣", "b", "⏎", "⇥", "<0xC3>", "<0xA4>")
     for text, expected in (("a\n", "⏎"), ("a ж", "<0xD0>")):
-        assert expected in spell_tokens(bpe, bpe.encode(text))
-    whole = "".join(spell_tokens(bpe, bpe.encode("ж")))
+        assert expected in format_tokens(bpe, bpe.encode(text))
+    whole = "".join(format_tokens(bpe, bpe.encode("ж")))
     assert whole == "".join(f"<0x{byte:02X}>" for byte in "ж".encode())
 
 
 def test_a_token_by_itself_says_whether_it_continues_a_word(bpe):
     inside, outside = bpe.encode("e")[0], bpe.encode("a e")[-2:]
-    assert spell_token(bpe, inside) == "·e"
-    assert spell_tokens(bpe, [inside]) == ("e",), "it begins this text"
-    assert glued(spell_tokens(bpe, bpe.encode("a e"))).replace("␣ ", "") == "a e", outside
+    assert format_token(bpe, inside) == "·e"
+    assert format_tokens(bpe, [inside]) == ("e",), "it begins this text"
+    assert glued(format_tokens(bpe, bpe.encode("a e"))).replace("␣ ", "") == "a e", outside
 
 
 def test_every_id_has_a_word(spiece, bpe):
     for tokenizer in (spiece, bpe):
-        words = spell_tokens(tokenizer, range(tokenizer.vocabulary.size))
+        words = format_tokens(tokenizer, range(tokenizer.vocabulary.size))
         assert all(word and not word.isspace() and word.isprintable() for word in words)

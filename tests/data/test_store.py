@@ -22,8 +22,8 @@ from t5x_lite.data import (
     stored_rows,
 )
 from t5x_lite.data.held_out_split import split_documents
-from t5x_lite.data.tokenizers import ByteTokenizer
 from t5x_lite.errors import InputError
+from t5x_lite.tokenizers.config import ByteTokenizer
 
 ROOT = Path(__file__).parents[2]
 LENGTH = 32

@@ -3,9 +3,9 @@ import json
 import pytest
 
 from t5x_lite.data import ByteLevelBPE, TokenizerFile, WordPiece, load_tokenizer, make_tokenizer
-from t5x_lite.data.subword_files import special_tokens
-from t5x_lite.data.tokenizers import is_trained, saved_config
 from t5x_lite.errors import InputError
+from t5x_lite.tokenizers.config import is_trained, saved_config
+from t5x_lite.tokenizers.subword_files import special_tokens
 
 TEXT = "The Model, réads a row of ids!"
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from t5x_lite.data import Choices, JsonlExamples, Questions, TaggedWords, WordPiece, make_tokenizer
-from t5x_lite.data.readers import ByQuestion, ByTag
+from t5x_lite.data.readers import QuestionAnsweringTokenizer, TaggingTokenizer
 from t5x_lite.errors import InputError
 
 
@@ -61,7 +61,7 @@ def test_words_and_tags_that_do_not_go_together(examples, record, problem):
 def test_words_without_a_token_are_unknown(corpus):
     tokenizer = make_tokenizer(WordPiece(vocab_size=150), corpus.documents)
     sentence = type("S", (), {"words": ("the", "\u200b", "model"), "tags": (0, 1, 0)})()
-    ((ids, sizes, tags),) = ByTag().tokenize([sentence], tokenizer)
+    ((ids, sizes, tags),) = TaggingTokenizer().tokenize([sentence], tokenizer)
     assert sizes[1] == 1 and ids[sizes[0]] == tokenizer.vocabulary.unk_id
     assert sizes.sum() == len(ids) and tags.tolist() == [0, 1, 0]
 
@@ -100,14 +100,14 @@ def test_the_tokens_of_an_answer_hold_it(corpus):
     for answer in ("model", "reads a", "row", "e", "ids"):
         question = type("Q", (), {"context": context, "question": "who", "answers": (answer,)})()
         question.starts = (context.index(answer),)
-        ((_, ids, ends),) = ByQuestion().tokenize([question], tokenizer)
-        spans = tokenizer.encode_placed([context])[0].spans
+        ((_, ids, ends),) = QuestionAnsweringTokenizer().tokenize([question], tokenizer)
+        spans = tokenizer.encode_with_offsets([context])[0].spans
         found = context[spans[ends[0], 0] : spans[ends[1], 1]]
         assert answer in found and len(ids) == len(spans)
         inner = context[spans[ends[0], 1] : spans[ends[1], 0]] if ends[0] < ends[1] else ""
         assert len(inner) <= len(answer)
     nobody = type("Q", (), {"context": context, "question": "who", "answers": (), "starts": ()})()
-    ((_, _, ends),) = ByQuestion().tokenize([nobody], tokenizer)
+    ((_, _, ends),) = QuestionAnsweringTokenizer().tokenize([nobody], tokenizer)
     assert ends.dtype == np.int32 and len(ends) == 0
 
 

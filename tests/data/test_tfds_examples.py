@@ -7,7 +7,7 @@ import pytest
 import tensorflow_datasets as tfds
 
 from t5x_lite.data import TfdsExamples
-from t5x_lite.data.examples import field_of
+from t5x_lite.data.records.tables import field_of
 from t5x_lite.errors import InputError
 
 F = tfds.features
@@ -38,13 +38,13 @@ FIRST = {
     "pair": {"de": "ja", "en": "yes"},
 }
 # As test sets are, whose labels nobody is to know.
-HIDDEN = FIRST | {"label": -1, "answers": {"text": [], "answer_start": []}, "tokens": [], "ner": []}
+HIDDEN_STATES = FIRST | {"label": -1, "answers": {"text": [], "answer_start": []}, "tokens": [], "ner": []}
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory, write_dataset):
     folder = tmp_path_factory.mktemp("tfds")
-    write_dataset(folder / "tiny" / "1.0.0", FEATURES, train=[FIRST, FIRST], test=[HIDDEN])
+    write_dataset(folder / "tiny" / "1.0.0", FEATURES, train=[FIRST, FIRST], test=[HIDDEN_STATES])
     return str(folder)
 
 
@@ -58,7 +58,7 @@ def test_features_are_plain_values_with_classes_by_name(folder):
 
 def test_what_a_test_set_hides_is_none(folder):
     (example,) = TfdsExamples("tiny", "test", folder)
-    assert example.fields == HIDDEN | {"label": None}
+    assert example.fields == HIDDEN_STATES | {"label": None}
 
 
 def test_fields_in_fields_have_a_slash(folder):

@@ -5,8 +5,8 @@ import numpy as np
 import pytest
 
 from t5x_lite.data import ByteLevelBPE, Bytes, SentencePiece, TokenizerFile, WordPiece, load_tokenizer, make_tokenizer
-from t5x_lite.data.tokenizers import ByteTokenizer, SentencePieceTokenizer, is_trained, saved_config
 from t5x_lite.errors import InputError
+from t5x_lite.tokenizers.config import ByteTokenizer, SentencePieceTokenizer, is_trained, saved_config
 
 SENTINEL_TEXT = "the model <extra_id_0> a row <extra_id_9> loss"
 

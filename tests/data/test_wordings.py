@@ -2,9 +2,9 @@
 
 import pytest
 
-from t5x_lite.data import LabelWording, NumberWording, TextWording
-from t5x_lite.data.examples import Example
-from t5x_lite.data.wordings import UnknownLabelError, fill
+from t5x_lite.data import LabelTemplate, NumberTemplate, TextTemplate
+from t5x_lite.data.records.tables import Example
+from t5x_lite.data.tasks.templates import UnknownLabelError, fill
 from t5x_lite.errors import InputError
 
 
@@ -26,18 +26,18 @@ def test_templates_take_fields_and_braces():
 )
 def test_a_template_that_is_none(template, problem):
     with pytest.raises(InputError, match=f"source=.* {problem}"):
-        LabelWording(template, labels=("a", "b"))
+        LabelTemplate(template, labels=("a", "b"))
 
 
 def test_labels_are_written_by_the_words_of_their_classes():
-    wording = LabelWording("x {text}", labels=("0", "1"), words=("no", "yes"), left_out=("-",))
+    wording = LabelTemplate("x {text}", labels=("0", "1"), words=("no", "yes"), left_out=("-",))
     assert list(wording.pairs(example(text="t", label=1))) == [("x t", "yes")]
     assert [list(wording.pairs(example(text="t", label="-"))), list(wording.asked(example(text="t", label="-")))] == [
         [],
         [],
     ]
     assert wording.answers == ("no", "yes")
-    assert LabelWording("{text}", labels=("a", "b")).answers == ("a", "b")
+    assert LabelTemplate("{text}", labels=("a", "b")).answers == ("a", "b")
     for label in ("2", None, "yes"):
         with pytest.raises(UnknownLabelError, match="is not known"):
             list(wording.pairs(example(text="t", label=label)))
@@ -56,7 +56,7 @@ def test_labels_are_written_by_the_words_of_their_classes():
 )
 def test_classes_that_do_not_fit_together(options, problem):
     with pytest.raises(InputError, match=problem):
-        LabelWording("{text}", **options)
+        LabelTemplate("{text}", **options)
 
 
 @pytest.mark.parametrize(
@@ -75,7 +75,7 @@ def test_classes_that_do_not_fit_together(options, problem):
 def test_numbers_are_written_as_the_nearest_fifth(number, written):
     """1.5, 0.1 and 1.7 lie between two, and the even multiple is taken, as by `tf.round` in T5's own code, also where
     the number comes as a float32."""
-    wording = NumberWording("stsb sentence1: {a} sentence2: {b}")
+    wording = NumberTemplate("stsb sentence1: {a} sentence2: {b}")
     found = example(a="A plane is taking off.", b="An air plane is taking off.", label=number)
     ((source, target),) = wording.pairs(found)
     assert (source, target) == (
@@ -87,21 +87,21 @@ def test_numbers_are_written_as_the_nearest_fifth(number, written):
 
 
 def test_numbers_of_other_steps():
-    assert [pair[1] for pair in NumberWording("{a}", step=0.25).pairs(example(a="x", label=1.3))] == ["1.25"]
-    assert [pair[1] for pair in NumberWording("{a}", step=1.0).pairs(example(a="x", label=1.3))] == ["1"]
+    assert [pair[1] for pair in NumberTemplate("{a}", step=0.25).pairs(example(a="x", label=1.3))] == ["1.25"]
+    assert [pair[1] for pair in NumberTemplate("{a}", step=1.0).pairs(example(a="x", label=1.3))] == ["1"]
     for label in ("nan", "inf", "three", None):
         with pytest.raises(InputError, match=f"label='{label}' in a.jsonl:1 is no number"):
-            list(NumberWording("{a}").pairs(example(a="x", label=label)))
+            list(NumberTemplate("{a}").pairs(example(a="x", label=label)))
 
 
 def test_replacements_act_on_what_is_read_in_their_order():
-    wording = TextWording("{a}", "{b}", replacements=(("<br>", " "), ("</?b>", "")))
+    wording = TextTemplate("{a}", "{b}", replacements=(("<br>", " "), ("</?b>", "")))
     assert list(wording.pairs(example(a="<b>Sent 1: </b>One.<br><b>Sent 2: </b>Two.", b="<b>"))) == [
         ("Sent 1: One. Sent 2: Two.", "<b>")
     ]
 
 
 def test_a_group_is_a_template_too():
-    wording = LabelWording("{a}", labels=("x", "y"), group="{idx/paragraph}-{idx/question}")
+    wording = LabelTemplate("{a}", labels=("x", "y"), group="{idx/paragraph}-{idx/question}")
     ((_, _, group),) = wording.asked(example(a="b", label="y", idx={"paragraph": 3, "question": 5}))
     assert group == "3-5"

@@ -31,7 +31,7 @@ def penalised(texts, alpha):
 @pytest.mark.parametrize("alpha", [0.0, 0.6, 1.5, -0.5])
 def test_a_search_as_wide_as_needed_finds_the_best_of_all_texts(model, every_text, alpha):
     """Of 6 tokens there are 125 beginnings of length 3 without EOS."""
-    method = BeamSearch(num_beams=125, alpha=alpha, num_results=4, every_ending=True)
+    method = BeamSearch(num_beams=125, alpha=alpha, num_results=4, exhaustive_eos=True)
     ids, scores = run(model, method)
     for row, state in enumerate(INPUTS[:, 0]):
         expected = penalised(every_text(int(state), 4), alpha)[:4]
@@ -113,10 +113,10 @@ def test_maximum_length(model):
     assert never.shape == (6, 1, 9)
 
 
-@pytest.mark.parametrize("every_ending", [False, True])
-def test_forced_and_suppressed_ids(model, log_probabilities, every_ending):
+@pytest.mark.parametrize("exhaustive_eos", [False, True])
+def test_forced_and_suppressed_ids(model, log_probabilities, exhaustive_eos):
     """Forced tokens cost nothing, and what is suppressed is not shared out among the others."""
-    method = BeamSearch(num_beams=3, alpha=0.0, num_results=3, every_ending=every_ending)
+    method = BeamSearch(num_beams=3, alpha=0.0, num_results=3, exhaustive_eos=exhaustive_eos)
     limits = {"forced_first_id": 4, "forced_last_id": EOS, "suppressed_ids": (PAD, 3)}
     ids, scores = run(model, method, length=3, **limits)
     for row, state in enumerate(INPUTS[:, 0]):

@@ -54,9 +54,9 @@ def unit(state, status=0):
 
 def step(call):
     """One word for a command: gcloud's verb, or what the hosts are told."""
-    told = " ".join(call)
+    message = " ".join(call)
     words = {"tar -xzf": "install", "host.sh start": "start", "host.sh follow": "follow", "systemctl show": "unit"}
-    return next((word for sign, word in words.items() if sign in told), call[4])
+    return next((word for sign, word in words.items() if sign in message), call[4])
 
 
 def test_from_nothing_to_the_end(play):

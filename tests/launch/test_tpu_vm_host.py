@@ -39,8 +39,8 @@ def test_start_is_a_service_that_runs_train_with_these_very_arguments(home, stan
     assert (unit["Unit"]["StartLimitIntervalSec"], unit["Unit"]["StartLimitBurst"]) == ("1h", "4")
     assert service["Environment"] == "T5X_LITE_SUPERVISED=1"
     assert unit["Install"]["WantedBy"] == "multi-user.target", "it comes back after a reboot"
-    told = [call[1:] for call in stand_ins.calls if call[0] == "systemctl"]
-    assert told == [["daemon-reload"], ["enable", "--quiet", "t5x_lite"], ["restart", "t5x_lite"]]
+    message = [call[1:] for call in stand_ins.calls if call[0] == "systemctl"]
+    assert message == [["daemon-reload"], ["enable", "--quiet", "t5x_lite"], ["restart", "t5x_lite"]]
 
     python = home / "t5x_lite_venv/bin/python"
     python.parent.mkdir(parents=True)
@@ -77,12 +77,12 @@ def test_install_makes_an_environment_of_its_own(home, stand_ins):
 def test_follow_shows_the_log_until_the_run_ends(home, stand_ins):
     states = home / "states"
     states.write_text("running auto-restart running failed")
-    told = f"""
+    message = f"""
 file = {str(states)!r}
 now, *then = open(file).read().split()
 open(file, "w").write(" ".join(then))
 print(now)"""
-    stand_ins.add("systemctl", does=told)
+    stand_ins.add("systemctl", does=message)
     stand_ins.add("journalctl", does="print('step 7', flush=True)\n__import__('time').sleep(60)")
     result = subprocess.run([HOST, "follow"], capture_output=True, text=True, timeout=30)
     assert states.read_text() == "", "asked until it had failed, no longer"

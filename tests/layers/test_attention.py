@@ -9,7 +9,7 @@ import pytest
 from t5x_lite.kernels.flash_attention import flash_attention
 from t5x_lite.layers import attention
 from t5x_lite.layers.attention import FLASH_FROM, Attention, attend_on_mesh, dot_product_attention
-from t5x_lite.layers.attention_by_pairs import attend_by_pairs
+from t5x_lite.layers.attention_by_pairs import dense_attention
 from t5x_lite.layers.masks import Mask
 from t5x_lite.layers.positions import DistanceBias
 from t5x_lite.parallel import MeshShape, batch_sharding, make_mesh, replicated, use_mesh
@@ -157,7 +157,7 @@ def test_weights_are_sown_where_they_are_asked_for_and_nowhere_else(make_params)
 
 MESHES = [MeshShape(2, 2, 2), MeshShape(1, 2, 2, 2), MeshShape(8), MeshShape(1, 1, 4, 2)]
 KINDS = {
-    "pairs": attend_by_pairs,
+    "pairs": dense_attention,
     "tiles": functools.partial(flash_attention, query_block=128, key_block=128, interpret=True),
 }
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from t5x_lite.layers import attention_by_pairs
-from t5x_lite.layers.attention_by_pairs import attend_by_pairs
+from t5x_lite.layers.attention_by_pairs import dense_attention
 from t5x_lite.layers.masks import Mask
 from t5x_lite.layers.positions import DistanceBias
 
@@ -32,7 +32,7 @@ def test_its_own_backward_pass_is_the_derivative(monkeypatch, rows, heads, dropp
         "key_segments": jnp.array([[0, 1, 1, 1], *[[0] * M] * (B - 1)]),
     }
     mask = Mask(valid, **segments)
-    traced = jax.make_jaxpr(lambda *arrays: attend_by_pairs(*arrays[:3], scale=1.0))(*arrays)
+    traced = jax.make_jaxpr(lambda *arrays: dense_attention(*arrays[:3], scale=1.0))(*arrays)
     assert ("scan" in str(traced)) == ((rows, heads) != (B, H))
 
     def dropping_key():
@@ -41,11 +41,11 @@ def test_its_own_backward_pass_is_the_derivative(monkeypatch, rows, heads, dropp
     # What dropout leaves of the weights does not depend on them: read off from keys that are all alike.
     eye = jnp.broadcast_to(jnp.eye(M, K + 1)[None, :, None], (B, M, H, K + 1))
     still = jnp.zeros((B, L, H, K + 1))
-    factor = M * attend_by_pairs(still, jnp.zeros_like(eye), eye, scale=1.0, **dropping_key()).transpose(0, 2, 1, 3)
+    factor = M * dense_attention(still, jnp.zeros_like(eye), eye, scale=1.0, **dropping_key()).transpose(0, 2, 1, 3)
     assert set(np.unique(factor.round(4))) == ({0.0, np.float32(1.6667)} if dropping else {1.0})
 
     def ours(query, key, value, bias):
-        out = attend_by_pairs(query, key, value, bias=bias, scale=0.7, valid=valid, **segments, **dropping_key())
+        out = dense_attention(query, key, value, bias=bias, scale=0.7, valid=valid, **segments, **dropping_key())
         return jnp.sin(out).sum(), out
 
     def theirs(*arrays):

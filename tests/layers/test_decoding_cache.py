@@ -8,7 +8,7 @@ import pytest
 from t5x_lite.layers.attention import dot_product_attention
 from t5x_lite.layers.decoding_cache import CachedKeyValue, DecodingCache, by_position
 from t5x_lite.layers.dense import Blocks, Transposed
-from t5x_lite.layers.masks import HIDDEN, Mask
+from t5x_lite.layers.masks import MASKED_LOGIT, Mask
 from t5x_lite.parallel import MeshShape, batch_sharding, make_mesh, use_mesh
 
 B, H, K, T, M = 2, 3, 4, 5, 2
@@ -33,7 +33,7 @@ def test_attention_over_a_cache_is_that_of_the_layers(queries):
     for place in range(T):
         cached = cached.write(jax.tree.map(lambda x, t=place: x[:, t : t + 1], new), jnp.int32(place))
     assert_equal(cached, expected)
-    got = cached.attend(query, jnp.where(mask.dense(queries, T), 0.0, HIDDEN), 0.7)
+    got = cached.attend(query, jnp.where(mask.dense(queries, T), 0.0, MASKED_LOGIT), 0.7)
     expected = dot_product_attention(query, new["key"], new["value"], mask=mask, scale=0.7)
     np.testing.assert_allclose(got, expected, atol=1e-5)
 
@@ -103,7 +103,7 @@ def test_sequences_look_at_their_own_past_and_at_what_is_shared():
     assert seen[1, 0].astype(int).tolist() == [[1, 1, 1, 0, 1, 0, 1, 0], [1, 1, 0, 1, 0, 1, 0, 1]]
     biased = cache.own_bias(mask, random(7, 1, H, 1, M + 3))
     assert biased.shape == (B, H, 2, M + 3 * 2)
-    np.testing.assert_array_equal(np.asarray(biased > HIDDEN / 2)[:, 1:2], seen)
+    np.testing.assert_array_equal(np.asarray(biased > MASKED_LOGIT / 2)[:, 1:2], seen)
 
 
 def test_one_sequence_needs_no_writers():

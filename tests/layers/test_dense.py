@@ -6,21 +6,21 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from t5x_lite.layers.dense import BLOCK, BLOCKS_AT_ONCE, Blocks, Dense, Transposed, laid_out, multiply, sum_of_first
+from t5x_lite.layers.dense import BLOCK, BLOCKS_AT_ONCE, Blocks, Dense, Transposed, multiply, pack_weights, sum_rows
 from t5x_lite.parallel import MeshShape, make_mesh, use_mesh
 
 
 @pytest.mark.parametrize("shape", [(5,), (1, 3), (7, 2, 9), (0, 4)])
 def test_the_first_dimension_is_summed(shape):
     x = jax.random.normal(jax.random.key(0), shape)
-    got = jax.jit(sum_of_first)(x)
+    got = jax.jit(sum_rows)(x)
     assert got.dtype == x.dtype
     np.testing.assert_allclose(got, np.asarray(x, np.float64).sum(axis=0), rtol=0, atol=1e-5)
 
 
 def test_what_is_not_finite_stays_where_it_is():
     x = jnp.ones((3, 4)).at[1, 2].set(jnp.nan)
-    np.testing.assert_array_equal(sum_of_first(x), [3.0, 3.0, np.nan, 3.0])
+    np.testing.assert_array_equal(sum_rows(x), [3.0, 3.0, np.nan, 3.0])
 
 
 @pytest.mark.parametrize("dtype", [jnp.float32, jnp.bfloat16])
@@ -32,7 +32,7 @@ def test_a_kernel_laid_out_for_steps_gives_the_same(make_params, features, shape
     module = Dense(features, ("embed", "mlp"), use_bias=True, dtype=dtype)
     x = jax.random.normal(jax.random.key(0), (*shape, 5))
     params = make_params(module, 1, jnp.ones((1, 5)))
-    turned = laid_out(params, num_rows)
+    turned = pack_weights(params, num_rows)
     assert isinstance(turned["kernel"], Blocks if num_rows == 1 else Transposed)
     assert turned["bias"] is params["bias"]
     got, expected = (module.apply({"params": given}, x) for given in (turned, params))
@@ -43,8 +43,8 @@ def test_a_kernel_laid_out_for_steps_gives_the_same(make_params, features, shape
 
 
 def test_laying_out_twice_changes_nothing():
-    once = laid_out({"kernel": jnp.ones((5, 6))}, 1)
-    assert laid_out(once, 50) == once
+    once = pack_weights({"kernel": jnp.ones((5, 6))}, 1)
+    assert pack_weights(once, 50) == once
 
 
 def compile_product(make_matrix, stored):
@@ -103,4 +103,4 @@ def test_the_gradient_of_a_kernel_is_a_plain_and_wide_product(inputs, features):
 def test_kernels_whose_rows_are_cut_are_left_alone():
     params = {"kernel": jnp.ones((4, 6))}
     with use_mesh(make_mesh(MeshShape(fsdp=2))):
-        assert laid_out(params, 1) is params
+        assert pack_weights(params, 1) is params

@@ -5,7 +5,7 @@ import pytest
 from flax import linen as nn
 from scipy.special import erf
 
-from t5x_lite.layers.embedding import VocabularyScores
+from t5x_lite.layers.embedding import LazyLogits
 from t5x_lite.layers.heads import (
     MaskedLMHead,
     Pooler,
@@ -17,7 +17,7 @@ from t5x_lite.layers.heads import (
 
 B, P, D, E, V = 2, 3, 6, 4, 11
 RANDOM = np.random.default_rng(0)
-HIDDEN = RANDOM.normal(size=(B, P, D)).astype(np.float32)
+HIDDEN_STATES = RANDOM.normal(size=(B, P, D)).astype(np.float32)
 RIGHT = RANDOM.normal(size=(B, P, D)).astype(np.float32)
 TABLE = RANDOM.normal(size=(V, E)).astype(np.float32)
 
@@ -37,7 +37,7 @@ def transform(params, x):
 
 
 def logits(said):
-    return said.dense() if isinstance(said, VocabularyScores) else said
+    return said.dense() if isinstance(said, LazyLogits) else said
 
 
 @pytest.fixture
@@ -55,54 +55,56 @@ def applied(make_params):
 @pytest.mark.parametrize("tied", [True, False])
 def test_masked_lm_scores_the_transformed_vectors_against_the_table_or_a_kernel(applied, tied):
     head = MaskedLMHead(V, E, norm_epsilon=0.01)
-    got, params = applied(head, HIDDEN, TABLE if tied else None)
+    got, params = applied(head, HIDDEN_STATES, TABLE if tied else None)
     assert ("kernel" in params["scores"]) == (not tied)
     kernel = TABLE.T if tied else params["scores"]["kernel"]
-    expected = transform(params["transform"], HIDDEN) @ kernel + params["scores"]["bias"]
+    expected = transform(params["transform"], HIDDEN_STATES) @ kernel + params["scores"]["bias"]
     np.testing.assert_allclose(got, expected, atol=1e-5)
 
 
 def test_the_span_boundary_is_two_layers_over_both_sides_and_the_place(applied):
     offsets = np.array([[0, 3, 19], [1, 0, 30]])
-    got, params = applied(SpanBoundaryHead(V, E, norm_epsilon=0.01), HIDDEN, RIGHT, offsets, TABLE)
+    got, params = applied(SpanBoundaryHead(V, E, norm_epsilon=0.01), HIDDEN_STATES, RIGHT, offsets, TABLE)
     assert params["position"]["embedding"].shape == (20, 200)
     place = params["position"]["embedding"][np.minimum(offsets, 19)]
-    x = transform(params["first"], np.concatenate([HIDDEN, RIGHT, place], -1))
+    x = transform(params["first"], np.concatenate([HIDDEN_STATES, RIGHT, place], -1))
     assert x.shape[-1] == D
     expected = transform(params["second"], x) @ TABLE.T + params["scores"]["bias"]
     np.testing.assert_allclose(got, expected, atol=1e-5)
 
 
 def test_pooler_and_sentence_pair_look_at_the_first_position(applied):
-    pooled, params = applied(Pooler(), HIDDEN)
-    np.testing.assert_allclose(pooled, np.tanh(dense(params["dense"], HIDDEN[:, 0])), atol=1e-5)
+    pooled, params = applied(Pooler(), HIDDEN_STATES)
+    np.testing.assert_allclose(pooled, np.tanh(dense(params["dense"], HIDDEN_STATES[:, 0])), atol=1e-5)
     got, params = applied(SentencePairHead(), pooled)
     assert got.shape == (B, 2)
     np.testing.assert_allclose(got, dense(params["dense"], pooled), atol=1e-5)
 
 
 def test_replaced_token_gives_one_logit_a_position(applied):
-    got, params = applied(ReplacedTokenHead(), HIDDEN)
-    expected = dense(params["scores"], gelu(dense(params["dense"], HIDDEN)))[..., 0]
+    got, params = applied(ReplacedTokenHead(), HIDDEN_STATES)
+    expected = dense(params["scores"], gelu(dense(params["dense"], HIDDEN_STATES)))[..., 0]
     np.testing.assert_allclose(got, expected, atol=1e-5)
 
 
 def test_activations_are_those_of_the_config(applied):
-    got, params = applied(ReplacedTokenHead("relu"), HIDDEN)
+    got, params = applied(ReplacedTokenHead("relu"), HIDDEN_STATES)
     np.testing.assert_allclose(
-        got, dense(params["scores"], np.maximum(dense(params["dense"], HIDDEN), 0))[..., 0], atol=1e-5
+        got, dense(params["scores"], np.maximum(dense(params["dense"], HIDDEN_STATES), 0))[..., 0], atol=1e-5
     )
-    gelu_transform, relu_transform = (applied(Transform(E, activation), HIDDEN)[0] for activation in ("gelu", "relu"))
+    gelu_transform, relu_transform = (
+        applied(Transform(E, activation), HIDDEN_STATES)[0] for activation in ("gelu", "relu")
+    )
     assert np.abs(gelu_transform - relu_transform).max() > 0.01
 
 
 @pytest.mark.parametrize(
     ("head", "arguments"),
     [
-        (MaskedLMHead(V, E, dtype=jnp.bfloat16), (HIDDEN, TABLE)),
-        (SpanBoundaryHead(V, E, dtype=jnp.bfloat16), (HIDDEN, RIGHT, np.zeros((B, P), int), TABLE)),
-        (SentencePairHead(), (HIDDEN[:, 0],)),
-        (ReplacedTokenHead(dtype=jnp.bfloat16), (HIDDEN,)),
+        (MaskedLMHead(V, E, dtype=jnp.bfloat16), (HIDDEN_STATES, TABLE)),
+        (SpanBoundaryHead(V, E, dtype=jnp.bfloat16), (HIDDEN_STATES, RIGHT, np.zeros((B, P), int), TABLE)),
+        (SentencePairHead(), (HIDDEN_STATES[:, 0],)),
+        (ReplacedTokenHead(dtype=jnp.bfloat16), (HIDDEN_STATES,)),
     ],
 )
 def test_logits_and_parameters_are_float32_under_bfloat16(head, arguments):

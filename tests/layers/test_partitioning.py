@@ -9,7 +9,7 @@ import pytest
 from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
 
-from t5x_lite.layers.dense import look_up, multiply
+from t5x_lite.layers.dense import embedding_lookup, multiply
 from t5x_lite.layers.partitioning import all_but_gathered
 from t5x_lite.parallel import MeshShape, make_mesh, use_mesh
 
@@ -61,7 +61,7 @@ def test_a_product_on_a_mesh_is_the_product(shape, rows):
 
 def test_rows_of_a_table_on_a_mesh():
     def rows(table, ids):
-        return look_up(table.T, ids, ("vocab", "embed"), jnp.float32)
+        return embedding_lookup(table.T, ids, ("vocab", "embed"), jnp.float32)
 
     (value, gradient), _ = on(MeshShape(1, 4, 2), rows, TABLE.T, IDS)
     expected, expected_gradient = jax.value_and_grad(lambda table: jnp.sin(table.T[IDS]).sum())(TABLE.T)

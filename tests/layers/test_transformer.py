@@ -87,13 +87,13 @@ def test_layers_that_are_written_out_train_as_scanned_ones(monkeypatch, make_par
         return len(re.findall("stablehlo.while", program.as_text()))
 
     scanned = lowered(stack)
-    monkeypatch.setattr(transformer, "WORTH_WRITING_OUT", x.size)
-    written_out = lowered(stack)
-    assert loops(scanned) == loops(written_out) + 2  # forward and backward
+    monkeypatch.setattr(transformer, "UNROLL_THRESHOLD", x.size)
+    unrolled = lowered(stack)
+    assert loops(scanned) == loops(unrolled) + 2  # forward and backward
     # What is computed again must stay in a loop, and what is not trained gains nothing.
     assert loops(lowered(replace(stack, remat="full"))) == loops(scanned)
     assert loops(lowered(stack, deterministic=True)) == 2
-    got, expected = (program.compile()(params, x) for program in (written_out, scanned))
+    got, expected = (program.compile()(params, x) for program in (unrolled, scanned))
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=2e-5, atol=2e-5), got, expected)
 
 

@@ -117,8 +117,8 @@ def test_it_reads_well_on_github(path):
     assert not any(cell.get("outputs") or cell.get("execution_count") for cell in notebook.cells)
     assert not re.search(r"[\"' (](/[a-z]+/|[A-Z]:\\\\|~/)", "\n".join(cell.source for cell in notebook.cells)), "paths"
     assert notebook.cells[0].source.startswith(f"# {path.stem[0]} · ")
-    told = sum(len(cell.source) for cell in notebook.cells if cell.cell_type == "markdown")
-    assert told > 1000, "it is to be read without running it"
+    message = sum(len(cell.source) for cell in notebook.cells if cell.cell_type == "markdown")
+    assert message > 1000, "it is to be read without running it"
     for target in re.findall(r"\]\((?!https?:)([^)#]+)\)", text):
         assert (path.parent / target).exists(), target
 

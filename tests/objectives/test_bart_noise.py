@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from scipy.stats import chisquare, poisson
 
-from t5x_lite.objectives.bart_noise import (
+from t5x_lite.objectives.bart_denoising import (
     cut_lengths,
     in_order_of,
     infill,

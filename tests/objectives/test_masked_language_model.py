@@ -11,10 +11,10 @@ from t5x_lite.data import Bytes, Data, Vocabulary
 from t5x_lite.errors import InputError
 from t5x_lite.models import BertConfig, ElectraConfig, ElectraPairConfig, T5Config
 from t5x_lite.objectives import MaskedLanguageModel, SpanBoundary, SpanCorruption, corrupt_rows
+from t5x_lite.optim.optimizers import AdamW
+from t5x_lite.optim.schedules import Constant
 from t5x_lite.parallel import MeshShape, make_mesh
 from t5x_lite.training import Experiment
-from t5x_lite.training.optimizers import AdamW
-from t5x_lite.training.schedules import Constant
 from t5x_lite.training.step import Program
 
 MODEL = BertConfig(

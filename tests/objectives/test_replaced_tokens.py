@@ -71,11 +71,11 @@ def test_detection_teaches_the_discriminator_and_the_shared_embeddings_alone(pai
     def language_model(params):
         return loss(params, features)[2]["loss"]
 
-    detected, told = jax.jit(lambda params: (jax.grad(detection)(params), jax.grad(language_model)(params)))(params)
+    detected, message = jax.jit(lambda params: (jax.grad(detection)(params), jax.grad(language_model)(params)))(params)
     assert set(params) == {"embeddings", "generator", "discriminator"}
     for gradient, taught, untouched in (
         (detected, "discriminator", "generator"),
-        (told, "generator", "discriminator"),
+        (message, "generator", "discriminator"),
     ):
         for part in (taught, "embeddings"):
             leaves = traverse_util.flatten_dict(gradient[part], sep="/")

@@ -185,7 +185,7 @@ def test_all_noise_masks_are_equally_likely(small):
     assert chisquare([counts[outcome] for outcome in possible]).pvalue > 1e-3
 
 
-def spell(ids, words):
+def render(ids, words):
     return " ".join(words[i - 10] if i < 10 + len(words) else f"<{99 - i}>" for i in ids.tolist())
 
 
@@ -206,7 +206,7 @@ def test_worked_examples(noise, inputs, targets):
     for spare in (0, 3):
         got = replace_spans(jnp.arange(10, 21), mask, vocabulary(100, 10), lengths[0] + spare, lengths[1] + spare)
         for ids, expected, length in zip(got, (inputs, targets), lengths, strict=True):
-            assert spell(ids[: length - 1], words) == expected
+            assert render(ids[: length - 1], words) == expected
             assert ids[length - 1 :].tolist() == [EOS] + [0] * spare
 
 

@@ -4,11 +4,9 @@ import jax.numpy as jnp
 import pytest
 
 from t5x_lite.data import Vocabulary
-from t5x_lite.objectives.deshuffling import reorder
-from t5x_lite.objectives.drop_tokens import drop_tokens
-from t5x_lite.objectives.prefix_language_model import split_at
+from t5x_lite.objectives.causal_language_model import split_at
 from t5x_lite.objectives.span_corruption import replace_spans
-from t5x_lite.objectives.token_noise import mask_token_id, mask_tokens
+from t5x_lite.objectives.t5_denoising import drop_tokens, mask_token_id, mask_tokens, reorder
 
 SENTENCE = "Thank you for inviting me to your party last week ."
 WORDS = [*SENTENCE.split(), "apple"]
@@ -18,7 +16,7 @@ VOCABULARY = Vocabulary(size=40, pad_id=PAD, eos_id=EOS, first_sentinel_id=TOP, 
 SENTINELS = ("<X>", "<Y>", "<Z>")
 
 
-def spell(ids, mask=None):
+def render(ids, mask=None):
     """The words of some ids up to EOS, which must be there, behind it nothing but padding."""
     ids = ids.tolist()
     end = ids.index(EOS)
@@ -36,7 +34,10 @@ IID, SPANS = noise("for inviting last"), noise("for inviting me your party last"
 
 def test_prefix_language_modeling():
     inputs, targets = split_at(ROW, 4, VOCABULARY)
-    assert (spell(inputs), spell(targets)) == ("Thank you for inviting", "me to your party last week .")
+    assert (render(inputs), render(targets)) == (
+        "Thank you for inviting",
+        "me to your party last week .",
+    )
 
 
 @pytest.mark.parametrize("vocabulary", [VOCABULARY, Vocabulary(40, mask_id=30)], ids=["sentinels", "mask token"])
@@ -45,11 +46,11 @@ def test_bert_style_and_mass_style(vocabulary):
     mask = mask_token_id(vocabulary)
     assert mask == (TOP if vocabulary is VOCABULARY else 30)
     inputs, targets = mask_tokens(ROW, IID, vocabulary, jnp.full(11, mask).at[8].set(FIRST + WORDS.index("apple")))
-    assert spell(inputs, mask) == "Thank you <M> <M> me to your party apple week ."
-    assert spell(targets) == SENTENCE
+    assert render(inputs, mask) == "Thank you <M> <M> me to your party apple week ."
+    assert render(targets) == SENTENCE
     inputs, targets = mask_tokens(ROW, IID, vocabulary)
-    assert spell(inputs, mask) == "Thank you <M> <M> me to your party <M> week ."
-    assert spell(targets) == SENTENCE
+    assert render(inputs, mask) == "Thank you <M> <M> me to your party <M> week ."
+    assert render(targets) == SENTENCE
 
 
 def test_deshuffling():
@@ -57,24 +58,27 @@ def test_deshuffling():
     shuffled = "party me for your to . last you inviting week Thank"
     order = jnp.array([WORDS.index(word) for word in shuffled.split()])
     inputs, targets = reorder(ROW, order, VOCABULARY)
-    assert (spell(inputs), spell(targets)) == (shuffled, SENTENCE)
+    assert (render(inputs), render(targets)) == (shuffled, SENTENCE)
 
 
 @pytest.mark.parametrize("spare", [0, 4])
 def test_iid_noise_replace_spans(spare):
     inputs, targets = replace_spans(ROW, IID, VOCABULARY, 11 + spare, 7 + spare)
-    assert spell(inputs) == "Thank you <X> me to your party <Y> week ."
-    assert spell(targets) == "<X> for inviting <Y> last <Z>"
+    assert render(inputs) == "Thank you <X> me to your party <Y> week ."
+    assert render(targets) == "<X> for inviting <Y> last <Z>"
 
 
 @pytest.mark.parametrize("spare", [0, 4])
 def test_iid_noise_drop_tokens(spare):
     inputs, targets = drop_tokens(ROW, IID, VOCABULARY, 9 + spare, 4 + spare)
-    assert (spell(inputs), spell(targets)) == ("Thank you me to your party week .", "for inviting last")
+    assert (render(inputs), render(targets)) == (
+        "Thank you me to your party week .",
+        "for inviting last",
+    )
 
 
 @pytest.mark.parametrize("spare", [0, 4])
 def test_random_spans(spare):
     inputs, targets = replace_spans(ROW, SPANS, VOCABULARY, 8 + spare, 10 + spare)
-    assert spell(inputs) == "Thank you <X> to <Y> week ."
-    assert spell(targets) == "<X> for inviting me <Y> your party last <Z>"
+    assert render(inputs) == "Thank you <X> to <Y> week ."
+    assert render(targets) == "<X> for inviting me <Y> your party last <Z>"

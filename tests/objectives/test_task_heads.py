@@ -67,7 +67,7 @@ def test_both_ends_of_an_answer_cost_the_same(model):
     np.testing.assert_array_equal(features["segments"], [[0, 0, 0, 1, 1, 1, 1, 0], [0, 0, 0, 1, 1, 1, 1, 1]])
     assert (features["example"].tolist(), features["window"].tolist()) == ([0, 1], [0, 4])
     total, weight, _ = objective.loss(*model, features, None)
-    said = shares(objective.evidence(*model, features).swapaxes(1, 2))
+    said = shares(objective.prediction_outputs(*model, features).swapaxes(1, 2))
     asked = said[0, 0, 4] * said[0, 1, 5] * said[1, 0, 0] * said[1, 1, 0]
     assert float(total) == pytest.approx(-np.log(asked) / 2, rel=1e-5)
     assert float(weight) == 2.0

@@ -12,7 +12,7 @@ from scipy.stats import chisquare
 from t5x_lite.data import Vocabulary
 from t5x_lite.errors import InputError
 from t5x_lite.objectives import BertStyleDenoising, DropTokens, MassStyleDenoising, ReplaceSpans
-from t5x_lite.objectives.token_noise import mask_token_id
+from t5x_lite.objectives.t5_denoising import mask_token_id
 
 EOS, UNK = 1, 2
 VOCABULARY = Vocabulary(300, 0, EOS, UNK, first_sentinel_id=299, num_sentinels=100)

@@ -10,7 +10,7 @@ import pytest
 from jax.sharding import NamedSharding, PartitionSpec
 
 from t5x_lite.data import Vocabulary
-from t5x_lite.layers.embedding import VocabularyScores
+from t5x_lite.layers.embedding import LazyLogits
 from t5x_lite.models import GptConfig, T5Config
 from t5x_lite.objectives import (
     CausalLanguageModel,
@@ -22,11 +22,11 @@ from t5x_lite.objectives import (
 )
 from t5x_lite.objectives.losses import weighted_loss
 from t5x_lite.parallel import MeshShape, make_mesh, use_mesh
-from t5x_lite.parallel.hlo import read_arrays, read_hlo
+from t5x_lite.planning.hlo import read_arrays, read_hlo
 
 B, L, D, V = 8, 6, 16, 22
 RANDOM = np.random.default_rng(0)
-HIDDEN = RANDOM.normal(size=(B, L, D))
+HIDDEN_STATES = RANDOM.normal(size=(B, L, D))
 KERNEL = RANDOM.normal(size=(D, V))
 BIAS = RANDOM.normal(size=V)
 TARGETS = RANDOM.integers(0, V, (B, L))
@@ -43,7 +43,7 @@ def small_chunks(monkeypatch):
 def scores_of(kernel=KERNEL, bias=BIAS, *, tied=False, dtype=jnp.float32, rows=B):
     axes, kernel = (("vocab", "embed"), kernel.T) if tied else (("embed", "vocab"), kernel)
     bias = None if bias is None else jnp.asarray(bias, jnp.float32)
-    return VocabularyScores(jnp.asarray(HIDDEN[:rows], dtype), jnp.asarray(kernel, jnp.float32), bias, axes, dtype)
+    return LazyLogits(jnp.asarray(HIDDEN_STATES[:rows], dtype), jnp.asarray(kernel, jnp.float32), bias, axes, dtype)
 
 
 def fused_loss(*arguments, **options):
@@ -99,7 +99,7 @@ def test_sums_and_gradients_are_those_of_the_formulas(monkeypatch, tokens_of_a_c
     monkeypatch.setattr(vocabulary_loss, "CHUNK_TOKENS", 1)
     monkeypatch.setattr(vocabulary_loss, "CHUNK_BYTES", 4 * V * tokens_of_a_chunk)
     options = {"label_smoothing": label_smoothing, "z_loss": z_loss}
-    expected, gradients = by_hand(HIDDEN, KERNEL, BIAS, **options)
+    expected, gradients = by_hand(HIDDEN_STATES, KERNEL, BIAS, **options)
     (total, weight, metrics), gradient = loss_and_gradient(fused_loss, scores_of(), **options)
     assert total == pytest.approx(expected.pop("sum"), rel=1e-5)
     assert weight == pytest.approx(WEIGHTS.sum(), rel=1e-5)

@@ -8,7 +8,7 @@ import pytest
 from jax.sharding import Mesh
 
 from t5x_lite.parallel import MeshShape, batch_sharding, make_mesh, replicated
-from t5x_lite.parallel.batch_rows import BatchRows, place_copies
+from t5x_lite.parallel.sharding import BatchRows, place_copies
 
 
 @pytest.fixture
@@ -21,9 +21,9 @@ def test_one_process_reads_and_places_all(rows, shape):
     here = BatchRows(batch_sharding(make_mesh(shape)), 16)
     assert here.numbers.tolist() == list(range(16))
     with jax.transfer_guard("disallow"):
-        placed = here.place(rows)
-    np.testing.assert_array_equal(placed, rows)
-    assert placed.sharding == batch_sharding(make_mesh(shape))
+        actual = here.place(rows)
+    np.testing.assert_array_equal(actual, rows)
+    assert actual.sharding == batch_sharding(make_mesh(shape))
 
 
 def of_process(devices: np.ndarray, local: list[int]) -> BatchRows:
@@ -53,8 +53,8 @@ def test_hosts_along_tensor_read_the_same_rows():
 def test_copies_are_laid_out_and_what_lies_there_stays(rows):
     mesh = make_mesh(MeshShape(2, 2, 2))
     there = jax.device_put(rows[0], replicated(mesh))
-    placed = place_copies({"a": rows, "b": there}, {"a": batch_sharding(mesh), "b": replicated(mesh)})
-    np.testing.assert_array_equal(placed["a"], rows)
-    assert placed["a"].sharding == batch_sharding(mesh)
-    assert placed["b"] is there
+    actual = place_copies({"a": rows, "b": there}, {"a": batch_sharding(mesh), "b": replicated(mesh)})
+    np.testing.assert_array_equal(actual["a"], rows)
+    assert actual["a"].sharding == batch_sharding(mesh)
+    assert actual["b"] is there
     assert int(place_copies(np.int32(7), replicated(mesh))) == 7

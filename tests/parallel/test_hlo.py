@@ -9,9 +9,8 @@ from jax.sharding import PartitionSpec as P
 
 from t5x_lite.parallel import MeshShape, make_mesh
 from t5x_lite.parallel.collectives import device_groups, read_collectives
-from t5x_lite.parallel.hlo import read_hlo
-from t5x_lite.parallel.hlo_costs import matrix_flops, memory_traffic
-from t5x_lite.parallel.topology import Topology
+from t5x_lite.planning.chips import Topology
+from t5x_lite.planning.hlo import matrix_flops, memory_traffic, read_hlo
 
 CUBE = Topology.parse("v5p:2x2x2")
 PLACES = [(x, y, z) for x in range(2) for y in range(2) for z in range(2)]

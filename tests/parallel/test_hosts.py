@@ -13,7 +13,7 @@ import pytest
 
 from t5x_lite.errors import InputError
 from t5x_lite.parallel import hosts
-from t5x_lite.parallel.common_stop import CommonStop
+from t5x_lite.parallel.processes import PreemptionSync
 
 
 class Service:
@@ -160,7 +160,7 @@ def test_all_stop_before_the_same_step(processes, asked, first):
 
     def body(number):
         flags = {"asked": False, "told": False}
-        stop = CommonStop(lambda: flags["asked"], lambda: flags.update(told=True))
+        stop = PreemptionSync(lambda: flags["asked"], lambda: flags.update(message=True))
         stop.hold()
         for step in range(first, first + 3000):
             if number == asked and step == first + 20:
@@ -176,12 +176,12 @@ def test_all_stop_before_the_same_step(processes, asked, first):
     results = processes(count, body)
     assert len({step for step, _ in results}) == 1
     assert first + 20 <= results[0][0] < first + 3000
-    assert [told for _, told in results] == [number != asked for number in range(count)]
+    assert [message for _, message in results] == [number != asked for number in range(count)]
 
 
 def test_asked_before_the_first_step_none_is_done(processes):
     def body(number):
-        stop = CommonStop(lambda: number == 1, lambda: None)
+        stop = PreemptionSync(lambda: number == 1, lambda: None)
         stop.hold()
         time.sleep(3)
         stopped = stop.before(70)
@@ -193,7 +193,7 @@ def test_asked_before_the_first_step_none_is_done(processes):
 
 def test_nobody_asked_nobody_stops(processes):
     def body(number):
-        stop = CommonStop(lambda: False, lambda: None)
+        stop = PreemptionSync(lambda: False, lambda: None)
         stop.hold()
         stopped = [stop.before(step) for step in range(50)]
         stop.close()

@@ -8,7 +8,7 @@ import time
 import pytest
 
 from t5x_lite.errors import InputError
-from t5x_lite.parallel.roll_call import Place, hold
+from t5x_lite.parallel.processes import Place, hold
 
 FACTS = {"jax": "0.10.2", "steps": "600", "batch_size": "32"}
 
@@ -22,23 +22,23 @@ def port() -> int:
 
 def hold_all(port, facts, *, count=None, timeout=1.0, hosts=()) -> dict[int, str]:
     """What each process that comes is told: the message of its error, or nothing."""
-    told = {}
+    message = {}
 
     def come(number):
         place = Place(f"localhost:{port}", count or len(facts), number)
         try:
             hold(place, facts[number], timeout=timeout, hosts=hosts)
-            told[number] = ""
+            message[number] = ""
         except InputError as error:
-            told[number] = str(error)
+            message[number] = str(error)
 
     threads = [threading.Thread(target=come, args=(number,)) for number in facts]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join(30)
-    assert set(told) == set(facts)
-    return told
+    assert set(message) == set(facts)
+    return message
 
 
 def test_all_come_and_agree(port):
@@ -53,62 +53,62 @@ def test_the_port_is_free_afterwards(port):
 
 
 def test_those_that_do_not_come_are_named_to_all_that_came(port):
-    told = hold_all(port, {0: FACTS, 2: FACTS}, count=5, hosts=("a", "b", "c", "d", "e"))
-    assert told[0] == told[2]
-    assert f"3 of 5 processes did not come to localhost:{port} within 1 s: " in told[0]
-    assert "process 1 (b), process 3 (d), process 4 (e);" in told[0]
+    message = hold_all(port, {0: FACTS, 2: FACTS}, count=5, hosts=("a", "b", "c", "d", "e"))
+    assert message[0] == message[2]
+    assert f"3 of 5 processes did not come to localhost:{port} within 1 s: " in message[0]
+    assert "process 1 (b), process 3 (d), process 4 (e);" in message[0]
 
 
 def test_what_differs_is_named_with_both_values(port):
-    told = hold_all(port, {0: FACTS, 1: FACTS | {"jax": "0.11.0", "steps": "700"}, 2: FACTS}, timeout=10)
-    assert len(set(told.values())) == 1
+    message = hold_all(port, {0: FACTS, 1: FACTS | {"jax": "0.11.0", "steps": "700"}, 2: FACTS}, timeout=10)
+    assert len(set(message.values())) == 1
     name = socket.gethostname()
-    assert f"process 1 on {name}" in told[2]
-    assert f"process 0 on {name} in jax (0.11.0 there, 0.10.2 here), steps (700 there, 600 here);" in told[2]
-    assert "process 2" not in told[2]
+    assert f"process 1 on {name}" in message[2]
+    assert f"process 0 on {name} in jax (0.11.0 there, 0.10.2 here), steps (700 there, 600 here);" in message[2]
+    assert "process 2" not in message[2]
 
 
 def test_long_lists_are_cut(port):
     facts = {number: {f"field{i}": str(number) for i in range(9)} for number in range(6)}
-    told = hold_all(port, facts, timeout=10)[0]
-    assert told.count("differs from") == 3
-    assert "field2 (1 there, 0 here) and 6 more" in told
-    assert "field3" not in told
-    assert "2 more differ" in told
+    message = hold_all(port, facts, timeout=10)[0]
+    assert message.count("differs from") == 3
+    assert "field2 (1 there, 0 here) and 6 more" in message
+    assert "field3" not in message
+    assert "2 more differ" in message
 
 
 def test_another_number_of_processes(port):
-    told = {}
+    message = {}
 
     def come(number, count):
         try:
             hold(Place(f"localhost:{port}", count, number), FACTS, timeout=5)
         except InputError as error:
-            told[number] = str(error)
+            message[number] = str(error)
 
     threads = [threading.Thread(target=come, args=pair) for pair in ((0, 2), (1, 4))]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join(30)
-    assert "num_processes (4 there, 2 here)" in told[0] == told[1]
+    assert "num_processes (4 there, 2 here)" in message[0] == message[1]
 
 
 def test_two_with_one_number(port):
-    told = []
+    message = []
 
     def come(number):
         try:
             hold(Place(f"localhost:{port}", 4, number), FACTS, timeout=2)
         except InputError as error:
-            told.append(str(error))
+            message.append(str(error))
 
     threads = [threading.Thread(target=come, args=(number,)) for number in (0, 1, 1)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join(30)
-    assert any("process_id=1 came twice" in message for message in told)
+    assert any("process_id=1 came twice" in message for message in message)
 
 
 def test_a_process_that_is_started_again_takes_its_place(port):
@@ -126,22 +126,22 @@ def test_a_process_that_is_started_again_takes_its_place(port):
 
     gone = threading.Thread(target=come_and_go)
     gone.start()
-    told = {}
+    message = {}
 
     def come(number, delay):
         time.sleep(delay)
         try:
             hold(Place(f"localhost:{port}", 3, number), FACTS, timeout=10)
-            told[number] = ""
+            message[number] = ""
         except InputError as error:
-            told[number] = str(error)
+            message[number] = str(error)
 
     threads = [threading.Thread(target=come, args=pair) for pair in ((0, 0), (1, 0.5), (2, 1.0))]
     for thread in threads:
         thread.start()
     for thread in (gone, *threads):
         thread.join(30)
-    assert told == {0: "", 1: "", 2: ""}
+    assert message == {0: "", 1: "", 2: ""}
 
 
 @pytest.mark.parametrize("noise", [b"GET / HTTP/1.1\r\n\r\n", b"\n", b'{"process_id": "x"}\n', b"[1]\n"])
@@ -157,19 +157,19 @@ def test_strangers_are_passed_over(port, noise):
 
     stranger = threading.Thread(target=call)
     stranger.start()
-    told = {}
+    message = {}
 
     def come(number, delay):
         time.sleep(delay)
         hold(Place(f"localhost:{port}", 2, number), FACTS, timeout=10)
-        told[number] = True
+        message[number] = True
 
     threads = [threading.Thread(target=come, args=pair) for pair in ((0, 0), (1, 0.3))]
     for thread in threads:
         thread.start()
     for thread in (stranger, *threads):
         thread.join(30)
-    assert told == {0: True, 1: True}
+    assert message == {0: True, 1: True}
 
 
 @pytest.mark.parametrize("host", ["localhost", "no-such-host.invalid"])

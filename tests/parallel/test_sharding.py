@@ -19,10 +19,10 @@ from t5x_lite.models import (
     T5Config,
     abstract_params,
 )
+from t5x_lite.optim.optimizers import Adafactor, AdamW, Lamb
 from t5x_lite.parallel import RULES, MeshShape, batch_sharding, logical_axes, make_mesh, shardings, use_mesh
 from t5x_lite.parallel.mesh import MESH_AXES
 from t5x_lite.parallel.sharding import partition_spec
-from t5x_lite.training.optimizers import Adafactor, AdamW, Lamb
 
 CONFIG = T5Config(64, 4, embed_dim=8, head_dim=4, mlp_dim=16, num_encoder_layers=2, num_decoder_layers=2, tied=False)
 SIZES = {"vocab_size": 64, "embed_dim": 8, "num_heads": 2, "mlp_dim": 16, "num_layers": 2, "max_length": 6}
@@ -55,18 +55,18 @@ def test_every_parameter_has_axes_of_the_table_in_its_rank(mesh, config):
     axes = jax.tree.leaves(logical_axes(boxed), is_leaf=lambda node: isinstance(node, tuple))
     assert [len(names) for names in axes] == [leaf.ndim for leaf in leaves]
     assert {name for names in axes for name in names} <= set(RULES)
-    placed = jax.tree.leaves(shardings(mesh, boxed))
+    actual = jax.tree.leaves(shardings(mesh, boxed))
     # Nothing large lies whole on every device.
-    for leaf, sharding in zip(leaves, placed, strict=True):
+    for leaf, sharding in zip(leaves, actual, strict=True):
         whole = leaf.size > 8 * 20 and leaf.shape[-1] != 200  # but for the small table of offsets in a span
         assert not (whole and sharding.is_fully_replicated)
 
 
 def test_matrices_are_cut_along_fsdp_and_tensor(mesh):
-    placed = shardings(mesh, abstract_params(CONFIG))
-    assert placed["encoder"]["layers"]["feed_forward"]["wi"]["kernel"].spec == PartitionSpec(None, "fsdp", "tensor")
-    assert placed["token_embedding"]["embedding"].spec == PartitionSpec("tensor", "fsdp")
-    assert placed["encoder"]["final_norm"]["scale"].spec == PartitionSpec("fsdp")
+    actual = shardings(mesh, abstract_params(CONFIG))
+    assert actual["encoder"]["layers"]["feed_forward"]["wi"]["kernel"].spec == PartitionSpec(None, "fsdp", "tensor")
+    assert actual["token_embedding"]["embedding"].spec == PartitionSpec("tensor", "fsdp")
+    assert actual["encoder"]["final_norm"]["scale"].spec == PartitionSpec("fsdp")
 
 
 def test_a_size_that_is_not_divided_names_parameter_axis_and_size(mesh):
@@ -85,8 +85,8 @@ def test_activations_are_cut_where_the_model_names_their_axes(mesh):
             return module.apply({"params": params}, ids, ids)
 
     params = jax.jit(lambda: nn.unbox(module.init(jax.random.key(0), ids, ids))["params"])()
-    placed = shardings(mesh, abstract_params(CONFIG))
-    out = jax.jit(logits, in_shardings=(placed, batch_sharding(mesh)))(params, ids)
+    actual = shardings(mesh, abstract_params(CONFIG))
+    out = jax.jit(logits, in_shardings=(actual, batch_sharding(mesh)))(params, ids)
     assert out.sharding.spec == PartitionSpec(("data", "fsdp"), None, "tensor")
     assert out.addressable_shards[0].data.shape == (2, 4, 32)
 
@@ -104,8 +104,8 @@ def test_an_encoder_says_the_same_on_eight_devices(mesh):
 
     params = jax.jit(lambda: nn.unbox(module.init(jax.random.key(0), ids))["params"])()
     params = jax.tree.map(lambda leaf: 5 * leaf, params)
-    placed = shardings(mesh, abstract_params(BERT))
-    got = jax.jit(answer_on_mesh, in_shardings=(placed, batch_sharding(mesh)))(params, ids)
+    actual = shardings(mesh, abstract_params(BERT))
+    got = jax.jit(answer_on_mesh, in_shardings=(actual, batch_sharding(mesh)))(params, ids)
     assert got["masked_lm_logits"].sharding.spec == PartitionSpec(("data", "fsdp"), None, "tensor")
     for name, expected in jax.jit(answer)(params, ids).items():
         np.testing.assert_allclose(got[name], expected, atol=1e-4, err_msg=name)

@@ -17,7 +17,7 @@ from t5x_lite.objectives import (
     SequenceToSequence,
 )
 from t5x_lite.objectives.base import corrupt_rows
-from t5x_lite.pictures.attention_masks import attention_masks
+from t5x_lite.pictures.attention import attention_masks
 
 VOCABULARY = Vocabulary(40, pad_id=0, eos_id=1, cls_id=3, sep_id=1, mask_id=4)
 SIZES = {"vocab_size": 40, "embed_dim": 6, "num_heads": 2, "mlp_dim": 5, "num_layers": 1}

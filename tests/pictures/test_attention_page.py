@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from t5x_lite.errors import InputError
-from t5x_lite.pictures import attention_page as room
-from t5x_lite.pictures.attention_page import attention_page, framed
+from t5x_lite.pictures import attention as room
+from t5x_lite.pictures.attention import attention_page, framed
 
 HOSTILE = [
     "</script><script>alert(1)</script>",

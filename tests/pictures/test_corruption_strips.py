@@ -3,7 +3,7 @@
 import numpy as np
 
 from t5x_lite.data import Vocabulary
-from t5x_lite.pictures.corruption_strips import strips
+from t5x_lite.pictures.corruption import strips
 
 T5 = Vocabulary(100, first_sentinel_id=99, num_sentinels=10)
 BERT = Vocabulary(50, pad_id=0, unk_id=2, cls_id=3, sep_id=4, eos_id=4, mask_id=5)

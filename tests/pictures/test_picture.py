@@ -8,7 +8,7 @@ import pytest
 
 from t5x_lite.errors import InputError
 from t5x_lite.pictures import Picture
-from t5x_lite.pictures.places import check_place
+from t5x_lite.pictures.drawing import check_place
 
 SIGNATURE = b"\x89PNG"
 

@@ -10,14 +10,14 @@ import jax.numpy as jnp
 import pytest
 
 from t5x_lite.data import Bytes, Data, Tokenizer, make_tokenizer
-from t5x_lite.data.tokenizers import WordPiece
 from t5x_lite.models import BertConfig, ElectraConfig, ElectraPairConfig
 from t5x_lite.objectives import SpanCorruption
+from t5x_lite.optim.optimizers import Adafactor
 from t5x_lite.pretrained import PretrainedEncoder, PretrainedEncoderDecoder, load
-from t5x_lite.training.checkpoints import write_checkpoint
+from t5x_lite.runs.checkpoints import write_checkpoint
+from t5x_lite.runs.workdir import tokenizer_files
+from t5x_lite.tokenizers.config import WordPiece
 from t5x_lite.training.experiment import Experiment
-from t5x_lite.training.optimizers import Adafactor
-from t5x_lite.training.workdir import tokenizer_files
 
 MAX_LENGTH = 70
 SIZES = {"vocab_size": 150, "num_heads": 3, "mlp_dim": 17, "num_layers": 4, "max_length": MAX_LENGTH}

@@ -12,7 +12,7 @@ from t5x_lite.pretrained.choices import choose_method
         ({"temperature": 0.0, "top_p": 0.5}, Greedy()),
         ({"num_beams": 4}, BeamSearch(4)),
         (
-            {"num_beams": 3, "alpha": 1.0, "early_stopping": True, "num_results": 2, "every_ending": True},
+            {"num_beams": 3, "alpha": 1.0, "early_stopping": True, "num_results": 2, "exhaustive_eos": True},
             BeamSearch(3, 1.0, True, 2, True),
         ),
         ({"num_beams": 2, "length_power": 1.0}, BeamSearch(2, length_power=1.0)),

@@ -9,9 +9,9 @@ from t5x_lite.data import Bytes, Data, make_tokenizer
 from t5x_lite.errors import InputError
 from t5x_lite.models import GptConfig, T5DecoderConfig
 from t5x_lite.objectives import CausalLanguageModel, SpanCorruption
+from t5x_lite.optim.optimizers import Adafactor
 from t5x_lite.pretrained import PretrainedDecoder
 from t5x_lite.training import Experiment
-from t5x_lite.training.optimizers import Adafactor
 
 CONFIG = GptConfig(vocab_size=384, embed_dim=12, num_heads=3, mlp_dim=17, num_layers=2, max_length=64)
 PROMPTS = ["a", "something long", "", "b c"]

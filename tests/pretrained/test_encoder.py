@@ -8,9 +8,9 @@ import pytest
 from t5x_lite.data import Data, LabeledTexts, TableExamples
 from t5x_lite.errors import InputError
 from t5x_lite.objectives import Classification
+from t5x_lite.optim.optimizers import Adafactor
 from t5x_lite.pretrained import PretrainedEncoder, load
 from t5x_lite.training import Experiment
-from t5x_lite.training.optimizers import Adafactor
 
 LONG = "green bottles are hanging on the wall and fall " * 5
 TEXTS = ["the wall", LONG, "bottles fall"]

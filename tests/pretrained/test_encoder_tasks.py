@@ -68,7 +68,7 @@ def test_an_answer_is_a_part_of_the_text_however_long_that_is(tasks):
 def test_the_best_answer_has_the_highest_logits(tasks):
     context = "bottles fall on the wall"
     vocabulary, tokenizer = tasks.tokenizer.vocabulary, tasks.tokenizer
-    question, (text, spans) = tokenizer.encode("what"), tokenizer.encode_placed([context])[0]
+    question, (text, spans) = tokenizer.encode("what"), tokenizer.encode_with_offsets([context])[0]
     ids = [vocabulary.cls_id, *question, vocabulary.sep_id, *text.tolist(), vocabulary.sep_id]
     first = len(question) + 2
     logits = np.asarray(said(tasks, ids, [0] * first + [1] * (len(text) + 1))["question_answering_logits"])[0]

@@ -9,14 +9,14 @@ import pytest
 
 from t5x_lite.convert import export_folder
 from t5x_lite.data import Data
-from t5x_lite.data.tokenizers import WordPiece
 from t5x_lite.errors import InputError
 from t5x_lite.objectives import MaskedLanguageModel
+from t5x_lite.optim.optimizers import Adafactor
 from t5x_lite.pretrained import PretrainedEncoder, load
-from t5x_lite.training.checkpoints import write_checkpoint
+from t5x_lite.runs.checkpoints import write_checkpoint
+from t5x_lite.runs.workdir import tokenizer_files
+from t5x_lite.tokenizers.config import WordPiece
 from t5x_lite.training.experiment import Experiment
-from t5x_lite.training.optimizers import Adafactor
-from t5x_lite.training.workdir import tokenizer_files
 
 
 def copy_of(run, tmp_path):

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from t5x_lite.data import JsonlExamples, LabeledTexts, ParallelExamples, TableExamples
-from t5x_lite.data.annotated_examples import ConllExamples
+from t5x_lite.data.records.annotated import ConllExamples
 from t5x_lite.errors import InputError
 from t5x_lite.models import GptConfig
 from t5x_lite.pretrained import PretrainedDecoder
@@ -15,10 +15,10 @@ from t5x_lite.pretrained.probing import (
     Labeled,
     Tagged,
     examples_of,
+    format_layers,
     labeled_examples,
     probe_tags,
     probe_texts,
-    spell,
     tagged_examples,
 )
 from t5x_lite.tasks.probe import fit_probe, score_labels
@@ -51,9 +51,9 @@ def sentences():
 
 
 def test_texts_by_the_layers_of_the_papers_table(bert, texts):
-    told = []
-    probes = probe_texts(bert, *texts, tell=told.append)
-    assert [spell(one.layers) for one in probes.probed] == [
+    message = []
+    probes = probe_texts(bert, *texts, tell=message.append)
+    assert [format_layers(one.layers) for one in probes.probed] == [
         "embeddings",
         "second to last",
         "last",
@@ -64,7 +64,7 @@ def test_texts_by_the_layers_of_the_papers_table(bert, texts):
     assert [one.num_features for one in probes.probed] == [12, 12, 12, 12, 48, 12]
     assert (probes.num_train, probes.num_test, probes.remarks) == (80, 40, ())
     assert probes.probed[0].figures["accuracy"] > 0.9, "the mean of embeddings tells which words there are"
-    assert len(told) == 7
+    assert len(message) == 7
     concatenated = probes.probed[4]
     sides = [bert.encode([example.text for example in side], layers="concat_last_4") for side in texts]
     probe = fit_probe(sides[0], [example.label for example in texts[0]])

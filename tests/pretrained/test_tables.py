@@ -6,11 +6,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from t5x_lite.data.spelling import spell_token
 from t5x_lite.errors import InputError
 from t5x_lite.layers.positions import sinusoidal_positions
 from t5x_lite.models import BartConfig, GptConfig, RobertaConfig, T5DecoderConfig, TransformerConfig
 from t5x_lite.pretrained.tables import draw_positions_of
+from t5x_lite.tokenizers.base import format_token
 
 SIZES = {"vocab_size": 20, "embed_dim": 6, "num_heads": 2, "mlp_dim": 5}
 
@@ -28,11 +28,11 @@ def test_neighbours_are_the_nearest_by_cosine(bert):
         key=lambda token: -cosine(table[token], table[word]),
     )
     found = bert.neighbours("bottles", 4)
-    assert [one.token for one in found] == [spell_token(tokenizer, token) for token in expected[:4]]
+    assert [one.token for one in found] == [format_token(tokenizer, token) for token in expected[:4]]
     np.testing.assert_allclose(
         [one.similarity for one in found], [cosine(table[t], table[word]) for t in expected[:4]], rtol=1e-5
     )
-    assert bert.neighbours("bottles", tokenizer.vocabulary.size - 1)[-1].token == spell_token(tokenizer, expected[-1])
+    assert bert.neighbours("bottles", tokenizer.vocabulary.size - 1)[-1].token == format_token(tokenizer, expected[-1])
 
 
 def test_of_several_tokens_the_mean_is_compared(model):

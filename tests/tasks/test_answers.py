@@ -5,10 +5,10 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from t5x_lite.data.base_tokenizer import Placed
-from t5x_lite.data.questions import ContextQuestion
+from t5x_lite.data.tasks.question_answering import ContextQuestion
 from t5x_lite.objectives import Classification, QuestionAnswering, Tagging
 from t5x_lite.tasks.answers import Window, best_answer, most_around, read_answers
+from t5x_lite.tokenizers.base import TokenOffsets
 
 OBJECTIVE = QuestionAnswering(12, 4, 4, answer_length=3)
 CONTEXT = "zero one  two, three four"
@@ -70,14 +70,14 @@ def test_questions_whose_rows_are_there_are_answered_by_name():
         "example": np.array([0, 0, 1]),
         "window": np.array([0, 2, 0]),
     }
-    evidence = np.stack([logits({5: 2.0}, {5: 2.0}), logits({}, {}), logits({9: 1.0}, {9: 1.0, 0: 4.0})])
+    prediction_outputs = np.stack([logits({5: 2.0}, {5: 2.0}), logits({}, {}), logits({9: 1.0}, {9: 1.0, 0: 4.0})])
     documents = [
         ContextQuestion("there", "first", "?", CONTEXT, ("one",), (5,)),
         ContextQuestion("there", "second", "?", CONTEXT, (), ()),
         ContextQuestion("there", "not asked", "?", CONTEXT, (), ()),
     ]
-    tokenizer = SimpleNamespace(encode_placed=lambda texts: [Placed(np.arange(6), SPANS)])
-    found = read_answers(OBJECTIVE, evidence, features, documents, tokenizer, None)
+    tokenizer = SimpleNamespace(encode_with_offsets=lambda texts: [TokenOffsets(np.arange(6), SPANS)])
+    found = read_answers(OBJECTIVE, prediction_outputs, features, documents, tokenizer, None)
     assert found.names == ["first", "second"]
     assert found.predictions == ["one", "four"]
     assert found.references == [["one"], []]
@@ -86,8 +86,8 @@ def test_questions_whose_rows_are_there_are_answered_by_name():
 
 def test_tags_of_one_sentence_come_together():
     features = {"tags": np.array([[-1, 0, -1, 1], [-1, 2, -1, -1], [-1, 0, 0, -1]]), "example": np.array([4, 4, 5])}
-    evidence = np.array([[9, 1, 9, 1], [9, 0, 9, 9], [9, 2, 0, 9]])
-    found = read_answers(Tagging(8), evidence, features, [], None, ("O", "B-A", "I-A"))
+    prediction_outputs = np.array([[9, 1, 9, 1], [9, 0, 9, 9], [9, 2, 0, 9]])
+    found = read_answers(Tagging(8), prediction_outputs, features, [], None, ("O", "B-A", "I-A"))
     assert found.references == [["O", "B-A", "I-A"], ["O", "O"]]
     assert found.predictions == [["B-A", "B-A", "O"], ["I-A", "O"]]
 

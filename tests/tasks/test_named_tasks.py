@@ -4,8 +4,8 @@ import string
 
 import pytest
 
-from t5x_lite.data import LabelWording, TfdsExamples
-from t5x_lite.data.examples import Example
+from t5x_lite.data import LabelTemplate, TfdsExamples
+from t5x_lite.data.records.tables import Example
 from t5x_lite.tasks import glue, reading, super_glue, tagging, writing
 from t5x_lite.tasks.shapes import TextLabels
 
@@ -170,7 +170,7 @@ def test_glue_and_super_glue_are_those_of_tensorflow_datasets():
             features = set(known.text_features if builder is Glue else known.features)
             assert named(task.wording.source) <= features, task.name
             assert dataset == ("glue" if builder is Glue else "super_glue")
-            if isinstance(task.wording, LabelWording):
+            if isinstance(task.wording, LabelTemplate):
                 assert task.wording.labels == tuple(known.label_classes), task.name
             if isinstance(task.shape, TextLabels):
                 assert task.shape.labels == tuple(known.label_classes or ()), task.name

@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from t5x_lite.data import Example, ExamplePairs, JsonlExamples, LabelWording, TagWording, TextWording, TfdsExamples
-from t5x_lite.data.labeled_texts import LabeledText
+from t5x_lite.data import Example, ExamplePairs, JsonlExamples, LabelTemplate, TagTemplate, TextTemplate, TfdsExamples
+from t5x_lite.data.tasks.classification import LabeledText
 from t5x_lite.errors import InputError
 from t5x_lite.objectives import Classification, SequenceToSequence, Tagging
 from t5x_lite.tasks import glue, reading, super_glue
@@ -15,7 +15,7 @@ from t5x_lite.tasks.submissions import submission_files, submission_of
 from t5x_lite.tasks.text_answers import count_unread, read_texts
 
 EXAMPLES = JsonlExamples(("a.jsonl",))
-CLASSES = LabelWording("{text}", labels=("no", "yes"))
+CLASSES = LabelTemplate("{text}", labels=("no", "yes"))
 
 
 def named(*names):
@@ -95,7 +95,7 @@ def test_texts_are_read_back():
     assert files["predictions.tsv"].splitlines()[1:] == ["q7\tyes", "1\tno"]
 
     sentence = Example("a:1", {"tokens": ["Anna", "reads"], "tags": ["B-PER", "O"]})
-    tags = read_texts(TagWording("ner: {tokens}"), [sentence], ["B-PER"], labeled=True)
+    tags = read_texts(TagTemplate("ner: {tokens}"), [sentence], ["B-PER"], labeled=True)
     assert (tags.predictions, tags.references) == ([["B-PER", "O"]], [["B-PER", "O"]])
 
     question = Example("q", {"id": "q", "question": "?", "context": "c", "answers": {"text": []}})
@@ -113,8 +113,8 @@ def test_each_kind_of_answer_has_its_formats():
     assert submission_of(writer, pairs) == "jsonl"
     assert submission_of(writer, pairs, "superglue") == "superglue"
     for source, asked, sentence in (
-        (ExamplePairs(EXAMPLES, TextWording("{a}", "{b}")), "glue", "answers of TextWording; choose jsonl"),
-        (pairs, "conll", "answers of LabelWording; choose jsonl or glue or superglue"),
+        (ExamplePairs(EXAMPLES, TextTemplate("{a}", "{b}")), "glue", "answers of TextTemplate; choose jsonl"),
+        (pairs, "conll", "answers of LabelTemplate; choose jsonl or glue or superglue"),
         (EXAMPLES, "squad", "answers of JsonlExamples; choose jsonl"),
     ):
         with pytest.raises(InputError, match=sentence):

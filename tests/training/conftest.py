@@ -33,11 +33,11 @@ from t5x_lite.objectives import (
     SpanBoundary,
     SpanCorruption,
 )
+from t5x_lite.optim.optimizers import AdamW
+from t5x_lite.optim.schedules import Constant
 from t5x_lite.parallel import make_mesh
 from t5x_lite.training import Checkpointing, Evaluation, Experiment, Logging, loop, report
-from t5x_lite.training.optimizers import AdamW
-from t5x_lite.training.schedules import Constant
-from t5x_lite.training.start import FromModel
+from t5x_lite.training.initialization import FromModel
 from t5x_lite.training.step import Program
 
 VOCABULARY = Vocabulary(size=259, first_sentinel_id=258, num_sentinels=100)

@@ -12,10 +12,10 @@ from t5x_lite.data.formats import TextPairs
 from t5x_lite.decoding import GenerationDefaults, Greedy, decode, greedy_decode
 from t5x_lite.models import GptConfig, TransformerConfig
 from t5x_lite.objectives import SequenceToSequence, corrupt_rows
+from t5x_lite.optim.optimizers import AdamW
 from t5x_lite.parallel import MeshShape, make_mesh
 from t5x_lite.training import Evaluation, Experiment
-from t5x_lite.training.answers import AnswerSheet, Question, questions_of_pairs, questions_of_rows, separate
-from t5x_lite.training.optimizers import AdamW
+from t5x_lite.training.answers import BatchGenerator, EvalPrompt, questions_of_pairs, questions_of_rows, separate
 from t5x_lite.training.step import Program
 
 SIZES = {"vocab_size": 264, "embed_dim": 16, "num_heads": 4, "mlp_dim": 24, "max_length": 48}
@@ -61,7 +61,7 @@ def sheet(experiment, questions, tokenizer, make_params):
         )
         ids = jnp.ones((1, 2), jnp.int32)
         params = jax.device_put(make_params(changed.model.build(), 0, ids, ids), program.state_shardings.params)
-        return AnswerSheet(program, questions, tokenizer, changed.evaluation), params
+        return BatchGenerator(program, questions, tokenizer, changed.evaluation), params
 
     return make
 
@@ -97,8 +97,8 @@ def test_padding_that_is_eos_too():
 def test_references(tokenizer):
     """Of rows the ids' text, of pairs the text itself, which a tokenizer may not give back."""
     features = {"inputs": np.array([[100, 1, 0]]), "targets": np.array([[100, 101, 1]])}
-    assert questions_of_rows(features, tokenizer) == [Question((100, 1), ("ab",))]
-    assert questions_of_pairs([("a", "b\N{SOFT HYPHEN} ")], tokenizer) == [Question((100, 1), ("b\N{SOFT HYPHEN} ",))]
+    assert questions_of_rows(features, tokenizer) == [EvalPrompt((100, 1), ("ab",))]
+    assert questions_of_pairs([("a", "b\N{SOFT HYPHEN} ")], tokenizer) == [EvalPrompt((100, 1), ("b\N{SOFT HYPHEN} ",))]
 
 
 @pytest.fixture(scope="module")

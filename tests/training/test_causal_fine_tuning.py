@@ -18,12 +18,12 @@ from t5x_lite.errors import InputError
 from t5x_lite.models import BartConfig, GptConfig, abstract_params
 from t5x_lite.objectives import CausalClassification, CausalLanguageModel, Classification
 from t5x_lite.parallel import MeshShape, make_mesh
+from t5x_lite.runs.checkpoints import write_checkpoint
+from t5x_lite.runs.workdir import tokenizer_files
 from t5x_lite.training import Evaluation, Experiment, loop
-from t5x_lite.training.checkpoints import write_checkpoint
+from t5x_lite.training.initialization import FromModel
 from t5x_lite.training.preparation import first_state, prepare
-from t5x_lite.training.start import FromModel
 from t5x_lite.training.step import Program
-from t5x_lite.training.workdir import tokenizer_files
 
 GPT = GptConfig(
     vocab_size=104,
@@ -107,8 +107,8 @@ def test_a_start_from_a_model_without_the_marks(experiment, pretrained):
     state = first_state(program, prepared, console)
     size = prepared.store.tokenizer.vocabulary.size
     assert t5x_lite.load(pretrained).config.vocab_size == size < 101
-    told = f"random are classification/scores/kernel; random too are {104 - size} ids of token_embedding/embedding"
-    assert told in printed.getvalue()
+    message = f"random are classification/scores/kernel; random too are {104 - size} ids of token_embedding/embedding"
+    assert message in printed.getvalue()
     table = np.asarray(state.params["token_embedding"]["embedding"])
     np.testing.assert_array_equal(table[:size], 7.0)
     assert np.abs(table[size:]).max() < 0.2

@@ -14,9 +14,9 @@ import t5x_lite
 from t5x_lite.errors import InputError
 from t5x_lite.objectives import MaskedLanguageModel
 from t5x_lite.parallel import batch_sharding
+from t5x_lite.runs.records import Records, read_records
 from t5x_lite.training import report
-from t5x_lite.training.records import Records, read_records
-from t5x_lite.training.start import FromRun
+from t5x_lite.training.initialization import FromRun
 
 FIGURES = {
     "BERT": {"pair_loss", "pair_accuracy"},

@@ -12,17 +12,17 @@ from t5x_lite.data import (
     Proportional,
     PythonDocs,
     TableExamples,
-    TextWording,
+    TextTemplate,
     TsvPairs,
 )
 from t5x_lite.errors import InputError
 from t5x_lite.models import BertConfig
 from t5x_lite.objectives import Classification, SequenceToSequence
+from t5x_lite.optim.optimizers import Adafactor, Adam
+from t5x_lite.optim.schedules import InverseSqrt, Schedule
 from t5x_lite.parallel import MeshShape
 from t5x_lite.training import Evaluation, Experiment, PartMetrics
 from t5x_lite.training.experiment import differences
-from t5x_lite.training.optimizers import Adafactor, Adam
-from t5x_lite.training.schedules import InverseSqrt, Schedule
 
 
 @pytest.mark.parametrize("optimizer", [Adam(InverseSqrt(64, 10)), Adafactor()])
@@ -34,7 +34,7 @@ def test_json_round_trip(tiny, optimizer):
 @pytest.fixture
 def mixed(tiny):
     """Over a mixture, whose parts are dataclasses in a tuple, and tuples in a tuple in one of them."""
-    wording = TextWording("{a}", "{b}", replacements=(("<br>", " "), ("x", "y")))
+    wording = TextTemplate("{a}", "{b}", replacements=(("<br>", " "), ("x", "y")))
     pairs = ExamplePairs(TableExamples(("a.tsv",)), wording)
     parts = (Part("one", pairs, pairs), Part("two", TsvPairs(("b.tsv",))))
     evaluation = Evaluation(part_metrics=(PartMetrics("one", ("bleu", "chrf")),))

@@ -17,9 +17,9 @@ from t5x_lite.data import Choices, Data, JsonlExamples, LabeledTexts, Questions,
 from t5x_lite.errors import InputError
 from t5x_lite.objectives import Classification, MultipleChoice, QuestionAnswering, Tagging
 from t5x_lite.parallel import MeshShape, make_mesh
+from t5x_lite.runs.records import read_records
 from t5x_lite.training import Evaluation, Experiment, loop
-from t5x_lite.training.records import read_records
-from t5x_lite.training.start import FromModel
+from t5x_lite.training.initialization import FromModel
 from t5x_lite.training.step import Program
 
 LABELS = ("no", "yes")

@@ -9,8 +9,6 @@ import pytest
 from flax import linen as nn
 
 from t5x_lite.data import WordPiece
-from t5x_lite.data.expected_vocabulary import expected_vocabulary
-from t5x_lite.data.vocabulary import Vocabulary
 from t5x_lite.layers.attention_by_pairs import AGAIN
 from t5x_lite.layers.dense import SUM
 from t5x_lite.models import (
@@ -38,7 +36,9 @@ from t5x_lite.objectives import (
     Tagging,
     corrupt_rows,
 )
-from t5x_lite.training.flops import step_flops
+from t5x_lite.planning.flops import step_flops
+from t5x_lite.tokenizers.config import expected_vocabulary
+from t5x_lite.tokenizers.vocabulary import Vocabulary
 
 VOCABULARY = Vocabulary(
     size=260, pad_id=0, eos_id=1, cls_id=3, sep_id=1, mask_id=4, first_sentinel_id=259, num_sentinels=100

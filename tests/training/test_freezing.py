@@ -13,14 +13,13 @@ from flax import traverse_util
 from t5x_lite import load
 from t5x_lite.errors import InputError
 from t5x_lite.models import PRESETS
+from t5x_lite.optim.masks import TrainedPart
+from t5x_lite.optim.optimizers import Adafactor, Adam, AdamW, Lamb, ParameterAverage
+from t5x_lite.optim.schedules import Constant
 from t5x_lite.parallel import MeshShape, make_mesh
 from t5x_lite.training import Evaluation, Experiment, report
 from t5x_lite.training.experiment import differences
-from t5x_lite.training.freezing import TrainedPart
-from t5x_lite.training.optimizers import Adafactor, Adam, AdamW, Lamb
-from t5x_lite.training.parameter_average import ParameterAverage
-from t5x_lite.training.schedules import Constant
-from t5x_lite.training.start import FromRun
+from t5x_lite.training.initialization import FromRun
 from t5x_lite.training.step import Program
 
 AXES = {
@@ -234,11 +233,11 @@ def test_a_run_goes_on_with_it_and_says_what_is_frozen(finished, frozen_run, tra
     """Stopped and gone on with, it is the same to the last bit."""
     shutil.copytree(finished, tmp_path / "again")
     shutil.rmtree(tmp_path / "again" / "checkpoints" / "4")
-    with pytest.MonkeyPatch.context() as patch, console.capture() as told:
+    with pytest.MonkeyPatch.context() as patch, console.capture() as message:
         patch.setattr(report, "finish", lambda *args: None)
         train_encoder(frozen_run, tmp_path / "again")
-    assert "resuming from step 3" in told.get()
-    assert "parameters: the lowest 1 of 2 encoder/layers, embeddings/*, encoder/layers/self_attention/" in told.get()
+    assert "resuming from step 3" in message.get()
+    assert "parameters: the lowest 1 of 2 encoder/layers, embeddings/*, encoder/layers/self_attention/" in message.get()
     ours, expected = (flat(load(folder).params) for folder in (tmp_path / "again", finished))
     for path, value in expected.items():
         np.testing.assert_array_equal(ours[path], value, err_msg=path)

@@ -14,12 +14,11 @@ from t5x_lite.data import ByteLevelBPE, Bytes, Data, SentencePiece, TsvPairs, ma
 from t5x_lite.errors import InputError
 from t5x_lite.models import TransformerConfig
 from t5x_lite.objectives import CausalLanguageModel, SequenceToSequence, SpanCorruption
+from t5x_lite.optim.optimizers import AdamW, ParameterAverage
+from t5x_lite.optim.schedules import Constant
+from t5x_lite.runs.records import read_records
 from t5x_lite.training import Checkpointing, Evaluation, Experiment, Logging, held_out_parts, loop
-from t5x_lite.training.held_out import HeldOut, count_words
-from t5x_lite.training.optimizers import AdamW
-from t5x_lite.training.parameter_average import ParameterAverage
-from t5x_lite.training.records import read_records
-from t5x_lite.training.schedules import Constant
+from t5x_lite.training.held_out import Evaluator, count_words
 from t5x_lite.training.text_metrics import score
 
 NUMBERS = ["one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten"]
@@ -58,13 +57,13 @@ def run(experiment, tmp_path_factory):
     """(folder, what was printed, the compiled decoding) of a run that scores what it writes."""
     folder, sheets = tmp_path_factory.mktemp("run"), []
 
-    class Kept(HeldOut):
+    class Kept(Evaluator):
         def __init__(self, *args, **options):
             super().__init__(*args, **options)
             sheets.append(self)
 
     with (folder / "printed.txt").open("w") as file, pytest.MonkeyPatch.context() as patch:
-        patch.setattr(held_out_parts, "HeldOut", Kept)
+        patch.setattr(held_out_parts, "Evaluator", Kept)
         loop.train(experiment, folder / "run", Console(file=file, width=300), jax.devices()[:1])
     (held_out,) = sheets
     return folder / "run", (folder / "printed.txt").read_text(), held_out
@@ -127,7 +126,7 @@ def test_words_are_those_between_white_space(config):
 def test_only_texts_have_words(tiny, make_program):
     """Targets of sentinels are no text."""
     program = make_program(tiny)
-    held_out = HeldOut(program, make_tokenizer(Bytes(), None), tiny.data.prepare(tiny.objective.row_format).held_out)
+    held_out = Evaluator(program, make_tokenizer(Bytes(), None), tiny.data.prepare(tiny.objective.row_format).held_out)
     assert "word_perplexity" not in held_out.evaluate(program.init().params).figures
     assert SequenceToSequence.targets_are_text
     assert CausalLanguageModel.targets_are_text

@@ -11,27 +11,27 @@ from rich.console import Console
 
 from t5x_lite.cli.main import main
 from t5x_lite.data import (
-    AnswerWording,
+    AnswerTemplate,
     Bytes,
     Data,
     Equal,
     ExamplePairs,
     JsonlExamples,
-    LabelWording,
+    LabelTemplate,
     Mixture,
     Part,
 )
 from t5x_lite.errors import InputError
 from t5x_lite.models import TransformerConfig
 from t5x_lite.objectives import SequenceToSequence
+from t5x_lite.optim.optimizers import AdamW
+from t5x_lite.optim.schedules import Constant
 from t5x_lite.parallel import MeshShape, make_mesh
+from t5x_lite.runs.open_model import open_model
+from t5x_lite.runs.records import read_records
 from t5x_lite.training import Checkpointing, Evaluation, Experiment, Logging, PartMetrics, loop
 from t5x_lite.training.held_out_parts import held_out_of
-from t5x_lite.training.open_model import open_model
-from t5x_lite.training.optimizers import AdamW
 from t5x_lite.training.preparation import prepare
-from t5x_lite.training.records import read_records
-from t5x_lite.training.schedules import Constant
 from t5x_lite.training.step import Program
 
 WORDS = ("one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten")
@@ -52,8 +52,8 @@ def experiment(tmp_path_factory):
     parts = [
         Part(name, source(f"{name}-train", records, wording), source(f"{name}-dev", records[::7], wording))
         for name, wording in (
-            ("label", LabelWording("first: {text}", labels=("False", "True"), words=("no", "yes"))),
-            ("next", AnswerWording("next: {text}", "next")),
+            ("label", LabelTemplate("first: {text}", labels=("False", "True"), words=("no", "yes"))),
+            ("next", AnswerTemplate("next: {text}", "next")),
         )
     ]
     metrics = (PartMetrics("label", ("exact_match", "f1")), PartMetrics("next", ("squad",)))
@@ -167,10 +167,10 @@ def test_other_pairs_are_compared_with_what_the_parts_are_trained_on(run, capsys
     path = tmp_path / "test.tsv"
     path.write_text("first: zero\tno\nfirst: One  TWO\tno\nnext: one two\ttwo\n")
     assert main(["evaluate", str(run[0]), "--pairs", str(path), "--metrics", "exact_match", "--json"]) == 0
-    out, told = capsys.readouterr()
+    out, message = capsys.readouterr()
     assert 0 <= json.loads(out)["exact_match"] <= 1
     remark = "2 of 3 pairs stand in the training data too, 1 of them with the same answer; the first is "
-    assert f"{remark}{path}:2" in told
+    assert f"{remark}{path}:2" in message
 
 
 def test_a_run_that_was_stopped_goes_on_bit_identically(run, experiment, tmp_path):

@@ -11,10 +11,10 @@ from flax import traverse_util
 
 from t5x_lite.models import PRESETS, abstract_params
 from t5x_lite.models.encoder import TASK_HEADS
+from t5x_lite.optim.masks import BELOW_THE_LAYERS, PAIRED, rate_factors
+from t5x_lite.optim.optimizers import Adafactor, AdamW
+from t5x_lite.optim.schedules import Constant
 from t5x_lite.parallel import logical_axes
-from t5x_lite.training.layer_rates import BELOW_THE_LAYERS, PAIRED, rate_factors
-from t5x_lite.training.optimizers import Adafactor, AdamW
-from t5x_lite.training.schedules import Constant
 
 
 def factors(preset, decay, **changes):

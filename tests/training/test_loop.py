@@ -17,11 +17,11 @@ from flax import traverse_util
 
 import t5x_lite
 from t5x_lite.errors import InputError
+from t5x_lite.optim.optimizers import AdamW
+from t5x_lite.optim.schedules import Constant
 from t5x_lite.parallel import MeshShape
+from t5x_lite.runs.records import Records, read_records
 from t5x_lite.training.loop import NonFiniteError
-from t5x_lite.training.optimizers import AdamW
-from t5x_lite.training.records import Records, read_records
-from t5x_lite.training.schedules import Constant
 
 
 @pytest.fixture(scope="module")

@@ -16,8 +16,8 @@ import pytest
 import t5x_lite
 from t5x_lite.models import GptConfig
 from t5x_lite.objectives import CausalLanguageModel
+from t5x_lite.runs.records import read_records
 from t5x_lite.training import Checkpointing, Evaluation, Experiment
-from t5x_lite.training.records import read_records
 
 pytestmark = pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="finds its processes in Linux's /proc")
 

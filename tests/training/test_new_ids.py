@@ -12,8 +12,8 @@ from t5x_lite.data import Vocabulary
 from t5x_lite.errors import InputError
 from t5x_lite.models import BertConfig, GptConfig, abstract_params
 from t5x_lite.parallel import MeshShape, make_mesh
-from t5x_lite.parallel.batch_rows import place_copies
-from t5x_lite.training.new_ids import NewIds
+from t5x_lite.parallel.sharding import place_copies
+from t5x_lite.training.initialization import NewIds
 from t5x_lite.training.preparation import check_vocabulary
 
 MARKS = ("start", "delimiter", "extract")
@@ -31,8 +31,8 @@ def tree(**shapes):
 
 def fill_in(ours, theirs, new_ids):
     """(flat parameters to begin with, what is told), with theirs below zero."""
-    source, told = new_ids.filled_in(jax.tree.map(np.negative, theirs), jax.tree.map(jax.numpy.asarray, ours))
-    return traverse_util.flatten_dict(jax.device_get(source), sep="/"), told
+    source, message = new_ids.filled_in(jax.tree.map(np.negative, theirs), jax.tree.map(jax.numpy.asarray, ours))
+    return traverse_util.flatten_dict(jax.device_get(source), sep="/"), message
 
 
 @pytest.mark.parametrize(
@@ -48,9 +48,11 @@ def test_ids_have_their_place_in_each_parameter_of_them(model):
 def test_new_ids_keep_their_values_along_either_dimension():
     ours = tree(token_embedding__embedding=(12, 4), output__kernel=(4, 12))
     theirs = tree(token_embedding__embedding=(9, 4), output__kernel=(4, 9))
-    found, told = fill_in(ours, theirs, NewIds.of(GPT, 9, MARKS))
+    found, message = fill_in(ours, theirs, NewIds.of(GPT, 9, MARKS))
     flat = traverse_util.flatten_dict(ours, sep="/")
-    assert {f"3 ids of {path}" for path in (TABLE, KERNEL)} == set(told.removeprefix("; random too are ").split(", "))
+    assert {f"3 ids of {path}" for path in (TABLE, KERNEL)} == set(
+        message.removeprefix("; random too are ").split(", ")
+    )
     np.testing.assert_array_equal(found[TABLE][:9], -theirs["token_embedding"]["embedding"])
     np.testing.assert_array_equal(found[KERNEL][:, :9], -theirs["output"]["kernel"])
     np.testing.assert_array_equal(found[TABLE][9:], flat[TABLE][9:])
@@ -60,8 +62,8 @@ def test_new_ids_keep_their_values_along_either_dimension():
 def test_marks_are_new_though_there_is_room_for_them():
     """What stands there has been trained to be no token."""
     ours, theirs = (tree(token_embedding__embedding=(12, 4)) for _ in range(2))
-    found, told = fill_in(ours, theirs, NewIds.of(GPT, 7, MARKS))
-    assert told == f"; random too are 3 ids of {TABLE}"
+    found, message = fill_in(ours, theirs, NewIds.of(GPT, 7, MARKS))
+    assert message == f"; random too are 3 ids of {TABLE}"
     assert ((found[TABLE] > 0).all(axis=1) == np.isin(np.arange(12), [7, 8, 9])).all()
 
 
@@ -73,9 +75,9 @@ def test_marks_are_new_though_there_is_room_for_them():
 def test_else_the_other_model_stays_as_it_is(shape, added):
     """What does not fit is told by who lays one over the other."""
     ours, theirs = tree(token_embedding__embedding=(12, 4)), tree(token_embedding__embedding=shape)
-    found, told = fill_in(ours, theirs, NewIds.of(GPT, 9, added))
+    found, message = fill_in(ours, theirs, NewIds.of(GPT, 9, added))
     np.testing.assert_array_equal(found[TABLE], -theirs["token_embedding"]["embedding"])
-    assert told == ""
+    assert message == ""
 
 
 def test_on_many_devices_they_lie_where_the_model_lies():

@@ -7,9 +7,9 @@ from flax import linen as nn
 
 from t5x_lite.errors import InputError
 from t5x_lite.models.base import abstract_params
+from t5x_lite.optim.optimizers import Adafactor, Adam, AdamW, Lamb, decays
+from t5x_lite.optim.schedules import Constant, InverseSqrt
 from t5x_lite.parallel import logical_axes
-from t5x_lite.training.optimizers import Adafactor, Adam, AdamW, Lamb, decays
-from t5x_lite.training.schedules import Constant, InverseSqrt
 
 AXES = {"layers": {"kernel": ("layers", "embed", "mlp"), "scale": ("layers", "norm")}, "embedding": ("vocab", "embed")}
 

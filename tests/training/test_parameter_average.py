@@ -14,13 +14,13 @@ from jax.sharding import SingleDeviceSharding
 
 import t5x_lite
 from t5x_lite.errors import InputError
+from t5x_lite.optim.optimizers import ParameterAverage
 from t5x_lite.parallel import MeshShape
+from t5x_lite.runs.checkpoints import read_checkpoint, read_state
+from t5x_lite.runs.records import Records, read_records
 from t5x_lite.training import report
-from t5x_lite.training.checkpoints import read_checkpoint, read_state
-from t5x_lite.training.parameter_average import ParameterAverage
+from t5x_lite.training.initialization import FromModel, FromRun
 from t5x_lite.training.preparation import first_state, prepare
-from t5x_lite.training.records import Records, read_records
-from t5x_lite.training.start import FromModel, FromRun
 
 AVERAGE = ParameterAverage(decay=0.7)
 

@@ -14,12 +14,11 @@ from t5x_lite.data import Bytes
 from t5x_lite.errors import InputError
 from t5x_lite.models import num_params
 from t5x_lite.objectives import Distillation
+from t5x_lite.optim.optimizers import AdamW
 from t5x_lite.parallel import MeshShape, make_mesh
-from t5x_lite.parallel.chips import GIB
-from t5x_lite.parallel.topology import Topology
-from t5x_lite.training.flops import step_flops
-from t5x_lite.training.optimizers import AdamW
-from t5x_lite.training.plan import (
+from t5x_lite.planning.chips import GIB, Topology
+from t5x_lite.planning.flops import step_flops
+from t5x_lite.planning.plan import (
     Cost,
     Memory,
     Plan,
@@ -28,7 +27,7 @@ from t5x_lite.training.plan import (
     make_plan,
     objective_without_text,
 )
-from t5x_lite.training.plan_search import _needs_as_much, nearest_fit, search, settings
+from t5x_lite.planning.search import _needs_as_much, nearest_fit, search, settings
 from t5x_lite.training.step import Program
 
 needs_compiler = pytest.mark.skipif(importlib.util.find_spec("libtpu") is None, reason="libtpu is not installed")
@@ -149,12 +148,12 @@ def test_a_step_that_does_not_fit_says_by_how_much_and_what_would(small):
 
 @needs_compiler
 def test_a_search_ranks_what_fits(small):
-    told = []
-    plans = search(small, SLICE, told.append, tries=2)
-    assert len(plans) == len(told) == 2
+    message = []
+    plans = search(small, SLICE, message.append, tries=2)
+    assert len(plans) == len(message) == 2
     # Its own setting is the first, so that nothing worse is recommended; then another mesh.
-    own, other = (next(plan for plan in plans if line.endswith(settings(plan.experiment, SLICE))) for line in told)
-    assert settings(small, SLICE) in told[0]
+    own, other = (next(plan for plan in plans if line.endswith(settings(plan.experiment, SLICE))) for line in message)
+    assert settings(small, SLICE) in message[0]
     assert own.mesh != other.mesh
     assert [plan.seconds for plan in plans] == sorted(plan.seconds for plan in plans)
     assert all(plan.fits for plan in plans)
@@ -163,7 +162,7 @@ def test_a_search_ranks_what_fits(small):
 
 @needs_compiler
 def test_a_search_from_a_mesh_for_other_slices(small):
-    (plan,) = search(replace(small, mesh=MeshShape(data=3, fsdp=1)), SLICE, lambda told: None, tries=1)
+    (plan,) = search(replace(small, mesh=MeshShape(data=3, fsdp=1)), SLICE, lambda message: None, tries=1)
     assert plan.fits
 
 

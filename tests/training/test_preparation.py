@@ -13,14 +13,14 @@ from t5x_lite.data import Bytes, WordPiece
 from t5x_lite.errors import InputError
 from t5x_lite.models import abstract_params
 from t5x_lite.objectives import Distillation, SpanCorruption
+from t5x_lite.optim.optimizers import Adafactor
+from t5x_lite.optim.schedules import Constant
 from t5x_lite.parallel import MeshShape, make_mesh
-from t5x_lite.training.checkpoints import write_checkpoint
-from t5x_lite.training.optimizers import Adafactor
+from t5x_lite.runs.checkpoints import write_checkpoint
+from t5x_lite.runs.workdir import tokenizer_files
+from t5x_lite.training.initialization import FromModel, FromRun
 from t5x_lite.training.preparation import check_mesh, first_state, prepare
-from t5x_lite.training.schedules import Constant
-from t5x_lite.training.start import FromModel, FromRun
 from t5x_lite.training.step import Program
-from t5x_lite.training.workdir import tokenizer_files
 
 
 @pytest.fixture(scope="module")

@@ -10,10 +10,10 @@ from flax import linen as nn
 
 from t5x_lite.data import Vocabulary, make_tokenizer
 from t5x_lite.data.formats import Sentences
-from t5x_lite.data.tokenizers import WordPiece
 from t5x_lite.objectives import MaskedLanguageModel
 from t5x_lite.objectives.base import unigram_loss
 from t5x_lite.parallel import MeshShape, make_mesh
+from t5x_lite.tokenizers.config import WordPiece
 from t5x_lite.training.evaluation import held_out_features
 from t5x_lite.training.report import describe
 from t5x_lite.training.samples import fill_ins
@@ -61,5 +61,5 @@ def test_padding_is_no_target_whatever_its_id():
 def test_every_figure_is_told():
     figures = {"loss": 2.0, "unigram_loss": 5.0, "accuracy": 0.5, "perplexity": 7.4, "tokens": 90.0}
     assert ";" not in describe(figures)
-    told = describe(figures | {"replaced": 0.11, "detection_loss": 0.25})
-    assert told.endswith("90 tokens; replaced 11.0%, detection loss 0.250")
+    message = describe(figures | {"replaced": 0.11, "detection_loss": 0.25})
+    assert message.endswith("90 tokens; replaced 11.0%, detection loss 0.250")

@@ -11,11 +11,10 @@ from fsspec.implementations.local import LocalFileSystem
 from rich.console import Console
 
 from t5x_lite.errors import InputError
-from t5x_lite.training import run_files
-from t5x_lite.training.checkpoints import Saved, latest_step, steps_of_run
-from t5x_lite.training.records import Records, read_records
-from t5x_lite.training.run_files import GrowingFile, is_in_bucket, local_or_bucket, write_atomically
-from t5x_lite.training.workdir import begin, open_workdir, remove_if_empty, saved_tokenizer, tokenizer_files
+from t5x_lite.runs.checkpoints import Saved, latest_step, steps_of_run
+from t5x_lite.runs.files import GrowingFile, is_in_bucket, local_or_bucket, write_atomically
+from t5x_lite.runs.records import Records, read_records
+from t5x_lite.runs.workdir import begin, open_workdir, remove_if_empty, saved_tokenizer, tokenizer_files
 
 
 @pytest.fixture(scope="module")

@@ -3,7 +3,7 @@ import math
 import pytest
 
 from t5x_lite.errors import InputError
-from t5x_lite.training.schedules import Constant, CosineDecay, InverseSqrt, LinearDecay, T5InverseSqrt
+from t5x_lite.optim.schedules import Constant, CosineDecay, InverseSqrt, LinearDecay, T5InverseSqrt
 
 
 @pytest.mark.parametrize("step", [1, 4000, 100_000])

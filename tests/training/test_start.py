@@ -10,7 +10,7 @@ from t5x_lite.errors import InputError
 from t5x_lite.models import PRESETS, abstract_params
 from t5x_lite.training import Experiment
 from t5x_lite.training.experiment import differences
-from t5x_lite.training.start import FromModel, FromRun, describe_overlay, overlay, part_for
+from t5x_lite.training.initialization import FromModel, FromRun, describe_overlay, overlay, part_for
 
 
 def tree(layers: int, width: int = 3, **others):

@@ -11,9 +11,9 @@ from flax import traverse_util
 
 from t5x_lite.errors import InputError
 from t5x_lite.objectives import corrupt_rows
+from t5x_lite.optim.optimizers import Adafactor, AdamW
+from t5x_lite.optim.schedules import Constant
 from t5x_lite.parallel import MeshShape, use_mesh
-from t5x_lite.training.optimizers import Adafactor, AdamW
-from t5x_lite.training.schedules import Constant
 
 
 def begin(program):

@@ -1,0 +1,241 @@
+"""Where examples of tasks come from: records with named fields, such as a sentence and its label."""
+
+import abc
+import csv
+import itertools
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, NamedTuple, get_args
+
+from t5x_lite.data.records import files
+from t5x_lite.errors import InputError
+
+TABLE_ENDINGS = (".tsv", ".tsv.gz", ".csv", ".csv.gz")
+
+Separator = Literal["tab", "comma"]
+
+
+class Example(NamedTuple):
+    """A record as it was read, and where."""
+
+    place: str
+    """To be read in a message: file and line, or the like."""
+    fields: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Examples(abc.ABC):
+    """Records in a fixed order, and a fingerprint that changes when they do."""
+
+    @abc.abstractmethod
+    def __iter__(self) -> Iterator[Example]:
+        """Record after record; `InputError` when one cannot be read."""
+
+    @abc.abstractmethod
+    def fingerprint(self) -> str:
+        """Hexadecimal hash of the records, found without reading all of them where they are many."""
+
+
+def field_of(example: Example, name: str, option: str) -> Any:
+    """What stands in a field, which the user's `option` names; `InputError` where there is none, listing those present.
+
+    'a/b' is b of the record in the field a, 'a/0' the first of the list there.
+
+    >>> example = Example("a.jsonl:2", {"text": "fine", "answers": {"words": ["good", "well"]}})
+    >>> field_of(example, "text", "text"), field_of(example, "answers/words/1", "label")
+    ('fine', 'well')
+    """
+    value, rest = example.fields, name
+    while rest:
+        step, _, rest = (rest, "", "") if isinstance(value, dict) and rest in value else rest.partition("/")
+        if isinstance(value, list) and step.isdecimal() and int(step) < len(value):
+            step = int(step)
+        elif not (isinstance(value, dict) and step in value):
+            raise InputError(
+                f"{option}={name!r} is missing in {example.place}, which has {', '.join(map(repr, example.fields))}; "
+                f"set {option} to one of them"
+            )
+        value = value[step]
+    return value
+
+
+def name_of(example: Example) -> Any:
+    """What a benchmark calls an example: what stands in its field `idx`, `index` or `id`; None where it has none."""
+    return next((example.fields[name] for name in ("idx", "index", "id") if name in example.fields), None)
+
+
+def text_in(example: Example, name: str, option: str) -> str:
+    """The text in a field, stripped; `InputError` where it is no text, or empty."""
+    value = field_of(example, name, option)
+    if not isinstance(value, str):
+        raise InputError(f"{option}={name!r} is {value!r} in {example.place}; set {option} to a field of text")
+    if not value.strip():
+        raise InputError(f"{option}={name!r} is empty in {example.place}; fill it or remove the record")
+    return value.strip()
+
+
+@dataclass(frozen=True)
+class TableExamples(Examples):
+    """Files, globs and folders of `.tsv` and `.csv` and their `.gz`, in UTF-8. A first line names the columns.
+
+    Between tabs nothing is quoted. Between commas a field may stand in double quotes, over several lines too.
+    """
+
+    paths: tuple[str, ...]
+    """Files, globs such as 'reviews/*.tsv', or folders."""
+    columns: tuple[str, ...] = ()
+    """Names of the columns, for files whose first line is an example already."""
+    separator: Separator | None = None
+    """What stands between columns: tab or comma; None goes by the file's ending, comma for .csv."""
+
+    def __post_init__(self) -> None:
+        files.check_paths(self.paths)
+        if self.separator is not None and self.separator not in get_args(Separator):
+            raise InputError(f"separator={self.separator!r} is unknown; choose one of {', '.join(get_args(Separator))}")
+        if len(set(self.columns)) < len(self.columns):
+            raise InputError(f"columns={self.columns} names one of them twice; name each once")
+
+    def files(self) -> list[Path]:
+        """The files that are read, in order; `InputError` for a path that gives none."""
+        return files.files_of(self.paths, TABLE_ENDINGS)
+
+    def __iter__(self) -> Iterator[Example]:
+        for path in self.files():
+            rows = self._rows(path)
+            names = list(self.columns) or self._header(path, next(rows, None))
+            for number, row in rows:
+                if len(row) != len(names):
+                    raise InputError(
+                        f"{path}:{number} has {len(row)} columns and not the {len(names)} of "
+                        f"{', '.join(map(repr, names))}; correct the line, or set columns or separator"
+                    )
+                yield Example(f"{path}:{number}", dict(zip(names, row, strict=True)))
+
+    def _rows(self, path: Path) -> Iterator[tuple[int, list[str]]]:
+        """(number of its last line, columns) of every row that is not blank."""
+        by_name = "comma" if path.name.lower().endswith((".csv", ".csv.gz")) else "tab"
+        if (self.separator or by_name) == "tab":
+            yield from ((number, line.split("\t")) for number, line in files.lines(path) if line.strip())
+            return
+        reader = csv.reader((f"{line}\n" for _, line in files.lines(path)), strict=True)
+        try:
+            yield from ((reader.line_num, row) for row in reader if row)
+        except csv.Error as error:
+            raise InputError(
+                f"{path}:{reader.line_num} is no CSV ({error}); correct it, or set separator='tab'"
+            ) from None
+
+    def _header(self, path: Path, first: tuple[int, list[str]] | None) -> list[str]:
+        names = [name.strip() for name in first[1]] if first else []
+        # One column without a name is the index that pandas writes in front.
+        if len(set(names)) < len(names) or not any(names):
+            raise InputError(
+                f"the first line of {path} names no columns: {', '.join(map(repr, names))}; write one name for each, "
+                "or set columns"
+            )
+        return names
+
+    def fingerprint(self) -> str:
+        return files.hash_files(f"TableExamples {(self.columns, self.separator)}", self.files())
+
+
+@dataclass(frozen=True)
+class JsonlExamples(Examples):
+    """Files, globs and folders of `.jsonl`, `.json` (one object a line) and their `.gz`, in UTF-8."""
+
+    paths: tuple[str, ...]
+    """Files, globs such as 'reviews/*.jsonl', or folders."""
+
+    def __post_init__(self) -> None:
+        files.check_paths(self.paths)
+
+    def files(self) -> list[Path]:
+        """The files that are read, in order; `InputError` for a path that gives none."""
+        return files.files_of(self.paths, files.JSON_ENDINGS)
+
+    def __iter__(self) -> Iterator[Example]:
+        for path in self.files():
+            for number, record in files.json_records(path):
+                if not isinstance(record, dict):
+                    raise InputError(f"{path}:{number} is a {type(record).__name__}; write one JSON object a line")
+                yield Example(f"{path}:{number}", record)
+
+    def fingerprint(self) -> str:
+        return files.hash_files("JsonlExamples", self.files())
+
+
+@dataclass(frozen=True)
+class ParallelExamples(Examples):
+    """Files in UTF-8, `.gz` too, one for each field: line n of every one is example n. Lines blank in all are none."""
+
+    fields: tuple[str, ...]
+    """Names such as ('premise', 'hypothesis', 'label')."""
+    paths: tuple[str, ...]
+    """The file of each."""
+
+    def __post_init__(self) -> None:
+        files.check_paths(self.paths)
+        if len(set(self.fields)) != len(self.paths):
+            raise InputError(
+                f"fields={self.fields} do not go with paths={self.paths}; give one file for each, and each name once"
+            )
+
+    def __iter__(self) -> Iterator[Example]:
+        files = self.files()
+        for number, lines in enumerate(itertools.zip_longest(*map(files.lines, files)), start=1):
+            if None in lines:
+                short, long = files[lines.index(None)], next(f for f, line in zip(files, lines, strict=True) if line)
+                raise InputError(
+                    f"{short} ends before line {number}, which {long} has; give files that are parallel line by line"
+                )
+            texts = [text for _, text in lines]
+            if any(text.strip() for text in texts):
+                yield Example(f"{files[0]}:{number}", dict(zip(self.fields, texts, strict=True)))
+
+    def files(self) -> list[Path]:
+        """The file of each field; `InputError` for one that is not there."""
+        return _one_each(self.paths, "field")
+
+    def fingerprint(self) -> str:
+        return files.hash_files(f"ParallelExamples {self.fields}", self.files())
+
+
+@dataclass(frozen=True)
+class ClassFiles(Examples):
+    """Files in UTF-8, `.gz` too, one for each class: a text a line. Fields are `text` and `label`.
+
+    Blank lines are none.
+    """
+
+    labels: tuple[str, ...]
+    """Names of the classes, such as ('negative', 'positive')."""
+    paths: tuple[str, ...]
+    """The file of each."""
+
+    def __post_init__(self) -> None:
+        files.check_paths(self.paths)
+        if len(set(self.labels)) != len(self.paths):
+            raise InputError(
+                f"labels={self.labels} do not go with paths={self.paths}; give one file for each, and each name once"
+            )
+
+    def __iter__(self) -> Iterator[Example]:
+        for label, path in zip(self.labels, self.files(), strict=True):
+            for number, line in files.lines(path):
+                if line.strip():
+                    yield Example(f"{path}:{number}", {"text": line.strip(), "label": label})
+
+    def files(self) -> list[Path]:
+        """The file of each class; `InputError` for one that is not there."""
+        return _one_each(self.paths, "class")
+
+    def fingerprint(self) -> str:
+        return files.hash_files(f"ClassFiles {self.labels}", self.files())
+
+
+def _one_each(paths: tuple[str, ...], what: str) -> list[Path]:
+    found = [files.expand(path, ()) for path in paths]
+    if several := [path for path, files in zip(paths, found, strict=True) if len(files) > 1]:
+        raise InputError(f"paths={several[0]!r} names several files; name one for each {what}")
+    return [file.resolve() for (file,) in found]

@@ -1,0 +1,331 @@
+"""Texts of a dataset of TensorFlow Datasets, read without TensorFlow."""
+
+import contextlib
+import errno
+import hashlib
+import importlib
+import importlib.abc
+import importlib.machinery
+import importlib.util
+import io
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass, fields, replace
+from types import ModuleType
+from typing import Any, NoReturn
+
+import numpy as np
+
+from t5x_lite.data.records.tables import Example, Examples
+from t5x_lite.data.records.text import Source
+from t5x_lite.errors import InputError
+
+_BLOCK = 256
+
+
+@dataclass(frozen=True)
+class TfdsTexts:
+    """Text features of a split of a dataset that TFDS has on disk as ArrayRecord or can prepare without TensorFlow."""
+
+    name: str
+    split: str
+    data_dir: str
+    fields: dict[str, str]
+    """Which features: the user's option for each, and its value, such as {"field": "text"}; 'a/b' is b of feature a."""
+
+    def examples(self) -> Iterator[tuple[str, ...]]:
+        """The texts of each example, stripped, in the order of `fields`."""
+        for index, row in enumerate(self.rows()):
+            yield tuple(self._text(row, option, index) for option in self.fields)
+
+    def rows(self) -> Iterator[dict[str, Any]]:
+        """Each example as TFDS gives it; images stay encoded."""
+        builder = self._builder()
+        tfds = import_tfds()
+        with _without_tensorflow():
+            try:
+                # Images beside the text would be decoded for nothing.
+                images = [name for name, f in builder.info.features.items() if isinstance(f, tfds.features.Image)]
+                skipped = {name: tfds.decode.SkipDecoding() for name in images}
+                rows = builder.as_data_source(split=self.split, decoders=skipped)
+            except NotImplementedError:
+                raise self._not_array_record(builder) from None
+        for start in range(0, len(rows), _BLOCK):
+            with _without_tensorflow():
+                block = rows.__getitems__(list(range(start, min(start + _BLOCK, len(rows)))))
+            yield from block
+
+    def features(self) -> Any:
+        """TFDS's description of what is in an example."""
+        return self._builder().info.features
+
+    def identity(self) -> tuple[str, int]:
+        """(name, configuration and version of the dataset, examples of the split), with all fields known to exist."""
+        info = self._builder().info
+        return info.full_name, info.splits[self.split].num_examples
+
+    def place(self, number: int) -> str:
+        """How an example, counted from 1, is called in a message."""
+        return f"example {number - 1} of split={self.split!r} of name={self.name!r}"
+
+    def _text(self, row: Any, option: str, index: int) -> str:
+        value = _inside(row, self.fields[option])
+        try:
+            return (value.decode() if isinstance(value, bytes) else str(value)).strip()
+        except UnicodeDecodeError:
+            raise InputError(
+                f"{option}={self.fields[option]!r} of name={self.name!r} is not UTF-8 in example {index} of "
+                f"split={self.split!r}; choose a text field"
+            ) from None
+
+    def _builder(self) -> Any:
+        """The prepared dataset, with `split` and `fields` known to exist."""
+        tfds = import_tfds()
+        with _without_tensorflow(), _quiet():
+            try:
+                builder = self._found(tfds)
+            except tfds.core.DatasetNotFoundError:
+                where = self.data_dir or "~/tensorflow_datasets"
+                raise InputError(
+                    f"name={self.name!r} is neither a dataset of TFDS nor on disk in {where}; "
+                    f"correct the name or set data_dir"
+                ) from None
+            except Exception as error:  # a dataset's own code runs here and may fail in any way
+                if "Parsing builder name" in str(error):
+                    raise InputError(
+                        f"name={self.name!r} is no dataset name; write 'name', 'name/config' or 'name:1.0.0'"
+                    ) from None
+                raise self._unprepared(error) from error
+            if not builder.is_prepared():
+                self._prepare(tfds, builder)
+        self._check_split(builder)
+        for option, field in self.fields.items():
+            self._check_field(builder, option, field)
+        return builder
+
+    def _found(self, tfds: ModuleType) -> Any:
+        """By the code that TFDS has of it, or as it lies on disk."""
+        options = {"data_dir": self.data_dir} if self.data_dir else {}
+        try:
+            return tfds.builder(self.name, **options)
+        except tfds.core.DatasetNotFoundError:
+            # Without TensorFlow TFDS leaves the older half of its text datasets out, GLUE and WMT among them.
+            for room in ("question_answering", "summarization", "text", "translate"):
+                importlib.import_module(f"tensorflow_datasets.{room}")
+            return tfds.builder(self.name, **options)
+        except ModuleNotFoundError:
+            # Its code needs TensorFlow to say what is in it; what was prepared says so itself.
+            files = importlib.import_module("tensorflow_datasets.core.read_only_builder")
+            with contextlib.suppress(tfds.core.DatasetNotFoundError):
+                return files.builder_from_files(self.name, **options)
+            raise
+
+    def _prepare(self, tfds: ModuleType, builder: Any) -> None:
+        config = tfds.download.DownloadConfig(try_download_gcs=False)  # that path needs TensorFlow
+        try:
+            builder.download_and_prepare(file_format="array_record", download_config=config)
+        except Exception as error:
+            if isinstance(error, OSError) and error.errno == errno.ENOSPC:
+                raise
+            raise self._unprepared(error) from error
+
+    def _check_split(self, builder: Any) -> None:
+        try:
+            examples = builder.info.splits[self.split].num_examples
+        except (KeyError, ValueError):
+            known = ", ".join(builder.info.splits) or "none"
+            raise InputError(
+                f"split={self.split!r} is not in dataset {builder.info.full_name}; known are: {known}"
+            ) from None
+        if not examples:
+            raise InputError(f"split={self.split!r} of dataset {builder.info.full_name} is empty; choose a larger part")
+
+    def _check_field(self, builder: Any, option: str, field: str) -> None:
+        features = _leaves(builder.info.features or {})
+        if field not in features:
+            raise InputError(
+                f"{option}={field!r} is not in dataset {builder.info.full_name}; set {option} to one of: "
+                f"{', '.join(sorted(features))}"
+            )
+        feature = features[field]
+        if feature.shape != () or np.dtype(feature.np_dtype).kind not in "OSU":
+            raise InputError(
+                f"{option}={field!r} of dataset {builder.info.full_name} is {type(feature).__name__} and no text; "
+                "choose a text field"
+            )
+
+    def _unprepared(self, error: Exception) -> InputError:
+        if isinstance(error, ModuleNotFoundError) and error.name not in (None, "tensorflow"):
+            return InputError(f"name={self.name!r} needs the package {error.name}; run 'pip install {error.name}'")
+        reason = " ".join(str(error).split())[:200]
+        return InputError(
+            f"name={self.name!r} cannot be prepared here without TensorFlow ({type(error).__name__}: {reason}); "
+            f"run 'tfds build {self.name} --file_format=array_record' once where that works and set data_dir"
+        )
+
+    def _not_array_record(self, builder: Any) -> InputError:
+        return InputError(
+            f"name={self.name!r} is on disk in {builder.data_dir} as {builder.info.file_format.value}, which only "
+            f"TensorFlow reads; prepare it once with file_format=array_record in another data_dir"
+        )
+
+
+def _leaves(features: Any, before: str = "") -> dict[str, Any]:
+    """The features by name, those in a feature that is a dictionary (a translation's languages) as `a/b`."""
+    nested = import_tfds().features.FeaturesDict
+    leaves = {}
+    for name, feature in features.items():
+        inside = isinstance(feature, nested)
+        leaves |= _leaves(feature, f"{before}{name}/") if inside else {before + name: feature}
+    return leaves
+
+
+def _inside(example: dict[str, Any], field: str) -> Any:
+    """The value of a feature that `_leaves` names."""
+    for name in [field] if field in example else field.split("/"):
+        example = example[name]
+    return example
+
+
+def import_tfds() -> ModuleType:
+    """TFDS with its progress bars off; `tensorflow_datasets` takes half a second to import, so not at module level."""
+    import tensorflow_datasets as tfds
+
+    tfds.disable_progress_bar()
+    return tfds
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """No prints and no warnings of TFDS: what matters is raised."""
+    from absl import logging
+
+    verbosity = logging.get_verbosity()
+    logging.set_verbosity(logging.ERROR)
+    try:
+        with contextlib.redirect_stdout(io.StringIO()):
+            yield
+    finally:
+        logging.set_verbosity(verbosity)
+
+
+class _Blocked(importlib.abc.MetaPathFinder, importlib.abc.Loader):
+    """Finds TensorFlow and refuses to import it. A finder that found nothing would leave the word to the next one."""
+
+    def find_spec(self, fullname: str, path: Any, target: Any = None) -> importlib.machinery.ModuleSpec | None:
+        return importlib.machinery.ModuleSpec(fullname, self) if fullname == "tensorflow" else None
+
+    def create_module(self, spec: importlib.machinery.ModuleSpec) -> NoReturn:
+        raise ModuleNotFoundError("t5x_lite reads data without TensorFlow", name="tensorflow")
+
+
+@contextlib.contextmanager
+def _without_tensorflow() -> Iterator[None]:
+    """While a dataset's own code runs, an installed TensorFlow cannot be imported; one that the caller has imported
+    before stays as it is."""
+    if "tensorflow" in sys.modules or importlib.util.find_spec("tensorflow") is None:
+        yield
+        return
+    finder = _Blocked()
+    sys.meta_path.insert(0, finder)
+    try:
+        yield
+    finally:
+        sys.meta_path.remove(finder)
+
+
+@dataclass(frozen=True)
+class TfdsExamples(Examples):
+    """A split of a dataset that TFDS has on disk as ArrayRecord or can prepare without TensorFlow.
+
+    Fields are its features as plain values of Python: bytes as text, classes by their names (None where a test set
+    hides them), arrays and sequences as lists. 'a/b' is b of the feature a, such as 'answers/text' in SQuAD.
+    """
+
+    name: str
+    """As in tfds.builder, e.g. 'glue/cola' or 'super_glue/boolq:1.0.2'."""
+    split: str = "train"
+    """A split or a part of one, e.g. 'validation' or 'train[:10%]'."""
+    data_dir: str = ""
+    """Folder of the datasets; empty means TFDS's own, ~/tensorflow_datasets."""
+
+    def __iter__(self) -> Iterator[Example]:
+        dataset = self._dataset()
+        features = dataset.features()
+        for number, row in enumerate(dataset.rows(), start=1):
+            place = dataset.place(number)
+            try:
+                yield Example(place, {name: _plain(value, features[name]) for name, value in row.items()})
+            except UnicodeDecodeError:
+                raise InputError(f"{place} has text that is not UTF-8; choose another dataset") from None
+
+    def fingerprint(self) -> str:
+        parts = (*self._dataset().identity(), self.split)
+        return hashlib.blake2b(f"TfdsExamples {parts}".encode(), digest_size=16).hexdigest()
+
+    def _dataset(self) -> TfdsTexts:
+        return TfdsTexts(self.name, self.split, self.data_dir, {})
+
+
+def with_datasets(examples: Any, **changes: str) -> Any:
+    """Examples, or several, with these fields of every dataset of TFDS that is in them changed, such as `split`."""
+    if isinstance(examples, tuple):
+        return tuple(with_datasets(one, **changes) for one in examples)
+    if isinstance(examples, TfdsExamples):
+        return replace(examples, **changes)
+    if not isinstance(examples, Examples):
+        return examples
+    changed = {field.name: with_datasets(getattr(examples, field.name), **changes) for field in fields(examples)}
+    return replace(examples, **changed)
+
+
+def datasets_in(examples: Any) -> list[TfdsExamples]:
+    """The datasets of TFDS that examples, or several, are made of."""
+    if isinstance(examples, TfdsExamples):
+        return [examples]
+    parts = examples if isinstance(examples, tuple) else ()
+    if isinstance(examples, Examples):
+        parts = [getattr(examples, field.name) for field in fields(examples)]
+    return [dataset for part in parts for dataset in datasets_in(part)]
+
+
+def _plain(value: Any, feature: Any) -> Any:
+    """A value of TFDS as Python has it."""
+    features = import_tfds().features
+    if isinstance(feature, features.FeaturesDict):
+        return {name: _plain(inner, feature[name]) for name, inner in value.items()}
+    if isinstance(feature, features.Sequence):
+        if isinstance(feature.feature, features.FeaturesDict):
+            # A list of records comes as a record of lists.
+            return {name: [_plain(one, feature.feature[name]) for one in inner] for name, inner in value.items()}
+        return [_plain(one, feature.feature) for one in value]
+    if isinstance(feature, features.ClassLabel):
+        return None if value < 0 else feature.int2str(int(value))
+    if isinstance(value, bytes):
+        return value.decode()
+    return value.tolist() if isinstance(value, np.ndarray | np.generic) else value
+
+
+@dataclass(frozen=True)
+class Tfds(Source):
+    """A text field of a split of a dataset that TFDS has on disk as ArrayRecord or can prepare without TensorFlow."""
+
+    name: str
+    """As in tfds.builder, e.g. 'lm1b', 'wiki40b/en' or 'my_dataset:1.0.0'."""
+    split: str = "train"
+    """A split or a part of one, e.g. 'train[:10%]'."""
+    field: str = "text"
+    """The feature that is the document; 'a/b' is b of the feature a."""
+    data_dir: str = ""
+    """Folder of the datasets; empty means TFDS's own, ~/tensorflow_datasets."""
+
+    def documents(self) -> Iterator[str]:
+        return (text for (text,) in self._texts().examples() if text)
+
+    def fingerprint(self) -> str:
+        full_name, examples = self._texts().identity()
+        parts = (full_name, self.split, self.field, examples)
+        return hashlib.blake2b(f"Tfds {parts}".encode(), digest_size=16).hexdigest()
+
+    def _texts(self) -> TfdsTexts:
+        return TfdsTexts(self.name, self.split, self.data_dir, {"field": self.field})

@@ -1,0 +1,325 @@
+"""How examples of tasks are written as text to text: what a model reads, and what it is to write.
+
+Raffel et al. 2020, section 2.4: every task is put into words, and answered by words, with the same loss and the same
+decoding for all. A template has the names of fields in braces, '{a/b}' where b is in the field a.
+"""
+
+import re
+import string
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from t5x_lite.data.records.pairs import EvalExample
+from t5x_lite.data.records.tables import Example, field_of, text_in
+from t5x_lite.errors import InputError
+
+Pair = tuple[str, str]
+
+
+class UnknownLabelError(InputError):
+    """An example has a label that the wording has no word for."""
+
+    def __init__(self, label: str):
+        super().__init__(f"label {label!r} is not known; name it in labels, or in left_out")
+        self.label = label
+
+
+def fill(template: str, example: Example, option: str) -> str:
+    """A template with the example's fields in place of their names; lists are joined by commas.
+
+    >>> example = Example("a.jsonl:1", {"text": "Why? ", "tags": ["a", "b"]})
+    >>> fill("topic question: {text} tags: {tags}", example, "source")
+    'topic question: Why? tags: a, b'
+    """
+    return "".join(
+        literal + ("" if name is None else _spelled(field_of(example, name, option)))
+        for literal, name, *_ in string.Formatter().parse(template)
+    ).strip()
+
+
+def _spelled(value: Any) -> str:
+    return ", ".join(map(_spelled, value)) if isinstance(value, list) else str(value).strip()
+
+
+def check_template(template: str, option: str) -> None:
+    """Raises `InputError` for a template that cannot be read, or that no field goes into."""
+    try:
+        names = [name for _, name, *_ in string.Formatter().parse(template) if name is not None]
+    except ValueError as error:
+        raise InputError(f"{option}={template!r} is no template ({error}); write names of fields in braces") from None
+    if not names or not all(names):
+        raise InputError(
+            f"{option}={template!r} names no field; write it in braces, such as 'topic question: {{text}}'"
+        )
+
+
+@dataclass(frozen=True)
+class PromptTemplate(ABC):
+    """An example in words."""
+
+    source: str
+    """The template of what is read, such as 'mrpc sentence1: {sentence1} sentence2: {sentence2}'."""
+    group: str = field(default="", kw_only=True)
+    """The template of a name that examples share which are scored together; empty: each for itself."""
+    replacements: tuple[tuple[str, str], ...] = field(default=(), kw_only=True)
+    """Regular expressions and what replaces each of them in what is read, in this order."""
+
+    def __post_init__(self) -> None:
+        check_template(self.source, "source")
+        if self.group:
+            check_template(self.group, "group")
+        for pattern, _ in self.replacements:
+            try:
+                re.compile(pattern)
+            except re.error as error:
+                raise InputError(f"replacements={pattern!r} is no regular expression ({error}); correct it") from None
+
+    @abstractmethod
+    def right(self, example: Example) -> tuple[str, ...]:
+        """Every answer that is right; none where there is nothing to learn or to score."""
+
+    def pairs(self, example: Example) -> Iterator[Pair]:
+        """What is learnt from an example: unless a wording knows better, its first right answer."""
+        return ((self.read(example), answer) for answer in self.right(example)[:1])
+
+    def asked(self, example: Example) -> Iterator[EvalExample]:
+        """What is scored of an example."""
+        if right := self.right(example):
+            yield EvalExample(self.read(example), right, fill(self.group, example, "group"))
+
+    def read(self, example: Example) -> str:
+        """What the model reads."""
+        text = fill(self.source, example, "source")
+        for pattern, replacement in self.replacements:
+            text = re.sub(pattern, replacement, text)
+        return text.strip()
+
+    @property
+    def answers(self) -> tuple[str, ...]:
+        """All answers by class, where there are classes."""
+        return ()
+
+
+@dataclass(frozen=True)
+class TextTemplate(PromptTemplate):
+    """Any text for any other, such as a translation or a summary.
+
+    >>> wording = TextTemplate("translate English to German: {en}", "{de}")
+    >>> list(wording.pairs(Example("a.jsonl:1", {"en": "That is good.", "de": "Das ist gut."})))
+    [('translate English to German: That is good.', 'Das ist gut.')]
+    """
+
+    target: str
+    """The template of what is to be written."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_template(self.target, "target")
+
+    def right(self, example: Example) -> tuple[str, ...]:
+        return (fill(self.target, example, "target"),)
+
+
+@dataclass(frozen=True)
+class LabelTemplate(PromptTemplate):
+    """A class is answered by a word; whatever else is written is wrong (Raffel et al. 2020, section 2.4).
+
+    >>> wording = LabelTemplate("sst2 sentence: {sentence}", labels=("0", "1"), words=("negative", "positive"))
+    >>> list(wording.pairs(Example("dev.tsv:2", {"sentence": "a fine film", "label": "1"})))
+    [('sst2 sentence: a fine film', 'positive')]
+    """
+
+    label: str = "label"
+    """The field of the label."""
+    labels: tuple[str, ...] = ()
+    """The classes by number, as they are written in the data."""
+    words: tuple[str, ...] = ()
+    """What is written for each; empty: the label itself."""
+    left_out: tuple[str, ...] = ()
+    """Labels whose examples are left out, such as '-' in SNLI."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if len(self.labels) < 2 or len(set(self.labels)) < len(self.labels):
+            raise InputError(f"labels={self.labels} are no classes; name two or more, each once")
+        if self.words and (len(self.words) != len(self.labels) or len(set(self.words)) < len(self.words)):
+            raise InputError(
+                f"words={self.words} do not go with labels={self.labels}; give each class a word of its own"
+            )
+        if both := set(self.labels) & set(self.left_out):
+            raise InputError(f"left_out={self.left_out} has {min(both)!r}, which labels has too; drop it from one")
+
+    def right(self, example: Example) -> tuple[str, ...]:
+        label = str(field_of(example, self.label, "label")).strip()
+        if label in self.left_out:
+            return ()
+        if label not in self.labels:
+            raise UnknownLabelError(label)
+        return (self.answers[self.labels.index(label)],)
+
+    @property
+    def answers(self) -> tuple[str, ...]:
+        return self.words or self.labels
+
+
+@dataclass(frozen=True)
+class NumberTemplate(PromptTemplate):
+    """A number is learnt as the nearest multiple of a step, and scored against what it is (ibid., on STS-B).
+
+    >>> wording, example = NumberTemplate("{text}"), Example("dev.tsv:2", {"text": "stsb ...", "label": "3.25"})
+    >>> list(wording.pairs(example)), list(wording.asked(example))
+    ([('stsb ...', '3.2')], [Asked(text='stsb ...', right=('3.25',), group='')])
+    """
+
+    label: str = "label"
+    """The field of the number."""
+    step: float = 0.2
+    """What it is rounded to; it is written with as many decimals as this."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not self.step > 0:
+            raise InputError(f"step={self.step} is no step between numbers; choose e.g. 0.2")
+
+    def pairs(self, example: Example) -> Iterator[Pair]:
+        decimals = len(f"{self.step:.10f}".rstrip("0").partition(".")[2])
+        # In float32, as T5's own code: where a number lies between two steps, the same one is taken.
+        steps = np.float32(1 / self.step)
+        number = float(np.round(np.float32(self.right(example)[0]) * steps) / steps) + 0.0
+        yield self.read(example), f"{number:.{decimals}f}"
+
+    def right(self, example: Example) -> tuple[str, ...]:
+        written = str(field_of(example, self.label, "label")).strip()
+        try:
+            finite = abs(float(written)) < float("inf")
+        except ValueError:
+            finite = False
+        if not finite:
+            raise InputError(f"label={written!r} in {example.place} is no number; correct it or remove the record")
+        return (written,)
+
+
+@dataclass(frozen=True)
+class AnswerTemplate(PromptTemplate):
+    """A question is answered by a text; any of several answers is right.
+
+    >>> example = Example("a.json", {"question": "Who?", "context": "He and she.", "answers": ["he", "she"]})
+    >>> list(AnswerTemplate("question: {question} context: {context}").asked(example))
+    [Asked(text='question: Who? context: He and she.', right=('he', 'she'), group='')]
+    """
+
+    given: str = "answers"
+    """The field of the answers, a list."""
+    each: bool = False
+    """Every answer is learnt, as a pair of its own; else the first one."""
+    no_answer: str = ""
+    """What is written where the list is empty; empty: such examples are refused."""
+
+    def right(self, example: Example) -> tuple[str, ...]:
+        answers = field_of(example, self.given, "given")
+        if not isinstance(answers, list):
+            raise InputError(f"given={self.given!r} is no list of answers in {example.place}; name one that is")
+        if not answers and not self.no_answer:
+            raise InputError(
+                f"given={self.given!r} is empty in {example.place}; set no_answer to what is to be written"
+            )
+        return tuple(dict.fromkeys(str(answer).strip() for answer in answers)) or (self.no_answer,)
+
+    def pairs(self, example: Example) -> Iterator[Pair]:
+        right, source = self.right(example), self.read(example)
+        return ((source, answer) for answer in (right if self.each else right[:1]))
+
+
+@dataclass(frozen=True)
+class TagTemplate(PromptTemplate):
+    """The words of a sentence are read with blanks between them, and their tags written in the same way. It is ours:
+    the paper has no tagging.
+
+    >>> example = Example("a.conll:1", {"tokens": ["EU", "rejects"], "tags": ["B-ORG", "O"]})
+    >>> list(TagTemplate("ner sentence: {tokens}").pairs(example))
+    [('ner sentence: EU rejects', 'B-ORG O')]
+    """
+
+    tokens: str = "tokens"
+    """The field of the words, a list."""
+    tags: str = "tags"
+    """The field of their tags, a list of the same length."""
+
+    def read(self, example: Example) -> str:
+        words = self._words(example, self.tokens, "tokens")
+        return super().read(example._replace(fields=example.fields | {self.tokens: " ".join(words)}))
+
+    def right(self, example: Example) -> tuple[str, ...]:
+        words, tags = self._words(example, self.tokens, "tokens"), self._words(example, self.tags, "tags")
+        if len(words) != len(tags) or not words:
+            raise InputError(f"{example.place} has {len(words)} words and {len(tags)} tags; give each word its tag")
+        return (" ".join(tags),)
+
+    def _words(self, example: Example, name: str, option: str) -> list[str]:
+        words = field_of(example, name, option)
+        if not isinstance(words, list):
+            raise InputError(f"{option}={name!r} is no list of words in {example.place}; name one that is")
+        return list(map(str, words))
+
+
+@dataclass(frozen=True)
+class CoreferenceTemplate(PromptTemplate):
+    """Which noun phrase a pronoun stands for: the pronoun is read between stars, and the noun phrase is written.
+
+    Raffel et al. 2020, section 2.4, on WNLI, WSC and DPR: learnt are the examples whose candidate is right. What is
+    right to answer is the candidate and, behind it, the label; the metric `referent` compares the two.
+
+    >>> fields = {"text": "It fits if it is small.", "span1_text": "the box", "span2_text": "it", "span2_index": 3}
+    >>> wording = CoreferenceTemplate("wsc: {text}")
+    >>> list(wording.pairs(Example("train:0", fields | {"label": "True"})))
+    [('wsc: It fits if *it* is small.', 'the box')]
+    >>> list(wording.pairs(Example("train:1", fields | {"label": "False"})))
+    []
+    """
+
+    text: str = "text"
+    """The field of the text, whose pronoun is marked."""
+    pronoun: str = "span2_text"
+    """The field of the pronoun."""
+    index: str = "span2_index"
+    """The field of its place among the words of the text, counted from 0."""
+    candidate: str = "span1_text"
+    """The field of the noun phrase that may be meant."""
+    label: str = "label"
+    """The field of the label: 'True' where the noun phrase is meant, else 'False'."""
+
+    def read(self, example: Example) -> str:
+        words, pronoun = text_in(example, self.text, "text").split(), text_in(example, self.pronoun, "pronoun")
+        index = int(field_of(example, self.index, "index"))
+        places = [i for i, word in enumerate(words) if _bare(word) == _bare(pronoun)]
+        if not places:
+            raise InputError(f"pronoun={pronoun!r} is no word of the text in {example.place}; correct it")
+        place = min(places, key=lambda i: abs(i - index))  # a few of WSC's places are a word off
+        word = words[place]
+        start = word.lower().index(_bare(pronoun))
+        end = start + len(_bare(pronoun))
+        words[place] = f"{word[:start]}*{word[start:end]}*{word[end:]}"
+        return super().read(example._replace(fields=example.fields | {self.text: " ".join(words)}))
+
+    def right(self, example: Example) -> tuple[str, ...]:
+        label = str(field_of(example, self.label, "label")).strip()
+        if label not in self.answers:
+            raise UnknownLabelError(label)
+        return text_in(example, self.candidate, "candidate"), label
+
+    def pairs(self, example: Example) -> Iterator[Pair]:
+        candidate, label = self.right(example)
+        if label == "True":
+            yield self.read(example), candidate
+
+    @property
+    def answers(self) -> tuple[str, ...]:
+        return ("False", "True")
+
+
+def _bare(word: str) -> str:
+    return word.strip(string.punctuation).lower()

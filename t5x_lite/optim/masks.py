@@ -1,0 +1,247 @@
+"""Many parameters in few words."""
+
+import fnmatch
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+from flax import linen as nn
+from flax import traverse_util
+from jaxtyping import Float
+
+from t5x_lite.errors import InputError
+
+_PAIRED = ("generator", "discriminator")
+
+
+def group(path: str) -> str:
+    """A pattern for the part of the model that a parameter belongs to: a stack of layers, or what is named beside it.
+
+    >>> [group(path) for path in ("encoder/layers/wi/kernel", "pooler/dense/bias", "generator/masked_lm/bias", "bias")]
+    ['encoder/layers/*', 'pooler/*', 'generator/masked_lm/*', 'bias']
+    """
+    if "layers/" in path:
+        return path[: path.index("layers/")] + "layers/*"
+    names = path.split("/")
+    depth = 2 if names[0] in _PAIRED else 1
+    return "/".join(names[:depth]) + ("/*" if len(names) > depth else "")
+
+
+def groups(paths: Iterable[str], of: Iterable[str] = ()) -> list[str]:
+    """The parts of the model that some paths make up, and, of parts that have other paths among `of`, the paths.
+
+    >>> groups(["a/b", "a/c", "d/e"], of=["a/b", "a/c", "d/e", "d/f"])
+    ['a/*', 'd/e']
+    """
+    paths = list(paths)
+    split = {group(path) for path in set(of) - set(paths)}
+    return list(dict.fromkeys(path if group(path) in split else group(path) for path in paths))
+
+
+def listed(names: Sequence[str], most: int = 8) -> str:
+    """The names, of many the first.
+
+    >>> listed(["a", "b", "c"], most=2)
+    'a, b and 1 more'
+    """
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(names[:most]) + more
+
+
+class TrainedPart:
+    """The parameters that are trained: those whose path no pattern matches, and of stacks all but the lowest layers.
+
+    Trees like the parameters go through it: `cut` takes the trained part out of one, `restore` puts it back.
+
+    >>> axes = {"embeddings": {"token": ("vocab", "embed")}, "encoder": {"layers": {"bias": ("layers", "mlp")}}}
+    >>> params = {"embeddings": {"token": jnp.ones((3, 2))}, "encoder": {"layers": {"bias": jnp.ones((12, 5))}}}
+    >>> part = TrainedPart(axes, ("embeddings/*",), frozen_layers=9).cut(params)
+    >>> part.keys(), part["encoder"]["layers"]["bias"].shape
+    (dict_keys(['encoder']), (3, 5))
+
+    Args:
+      axes: the logical axes of the parameters.
+      frozen: patterns as of file names, over paths such as `encoder/layers/feed_forward/wi/kernel`; `*` goes over
+        slashes too.
+      frozen_layers: how many layers of each stack are frozen, from the lowest.
+
+    Raises `InputError` for a pattern that matches nothing, for layers where there is no stack, and where nothing is
+    left to train.
+    """
+
+    def __init__(self, axes: Any, frozen: tuple[str, ...] = (), frozen_layers: int = 0) -> None:
+        self.is_whole = not frozen and not frozen_layers
+        flat = traverse_util.flatten_dict(axes, sep="/")
+        for pattern in frozen:
+            if not fnmatch.filter(flat, pattern):
+                raise InputError(
+                    f"frozen={pattern!r} matches no parameter; choose among {listed(groups(flat))}, or one of those "
+                    "that `inspect` lists"
+                )
+        # Of each trained parameter the number of its layers that are frozen.
+        self._first = {
+            path: frozen_layers if "layers" in names else 0
+            for path, names in flat.items()
+            if not any(fnmatch.fnmatchcase(path, pattern) for pattern in frozen)
+        }
+        if not self._first:
+            raise InputError(f"frozen={frozen} freezes every parameter; leave some to train, such as those of the head")
+        if frozen_layers and not any(self._first.values()):
+            raise InputError(
+                f"frozen_layers={frozen_layers} counts layers of a stack, and there is none to train: the layers share "
+                "one set of parameters or are frozen already; leave it at 0"
+            )
+
+    def frozen_layers_of(self, path: str) -> int | None:
+        """How many layers of a parameter are frozen; None where all of it is."""
+        return self._first.get(path)
+
+    def check(self, params: Any) -> None:
+        """Raises `InputError` where a stack has no more layers than are frozen."""
+        flat = traverse_util.flatten_dict(params, sep="/")
+        for path, first in self._first.items():
+            if 0 < (depth := flat[path].shape[0]) <= first:
+                raise InputError(
+                    f"frozen_layers={first} leaves none of the {depth} {group(path)[:-2]} to train; choose at most "
+                    f"{depth - 1}, or freeze them by the pattern {group(path)!r}"
+                )
+
+    def axes(self, axes: Any) -> Any:
+        """Of the trained parameters, from those of all."""
+        if self.is_whole:
+            return axes
+        flat = traverse_util.flatten_dict(axes, sep="/")
+        return traverse_util.unflatten_dict({path: flat[path] for path in self._first}, sep="/")
+
+    def cut(self, tree: Any) -> Any:
+        """The trained part of a tree like the parameters, boxed or not."""
+        if self.is_whole:
+            return tree
+        flat = traverse_util.flatten_dict(tree, sep="/")
+        part = {
+            path: jax.tree.map(lambda leaf, first=first: leaf[first:], flat[path]) if first else flat[path]
+            for path, first in self._first.items()
+        }
+        return traverse_util.unflatten_dict(part, sep="/")
+
+    def restore(self, part: Any, tree: Any) -> Any:
+        """`tree` with `part` in the place of its trained part."""
+        if self.is_whole:
+            return part
+        flat, trained = (traverse_util.flatten_dict(some, sep="/") for some in (tree, part))
+        for path, first in self._first.items():
+            flat[path] = jnp.concatenate([flat[path][:first], trained[path]]) if first else trained[path]
+        return traverse_util.unflatten_dict(flat, sep="/")
+
+    def hold(self, params: Any) -> Any:
+        """The same values, without a gradient to what is frozen as a whole, whose backward pass is left out."""
+        if self.is_whole:
+            return params
+        flat = traverse_util.flatten_dict(params, sep="/")
+        held = {path: leaf if path in self._first else jax.lax.stop_gradient(leaf) for path, leaf in flat.items()}
+        return traverse_util.unflatten_dict(held, sep="/")
+
+    def only(self, transformation: optax.GradientTransformation) -> optax.GradientTransformation:
+        """The transformation on the trained part alone, which is all that it has a state for.
+
+        It takes and gives trees of all parameters; the updates of frozen ones are -0.0, which added to a number leaves
+        every bit of it (0.0 would turn -0.0 into 0.0).
+        """
+        if self.is_whole:
+            return transformation
+
+        def update(updates: Any, state: Any, params: Any = None) -> tuple[Any, Any]:
+            moved, state = transformation.update(self.cut(updates), state, None if params is None else self.cut(params))
+            return self.restore(moved, jax.tree.map(lambda leaf: jnp.full_like(leaf, -0.0), updates)), state
+
+        return optax.GradientTransformation(lambda params: transformation.init(self.cut(params)), update)
+
+    def describe(self, params: Any) -> str:
+        """How much is frozen, as a sentence.
+
+        >>> axes = {"embeddings": {"token": ("vocab", "embed")}, "head": {"bias": ("classes",)}}
+        >>> shapes = {"embeddings": {"token": jnp.ones((30, 2))}, "head": {"bias": jnp.ones(3)}}
+        >>> TrainedPart(axes, ("embeddings/*",)).describe(shapes)
+        'frozen are 60 of 63 parameters: embeddings/*'
+        """
+        flat = traverse_util.flatten_dict(nn.unbox(params), sep="/")
+        sizes = {path: leaf.size for path, leaf in flat.items()}
+        left = sum(sizes[path] // flat[path].shape[0] * first for path, first in self._first.items() if first)
+        stacks = {group(path)[:-2]: flat[path].shape[0] for path, first in self._first.items() if first}
+        names = [f"the lowest {max(self._first.values())} of {depth} {stack}" for stack, depth in stacks.items()]
+        wholly = [path for path in flat if path not in self._first]
+        names += groups(wholly, of=flat)
+        frozen = left + sum(sizes[path] for path in wholly)
+        return f"frozen are {frozen:,} of {sum(sizes.values()):,} parameters: {listed(names)}"
+
+
+PAIRED = ("generator", "discriminator")
+"""What the two networks of a pair are called in its parameters."""
+BELOW_THE_LAYERS = (
+    "embeddings",
+    "projection",
+    "token_embedding",
+    "decoder_token_embedding",
+    "encoder_embeddings",
+    "decoder_embeddings",
+    "position",
+    "position_bias",
+    "encoder_position_bias",
+    "decoder_position_bias",
+)
+"""What the first layer reads, by its name in the model; what is neither this nor a layer is a head."""
+
+
+def rate_factors(axes: Any, params: Any, decay: float) -> Any:
+    """What the learning rate of each parameter is multiplied by (Clark et al. 2020, appendix B, as their code has it).
+
+    A head has 1, layer i of N, counted from 1, decay^(N + 2 - i), embeddings decay^(N + 2): the layer below the head
+    is two steps below it. Each stack counts by itself, for every layer of a decoder reads the encoder's output, and
+    embeddings lie below the deepest. Layers that share their parameters (ALBERT) are one layer.
+
+    >>> axes = {"encoder": {"layers": {"scale": ("layers", "norm")}}, "embeddings": {"token": ("vocab", "embed")}}
+    >>> params = {"encoder": {"layers": {"scale": np.ones((3, 5))}}, "embeddings": {"token": np.ones((9, 5))}}
+    >>> factors = rate_factors(axes, params, 0.5)
+    >>> factors["encoder"]["layers"]["scale"].tolist(), factors["embeddings"]["token"].tolist()
+    ([0.0625, 0.125, 0.25], 0.03125)
+
+    Returns:
+      A tree like the parameters: a number, or for the parameters of a stack [N] of them.
+    """
+    names, leaves = (traverse_util.flatten_dict(tree, sep="/") for tree in (axes, params))
+    depths = {
+        path: leaves[path].shape[0] if "layers" in names[path] else 1 for path in names if "layers" in path.split("/")
+    }
+    deepest = max(depths.values(), default=0)
+
+    def factor(path: str) -> Float[np.ndarray, "*N"]:
+        if path in depths:
+            steps = np.arange(depths[path] + 1, 1, -1)
+            return np.asarray(decay ** (steps if "layers" in names[path] else steps[0]), np.float32)
+        first, second = (*path.split("/"), "")[:2]
+        is_below = (second if first in PAIRED else first) in BELOW_THE_LAYERS
+        return np.asarray(decay ** (deepest + 2) if is_below else 1.0, np.float32)
+
+    return traverse_util.unflatten_dict({path: factor(path) for path in names}, sep="/")
+
+
+def with_layer_rates(
+    transformation: optax.GradientTransformation, axes: Any, decay: float
+) -> optax.GradientTransformation:
+    """The transformation with its updates multiplied by `rate_factors`; its state is the same."""
+    if decay == 1.0:
+        return transformation
+
+    def update(updates: Any, state: Any, params: Any = None) -> tuple[Any, Any]:
+        updates, state = transformation.update(updates, state, params)
+        factors = rate_factors(axes, updates, decay)
+        return jax.tree.map(lambda u, f: u * _along_layers(f, u.ndim).astype(u.dtype), updates, factors), state
+
+    return optax.GradientTransformation(transformation.init, update)
+
+
+def _along_layers(factor: Float[np.ndarray, "*N"], rank: int) -> Any:
+    return jnp.reshape(factor, factor.shape + (1,) * (rank - factor.ndim))

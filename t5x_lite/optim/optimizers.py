@@ -1,0 +1,279 @@
+"""Optimizers of the literature, put together from Optax."""
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+from flax import linen as nn
+from jaxtyping import Array, Float, Int
+
+from t5x_lite.errors import InputError
+from t5x_lite.models import ModelConfig, abstract_params
+from t5x_lite.optim.masks import TrainedPart, with_layer_rates
+from t5x_lite.optim.schedules import InverseSqrt, LinearDecay, Schedule, T5InverseSqrt
+from t5x_lite.parallel import logical_axes
+
+Axes = Any
+"""A tree like the parameters', a tuple of logical axes at each leaf."""
+
+MomentType = Literal["float32", "bfloat16"]
+
+
+@dataclass(frozen=True)
+class Optimizer(ABC):
+    """What turns gradients into updates, the schedule that scales them, and what is left as it is."""
+
+    schedule: Schedule
+    """The learning rate."""
+    clip_norm: float = 0.0
+    """Gradients with a larger global norm are scaled down to it; 0 turns it off."""
+    frozen: tuple[str, ...] = field(default=(), kw_only=True)
+    """Parameters that stay as they are, by patterns over their paths, which `inspect` lists: 'embeddings/*',
+    'encoder/layers/*'. They have no part in the gradient's norm, and no moments."""
+    frozen_layers: int = field(default=0, kw_only=True)
+    """The lowest layers of each stack, encoder or decoder, that stay as they are too."""
+    layerwise_decay: float = field(default=1.0, kw_only=True)
+    """The share of the learning rate that a layer has of that above it, down to the embeddings; ELECTRA was fine-tuned
+    with 0.8 and, large, 0.9 (Clark et al. 2020, appendix B); 1 is the same rate for all. See `rate_factors`."""
+
+    def __post_init__(self) -> None:
+        if not self.clip_norm >= 0:
+            raise InputError(f"clip_norm={self.clip_norm} is negative; choose e.g. 1.0, or 0 to turn it off")
+        if self.frozen_layers < 0:
+            raise InputError(f"frozen_layers={self.frozen_layers} is negative; choose 0 to freeze no layer")
+        if not 0.0 < self.layerwise_decay <= 1.0:
+            raise InputError(f"layerwise_decay={self.layerwise_decay} is not in (0, 1]; choose e.g. 0.8, or 1 for none")
+
+    def check_model(self, model: ModelConfig) -> None:
+        """Raises `InputError` where a model has not what is to be frozen, or nothing else."""
+        if self.frozen or self.frozen_layers:
+            boxed = abstract_params(model)
+            self.trained(logical_axes(boxed)).check(nn.unbox(boxed))
+
+    def trained(self, axes: Axes) -> TrainedPart:
+        """What is not frozen of parameters with these logical axes."""
+        return TrainedPart(axes, self.frozen, self.frozen_layers)
+
+    def build(self, axes: Axes) -> optax.GradientTransformation:
+        """The transformation for parameters with these logical axes."""
+        trained = self.trained(axes)
+        clip = [optax.clip_by_global_norm(self.clip_norm)] if self.clip_norm else []
+        # Optax counts the updates already done, schedules the one that is being made.
+        rate = optax.scale_by_learning_rate(lambda count: self.schedule.learning_rate(count + 1))
+        moving = optax.chain(*clip, *self.scaling(trained.axes(axes)), rate)
+        return with_layer_rates(trained.only(moving), axes, self.layerwise_decay)
+
+    @abstractmethod
+    def scaling(self, axes: Axes) -> list[optax.GradientTransformation]:
+        """All between clipping and the learning rate."""
+
+
+@dataclass(frozen=True)
+class Adam(Optimizer):
+    """Adam (Kingma and Ba 2015) with the constants of Vaswani et al. 2017, section 5.3."""
+
+    schedule: Schedule = InverseSqrt()
+    b1: float = 0.9
+    """Decay of the mean of gradients."""
+    b2: float = 0.98
+    """Decay of the mean of squared gradients."""
+    eps: float = 1e-9
+    """Added to the root of the second moment."""
+    first_moment: MomentType = "float32"
+    """Type that the mean of gradients is kept in; bfloat16 saves 2 bytes a parameter (Optax has none of 8 bits)."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        _check_decays(self, "b1", "b2")
+
+    def scaling(self, axes: Axes) -> list[optax.GradientTransformation]:
+        return [optax.scale_by_adam(self.b1, self.b2, self.eps, mu_dtype=self.first_moment)]
+
+
+@dataclass(frozen=True)
+class AdamW(Optimizer):
+    """Adam with decoupled weight decay (Loshchilov and Hutter 2019); norms and biases do not decay."""
+
+    schedule: Schedule = LinearDecay()
+    b1: float = 0.9
+    """Decay of the mean of gradients."""
+    b2: float = 0.999
+    """Decay of the mean of squared gradients."""
+    eps: float = 1e-6
+    """Added to the root of the second moment."""
+    weight_decay: float = 0.01
+    """Times the learning rate: the share of a weight that is lost at each step."""
+    first_moment: MomentType = "float32"
+    """Type that the mean of gradients is kept in; bfloat16 saves 2 bytes a parameter (Optax has none of 8 bits)."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        _check_decays(self, "b1", "b2")
+        if not self.weight_decay >= 0:
+            raise InputError(f"weight_decay={self.weight_decay} is negative; choose e.g. 0.01")
+
+    def scaling(self, axes: Axes) -> list[optax.GradientTransformation]:
+        return [
+            optax.scale_by_adam(self.b1, self.b2, self.eps, mu_dtype=self.first_moment),
+            optax.add_decayed_weights(self.weight_decay, mask=decays(axes)),
+        ]
+
+
+@dataclass(frozen=True)
+class Lamb(AdamW):
+    """LAMB (You et al. 2020): AdamW's update, scaled for each matrix to the length of the matrix; for large batches.
+
+    A matrix is that of one layer, also where a stack keeps all layers in one array.
+    """
+
+    schedule: Schedule = LinearDecay(peak=1.76e-3, warmup_steps=3125, total_steps=125_000)
+
+    def scaling(self, axes: Axes) -> list[optax.GradientTransformation]:
+        return [*super().scaling(axes), each_layer(optax.scale_by_trust_ratio(), axes)]
+
+
+@dataclass(frozen=True)
+class Adafactor(Optimizer):
+    """Adafactor (Shazeer and Stern 2018) as T5 was trained with it: no momentum, steps relative to parameter scale."""
+
+    schedule: Schedule = T5InverseSqrt()
+    decay_rate: float = 0.8
+    """Second moments decay by 1 - step ** -decay_rate."""
+    clipping_threshold: float = 1.0
+    """Updates of a matrix with a larger root mean square are scaled down to it."""
+    min_scale: float = 1e-3
+    """Lower bound of a parameter's scale, so that zeros can leave zero."""
+    min_dim_size_to_factor: int = 128
+    """Matrices with both dimensions at least this large keep factored second moments."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        _check_decays(self, "decay_rate")
+
+    def scaling(self, axes: Axes) -> list[optax.GradientTransformation]:
+        one_matrix = optax.chain(
+            optax.scale_by_factored_rms(decay_rate=self.decay_rate, min_dim_size_to_factor=self.min_dim_size_to_factor),
+            optax.clip_by_block_rms(self.clipping_threshold),
+            optax.scale_by_param_block_rms(self.min_scale),
+        )
+        return [_with_axes_of_factors(each_layer(one_matrix, axes), self.min_dim_size_to_factor)]
+
+
+def decays(axes: Axes) -> Any:
+    """True for the weights that decay: kernels and embeddings, no norms, no biases (of layers or of positions).
+
+    The parameter's name decides; its rank cannot, for the norms of a scanned stack are matrices.
+    """
+    return jax.tree_util.tree_map_with_path(
+        lambda path, _: path[-1].key not in ("scale", "bias"), axes, is_leaf=_is_axes
+    )
+
+
+def each_layer(transformation: optax.GradientTransformation, axes: Axes) -> optax.GradientTransformation:
+    """Applies a transformation that looks at whole matrices to each layer of a scanned stack by itself.
+
+    Factored moments, clipping by root mean square and parameter scale belong to the matrix of one layer, while the
+    parameters of all layers lie in one array.
+    """
+
+    def stacked(path: Any, leaf_axes: tuple[str | None, ...]) -> str:
+        # Stacks differ in depth, and one vmap has one length: the stack is the first name of the path.
+        return path[0].key if "layers" in leaf_axes else ""
+
+    labels = jax.tree_util.tree_map_with_path(stacked, axes, is_leaf=_is_axes)
+    over_layers = optax.GradientTransformation(
+        jax.vmap(transformation.init),
+        lambda updates, state, params=None: jax.vmap(transformation.update)(updates, state, params),
+    )
+    names = set(jax.tree.leaves(labels))
+    return optax.partition({name: over_layers if name else transformation for name in names}, labels)
+
+
+def _with_axes_of_factors(
+    transformation: optax.GradientTransformation, min_dim_size_to_factor: int
+) -> optax.GradientTransformation:
+    """The same with logical axes on its factored moments, where the parameters have them.
+
+    A factor has lost one of the two dimensions of its matrix, and what stands in for one that a parameter has not has
+    none of its axes; Optax leaves both with those of the whole parameter.
+    """
+
+    def init(params: Any) -> optax.OptState:
+        def name(node: Any) -> Any:
+            if not isinstance(node, optax.FactoredState):
+                return node
+            rows, columns = (
+                jax.tree.map(lambda *leaves, lost=lost: rename(*leaves, lost), params, factors, is_leaf=_is_box)
+                for factors, lost in ((node.v_row, -1), (node.v_col, -2))
+            )
+            return node._replace(v_row=rows, v_col=columns)
+
+        def rename(param: Any, factor: Any, lost: int) -> Any:
+            """`lost` counts from the largest dimension."""
+            if not _is_box(param) or not _is_box(factor):
+                return factor
+            stack = tuple(axis for axis in param.names if axis == "layers")
+            axes, shape = param.names[len(stack) :], np.array(param.value.shape[len(stack) :])
+            order = np.argsort(shape)
+            if len(shape) < 2 or shape[order[-2]] < min_dim_size_to_factor:
+                return factor.replace(names=(None,) * factor.value.ndim)
+            return factor.replace(names=stack + tuple(axis for index, axis in enumerate(axes) if index != order[lost]))
+
+        return jax.tree.map(
+            name, transformation.init(params), is_leaf=lambda node: isinstance(node, optax.FactoredState)
+        )
+
+    return optax.GradientTransformation(init, transformation.update)
+
+
+def _is_box(node: Any) -> bool:
+    return isinstance(node, nn.LogicallyPartitioned)
+
+
+def _is_axes(node: Any) -> bool:
+    return isinstance(node, tuple)
+
+
+def _check_decays(optimizer: Optimizer, *names: str) -> None:
+    for name in names:
+        if not 0.0 <= getattr(optimizer, name) < 1.0:
+            raise InputError(f"{name}={getattr(optimizer, name)} is not in [0, 1); choose e.g. 0.9")
+
+
+@dataclass(frozen=True)
+class ParameterAverage:
+    """An exponential moving average of the parameters (Polyak and Juditsky 1992): the gradients are those of the
+    parameters, everything else that uses the model takes the average."""
+
+    decay: float = 0.0
+    """What is left of the average after a step, the rest being the new parameters: e.g. 0.999; 0 keeps no average."""
+    warmup: bool = True
+    """Step n, from 1, keeps (1 + n) / (10 + n) at most: the first parameters are soon forgotten."""
+
+    def __post_init__(self) -> None:
+        if not 0.0 <= self.decay < 1.0:
+            raise InputError(f"average.decay={self.decay} is not in [0, 1); choose e.g. 0.999, or 0 to turn it off")
+
+    def start(self, params: Any) -> Any:
+        """The average before the first step: a copy of the parameters; None where there is none."""
+        return jax.tree.map(jnp.copy, params) if self.decay else None
+
+    def update(self, average: Any, params: Any, step: Int[Array, ""]) -> Any:
+        """The average after update number `step`, the first being 1, which left `params`."""
+        if not self.decay:
+            return None
+        return optax.incremental_update(params, average, 1.0 - self.decay_at(step))
+
+    def decay_at(self, step: Int[Array, ""] | int) -> Float[Array, ""]:
+        """What is left of the average at update number `step`.
+
+        >>> average = ParameterAverage(decay=0.5)
+        >>> [round(float(average.decay_at(step)), 4) for step in (1, 2, 8, 1000)]
+        [0.1818, 0.25, 0.5, 0.5]
+        """
+        step = jnp.asarray(step, jnp.float32)
+        return jnp.minimum(self.decay, (1 + step) / (10 + step)) if self.warmup else jnp.full_like(step, self.decay)

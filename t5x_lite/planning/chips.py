@@ -1,0 +1,233 @@
+"""What the TPU chips can do, as Google publishes it."""
+
+import importlib.util
+import math
+import os
+import re
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from t5x_lite.errors import InputError
+
+GIB = 2**30
+
+
+@dataclass(frozen=True)
+class Chip:
+    """One generation of TPU. Rates are a chip's peaks, in units per second."""
+
+    name: str
+    hbm_bytes: int
+    """Memory that the documentation grants a program; the compiler keeps a little of it for itself."""
+    peak_flops: float
+    """Of matrix products in bfloat16."""
+    hbm_bandwidth: float
+    """Bytes between the memory and the cores."""
+    ici_bandwidth: float
+    """Bytes over all links to the neighbouring chips together, both directions added up."""
+    dimensions: int
+    """Of the torus that the chips of a pod form; a chip has two links in each."""
+    ring_of: int
+    """Chips in a row from which on a dimension closes to a ring (see `Topology.is_ring`)."""
+    devices: int
+    """What JAX sees of a chip: one device, or its two halves."""
+    pod: int
+    """Chips in the largest slice."""
+    shapes: tuple[str, ...]
+    """Slices that can be had."""
+    source: str
+    """Where the figures stand."""
+
+    @property
+    def link_bandwidth(self) -> float:
+        """Bytes over one link in one direction."""
+        return self.ici_bandwidth / 2 / (2 * self.dimensions)
+
+
+_TWO_DIMENSIONS = ("1x1", "2x2", "2x4", "4x4", "4x8", "8x8", "8x16", "16x16")
+_CUBES = ("4x4x4", "4x4x8", "4x8x8", "8x8x8", "8x8x16", "8x16x16", "16x16x16")
+_THREE_DIMENSIONS = ("2x2x1", "2x2x2", "2x2x4", "2x4x4", *_CUBES)
+
+CHIPS: dict[str, Chip] = {
+    chip.name: chip
+    for chip in (
+        Chip(
+            name="v4",
+            hbm_bytes=32 * GIB,
+            peak_flops=275e12,
+            hbm_bandwidth=1200e9,
+            ici_bandwidth=600e9,
+            dimensions=3,
+            ring_of=4,
+            devices=1,
+            pod=4096,
+            shapes=_THREE_DIMENSIONS,
+            source="https://docs.cloud.google.com/tpu/docs/v4; six links of 50 GB/s each way: Jouppi et al. 2023 "
+            "(arXiv:2304.01433), table 4",
+        ),
+        Chip(
+            name="v5e",
+            hbm_bytes=16 * GIB,
+            peak_flops=197e12,
+            hbm_bandwidth=819e9,
+            ici_bandwidth=400e9,
+            dimensions=2,
+            ring_of=16,
+            devices=1,
+            pod=256,
+            shapes=_TWO_DIMENSIONS,
+            source="https://docs.cloud.google.com/tpu/docs/v5e",
+        ),
+        Chip(
+            name="v5p",
+            hbm_bytes=95 * GIB,
+            peak_flops=459e12,
+            hbm_bandwidth=2765e9,
+            ici_bandwidth=1200e9,
+            dimensions=3,
+            ring_of=4,
+            devices=1,
+            pod=6144,
+            shapes=(*_THREE_DIMENSIONS, "16x16x24"),
+            source="https://docs.cloud.google.com/tpu/docs/v5p",
+        ),
+        Chip(
+            name="v6e",
+            hbm_bytes=32 * GIB,
+            peak_flops=918e12,
+            hbm_bandwidth=1638e9,
+            ici_bandwidth=800e9,
+            dimensions=2,
+            ring_of=16,
+            devices=1,
+            pod=256,
+            shapes=_TWO_DIMENSIONS,
+            source="https://docs.cloud.google.com/tpu/docs/v6e",
+        ),
+        Chip(
+            name="tpu7x",
+            hbm_bytes=192 * GIB,
+            peak_flops=2307e12,
+            hbm_bandwidth=7380e9,
+            ici_bandwidth=1200e9,
+            dimensions=3,
+            ring_of=4,
+            devices=2,
+            pod=9216,
+            shapes=_THREE_DIMENSIONS,
+            source="https://docs.cloud.google.com/tpu/docs/tpu7x",
+        ),
+    )
+}
+"""Every generation that JAX's compiler knows by these names."""
+
+
+# Without a pod around it, the library asks a metadata server that does not answer, and complains; and it lets one
+# process at a time in, as if each wanted the machine's own chips.
+_ALONE = {
+    "TPU_SKIP_MDS_QUERY": "1",
+    "TPU_WORKER_HOSTNAMES": "localhost",
+    "TPU_ACCELERATOR_TYPE": "v5p-8",
+    "ALLOW_MULTIPLE_LIBTPU_LOAD": "1",
+}
+_STACK_SIZE = "fibers_default_thread_stack_size"
+
+
+@dataclass(frozen=True)
+class Topology:
+    """A slice of a pod: `v5p:4x4x4` is 64 chips of that kind, 4 in each dimension.
+
+    Raises `InputError` for a kind or a shape that is not known.
+
+    >>> topology = Topology.parse("v5p:4x4x8")
+    >>> topology.num_chips, topology.shape, topology.chip.name
+    (128, (4, 4, 8), 'v5p')
+    """
+
+    chip: Chip
+    shape: tuple[int, ...]
+    """Chips along each dimension."""
+
+    @classmethod
+    def parse(cls, name: str) -> "Topology":
+        """The slice that a name means: KIND:AxB or KIND:AxBxC."""
+        kind, _, written = name.partition(":")
+        if kind not in CHIPS:
+            raise InputError(
+                f"topology={name!r} is not known; choose KIND:SHAPE with one of {', '.join(CHIPS)}, such as v5p:4x4x4"
+            )
+        chip = CHIPS[kind]
+        shape = tuple(map(int, written.split("x"))) if re.fullmatch(r"[1-9]\d{0,3}(x[1-9]\d{0,3})+", written) else ()
+        # A pod of three dimensions is made of cubes, and slices of any box of them can be had.
+        of_cubes = chip.dimensions == len(shape) == 3 and all(size % 4 == 0 for size in shape)
+        if written not in chip.shapes and not (of_cubes and math.prod(shape) <= chip.pod):
+            more = f", or any other of whole cubes of 4x4x4 up to {chip.pod} chips" if chip.dimensions == 3 else ""
+            known = ", ".join(f"{kind}:{shape}" for shape in chip.shapes)
+            raise InputError(f"topology={name!r} is not known; choose {known}{more}")
+        return cls(chip, shape)
+
+    def __str__(self) -> str:
+        return f"{self.chip.name}:{'x'.join(map(str, self.shape))}"
+
+    @property
+    def num_chips(self) -> int:
+        return math.prod(self.shape)
+
+    @cached_property
+    def num_hosts(self) -> int:
+        """Virtual machines, each of which runs one process."""
+        return len({device.process_index for device in self.devices})
+
+    @cached_property
+    def devices(self) -> tuple[Any, ...]:
+        """Abstract devices, as many as JAX would see. Raises `InputError` where the TPU compiler is not installed."""
+        if importlib.util.find_spec("libtpu") is None:
+            raise InputError(
+                f"topology={str(self)!r} needs the TPU compiler, the package libtpu, which is not installed; "
+                "install the extra: pip install 't5x_lite[tpu]' (no TPU is needed)"
+            )
+        for name, value in _ALONE.items():
+            os.environ.setdefault(name, value)
+        enlarge_stacks()
+        from jax.experimental import topologies
+
+        options: dict[str, Any] = {"chips_per_host_bounds": (1, 1, 1)} if self.num_chips == 1 else {}
+        if self.chip.name == "v4":
+            options["chip_config_name"] = "megacore"  # as on Cloud TPU: a chip's two cores are one device
+        return tuple(topologies.get_topology_desc(platform="tpu", topology_name=str(self), **options).devices)
+
+    def is_ring(self, dimension: int) -> bool:
+        """Whether the chips along a dimension form a ring rather than a line.
+
+        v4, v5p and tpu7x: slices of whole 4x4x4 cubes are tori, smaller ones are not; v5e and v6e: a dimension is a
+        ring where it is that of the whole pod, 16 chips.
+        """
+        if self.chip.dimensions == 3:
+            return all(size % self.chip.ring_of == 0 for size in self.shape)
+        return self.shape[dimension] == self.chip.ring_of
+
+    def group_bandwidth(self, chips: list[tuple[int, ...]]) -> float:
+        """Bytes per second that each of some chips can receive from the others over the links between them.
+
+        A collective uses, in each dimension that the chips differ in, two links where they are a whole ring and one
+        where they are not. Chips that differ in none are one chip: nothing has to travel, and the result is infinite.
+
+        Args:
+          chips: coordinates of each.
+        """
+        links = 0
+        for dimension, size in enumerate(self.shape):
+            places = len({chip[dimension] for chip in chips})
+            links += 0 if places == 1 else 2 if places == size and self.is_ring(dimension) else 1
+        return links * self.chip.link_bandwidth if links else math.inf
+
+
+def enlarge_stacks() -> None:
+    """Gives the TPU compiler's threads larger stacks; of use before its library is loaded alone.
+
+    Products that it fuses into one another, as it does those of small models, overflow theirs, and end the process.
+    """
+    given = os.environ.get("LIBTPU_INIT_ARGS", "")
+    if _STACK_SIZE not in given:
+        os.environ["LIBTPU_INIT_ARGS"] = f"{given} --{_STACK_SIZE}={4 << 20}".strip()

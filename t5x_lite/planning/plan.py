@@ -1,0 +1,212 @@
+"""A plan: what a train step would take on a TPU slice that is not there, found out by compiling it for that slice."""
+
+import re
+import time
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from t5x_lite.models import num_params
+from t5x_lite.objectives import Distillation, Objective
+from t5x_lite.parallel import batch_sharding, make_mesh
+from t5x_lite.parallel.collectives import Collective, read_collectives
+from t5x_lite.planning.chips import Topology
+from t5x_lite.planning.flops import step_flops
+from t5x_lite.planning.hlo import matrix_flops, memory_traffic, read_hlo
+from t5x_lite.runs.open_model import open_model
+from t5x_lite.tokenizers.config import expected_vocabulary
+from t5x_lite.training.experiment import Experiment
+from t5x_lite.training.preparation import check_mesh, check_vocabulary
+from t5x_lite.training.step import Program
+
+
+@dataclass(frozen=True)
+class Memory:
+    """Bytes of a chip's memory while a step runs."""
+
+    parameters: int
+    optimizer: int
+    other: int
+    """The moving average of the parameters, a teacher's parameters, the batch."""
+    temporaries: int
+    """Activations, gradients and all else that lives within a step, at the moment when they take the most."""
+    code: int
+
+    @property
+    def total(self) -> int:
+        return self.parameters + self.optimizer + self.other + self.temporaries + self.code
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What a compiled step does, a chip's part of it."""
+
+    flops: int
+    """Operations of all matrix products, those included that are computed again to save memory."""
+    memory_traffic: int
+    """Bytes read from and written to the chip's memory."""
+    collectives: tuple[Collective, ...]
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A train step on a slice: where its memory goes, and how fast it can be at most."""
+
+    experiment: Experiment
+    topology: Topology
+    mesh: dict[str, int]
+    num_params: int
+    model_flops: int
+    """Operations of a step over the whole batch, by formula: see `step_flops`."""
+    memory: Memory
+    missing: int
+    """Bytes of a chip's memory that the step needs beyond what there is; 0 where it fits."""
+    cost: Cost | None
+    """None where the step does not fit, for then the compiler gives no program."""
+    compile_seconds: float
+
+    @property
+    def fits(self) -> bool:
+        return self.cost is not None
+
+    @property
+    def tokens(self) -> int:
+        """Raw ids of a step."""
+        return self.experiment.batch_size * self.experiment.objective.raw_length
+
+    @property
+    def rooflines(self) -> dict[str, float]:
+        """Seconds that a step takes at least by what each part of a chip has to do: `compute`, `hbm`, `ici`."""
+        assert self.cost is not None
+        chip = self.topology.chip
+        return {
+            "compute": self.cost.flops / chip.peak_flops,
+            "hbm": self.cost.memory_traffic / chip.hbm_bandwidth,
+            "ici": sum(collective.seconds for collective in self.cost.collectives),
+        }
+
+    @property
+    def bound(self) -> str:
+        """Which of the three takes longest."""
+        return max(self.rooflines, key=self.rooflines.__getitem__)
+
+    @property
+    def seconds(self) -> float:
+        """A step takes no less, even if the three go on beside each other without waiting."""
+        return self.rooflines[self.bound]
+
+    @property
+    def mfu(self) -> float:
+        """The most of the chips' peak that the model's operations can have (model FLOPs utilization)."""
+        return self.model_flops / (self.seconds * self.topology.num_chips * self.topology.chip.peak_flops)
+
+    @property
+    def tokens_per_second(self) -> float:
+        """At most."""
+        return self.tokens / self.seconds
+
+
+def make_plan(experiment: Experiment, topology: Topology) -> Plan:
+    """Compiles the train step of an experiment for a slice, on the machine at hand; no data is read.
+
+    Raises `InputError` for a mesh that does not fill the slice, a batch that it does not divide, a tokenizer with more
+    ids than the model, and where the TPU compiler is not installed.
+    """
+    objective = objective_without_text(experiment)
+    mesh = make_mesh(experiment.mesh, topology.devices)
+    check_mesh(experiment, mesh)
+    program = Program(experiment, objective, mesh)
+    rows = (experiment.batch_size, experiment.objective.raw_length)
+    raw = jax.ShapeDtypeStruct(rows, jnp.int32, sharding=batch_sharding(mesh))
+
+    started = time.perf_counter()
+    lowered = program.train_step.lower(program.abstract_state, raw)
+    compiled, used, missing = compile_or_measure(lowered)
+    seconds = time.perf_counter() - started
+
+    per_chip, state = topology.chip.devices, program.abstract_state
+    parameters, optimizer = (per_chip * local_bytes(tree) for tree in (state.params, state.opt_state))
+    other = per_chip * local_bytes((state.step, state.finite, state.average, state.frozen, raw))
+    cost = None
+    if compiled is None:
+        code = 0
+    else:
+        analysis = compiled.memory_analysis()
+        # At the worst moment: temp_size_in_bytes adds up what never lives together, and may exceed the chip's memory.
+        used = analysis.peak_memory_in_bytes
+        code = per_chip * analysis.generated_code_size_in_bytes
+        hlo = read_hlo(compiled.as_text())
+        chips = [tuple(device.coords) for device in mesh.devices.flat]
+        cost = Cost(
+            flops=per_chip * matrix_flops(hlo),
+            memory_traffic=per_chip * memory_traffic(hlo),
+            collectives=read_collectives(hlo, topology, chips),
+        )
+    temporaries = max(per_chip * used - parameters - optimizer - other, 0)
+    return Plan(
+        experiment=experiment,
+        topology=topology,
+        mesh=dict(mesh.shape),
+        num_params=num_params(experiment.model),
+        model_flops=step_flops(experiment.model, objective, experiment.batch_size),
+        memory=Memory(parameters, optimizer, other, temporaries, code),
+        missing=per_chip * missing,
+        cost=cost,
+        compile_seconds=seconds,
+    )
+
+
+def objective_without_text(experiment: Experiment) -> Objective:
+    """The experiment's objective with the vocabulary that its tokenizer will have, and its teacher's architecture."""
+    objective = experiment.objective
+    if isinstance(objective, Distillation):
+        objective = objective.for_teacher(open_model(objective.teacher).config, experiment.model)
+    added_ids = objective.row_format.added_ids
+    vocabulary = expected_vocabulary(experiment.data.tokenizer, experiment.model.vocab_size - len(added_ids))
+    check_vocabulary(experiment.model, vocabulary, added_ids)
+    return objective.for_vocabulary(vocabulary)
+
+
+def compile_or_measure(lowered: Any) -> tuple[Any, int, int]:
+    """(the compiled program, 0, 0); or, where it does not fit, (None, bytes it would take, bytes that are missing)."""
+    try:
+        return lowered.compile(), 0, 0
+    except jax.errors.JaxRuntimeError as error:
+        # The second where temporaries alone are too large, before the rest is laid out.
+        said = re.search(r"Used ([\d.]+\w?) of ([\d.]+\w?) hbm", str(error)) or re.search(
+            r"temporaries \(([\d.]+\w?)\) exceeds available HBM \(([\d.]+\w?)\)", str(error)
+        )
+        if "RESOURCE_EXHAUSTED" not in str(error) or not said:
+            raise
+        used, there = map(_bytes, said.groups())
+        return None, used, used - there
+
+
+def local_bytes(tree: Any) -> int:
+    """Bytes of one device's part of a tree of abstract arrays with shardings.
+
+    >>> mesh = jax.sharding.AbstractMesh((4,), ("fsdp",))
+    >>> cut = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec("fsdp"))
+    >>> local_bytes(jax.ShapeDtypeStruct((8, 3), jnp.bfloat16, sharding=cut))
+    12
+    """
+
+    def of(leaf: jax.ShapeDtypeStruct) -> int:
+        size = leaf.dtype.itemsize
+        for length in leaf.sharding.shard_shape(leaf.shape):
+            size *= length
+        return size
+
+    return sum(map(of, jax.tree.leaves(tree)))
+
+
+def _bytes(written: str) -> int:
+    """What the compiler writes as 97.24G.
+
+    >>> _bytes("97.24G") == round(97.24 * 2**30), _bytes("512.00M") == 2**29, _bytes("8")
+    (True, True, 8)
+    """
+    unit = written[-1] if written[-1].isalpha() else ""
+    return round(float(written.removesuffix(unit)) * 2 ** {"": 0, "B": 0, "K": 10, "M": 20, "G": 30, "T": 40}[unit])

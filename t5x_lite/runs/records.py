@@ -1,0 +1,249 @@
+"""What a run writes down as it goes: metrics.jsonl, TensorBoard events, and lines or a bar on the screen."""
+
+import json
+import math
+import time
+from collections.abc import Iterable
+from typing import Any
+
+from etils import epath
+from rich.console import Console
+from rich.progress import BarColumn, Progress, SpinnerColumn, TaskID, TextColumn, TimeRemainingColumn
+
+from t5x_lite.runs.checkpoints import Saved
+from t5x_lite.runs.files import GrowingFile, is_in_bucket
+from t5x_lite.training.text_metrics import Scores
+
+Figures = dict[str, float]
+
+_SHOWN_APART = ("loss", "accuracy", "perplexity", "tokens", "words", "examples", "windows", "tokens_per_second")
+_OF_THE_UPDATE = ("objective", "gradient_norm", "learning_rate")
+
+
+def format_figure(name: str, value: float) -> str:
+    """A figure for people: losses, perplexities, correlations and what sacrebleu and SQuAD's scripts give as they are,
+    all others as shares.
+
+    >>> spell("pair_loss", 0.693), spell("detection_accuracy", 0.9), spell("bleu", 31.25), spell("matthews", 0.5)
+    ('pair loss 0.693', 'detection accuracy 90.0%', 'BLEU 31.2', 'Matthews 0.500')
+    """
+    shown = _name(name)
+    if name.endswith("_total"):
+        return f"{shown} {value:,.0f}"
+    if name.startswith("squad") and not name.endswith("thresh"):
+        return f"{shown} {value:.1f}"
+    if name in ("matthews", "pearson", "spearman") or name.endswith("thresh"):
+        return f"{shown} {value:.3f}"
+    if name in ("bleu", "chrf") or name.endswith("perplexity"):
+        return f"{shown} {value:,.1f}" if value < 1e6 else f"{shown} {value:.1e}"
+    return f"{shown} {value:.3f}" if name.endswith("loss") else f"{shown} {value:.1%}"
+
+
+def format_signatures(signatures: dict[str, str]) -> str:
+    """sacrebleu's signatures by the name of the figure, a line each."""
+    return "\n".join(f"{_name(figure.rpartition('/')[2])}: {text}" for figure, text in signatures.items())
+
+
+def format_spans(figures: Figures) -> str:
+    """The figures of the parts of a mixture, which have the part's name and a slash in front: a line for each part.
+
+    >>> print(format_spans({"loss": 1.0, "cola/loss": 0.5, "cola/matthews": 0.4, "stsb/loss": 1.5}))
+      cola: loss 0.500, Matthews 0.400
+      stsb: loss 1.500
+    """
+    parts: dict[str, list[str]] = {}
+    for name, value in figures.items():
+        part, slash, figure = name.partition("/")
+        if slash:
+            parts.setdefault(part, []).append(format_figure(figure, value))
+    return "\n".join(f"  {part}: {', '.join(spelled)}" for part, spelled in parts.items())
+
+
+def _name(figure: str) -> str:
+    own = {"bleu": "BLEU", "chrf": "chrF", "rouge1": "ROUGE-1", "rouge2": "ROUGE-2", "rougeL": "ROUGE-L"}
+    own |= {"f1": "F1", "macro_f1": "macro F1", "entities_f1": "entities F1", "matthews": "Matthews"}
+    own |= {"pearson": "Pearson", "spearman": "Spearman", "squad_f1": "SQuAD F1", "squad_exact_match": "SQuAD match"}
+    return own.get(figure, figure.replace("_", " "))
+
+
+def _common(figures: Figures) -> str:
+    """What most objectives have, so far as this one does.
+
+    >>> _common({"loss": 0.5, "accuracy": 0.25}), _common({"loss": 2.0, "perplexity": 7.389})
+    ('loss 0.500  accuracy 25.0%', 'loss 2.000  perplexity 7.4')
+    """
+    names = [name for name in ("loss", "accuracy", "perplexity") if name in figures]
+    return "  ".join(format_figure(name, figures[name]) for name in names)
+
+
+def _others(figures: Figures) -> str:
+    """What only some objectives have."""
+    names = [name for name in figures if name not in (*_SHOWN_APART, *_OF_THE_UPDATE) and "/" not in name]
+    return "".join(f"  {format_figure(name, figures[name])}" for name in names)
+
+
+class Records:
+    """The records of a run from `first_step` on; those of a later step, left by a run that was killed, are dropped.
+
+    Args:
+      workdir: where `metrics.jsonl` and `tensorboard/` are.
+      first_step: updates already done.
+      steps: updates of the whole run.
+      tokens_per_step: raw ids in a batch, for the tokens per second.
+    """
+
+    def __init__(self, workdir: epath.Path, console: Console, *, first_step: int, steps: int, tokens_per_step: int):
+        # Imported here: TensorBoard's writer costs half a second that only training needs to pay.
+        from tensorboardX import SummaryWriter
+
+        path = workdir / "metrics.jsonl"
+        kept = [record for record in read_records(path) if record["step"] <= first_step]
+        self._file = GrowingFile(path, "".join(json.dumps(record) + "\n" for record in kept).encode())
+        if is_in_bucket(workdir):
+            _open_boards_in_buckets()
+        self._board = SummaryWriter(str(workdir / "tensorboard"), purge_step=first_step + 1)
+        self._console, self._steps, self._tokens_per_step = console, steps, tokens_per_step
+        self._began = time.perf_counter()
+        self._since = (first_step, self._began)
+        self._blocked_seconds = 0.0
+        self._signatures_message = False
+        self._bar = Progress(
+            SpinnerColumn(),
+            TextColumn("step {task.completed}/{task.total}"),
+            BarColumn(),
+            TextColumn("{task.fields[figures]}"),
+            TimeRemainingColumn(),
+            console=console,
+            disable=not console.is_terminal,
+        )
+        self._task: TaskID = self._bar.add_task("train", total=steps, completed=first_step, figures="compiling")
+
+    def __enter__(self) -> "Records":
+        self._bar.start()
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        self._bar.stop()
+        self._file.close()
+        self._board.close()
+
+    def advance(self, step: int) -> None:
+        """Moves the bar on."""
+        self._bar.update(self._task, completed=step)
+
+    def train(self, step: int, metrics: Figures) -> None:
+        """Figures of a train step."""
+        (last_step, last_time), now = self._since, time.perf_counter()
+        self._since = (step, now)
+        metrics = metrics | {
+            "tokens_per_second": (step - last_step) * self._tokens_per_step / max(now - last_time, 1e-9)
+        }
+        self._write(step, "train", metrics)
+        speed = metrics["tokens_per_second"]
+        figures = f"{_common(metrics)}{_others(metrics)}  {speed:,.0f} tokens/s"
+        self._bar.update(self._task, completed=step, figures=figures)
+        self._line(step, figures)
+
+    def held_out(self, step: int, scores: Scores) -> None:
+        """Figures of an evaluation; its time does not count as training's."""
+        metrics = scores.figures
+        self._write(step, "held_out", metrics)
+        self._console.print(
+            f"step {step}/{self._steps}  held-out {_common(metrics)}{_others(metrics)}",
+            highlight=False,
+            soft_wrap=True,
+        )
+        if parts := format_spans(metrics):
+            self._console.print(parts, highlight=False, markup=False, soft_wrap=True)
+        if scores.signatures and not self._signatures_message:
+            self._console.print(format_signatures(scores.signatures), highlight=False, soft_wrap=True)
+            self._signatures_message = True
+        self._since = (step, time.perf_counter())
+
+    def saved(self, checkpoints: Iterable[Saved]) -> None:
+        """Times of checkpoints that are complete: when, and for how long training stood still for them."""
+        for saved in checkpoints:
+            self._blocked_seconds += saved.blocked_seconds
+            times = {
+                "blocked_seconds": saved.blocked_seconds,
+                "written_seconds": saved.written_seconds,
+                "blocked_share": self._blocked_seconds / max(time.perf_counter() - self._began, 1e-9),
+            }
+            self._write(saved.step, "checkpoint", times, at=_spell_time(saved.written_at))
+            self._console.print(
+                f"step {saved.step}/{self._steps}  saved in {saved.written_seconds:.1f} s; training stood still for "
+                f"{saved.blocked_seconds:.1f} s of them, {times['blocked_share']:.1%} of its time so far",
+                highlight=False,
+                soft_wrap=True,
+            )
+
+    def _line(self, step: int, figures: str) -> None:
+        if not self._console.is_terminal:
+            self._console.print(f"step {step}/{self._steps}  {figures}", highlight=False, soft_wrap=True)
+
+    def _write(self, step: int, kind: str, metrics: Figures, **more: str) -> None:
+        # JSON has no NaN; a loss that is none is written as null.
+        figures = {name: value if math.isfinite(value) else None for name, value in metrics.items()}
+        self._file.write((json.dumps({"step": step, "kind": kind} | more | figures) + "\n").encode())
+        for name, value in metrics.items():
+            self._board.add_scalar(f"{kind}/{name}", value, step)
+
+
+class NoRecords(Records):
+    """Those of all processes but the first."""
+
+    def __init__(self, *args: Any, **options: Any):
+        pass
+
+    def __exit__(self, *error: Any) -> None:
+        pass
+
+    def __enter__(self) -> "NoRecords":
+        return self
+
+    def advance(self, step: int) -> None:
+        pass
+
+    def train(self, step: int, metrics: Figures) -> None:
+        pass
+
+    def held_out(self, step: int, scores: Scores) -> None:
+        pass
+
+    def saved(self, checkpoints: Iterable[Saved]) -> None:
+        pass
+
+
+def _spell_time(seconds: float) -> str:
+    """Seconds since 1970 as a date and time.
+
+    >>> _spell_time(0.0)
+    '1970-01-01T00:00:00Z'
+    """
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(seconds))
+
+
+def _open_boards_in_buckets() -> None:
+    """Has TensorBoard's writer reach buckets as all else here does, rather than through a library for each of them."""
+    from tensorboardX.record_writer import register_writer_factory
+
+    class Factory:
+        def open(self, path: str) -> GrowingFile:
+            return GrowingFile(path)
+
+        def directory_check(self, path: str) -> None:
+            pass  # buckets have none
+
+    for scheme in ("gs", "s3", "az"):
+        register_writer_factory(scheme, Factory())
+
+
+def read_records(path: epath.PathLike) -> list[dict[str, Any]]:
+    """The records of a `metrics.jsonl`; a last line that a killed run left unfinished is skipped."""
+    records, path = [], epath.Path(path)
+    for line in path.read_text().splitlines() if path.exists() else []:
+        try:
+            records.append(json.loads(line))
+        except ValueError:
+            continue
+    return records

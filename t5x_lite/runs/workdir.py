@@ -1,0 +1,158 @@
+"""The folder of a run: opening it, and refusing what would spoil it.
+
+experiment.json   the run as one value
+store.json        which token store it reads
+tokenizer/        what its ids mean
+checkpoints/N/    the state after N steps; stands by itself
+metrics.jsonl, tensorboard/, loss.png, held_out.json, samples.txt
+"""
+
+import contextlib
+import hashlib
+import json
+import tempfile
+import uuid
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+from etils import epath
+
+from t5x_lite.data import Tokenizer, TokenStore, load_tokenizer
+from t5x_lite.errors import InputError
+from t5x_lite.parallel import hosts
+from t5x_lite.runs.checkpoints import Files, is_checkpoint, latest_step
+from t5x_lite.runs.files import is_in_bucket, write_atomically
+from t5x_lite.training.experiment import Experiment, differences
+
+
+def open_workdir(workdir: epath.Path, experiment: Experiment) -> None:
+    """Makes the folder, or checks that the run in it is this one; and that all hosts see the same one.
+
+    Raises `InputError` for a path that is a file or cannot be written to, for a run that computes something else, and
+    for a folder that other hosts do not see.
+    """
+    with hosts.in_turn():
+        if hosts.is_first():
+            _open_workdir(workdir, experiment)
+    if blind := hosts_without(workdir):
+        raise InputError(
+            f"workdir={workdir} is not the same folder on all hosts: {', '.join(blind)} cannot see what process 0 "
+            "writes there; choose a folder that all share, or one in a bucket such as gs://bucket/run"
+        )
+
+
+def _open_workdir(workdir: epath.Path, experiment: Experiment) -> None:
+    try:
+        workdir.mkdir(parents=True, exist_ok=True)
+        probe = workdir / f".written-{uuid.uuid4().hex}"
+        probe.write_bytes(b"")
+        probe.unlink()
+    except (FileExistsError, NotADirectoryError):
+        raise InputError(f"workdir={workdir} is, or lies in, a file; choose a folder") from None
+    except Exception as error:
+        # Each kind of bucket has its own ways to fail.
+        if not isinstance(error, OSError) and not is_in_bucket(workdir):
+            raise
+        reason = getattr(error, "strerror", None) or str(error).splitlines()[0]
+        raise InputError(f"workdir={workdir} cannot be written to ({reason}); choose another folder") from None
+    if is_checkpoint(workdir):
+        raise InputError(f"workdir={workdir} is one checkpoint of a run; name the run's folder, two levels above")
+    if has_begun(workdir):
+        if not (workdir / "store.json").exists():
+            raise InputError(f"workdir={workdir} holds converted parameters, no run; choose another --workdir")
+        before = Experiment.from_json((workdir / "experiment.json").read_text())
+        if changed := differences(before, experiment):
+            fields = ", ".join(f"{field} ({old!r} there, {new!r} here)" for field, old, new in changed)
+            raise InputError(f"workdir={workdir} holds a run that differs in {fields}; choose another --workdir")
+
+
+def hosts_without(folder: epath.PathLike) -> list[str]:
+    """The processes whose `folder`, which must be there, is another one than process 0's."""
+    if is_in_bucket(folder) or jax.process_count() == 1:
+        return []
+    probe = epath.Path(folder) / f".seen-{hosts.exchange(uuid.uuid4().hex)[0]}"
+    with hosts.in_turn():
+        if hosts.is_first():
+            probe.write_bytes(b"")
+    seen = hosts.exchange("" if probe.exists() else f"process {jax.process_index()} on {hosts.name_of_host()}")
+    if hosts.is_first():
+        probe.unlink()
+    return [name for name in seen if name]
+
+
+def remove_if_empty(workdir: epath.Path) -> None:
+    """Removes the folder that `open_workdir` made, if nothing came of it."""
+    with contextlib.suppress(OSError, ValueError):  # etils's word for a folder that is not empty
+        if hosts.is_first():
+            workdir.rmdir()
+
+
+def has_begun(workdir: epath.Path) -> bool:
+    """Whether the folder holds a run to go on with: one with a checkpoint. Without one there is nothing to lose."""
+    return latest_step(workdir / "checkpoints") is not None
+
+
+def saved_tokenizer(workdir: epath.Path) -> Tokenizer | None:
+    """The tokenizer that the run began with, if it has begun."""
+    if not has_begun(workdir):
+        return None
+    if not is_in_bucket(workdir):
+        return load_tokenizer(Path(workdir / "tokenizer"))
+    with tempfile.TemporaryDirectory() as folder:
+        _write_files(epath.Path(folder), tokenizer_files(workdir / "tokenizer"))
+        return load_tokenizer(Path(folder))
+
+
+def begin(workdir: epath.Path, experiment: Experiment, store: TokenStore, teacher: Any = None) -> None:
+    """Writes down what the run is, or checks that its tokenizer, data and teacher are those it began with."""
+    folder, record = workdir / "tokenizer", workdir / "store.json"
+    figures = {
+        "key": store.key,
+        "tokenizer": store.tokenizer.fingerprint,
+        "train_rows": len(store.train),
+        "held_out_rows": len(store.held_out),
+    }
+    if teacher is not None:
+        figures["teacher"] = _digest(teacher)
+    if has_begun(workdir):
+        before = json.loads(record.read_text())
+        if before["tokenizer"] != store.tokenizer.fingerprint:
+            raise InputError(f"{folder} is not the tokenizer that the run began with; put that one back")
+        if before["key"] != store.key:
+            raise InputError(
+                f"workdir={workdir} began on other data: data.source no longer gives the text it gave then; "
+                "bring that text back or choose another --workdir"
+            )
+        if before.get("teacher") != figures.get("teacher"):
+            raise InputError(
+                f"workdir={workdir} began with another teacher; bring that one back or choose another --workdir"
+            )
+    else:
+        # Not at once, and need not be: without a checkpoint the next run writes it anew.
+        folder.rmtree(missing_ok=True)
+        folder.mkdir()
+        with tempfile.TemporaryDirectory() as made:
+            store.tokenizer.save(Path(made))
+            _write_files(folder, tokenizer_files(epath.Path(made)))
+    write_atomically(workdir / "experiment.json", experiment.to_json() + "\n")
+    write_atomically(record, json.dumps(figures) + "\n")
+
+
+def _digest(params: Any) -> str:
+    digest = hashlib.blake2b(digest_size=16)
+    for path, leaf in jax.tree_util.tree_leaves_with_path(params):
+        digest.update(jax.tree_util.keystr(path).encode())
+        digest.update(np.ascontiguousarray(jax.device_get(leaf)).tobytes())
+    return digest.hexdigest()
+
+
+def tokenizer_files(folder: epath.PathLike) -> Files:
+    """The tokenizer's files by name."""
+    return {path.name: path.read_bytes() for path in sorted(epath.Path(folder).iterdir())}
+
+
+def _write_files(folder: epath.Path, files: Files) -> None:
+    for name, content in files.items():
+        (folder / name).write_bytes(content)
