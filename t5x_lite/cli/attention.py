@@ -7,7 +7,7 @@ import tyro
 
 from t5x_lite.cli.arguments import parse
 from t5x_lite.errors import InputError
-from t5x_lite.pictures.drawing import check_place
+from t5x_lite.pictures.output_files import check_output_path
 from t5x_lite.pretrained import PretrainedEncoder, load
 
 
@@ -39,7 +39,7 @@ def run(arguments: list[str]) -> None:
         problem = "text is missing" if not command.text else f"there are {len(command.text)} texts"
         raise InputError(f'{problem}; write t5x-lite attention {command.run} "a text", and perhaps a second one')
     out = Path(command.out).expanduser()
-    check_place(out, "out", (".html", ".png"))
+    check_output_path(out, "out", (".html", ".png"))
     model = load(command.run)
     if isinstance(model, PretrainedEncoder):
         maps = model.attention(command.text if len(command.text) == 2 else command.text[0])

@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from t5x_lite.cli.arguments import parse
-from t5x_lite.data.records.files import lines
+from t5x_lite.data.records.input_files import lines
 from t5x_lite.errors import InputError
 from t5x_lite.pretrained import Answer, Pretrained, load
 from t5x_lite.runs.files import write_atomically

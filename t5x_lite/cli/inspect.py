@@ -20,7 +20,7 @@ from t5x_lite.models import abstract_params, num_params
 from t5x_lite.optim.masks import rate_factors
 from t5x_lite.optim.schedules import Schedule
 from t5x_lite.parallel import logical_axes
-from t5x_lite.pictures.drawing import check_place
+from t5x_lite.pictures.output_files import check_output_path
 from t5x_lite.training.evaluation import held_out_features
 from t5x_lite.training.experiment import Experiment
 from t5x_lite.training.preparation import Prepared, prepare
@@ -68,7 +68,7 @@ def save(schedule: Schedule, steps: int, picture: Path) -> None:
     # Without pyplot: no display, no global state.
     from matplotlib.figure import Figure
 
-    check_place(picture, "schedule")
+    check_output_path(picture, "schedule")
     figure = Figure(figsize=(8, 4.5), layout="constrained")
     axes = figure.subplots()
     axes.plot(*rates(schedule, steps))
@@ -126,7 +126,7 @@ def run(arguments: list[str]) -> None:
         held_out_examples=command.held_out_examples,
     )
     if command.corruption:
-        check_place(Path(command.corruption).expanduser(), "corruption")
+        check_output_path(Path(command.corruption).expanduser(), "corruption")
     console = Console()
     console.print(parameter_table(experiment))
     console.print(f"{num_params(experiment.model):,} parameters\n", highlight=False)

@@ -3,7 +3,7 @@
 from dataclasses import fields, replace
 
 from t5x_lite.data import JsonlPairs, Mixture, PairSource, Source, TextFiles, Tfds, TfdsPairs, TsvPairs
-from t5x_lite.data.records.files import JSON_ENDINGS, expand
+from t5x_lite.data.records.input_files import JSON_ENDINGS, expand
 from t5x_lite.data.records.pairs import TSV_ENDINGS
 from t5x_lite.data.records.tfds import datasets_in, with_datasets
 from t5x_lite.errors import InputError

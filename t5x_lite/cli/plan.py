@@ -11,7 +11,7 @@ from rich.table import Table
 
 from t5x_lite.cli.arguments import ExperimentOptions, load_config, parse, take_config
 from t5x_lite.errors import InputError
-from t5x_lite.pictures.drawing import check_place
+from t5x_lite.pictures.output_files import check_output_path
 from t5x_lite.planning.chips import CHIPS, GIB, Topology
 from t5x_lite.planning.plan import Plan, make_plan
 from t5x_lite.planning.search import nearest_fit, search, settings
@@ -273,7 +273,7 @@ def run(arguments: list[str]) -> None:
         raise InputError(f"--tries {command.tries} is too small; choose 1 or more")
     topology, picture = Topology.parse(command.topology), Path(command.plot).expanduser()
     if command.plot:
-        check_place(picture, "plot")
+        check_output_path(picture, "plot")
     name, progress = Path(config).stem, Console(stderr=True)
 
     def report(line: str) -> None:

@@ -9,7 +9,7 @@ import tyro
 
 from t5x_lite.cli.arguments import parse
 from t5x_lite.errors import InputError
-from t5x_lite.pictures.drawing import check_place
+from t5x_lite.pictures.output_files import check_output_path
 from t5x_lite.runs.files import local_or_bucket
 from t5x_lite.runs.records import read_records
 from t5x_lite.training.experiment import Experiment
@@ -59,7 +59,7 @@ def run(arguments: list[str]) -> None:
     from t5x_lite.pictures import Curve, draw_curves
 
     out = Path(command.out).expanduser()
-    check_place(out, "out")
+    check_output_path(out, "out")
     runs = [open_run(folder, name) for folder, name in zip(command.run, short_names(command.run), strict=True)]
     check_figure(runs, command.figure)
     check_units(runs)

@@ -6,7 +6,7 @@ from pathlib import Path
 import tyro
 
 from t5x_lite.cli.arguments import parse
-from t5x_lite.pictures.drawing import check_place
+from t5x_lite.pictures.output_files import check_output_path
 from t5x_lite.pretrained import load
 
 
@@ -24,6 +24,6 @@ class ShowPositions:
 def run(arguments: list[str]) -> None:
     command = parse(ShowPositions, arguments, prog="t5x-lite positions")
     out = Path(command.out).expanduser()
-    check_place(out, "out")
+    check_output_path(out, "out")
     load(command.run).plot_positions().save(out)
     print(out)

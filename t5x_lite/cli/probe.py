@@ -10,7 +10,7 @@ from rich.console import Console
 
 from t5x_lite.cli.arguments import parse
 from t5x_lite.data.records.annotated import ConllExamples
-from t5x_lite.data.records.files import JSON_ENDINGS, check_paths, expand
+from t5x_lite.data.records.input_files import JSON_ENDINGS, check_paths, expand
 from t5x_lite.data.records.tables import TABLE_ENDINGS, JsonlExamples, ParallelExamples, TableExamples
 from t5x_lite.errors import InputError
 from t5x_lite.pretrained import load

@@ -30,8 +30,7 @@ __all__ = [
 _ROOMS = {
     "attention": ("draw_attention", "draw_attention_heads", "draw_attention_layers"),
     "corruption": ("draw_corruption",),
-    "curves": ("Curve", "draw_curves"),
-    "picture": ("Picture",),
+    "drawing": ("Curve", "Picture", "draw_curves"),
     "positions": ("RelativeBias", "draw_positions", "draw_relative_bias"),
 }
 _HOMES = {name: room for room, names in _ROOMS.items() for name in names}

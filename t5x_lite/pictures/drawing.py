@@ -1,7 +1,6 @@
 """A matplotlib figure without pyplot: no display, no global state."""
 
 import io
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,7 +8,7 @@ from pathlib import Path
 from matplotlib.figure import Figure
 from matplotlib.ticker import EngFormatter
 
-from t5x_lite.errors import InputError
+from t5x_lite.pictures.output_files import check_output_path, write_atomically
 
 
 class Picture(Figure):
@@ -24,30 +23,11 @@ class Picture(Figure):
     def save(self, path: str | Path, dpi: float = 120) -> None:
         """Writes a PNG file; `InputError` for a name that is none's, or a place that is none."""
         path = Path(path).expanduser()
-        check_place(path, "path")
-        write_whole(path, self.png(dpi))
+        check_output_path(path, "path")
+        write_atomically(path, self.png(dpi))
 
     def _repr_png_(self) -> bytes:
         return self.png(dpi=100)
-
-
-_KINDS = {".png": "picture", ".html": "page"}
-
-
-def check_place(path: Path, option: str, suffixes: tuple[str, ...] = (".png",)) -> None:
-    """Raises `InputError` for a name that ends otherwise than its kind does, or that lies in no folder."""
-    if path.suffix not in suffixes:
-        kinds = " or ".join(_KINDS[suffix] for suffix in suffixes)
-        raise InputError(f"{option}={path} is no name of a {kinds}; choose one that ends in {' or '.join(suffixes)}")
-    if not path.absolute().parent.is_dir():
-        raise InputError(f"{option}={path} lies in no folder; make the folder first, or choose another place")
-
-
-def write_whole(path: Path, content: bytes) -> None:
-    """Writes a file that is either the old one or the new one."""
-    temporary = path.with_name(f"{path.name}.{os.getpid()}.tmp")
-    temporary.write_bytes(content)
-    temporary.replace(path)
 
 
 @dataclass(frozen=True)

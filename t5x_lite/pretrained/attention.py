@@ -12,7 +12,7 @@ from jaxtyping import Array, Bool, Float, Int
 
 from t5x_lite.errors import InputError
 from t5x_lite.pictures.attention import Maps, attention_page, framed
-from t5x_lite.pictures.drawing import check_place, write_whole
+from t5x_lite.pictures.output_files import check_output_path, write_atomically
 from t5x_lite.pretrained.writing import Row, RowBatch, row_batches
 
 if TYPE_CHECKING:
@@ -108,7 +108,7 @@ class AttentionMaps:
         """
         if path is not None:
             path = Path(path).expanduser()
-            check_place(path, "path", (".html",))
+            check_output_path(path, "path", (".html",))
         first = self.maps[0] if kind is None else self[kind]
         first.check(layer, head)
         page = attention_page(
@@ -118,7 +118,7 @@ class AttentionMaps:
             head=head or 0,
         )
         if path is not None:
-            write_whole(path, page.encode())
+            write_atomically(path, page.encode())
         return page
 
     @property

@@ -13,12 +13,12 @@ def test_long_lines_are_cut_not_dropped():
 
 
 def test_a_large_corpus_is_sampled_evenly(monkeypatch):
-    monkeypatch.setattr(corpus_sample, "_MAX_SENTENCES", 1000)
+    monkeypatch.setattr(training, "_MAX_SENTENCES", 1000)
     numbers = [int(text) for text in training.sample_sentences(map(str, range(20_000)))]
     assert 500 <= len(numbers) <= 1000
     assert numbers == sorted(numbers)
     assert 8_000 < np.mean(numbers) < 12_000
-    monkeypatch.setattr(corpus_sample, "_MAX_CHARACTERS", 900)
+    monkeypatch.setattr(training, "_MAX_CHARACTERS", 900)
     assert sum(map(len, training.sample_sentences(map(str, range(20_000))))) <= 900
 
 

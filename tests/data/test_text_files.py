@@ -4,6 +4,7 @@ import json
 import pytest
 
 from t5x_lite.data import TextFiles
+from t5x_lite.data.records import input_files
 from t5x_lite.errors import InputError
 
 JAPANESE = "吾輩は猫である。\n名前はまだ無い。\n\nどこで生れたか\r\n\r\n\r\nとんと見当がつかぬ。\n"

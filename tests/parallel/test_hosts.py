@@ -160,7 +160,7 @@ def test_all_stop_before_the_same_step(processes, asked, first):
 
     def body(number):
         flags = {"asked": False, "told": False}
-        stop = PreemptionSync(lambda: flags["asked"], lambda: flags.update(message=True))
+        stop = PreemptionSync(lambda: flags["asked"], lambda: flags.update(told=True))
         stop.hold()
         for step in range(first, first + 3000):
             if number == asked and step == first + 20:
@@ -176,7 +176,7 @@ def test_all_stop_before_the_same_step(processes, asked, first):
     results = processes(count, body)
     assert len({step for step, _ in results}) == 1
     assert first + 20 <= results[0][0] < first + 3000
-    assert [message for _, message in results] == [number != asked for number in range(count)]
+    assert [stopped for _, stopped in results] == [number != asked for number in range(count)]
 
 
 def test_asked_before_the_first_step_none_is_done(processes):

@@ -8,7 +8,7 @@ import pytest
 
 from t5x_lite.errors import InputError
 from t5x_lite.pictures import Picture
-from t5x_lite.pictures.drawing import check_place
+from t5x_lite.pictures.output_files import check_output_path
 
 SIGNATURE = b"\x89PNG"
 
@@ -27,7 +27,7 @@ def test_a_picture_is_a_png_in_files_and_notebooks(tmp_path):
 
 def test_either_of_two_kinds():
     with pytest.raises(InputError, match="out=a.gif is no name of a page or picture; .* ends in .html or .png"):
-        check_place(Path("a.gif"), "out", (".html", ".png"))
+        check_output_path(Path("a.gif"), "out", (".html", ".png"))
 
 
 def test_matplotlib_is_loaded_by_those_who_draw():

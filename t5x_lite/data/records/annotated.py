@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from t5x_lite.data.records import files
+from t5x_lite.data.records import input_files
 from t5x_lite.data.records.tables import Example, Examples
 from t5x_lite.errors import InputError
 
@@ -31,13 +31,13 @@ class ConllExamples(Examples):
     """The same; 3 for the universal parts of speech of CoNLL-U."""
 
     def __post_init__(self) -> None:
-        files.check_paths(self.paths)
+        input_files.check_paths(self.paths)
         if self.token_column == self.tag_column:
             raise InputError(f"token_column={self.token_column} is tag_column too; choose another one")
 
     def files(self) -> list[Path]:
         """The files that are read, in order; `InputError` for a path that gives none."""
-        return files.files_of(self.paths, CONLL_ENDINGS)
+        return input_files.files_of(self.paths, CONLL_ENDINGS)
 
     def __iter__(self) -> Iterator[Example]:
         for path in self.files():
@@ -64,14 +64,14 @@ class ConllExamples(Examples):
         return columns[self.token_column], columns[self.tag_column]
 
     def fingerprint(self) -> str:
-        return files.hash_files(f"ConllExamples {(self.token_column, self.tag_column)}", self.files())
+        return input_files.hash_files(f"ConllExamples {(self.token_column, self.tag_column)}", self.files())
 
 
 def _sentences(path: Path) -> Iterator[tuple[int, list[tuple[int, str]]]]:
     """(number of the first line, (offset, line) of each word) of every sentence."""
     sentence: list[tuple[int, str]] = []
     first = 1
-    for number, line in itertools.chain(files.lines(path), [(0, "")]):
+    for number, line in itertools.chain(input_files.lines(path), [(0, "")]):
         if not line.strip():
             if sentence:
                 yield first, sentence
@@ -97,13 +97,13 @@ class SquadExamples(Examples):
     """The part that is read, from 0."""
 
     def __post_init__(self) -> None:
-        files.check_paths(self.paths)
+        input_files.check_paths(self.paths)
         if not 0 <= self.part < self.parts:
             raise InputError(f"part={self.part} is none of parts={self.parts}; choose 0 to parts - 1")
 
     def files(self) -> list[Path]:
         """The files that are read, in order; `InputError` for a path that gives none."""
-        return files.files_of(self.paths, (".json", ".json.gz"))
+        return input_files.files_of(self.paths, (".json", ".json.gz"))
 
     def __iter__(self) -> Iterator[Example]:
         for path in self.files():
@@ -124,13 +124,13 @@ class SquadExamples(Examples):
                         )
 
     def fingerprint(self) -> str:
-        return files.hash_files(f"SquadExamples {(self.parts, self.part)}", self.files())
+        return input_files.hash_files(f"SquadExamples {(self.parts, self.part)}", self.files())
 
 
 def _articles(path: Path) -> list[dict[str, Any]]:
     """The articles of a file, known to have the keys that are read; `InputError` where it is none of SQuAD's."""
     try:
-        articles = json.loads(files.whole_text(path))["data"]
+        articles = json.loads(input_files.whole_text(path))["data"]
         for article in articles:
             for paragraph in article["paragraphs"]:
                 _ = paragraph["context"], [(question["id"], question["question"]) for question in paragraph["qas"]]

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, NamedTuple, get_args
 
-from t5x_lite.data.records import files
+from t5x_lite.data.records import input_files
 from t5x_lite.data.records.text import Source
 from t5x_lite.data.records.tfds import TfdsTexts
 from t5x_lite.errors import InputError
@@ -107,7 +107,7 @@ class TsvPairs(PairSource):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        files.check_paths(self.paths)
+        input_files.check_paths(self.paths)
         for name in ("source_column", "target_column"):
             if getattr(self, name) < 0:
                 raise InputError(f"{name}={getattr(self, name)} is negative; columns count from 0")
@@ -116,11 +116,11 @@ class TsvPairs(PairSource):
 
     def files(self) -> list[Path]:
         """The files that are read, in order; `InputError` for a path that gives none."""
-        return files.files_of(self.paths, TSV_ENDINGS)
+        return input_files.files_of(self.paths, TSV_ENDINGS)
 
     def records(self) -> Iterator[Record]:
         for path in self.files():
-            for number, line in files.lines(path):
+            for number, line in input_files.lines(path):
                 if line.strip():
                     columns = line.split("\t")
                     self._check(columns, path, number)
@@ -137,7 +137,7 @@ class TsvPairs(PairSource):
 
     def fingerprint(self) -> str:
         options = (self.source_column, self.target_column, self.prefix, self.empty)
-        return files.hash_files(f"TsvPairs {options}", self.files())
+        return input_files.hash_files(f"TsvPairs {options}", self.files())
 
 
 @dataclass(frozen=True)
@@ -156,22 +156,22 @@ class JsonlPairs(PairSource):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        files.check_paths(self.paths)
+        input_files.check_paths(self.paths)
 
     def files(self) -> list[Path]:
         """The files that are read, in order; `InputError` for a path that gives none."""
-        return files.files_of(self.paths, files.JSON_ENDINGS)
+        return input_files.files_of(self.paths, input_files.JSON_ENDINGS)
 
     def records(self) -> Iterator[Record]:
         for path in self.files():
-            for number, record in files.json_records(path):
+            for number, record in input_files.json_records(path):
                 place = f"{path}:{number}"
-                source = files.text_of(record, self.source, place, "source")
-                yield Record((path,), number, source, files.text_of(record, self.target, place, "target"))
+                source = input_files.text_of(record, self.source, place, "source")
+                yield Record((path,), number, source, input_files.text_of(record, self.target, place, "target"))
 
     def fingerprint(self) -> str:
         options = (self.source, self.target, self.prefix, self.empty)
-        return files.hash_files(f"JsonlPairs {options}", self.files())
+        return input_files.hash_files(f"JsonlPairs {options}", self.files())
 
 
 @dataclass(frozen=True)
@@ -189,13 +189,13 @@ class ParallelFiles(PairSource):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        files.check_paths(self.source, "source")
-        files.check_paths(self.target, "target")
+        input_files.check_paths(self.source, "source")
+        input_files.check_paths(self.target, "target")
 
     def files(self) -> list[tuple[Path, Path]]:
         """(file of sources, file of targets) in order; `InputError` for a path that gives none, or unequal numbers."""
         sources, targets = (
-            [file.resolve() for path in paths for file in files.expand(path, (), name)]
+            [file.resolve() for path in paths for file in input_files.expand(path, (), name)]
             for name, paths in (("source", self.source), ("target", self.target))
         )
         if len(sources) != len(targets):
@@ -207,7 +207,7 @@ class ParallelFiles(PairSource):
 
     def records(self) -> Iterator[Record]:
         for source_file, target_file in self.files():
-            sources, targets = files.lines(source_file), files.lines(target_file)
+            sources, targets = input_files.lines(source_file), input_files.lines(target_file)
             for number, (source, target) in enumerate(itertools.zip_longest(sources, targets), start=1):
                 if source is None or target is None:
                     rest = number + sum(1 for _ in (sources if target is None else targets))
@@ -218,7 +218,7 @@ class ParallelFiles(PairSource):
     def fingerprint(self) -> str:
         files = self.files()
         options = (self.prefix, self.empty, len(files))
-        return files.hash_files(f"ParallelFiles {options}", itertools.chain(*zip(*files, strict=True)))
+        return input_files.hash_files(f"ParallelFiles {options}", itertools.chain(*zip(*files, strict=True)))
 
 
 def _unequal(source: Path, target: Path, fewer: int, more: int, *, more_targets: bool) -> InputError:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, get_args
 
-from t5x_lite.data.records import files
+from t5x_lite.data.records import input_files
 from t5x_lite.errors import InputError
 
 TABLE_ENDINGS = (".tsv", ".tsv.gz", ".csv", ".csv.gz")
@@ -90,7 +90,7 @@ class TableExamples(Examples):
     """What stands between columns: tab or comma; None goes by the file's ending, comma for .csv."""
 
     def __post_init__(self) -> None:
-        files.check_paths(self.paths)
+        input_files.check_paths(self.paths)
         if self.separator is not None and self.separator not in get_args(Separator):
             raise InputError(f"separator={self.separator!r} is unknown; choose one of {', '.join(get_args(Separator))}")
         if len(set(self.columns)) < len(self.columns):
@@ -98,7 +98,7 @@ class TableExamples(Examples):
 
     def files(self) -> list[Path]:
         """The files that are read, in order; `InputError` for a path that gives none."""
-        return files.files_of(self.paths, TABLE_ENDINGS)
+        return input_files.files_of(self.paths, TABLE_ENDINGS)
 
     def __iter__(self) -> Iterator[Example]:
         for path in self.files():
@@ -116,9 +116,9 @@ class TableExamples(Examples):
         """(number of its last line, columns) of every row that is not blank."""
         by_name = "comma" if path.name.lower().endswith((".csv", ".csv.gz")) else "tab"
         if (self.separator or by_name) == "tab":
-            yield from ((number, line.split("\t")) for number, line in files.lines(path) if line.strip())
+            yield from ((number, line.split("\t")) for number, line in input_files.lines(path) if line.strip())
             return
-        reader = csv.reader((f"{line}\n" for _, line in files.lines(path)), strict=True)
+        reader = csv.reader((f"{line}\n" for _, line in input_files.lines(path)), strict=True)
         try:
             yield from ((reader.line_num, row) for row in reader if row)
         except csv.Error as error:
@@ -137,7 +137,7 @@ class TableExamples(Examples):
         return names
 
     def fingerprint(self) -> str:
-        return files.hash_files(f"TableExamples {(self.columns, self.separator)}", self.files())
+        return input_files.hash_files(f"TableExamples {(self.columns, self.separator)}", self.files())
 
 
 @dataclass(frozen=True)
@@ -148,21 +148,21 @@ class JsonlExamples(Examples):
     """Files, globs such as 'reviews/*.jsonl', or folders."""
 
     def __post_init__(self) -> None:
-        files.check_paths(self.paths)
+        input_files.check_paths(self.paths)
 
     def files(self) -> list[Path]:
         """The files that are read, in order; `InputError` for a path that gives none."""
-        return files.files_of(self.paths, files.JSON_ENDINGS)
+        return input_files.files_of(self.paths, input_files.JSON_ENDINGS)
 
     def __iter__(self) -> Iterator[Example]:
         for path in self.files():
-            for number, record in files.json_records(path):
+            for number, record in input_files.json_records(path):
                 if not isinstance(record, dict):
                     raise InputError(f"{path}:{number} is a {type(record).__name__}; write one JSON object a line")
                 yield Example(f"{path}:{number}", record)
 
     def fingerprint(self) -> str:
-        return files.hash_files("JsonlExamples", self.files())
+        return input_files.hash_files("JsonlExamples", self.files())
 
 
 @dataclass(frozen=True)
@@ -175,7 +175,7 @@ class ParallelExamples(Examples):
     """The file of each."""
 
     def __post_init__(self) -> None:
-        files.check_paths(self.paths)
+        input_files.check_paths(self.paths)
         if len(set(self.fields)) != len(self.paths):
             raise InputError(
                 f"fields={self.fields} do not go with paths={self.paths}; give one file for each, and each name once"
@@ -183,7 +183,7 @@ class ParallelExamples(Examples):
 
     def __iter__(self) -> Iterator[Example]:
         files = self.files()
-        for number, lines in enumerate(itertools.zip_longest(*map(files.lines, files)), start=1):
+        for number, lines in enumerate(itertools.zip_longest(*map(input_files.lines, files)), start=1):
             if None in lines:
                 short, long = files[lines.index(None)], next(f for f, line in zip(files, lines, strict=True) if line)
                 raise InputError(
@@ -198,7 +198,7 @@ class ParallelExamples(Examples):
         return _one_each(self.paths, "field")
 
     def fingerprint(self) -> str:
-        return files.hash_files(f"ParallelExamples {self.fields}", self.files())
+        return input_files.hash_files(f"ParallelExamples {self.fields}", self.files())
 
 
 @dataclass(frozen=True)
@@ -214,7 +214,7 @@ class ClassFiles(Examples):
     """The file of each."""
 
     def __post_init__(self) -> None:
-        files.check_paths(self.paths)
+        input_files.check_paths(self.paths)
         if len(set(self.labels)) != len(self.paths):
             raise InputError(
                 f"labels={self.labels} do not go with paths={self.paths}; give one file for each, and each name once"
@@ -222,7 +222,7 @@ class ClassFiles(Examples):
 
     def __iter__(self) -> Iterator[Example]:
         for label, path in zip(self.labels, self.files(), strict=True):
-            for number, line in files.lines(path):
+            for number, line in input_files.lines(path):
                 if line.strip():
                     yield Example(f"{path}:{number}", {"text": line.strip(), "label": label})
 
@@ -231,11 +231,11 @@ class ClassFiles(Examples):
         return _one_each(self.paths, "class")
 
     def fingerprint(self) -> str:
-        return files.hash_files(f"ClassFiles {self.labels}", self.files())
+        return input_files.hash_files(f"ClassFiles {self.labels}", self.files())
 
 
 def _one_each(paths: tuple[str, ...], what: str) -> list[Path]:
-    found = [files.expand(path, ()) for path in paths]
+    found = [input_files.expand(path, ()) for path in paths]
     if several := [path for path, files in zip(paths, found, strict=True) if len(files) > 1]:
         raise InputError(f"paths={several[0]!r} names several files; name one for each {what}")
     return [file.resolve() for (file,) in found]

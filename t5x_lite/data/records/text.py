@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, get_args
 
-from t5x_lite.data.records import files
+from t5x_lite.data.records import input_files
 from t5x_lite.errors import InputError
 
 _SKIPPED_FOLDERS = {"test", "tests", "idle_test", "site-packages", "dist-packages", "__pycache__"}
@@ -121,7 +121,7 @@ def _definitions(body: list[ast.stmt]) -> Iterator[ast.ClassDef | ast.FunctionDe
 
 DocumentUnit = Literal["paragraph", "line", "file"]
 
-_ENDINGS = (".txt", ".txt.gz", *files.JSON_ENDINGS)
+_ENDINGS = (".txt", ".txt.gz", *input_files.JSON_ENDINGS)
 
 
 @dataclass(frozen=True)
@@ -141,7 +141,7 @@ class TextFiles(Source):
     """Key of the text in a line of JSON; 'a/b' is b in the object a."""
 
     def __post_init__(self) -> None:
-        files.check_paths(self.paths)
+        input_files.check_paths(self.paths)
         if self.document not in get_args(DocumentUnit):
             raise InputError(
                 f"document={self.document!r} is unknown; choose one of {', '.join(get_args(DocumentUnit))}"
@@ -149,7 +149,7 @@ class TextFiles(Source):
 
     def files(self) -> list[Path]:
         """The files that are read, in order; `InputError` for a path that gives none."""
-        return files.files_of(self.paths, _ENDINGS)
+        return input_files.files_of(self.paths, _ENDINGS)
 
     def documents(self) -> Iterator[str]:
         empty = True
@@ -161,24 +161,25 @@ class TextFiles(Source):
             raise InputError(f"paths={self.paths} hold no text but blanks; give files with text")
 
     def fingerprint(self) -> str:
-        return files.hash_files(f"TextFiles {self.document} {self.field}", self.files())
+        return input_files.hash_files(f"TextFiles {self.document} {self.field}", self.files())
 
     def _documents_of(self, path: Path) -> Iterator[str]:
-        if path.name.lower().endswith(files.JSON_ENDINGS):
+        if path.name.lower().endswith(input_files.JSON_ENDINGS):
             return (
-                files.text_of(record, self.field, f"{path}:{number}") for number, record in files.json_records(path)
+                input_files.text_of(record, self.field, f"{path}:{number}")
+                for number, record in input_files.json_records(path)
             )
         if self.document == "file":
-            return iter([files.whole_text(path)])
+            return iter([input_files.whole_text(path)])
         if self.document == "line" or not _has_paragraphs(path):
-            return (line for _, line in files.lines(path))
+            return (line for _, line in input_files.lines(path))
         return _paragraphs(path)
 
 
 def _has_paragraphs(path: Path) -> bool:
     """Whether a blank line stands between two lines with text; reads no further than that."""
     seen_text = seen_blank = False
-    with files.readable(path), files.open_bytes(path) as file:
+    with input_files.readable(path), input_files.open_bytes(path) as file:
         for line in file:
             if line.removeprefix(codecs.BOM_UTF8).strip():
                 if seen_blank:
@@ -191,7 +192,7 @@ def _has_paragraphs(path: Path) -> bool:
 
 def _paragraphs(path: Path) -> Iterator[str]:
     block: list[str] = []
-    for _, line in files.lines(path):
+    for _, line in input_files.lines(path):
         if line := line.strip():
             block.append(line)
         elif block:
