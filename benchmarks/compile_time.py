@@ -11,12 +11,11 @@ import subprocess
 import sys
 import time
 
-import jax
-import jax.numpy as jnp
 from rich.console import Console
 from rich.table import Table
 
 from t5x_lite.data import Data, Vocabulary
+from t5x_lite.data.layouts.base import abstract_batch
 from t5x_lite.models import T5Config
 from t5x_lite.objectives import SpanCorruption
 from t5x_lite.optim.optimizers import AdamW
@@ -42,9 +41,9 @@ def compile_seconds(depth: int) -> float:
     experiment = Experiment(model, SpanCorruption(128), Data(), AdamW(), steps=1, batch_size=8)
     vocabulary = Vocabulary(1024, first_sentinel_id=1023, num_sentinels=100)
     program = Program(experiment, experiment.objective.for_vocabulary(vocabulary), make_mesh(experiment.mesh))
-    raw = jax.ShapeDtypeStruct((8, experiment.objective.raw_length), jnp.int32)
+    batch = abstract_batch(experiment.objective.row_spec, 8)
     start = time.perf_counter()
-    program.train_step.lower(program.abstract_state, raw).compile()
+    program.train_step.lower(program.abstract_state, batch).compile()
     return time.perf_counter() - start
 
 

@@ -96,7 +96,7 @@ def answers_of(task: str, workdir: Path) -> Answers:
     if task in TEST_FILES:
         experiment = with_examples(experiment, TEST_FILES[task])
     tokenizer = tokenizer_from_files(checkpoint.tokenizer_files)
-    store = experiment.data.prepare(experiment.objective.row_format, tokenizer=tokenizer)
+    store = experiment.data.prepare(experiment.objective.layout, tokenizer=tokenizer)
     objective = experiment.objective.for_vocabulary(tokenizer.vocabulary)
     program = Program(experiment, objective, make_mesh(MeshShape(), jax.local_devices()[:1]))
     params = jax.device_put(checkpoint.params, program.state_shardings.params)

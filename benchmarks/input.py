@@ -16,7 +16,6 @@ from collections.abc import Callable
 from contextlib import closing
 
 import jax
-import jax.numpy as jnp
 from rich.console import Console
 from rich.table import Table
 from turns import middle, spread
@@ -55,9 +54,9 @@ def host_part(store: TokenStore, objective: SpanCorruption) -> Table:
     with closing(prefetch(batches(store.train, batch_size=STEP_ROWS, seed=0))) as stream:
         for _ in range(TRAIN_STEPS):
             start = time.perf_counter()
-            raw = rows.place(next(stream))
+            batch = rows.place(next(stream))
             host.append(time.perf_counter() - start)
-            state = jax.block_until_ready(program.train_step(state, raw)[0])
+            state = jax.block_until_ready(program.train_step(state, batch)[0])
             whole.append(time.perf_counter() - start)
     host, whole = host[2:], whole[2:]  # the first compiles, and the threads begin to read
     table = Table("of a step", "ms", "lowest to highest", title=f"T5-small, {STEP_ROWS} x {objective.raw_length}")
@@ -76,15 +75,15 @@ def main() -> None:
         data = Data(PythonDocs(), SentencePiece(vocab_size=8000), cache_dir=cache)
         list(data.source.documents())  # parsing the documentation is not tokenizing it
         start = time.perf_counter()
-        store = data.prepare(objective.row_format)
+        store = data.prepare(objective.layout)
         prepared = (len(store.train) + len(store.held_out)) * objective.raw_length
         preparing = time.perf_counter() - start
         objective = objective.for_vocabulary(store.tokenizer.vocabulary)
-        corrupt = jax.jit(lambda key, raw: corrupt_rows(objective, key, raw))
-        raw = jnp.asarray(batches(store.train, batch_size=BATCH_SIZE, seed=0)[0])
+        corrupt = jax.jit(lambda key, batch: corrupt_rows(objective, key, batch))
+        batch = jax.device_put(batches(store.train, batch_size=BATCH_SIZE, seed=0)[0])
 
         def corruption() -> None:
-            jax.block_until_ready([corrupt(jax.random.key(step), raw) for step in range(STEPS)])
+            jax.block_until_ready([corrupt(jax.random.key(step), batch) for step in range(STEPS)])
 
         def reading() -> None:
             with closing(prefetch(batches(store.train, batch_size=BATCH_SIZE, seed=0))) as stream:

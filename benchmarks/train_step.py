@@ -103,19 +103,20 @@ def our_experiment(work: str) -> tuple[Any, Any]:
     return Experiment(model, objective, Data(), optimizer, steps=1, batch_size=rows), vocabulary
 
 
-def raw_rows(experiment: Any, vocabulary: Any) -> Any:
-    """Int32 [B, R]: random ids in the form of the objective's rows."""
+def random_batch(experiment: Any, vocabulary: Any) -> Any:
+    """Random ids in the columns of the objective's rows."""
     import numpy as np
 
-    shape = (experiment.batch_size, experiment.objective.raw_length)
-    raw = np.random.default_rng(0).integers(1000, 30_000, shape).astype(np.int32)
+    random = np.random.default_rng(0)
+    batch = {
+        name: random.integers(1000, 30_000, (experiment.batch_size, *column.shape)).astype(np.int32)
+        for name, column in experiment.objective.row_spec.items()
+    }
     if vocabulary.cls_id is not None:
-        length = experiment.objective.input_length
-        raw[:, 0], raw[:, length - 1] = vocabulary.cls_id, vocabulary.sep_id
-        # The second half of BART's rows are the numbers of their sentences: here 32 ids each.
-        raw[:, length:] = 0
-        raw[:, length + 1 : -1] = 1 + np.arange(max(shape[1] - length - 2, 0)) // 32
-    return raw
+        batch["ids"][:, 0], batch["ids"][:, -1] = vocabulary.cls_id, vocabulary.sep_id
+    if "sentences" in batch:  # 32 ids each
+        batch["sentences"][:] = np.pad(1 + np.arange(batch["ids"].shape[1] - 2) // 32, 1)
+    return batch
 
 
 def our_task(work: str) -> tuple[Task, dict[str, float]]:
@@ -132,7 +133,7 @@ def our_task(work: str) -> tuple[Task, dict[str, float]]:
     experiment, vocabulary = our_experiment(work)
     objective = experiment.objective.for_vocabulary(vocabulary)
     program = Program(experiment, objective, make_mesh(experiment.mesh))
-    rows, raw = BatchRows(batch_sharding(program.mesh), experiment.batch_size), raw_rows(experiment, vocabulary)
+    rows, batch = BatchRows(batch_sharding(program.mesh), experiment.batch_size), random_batch(experiment, vocabulary)
     state = jax.block_until_ready(program.init())
     matrix, multiply = jax.random.normal(jax.random.key(0), (MATRIX, MATRIX)), jax.jit(jnp.matmul)
 
@@ -142,7 +143,7 @@ def our_task(work: str) -> tuple[Task, dict[str, float]]:
             for _ in range(PRODUCTS):
                 multiply(matrix, matrix).block_until_ready()
             return
-        state, metrics = jax.block_until_ready(program.train_step(state, rows.place(raw)))
+        state, metrics = jax.block_until_ready(program.train_step(state, rows.place(batch)))
         assert jax.device_get(metrics["finite"])
 
     flops = step_flops(experiment.model, objective, experiment.batch_size)

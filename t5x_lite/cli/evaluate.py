@@ -12,8 +12,8 @@ from rich.console import Console
 
 from t5x_lite.cli.arguments import parse
 from t5x_lite.cli.own_data import of_part, with_data, with_examples
-from t5x_lite.data import Data, ExamplePairs, Source, Tokenizer, contamination
-from t5x_lite.data.documents import Documents
+from t5x_lite.data import Data, ExamplePairs, Source, Tokenizer
+from t5x_lite.data.splits import Documents, format_overlap, overlap
 from t5x_lite.errors import InputError
 from t5x_lite.objectives import SequenceToSequence
 from t5x_lite.objectives.task import TaskObjective
@@ -102,7 +102,7 @@ def run(arguments: list[str]) -> None:
         _answer(experiment, source, tokenizer, checkpoint.params, command.out, submission, console)
         return
     with preparation(console) as progress:
-        store = experiment.data.prepare(experiment.objective.row_format, tokenizer=tokenizer, progress=progress)
+        store = experiment.data.prepare(experiment.objective.layout, tokenizer=tokenizer, progress=progress)
         remarks = store.remarks
         if experiment.data is not trained.data:
             progress("compare with the training data", None)
@@ -151,19 +151,21 @@ def _answer(
 
 def _in_training(data: Data, experiment: Experiment) -> list[str]:
     """How many of the given examples the run was trained on, as a sentence; none where there are none."""
-    row_format = experiment.objective.row_format
-    given = Documents(experiment.data.source, row_format, data.sentences)
-    if not contamination.has_examples(given):
+    layout = experiment.objective.layout
+    if not layout.has_examples:
         return []
+    given = Documents(experiment.data.source, layout, data.sentences)
     try:
-        training = [Documents(source, row_format, data.sentences) for source in data.training_sources]
-        found = contamination.overlap(training, given)
+        training = [Documents(source, layout, data.sentences) for source in data.training_sources]
+        found = overlap(training, given)
     except InputError as error:
-        return [f"whether these {row_format.unit} are in the training data is not known, which cannot be read: {error}"]
+        return [
+            f"whether these {layout.unit_name} are in the training data is not known, which cannot be read: {error}"
+        ]
     if not found.found:
         return []
-    place, has_answers = given.place(found.first), experiment.data.source.has_answers
-    return [contamination.format_overlap(found, row_format.unit, place, has_answers=has_answers)]
+    location, has_answers = given.location(found.first), experiment.data.source.has_answers
+    return [format_overlap(found, layout.unit_name, location, has_answers=has_answers)]
 
 
 def _on_other_data(experiment: Experiment, command: Evaluate) -> Experiment:

@@ -144,8 +144,8 @@ def run(arguments: list[str]) -> None:
     labels = experiment.data.source.classes or ()
     for row in range(len(features["inputs"])):
         one = {name: values[row] for name, values in features.items()}
-        for name, text in describe_row(store.tokenizer, shown[row], one, store.format, labels):
-            console.print(f"\n[bold]row {row}[/bold]  {name}" if name == "raw" else f"[bold]{name}[/bold]")
+        for name, text in describe_row(store.tokenizer, shown[row], one, store.layout, labels):
+            console.print(f"\n[bold]row {row}[/bold]  {name}" if name == "row" else f"[bold]{name}[/bold]")
             console.print(text)
     if command.corruption:
         _draw_rows(prepared, experiment, Path(command.corruption).expanduser())
@@ -156,7 +156,7 @@ def _draw_rows(prepared: Prepared, experiment: Experiment, picture: Path) -> Non
     from t5x_lite.pictures import draw_corruption
 
     shown = prepared.store.rows_to_show
-    rows = np.stack([shown[row] for row in range(min(3, len(shown)))])
+    rows = [shown[row] for row in range(min(3, len(shown)))]
     draw_corruption(prepared.objective, prepared.store.tokenizer, rows, model=experiment.model).save(picture)
 
 
@@ -200,7 +200,7 @@ def _rates(experiment: Experiment) -> dict[str, str]:
 
 def store_table(store: TokenStore) -> Table:
     """What the splits are made of, and how much of their rows is padding, so far as the store has counted it."""
-    what = store.format.unit
+    what = store.layout.unit_name
     table = Table("split", box=None)
     for column in (what, "tokens", "rows", "padding", *([f"{what} a row"] if what == "pairs" else [])):
         table.add_column(column, justify="right")
@@ -214,7 +214,9 @@ def store_table(store: TokenStore) -> Table:
 def batch_table(experiment: Experiment, features: dict) -> Table:
     """Every array of a batch: name, shape, type."""
     table = Table("batch", "shape", "type", box=None)
-    table.add_row("raw", f"{experiment.batch_size} x {experiment.objective.raw_length}", "int32")
+    for name, column in experiment.objective.row_spec.items():
+        shape = " x ".join(map(str, (experiment.batch_size, *column.shape)))
+        table.add_row(f"row: {name}", shape, str(np.dtype(column.dtype)))
     for name, value in features.items():
         table.add_row(name, " x ".join(map(str, (experiment.batch_size, *value.shape[1:]))), str(value.dtype))
     return table

@@ -29,7 +29,7 @@ class Plot:
     figure: str = "loss"
     """loss, accuracy, or whatever else metrics.jsonl has of all of them."""
     by: By = "step"
-    """What the curves are drawn over: the steps, or the raw ids trained on."""
+    """What the curves are drawn over: the steps, or the ids trained on."""
     out: str = "curves.png"
     """The picture, a PNG file."""
 
@@ -43,12 +43,12 @@ class Run:
     experiment: Experiment | None
 
     def points(self, figure: str, kind: str, by: By) -> list[tuple[float, float | None]]:
-        """(steps or raw ids, the figure) of all records of a kind that have it."""
+        """(steps or ids, the figure) of all records of a kind that have it."""
         scale = 1
         if by == "tokens":
             if self.experiment is None:
                 raise InputError(f"{self.name} has no experiment.json to say how many tokens a step has; use --by step")
-            scale = self.experiment.batch_size * self.experiment.objective.raw_length
+            scale = self.experiment.batch_size * self.experiment.objective.layout.num_ids
         return [(one["step"] * scale, one[figure]) for one in self.records if one["kind"] == kind and figure in one]
 
 

@@ -8,10 +8,7 @@ import numpy as np
 from jaxtyping import Int
 from rich.text import Text
 
-from t5x_lite.data import RowFormat, Tokenizer
-from t5x_lite.data.formats import TextPairs
-from t5x_lite.data.sentence_marks import MarkedSentences
-from t5x_lite.data.task_formats import ChoiceSets, Labeled, QuestionWindows, Tagged
+from t5x_lite.data import Layout, TextPairs, Tokenizer
 
 _MARKED = "bold black on yellow"
 STYLES = {"hidden": _MARKED, "random": "bold white on red", "kept": "black on green", "special": "dim", "": ""}
@@ -19,7 +16,7 @@ _ROLES = {"cls_id": "[CLS]", "sep_id": "[SEP]", "unk_id": "[UNK]", "pad_id": "[P
 _LABELS = ("0: B follows A in the text", "1: B does not follow A in the text")
 
 Row = dict[str, Any]
-"""The features of one row."""
+"""The columns or the features of one row."""
 
 
 def legend() -> Text:
@@ -29,35 +26,37 @@ def legend() -> Text:
 
 
 def describe_row(
-    tokenizer: Tokenizer,
-    raw: Int[np.ndarray, "R"],
-    features: Row,
-    row_format: RowFormat | None = None,
-    labels: tuple[str, ...] = (),
+    tokenizer: Tokenizer | None, row: Row, features: Row, layout: Layout | None = None, labels: tuple[str, ...] = ()
 ) -> Iterator[tuple[str, Text]]:
-    """(name, text) of the raw ids and of every feature that can be read.
+    """(name, text) of a row, named "row", and of every feature that can be read.
 
-    Formats that need it are read as what they are: pairs, of which nothing is corrupted, one a line; sentences with
-    bars between them; examples of tasks with what is asked, by its name in `labels` where there are classes.
+    Pairs, of which nothing is corrupted, stand one a line; sentences with bars between them; examples of tasks with
+    their answers, by their names in `labels` where there are classes; what is not text by its shape and range.
     """
-    if isinstance(row_format, TextPairs):
-        pairs = row_format.pairs_of(raw, tokenizer.vocabulary)
-        yield "raw", _pairs(tokenizer, pairs)
-        yield "filled", _filled(row_format, pairs)
-        return
-    if isinstance(row_format, Labeled | Tagged | QuestionWindows | ChoiceSets):
-        yield from _example(tokenizer, raw, features, row_format, labels)
-        return
-    if "positions" not in features:
-        is_marked = isinstance(row_format, MarkedSentences)
-        yield "raw", _sentences(tokenizer, *np.split(raw, 2)) if is_marked else Text(tokenizer.decode(raw))
+    if tokenizer is None or "ids" not in row:
+        if isinstance(layout, TextPairs):
+            pairs = layout.pairs_of(row, tokenizer.vocabulary)
+            yield "row", _pairs(tokenizer, pairs)
+            yield "filled", _filled(layout, pairs)
+            return
+        yield "row", Text("\n").join(Text(f"{name}: {_range(value)}") for name, value in row.items())
+        yield from ((name, Text(_range(value))) for name, value in features.items())
+    elif layout is not None and layout.has_examples:
+        yield from _example(tokenizer, row, features, layout, labels)
+    elif "positions" not in features:
+        is_numbered = "sentences" in row
+        yield "row", _sentences(tokenizer, **row) if is_numbered else Text(tokenizer.decode(row["ids"]))
         for name, ids in features.items():
             yield name, highlighted(tokenizer, ids)
-        return
-    length = len(features["inputs"])
-    yield "raw", tokens(tokenizer, raw[:length])
-    if len(raw) > length:
-        yield "a segment of another document", tokens(tokenizer, raw[length:])
+    else:
+        yield from _masked(tokenizer, row, features)
+
+
+def _masked(tokenizer: Tokenizer, row: Row, features: Row) -> Iterator[tuple[str, Text]]:
+    """(name, text) of what a masked language model sees and predicts."""
+    yield "row", tokens(tokenizer, row["ids"])
+    if "other" in row:
+        yield "a segment of another document", tokens(tokenizer, row["other"])
     targets = dict(_asked(tokenizer, features))
     kinds = {position: _kind(tokenizer, features, position, target) for position, target in targets.items()}
     yield "inputs", tokens(tokenizer, features["inputs"], targets, kinds)
@@ -71,21 +70,13 @@ def describe_row(
 
 
 def _example(
-    tokenizer: Tokenizer,
-    raw: Int[np.ndarray, "R"],
-    features: Row,
-    row_format: Labeled | Tagged | QuestionWindows | ChoiceSets,
-    labels: tuple[str, ...],
+    tokenizer: Tokenizer, row: Row, features: Row, layout: Layout, labels: tuple[str, ...]
 ) -> Iterator[tuple[str, Text]]:
-    """(name, text) of what a task asks in a row."""
-    if isinstance(row_format, ChoiceSets):
-        for number, ids in enumerate(features["inputs"]):
-            name = "raw" if not number else f"choice {number}"
-            yield name, tokens(tokenizer, ids, added_ids=row_format.added_ids)
-    else:
-        yield "raw", tokens(tokenizer, raw[: row_format.length], added_ids=row_format.added_ids)
+    """(name, text) of an example of a task."""
+    for number, ids in enumerate(np.atleast_2d(row["ids"])):
+        yield f"choice {number}" if number else "row", tokens(tokenizer, ids, added_ids=layout.added_ids)
     if "swapped" in features:
-        yield "swapped", tokens(tokenizer, features["swapped"], added_ids=row_format.added_ids)
+        yield "swapped", tokens(tokenizer, features["swapped"], added_ids=layout.added_ids)
     if np.ndim(features.get("segments", 0)) == 1 and features["segments"].any():
         yield "segments", _segments(tokenizer, features)
     if "label" in features:
@@ -96,6 +87,13 @@ def _example(
         begin, end = features["ends"].tolist()
         answer = tokenizer.decode(features["inputs"][begin : end + 1]).strip() if begin else "(not in this window)"
         yield f"answer to question {features['example']}", Text(answer)
+
+
+def _range(value: np.ndarray) -> str:
+    value = np.asarray(value)
+    if not value.ndim:
+        return str(value)
+    return f"{value.dtype} [{', '.join(map(str, value.shape))}], from {value.min():g} to {value.max():g}"
 
 
 def _tags(tokenizer: Tokenizer, features: Row, labels: tuple[str, ...]) -> Text:
@@ -158,8 +156,8 @@ def _pairs(tokenizer: Tokenizer, pairs: list[tuple[np.ndarray, np.ndarray]]) -> 
     return Text("\n").join(one(*pair) for pair in pairs)
 
 
-def _filled(row_format: TextPairs, pairs: list[tuple[np.ndarray, np.ndarray]]) -> Text:
-    lengths = row_format.length, row_format.target_length
+def _filled(layout: TextPairs, pairs: list[tuple[np.ndarray, np.ndarray]]) -> Text:
+    lengths = layout.length, layout.target_length
     sources, targets = (
         f"{sum(len(ids) + 1 for ids in side)} of {length} ids"
         for side, length in zip(zip(*pairs, strict=True), lengths, strict=True)
@@ -167,9 +165,9 @@ def _filled(row_format: TextPairs, pairs: list[tuple[np.ndarray, np.ndarray]]) -
     return Text(f"{len(pairs)} {'pair' if len(pairs) == 1 else 'pairs'}: sources {sources}, targets {targets}")
 
 
-def _sentences(tokenizer: Tokenizer, ids: Int[np.ndarray, "L"], numbers: Int[np.ndarray, "L"]) -> Text:
-    sentences = (ids[numbers == number] for number in range(1, int(numbers.max()) + 1))
-    return Text(" | ", "dim").join(Text(tokenizer.decode(sentence).strip()) for sentence in sentences)
+def _sentences(tokenizer: Tokenizer, ids: Int[np.ndarray, "L"], sentences: Int[np.ndarray, "L"]) -> Text:
+    texts = (ids[sentences == number] for number in range(1, int(sentences.max()) + 1))
+    return Text(" | ", "dim").join(Text(tokenizer.decode(text).strip()) for text in texts)
 
 
 def _asked(tokenizer: Tokenizer, features: Row) -> Iterator[tuple[int, int]]:

@@ -6,9 +6,11 @@ first two take half a second and more, which a command that only prints a config
 
 from t5x_lite.data.batches import batches, evaluation_batches, prefetch
 from t5x_lite.data.config import Data
-from t5x_lite.data.delimited_rows import Delimited, DelimitedChoices
-from t5x_lite.data.formats import Pairs, RowFormat, Sentences, Stream, TextPairs
+from t5x_lite.data.layouts.base import Column, Layout, Row, RowBuilder, RowSpec
+from t5x_lite.data.layouts.packed_pairs import TextPairs
+from t5x_lite.data.layouts.segment_pairs import Pairs
 from t5x_lite.data.layouts.sentences import SentenceRule, split_sentences
+from t5x_lite.data.layouts.text import Sentences, Stream
 from t5x_lite.data.mixture_store import MixtureStore
 from t5x_lite.data.mixtures import Equal, Fixed, Mixture, Part, Proportional, Rates
 from t5x_lite.data.records.annotated import ConllExamples, SquadExamples
@@ -19,11 +21,10 @@ from t5x_lite.data.records.tfds import Tfds, TfdsExamples
 from t5x_lite.data.records.views import ComposedExamples, JoinedExamples, UnrolledExamples
 from t5x_lite.data.store import SplitFigures, TokenStore, prepare
 from t5x_lite.data.stored_rows import Rows
-from t5x_lite.data.task_formats import ChoiceSets, Labeled, QuestionWindows, Tagged
-from t5x_lite.data.tasks.classification import LabeledTexts
-from t5x_lite.data.tasks.multiple_choice import Choices
-from t5x_lite.data.tasks.question_answering import Questions
-from t5x_lite.data.tasks.tagging import TaggedWords
+from t5x_lite.data.tasks.classification import Delimited, Labeled, LabeledTexts
+from t5x_lite.data.tasks.multiple_choice import Choices, ChoiceSets, DelimitedChoices
+from t5x_lite.data.tasks.question_answering import Questions, QuestionWindows
+from t5x_lite.data.tasks.tagging import Tagged, TaggedWords
 from t5x_lite.data.tasks.templates import (
     AnswerTemplate,
     CoreferenceTemplate,
@@ -55,6 +56,7 @@ __all__ = [
     "ChoiceSets",
     "Choices",
     "ClassFiles",
+    "Column",
     "ComposedExamples",
     "ConllExamples",
     "CoreferenceTemplate",
@@ -73,6 +75,7 @@ __all__ = [
     "LabelTemplate",
     "Labeled",
     "LabeledTexts",
+    "Layout",
     "MarianFiles",
     "Mixture",
     "MixtureStore",
@@ -88,7 +91,9 @@ __all__ = [
     "QuestionWindows",
     "Questions",
     "Rates",
-    "RowFormat",
+    "Row",
+    "RowBuilder",
+    "RowSpec",
     "Rows",
     "SentencePiece",
     "SentenceRule",

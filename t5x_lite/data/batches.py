@@ -5,15 +5,20 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from t5x_lite.data.layouts.base import Row
 from t5x_lite.data.mixed_rows import MixedRows
+from t5x_lite.data.stored_rows import stack
 from t5x_lite.errors import InputError
 
 if TYPE_CHECKING:
     import grain
 
+Batch = dict[str, np.ndarray]
+"""Rows side by side: each column with a leading dimension."""
+
 
 def batches(
-    rows: Sequence[np.ndarray],
+    rows: Sequence[Row],
     *,
     batch_size: int,
     seed: int,
@@ -28,22 +33,22 @@ def batches(
     part has its own epochs (see `MixedRows.order`); without `repeat` it is one corpus.
 
     Args:
-      rows: int32 arrays [L]; `rows.__getitems__` is used where there is one.
+      rows: `rows.__getitems__` is used where there is one.
       batch_size: B, rows in the global batch.
       seed: of the order, 0 or more.
-      local: places in the global batch of the b rows that this host reads, each from 0 to B - 1; None means all of it.
+      local: which of the B rows of a global batch this host reads, b of them; None means all.
       shuffle: else the rows come in order.
       repeat: go on for ever.
 
     Returns:
-      A Grain dataset of int32 arrays [b, L].
+      A Grain dataset of batches: each column with a leading dimension b.
 
     Raises:
-      InputError: no rows, a place outside the batch, or fewer rows than a batch without `repeat`.
+      InputError: no rows, a number in `local` outside the batch, or fewer rows than a batch without `repeat`.
     """
     import grain
 
-    places = _places(batch_size, local)
+    local = _local_rows(batch_size, local)
     if not 0 <= seed < 1 << 64:
         raise InputError(f"seed={seed} is out of range; choose one from 0 to 2**64 - 1")
     if not len(rows) or (not repeat and len(rows) < batch_size):
@@ -59,15 +64,15 @@ def batches(
             numbers = numbers.shuffle(seed=int(np.random.SeedSequence(seed).generate_state(1)[0]))
         numbers = numbers.repeat() if repeat else numbers[: len(rows) // batch_size * batch_size]
 
-    def read(step: int) -> np.ndarray:
-        return _read(rows, [int(numbers[step * batch_size + place]) for place in places])
+    def read(step: int) -> Batch:
+        return _read(rows, [int(numbers[step * batch_size + row]) for row in local])
 
     return grain.MapDataset.range(len(numbers) // batch_size).map(read)
 
 
 def prefetch(
     dataset: "grain.MapDataset", start_step: int = 0, *, num_threads: int = 2, buffer_size: int = 8
-) -> Iterator[np.ndarray]:
+) -> Iterator[Batch]:
     """Batches from `start_step` on, read ahead by threads; `close()` the iterator to end them.
 
     Args:
@@ -87,55 +92,53 @@ def prefetch(
 
 
 def evaluation_batches(
-    rows: Sequence[np.ndarray], batch_size: int, limit: int | None = None, *, local: Sequence[int] | None = None
-) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    rows: Sequence[Row], batch_size: int, limit: int | None = None, *, local: Sequence[int] | None = None
+) -> Iterator[tuple[Batch, np.ndarray]]:
     """Every row once, in order, the last batch filled up with zeros.
 
     Args:
-      rows: int32 arrays [L].
+      rows: a sequence of rows.
       batch_size: B, rows in the global batch.
       limit: only the first so many rows; None means all.
-      local: places in each global batch of the b rows that this host reads; None means all of it.
+      local: which of the B rows of each global batch this host reads, b of them; None means all.
 
     Yields:
-      rows int32 [b, L] and valid bool [b], False where a row is filling. Every host yields equally often.
+      The batch, each column with a leading dimension b, and valid bool [b], False where a row is filling. Every host
+      yields equally often.
 
     Raises:
-      InputError: no rows, a place outside the batch, or a limit below 1.
+      InputError: no rows, a number in `local` outside the batch, or a limit below 1.
     """
-    places = np.array(_places(batch_size, local))
+    numbers_read = np.array(_local_rows(batch_size, local))
     if limit is not None and limit < 1:
         raise InputError(f"limit={limit} leaves no row to evaluate on; choose 1 or more, or None for all")
     if not len(rows):
         raise InputError("there are no rows to evaluate on; give more text or a larger held_out")
     count = len(rows) if limit is None else min(limit, len(rows))
-    return _ordered(rows, count, batch_size, places)
+    return _ordered(rows, count, batch_size, numbers_read)
 
 
-def _ordered(
-    rows: Sequence[np.ndarray], count: int, batch_size: int, places: np.ndarray
-) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    row_length = len(rows[0])
+def _ordered(rows: Sequence[Row], count: int, batch_size: int, local: np.ndarray) -> Iterator[tuple[Batch, np.ndarray]]:
+    first = rows[0]
     for start in range(0, count, batch_size):
-        indices = start + places
+        indices = start + local
         valid = indices < count
-        batch = np.zeros((len(places), row_length), np.int32)
+        batch = {name: np.zeros((len(local), *np.shape(value)), value.dtype) for name, value in first.items()}
         if valid.any():
-            batch[valid] = _read(rows, indices[valid].tolist())
+            for name, values in _read(rows, indices[valid].tolist()).items():
+                batch[name][valid] = values
         yield batch, valid
 
 
-def _read(rows: Sequence[np.ndarray], indices: list[int]) -> np.ndarray:
-    """Rows [n, L] int32."""
+def _read(rows: Sequence[Row], indices: list[int]) -> Batch:
     many = getattr(rows, "__getitems__", None)
-    found = many(indices) if many else [rows[i] for i in indices]
-    return np.stack(found).astype(np.int32, copy=False)
+    return stack(many(indices) if many else [rows[i] for i in indices])
 
 
-def _places(batch_size: int, local: Sequence[int] | None) -> list[int]:
+def _local_rows(batch_size: int, local: Sequence[int] | None) -> list[int]:
     if batch_size < 1:
-        raise InputError(f"batch_size={batch_size} is no size; choose 1 or more")
-    places = list(range(batch_size)) if local is None else [int(place) for place in local]
-    if not places or min(places) < 0 or max(places) >= batch_size:
-        raise InputError(f"local={places} are no rows of a batch of {batch_size}; choose from 0 to {batch_size - 1}")
-    return places
+        raise InputError(f"batch_size={batch_size} is too small; choose 1 or more")
+    local = list(range(batch_size)) if local is None else [int(row) for row in local]
+    if not local or min(local) < 0 or max(local) >= batch_size:
+        raise InputError(f"local={local} are not rows of a batch of {batch_size}; choose from 0 to {batch_size - 1}")
+    return local

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from t5x_lite.cache import cache_folder
-from t5x_lite.data.formats import RowFormat
+from t5x_lite.data.layouts.base import Layout
 from t5x_lite.data.layouts.sentences import SentenceRule
 from t5x_lite.data.mixture_store import prepare_mixture
 from t5x_lite.data.mixtures import Mixture
@@ -22,9 +22,10 @@ class Data:
     source: Source = field(default_factory=PythonDocs)
     """The corpus: PythonDocs, TextFiles or Tfds; of pairs TsvPairs, JsonlPairs, ParallelFiles or TfdsPairs, of tasks
     ExamplePairs; or a Mixture of several."""
-    tokenizer: TokenizerConfig = field(default_factory=lambda: SentencePiece(vocab_size=8_000))
+    tokenizer: TokenizerConfig | None = field(default_factory=lambda: SentencePiece(vocab_size=8_000))
     """SentencePiece, WordPiece or ByteLevelBPE (trained on the corpus or loaded), TokenizerFile or Bytes; 8,000 pieces
-    are what PythonDocs can fill, T5 has 32,000. A run with a teacher, or from a model, takes the tokenizer of that."""
+    are what PythonDocs can fill, T5 has 32,000. None for data without text. A run with a teacher, or from a model,
+    takes the tokenizer of that."""
     held_out: float = 0.02
     """Share of the corpus's characters that is kept from training for evaluation, in whole documents or pairs."""
     held_out_source: Source | None = None
@@ -55,7 +56,7 @@ class Data:
 
     def prepare(
         self,
-        row_format: RowFormat,
+        layout: Layout,
         *,
         tokenizer: Tokenizer | None = None,
         progress: Callable[[str, float | None], None] | None = None,
@@ -65,7 +66,7 @@ class Data:
             return prepare_mixture(
                 self.source,
                 self.tokenizer,
-                row_format,
+                layout,
                 held_out=self.held_out,
                 cache_dir=self.cache_path,
                 sentences=self.sentences,
@@ -75,7 +76,7 @@ class Data:
         return prepare(
             self.source,
             self.tokenizer,
-            row_format,
+            layout,
             held_out=self.held_out,
             cache_dir=self.cache_path,
             held_out_source=self.held_out_source,

@@ -5,19 +5,21 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from t5x_lite.data.layouts.base import Row
+
 if TYPE_CHECKING:
     import grain
 
 
-class MixedRows(Sequence[np.ndarray]):
-    """Rows of one length, those of one corpus behind those of the other.
+class MixedRows(Sequence[Row]):
+    """Rows of one layout, those of one corpus behind those of the other.
 
     Args:
       parts: the rows of each corpus.
       rates: how often a row of each is drawn, in any unit.
     """
 
-    def __init__(self, parts: Sequence[Sequence[np.ndarray]], rates: Sequence[float]) -> None:
+    def __init__(self, parts: Sequence[Sequence[Row]], rates: Sequence[float]) -> None:
         self._parts = parts
         self._rates = rates
         self._starts = np.cumsum([0, *map(len, parts)])
@@ -32,7 +34,7 @@ class MixedRows(Sequence[np.ndarray]):
             raise IndexError(f"row {index} of {len(self)}")
         return self.__getitems__([int(index) % len(self)])[0]
 
-    def __getitems__(self, indices: Iterable[int]) -> list[np.ndarray]:
+    def __getitems__(self, indices: Iterable[int]) -> list[Row]:
         """Many rows, with one read of each corpus."""
         indices = np.array(list(indices), np.int64)
         owners = np.searchsorted(self._starts, indices, side="right") - 1
@@ -65,10 +67,10 @@ class MixedRows(Sequence[np.ndarray]):
 class RowsInTurns(MixedRows):
     """The same rows, the first of each corpus first, then the second, and so on, so far as a corpus has them."""
 
-    def __init__(self, parts: Sequence[Sequence[np.ndarray]]) -> None:
+    def __init__(self, parts: Sequence[Sequence[Row]]) -> None:
         super().__init__(parts, [1.0] * len(parts))
         numbers = np.concatenate([np.arange(len(part)) for part in parts])
         self._in_turns = np.argsort(numbers, kind="stable")
 
-    def __getitems__(self, indices: Iterable[int]) -> list[np.ndarray]:
+    def __getitems__(self, indices: Iterable[int]) -> list[Row]:
         return super().__getitems__(self._in_turns[list(indices)])

@@ -7,13 +7,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-import numpy as np
-
-from t5x_lite.data.formats import RowFormat
+from t5x_lite.data.layouts.base import Example, Layout, Row
 from t5x_lite.data.layouts.sentences import SentenceRule
 from t5x_lite.data.mixed_rows import MixedRows, RowsInTurns
 from t5x_lite.data.mixtures import Mixture, Rates, of_part
-from t5x_lite.data.readers import Document
 from t5x_lite.data.store import Progress, TokenStore, cached_tokenizer, prepare
 from t5x_lite.tokenizers.config import Tokenizer, TokenizerConfig
 
@@ -28,12 +25,12 @@ class MixtureStore(TokenStore):
     shares: dict[str, float]
     """Of each part among the examples that are drawn."""
 
-    def held_out_documents(self) -> Iterator[Document]:
+    def held_out_documents(self) -> Iterator[Example]:
         """What the held-out rows of each part were made of, those of one part behind those of another."""
         return itertools.chain.from_iterable(store.held_out_documents() for store in self.parts.values())
 
     @property
-    def rows_to_show(self) -> Sequence[np.ndarray]:
+    def rows_to_show(self) -> Sequence[Row]:
         """Those of the parts in turns."""
         return RowsInTurns([store.train for store in self.parts.values()])
 
@@ -47,8 +44,8 @@ class MixtureStore(TokenStore):
 
 def prepare_mixture(
     mixture: Mixture,
-    tokenizer_config: TokenizerConfig,
-    row_format: RowFormat,
+    tokenizer_config: TokenizerConfig | None,
+    layout: Layout,
     *,
     held_out: float,
     cache_dir: Path,
@@ -62,7 +59,7 @@ def prepare_mixture(
     empty, or bad in any other way.
     """
     report = progress or (lambda stage, fraction: None)
-    if tokenizer is None:
+    if tokenizer is None and tokenizer_config is not None:
         folder = Path(cache_dir) / "tokenizers"
         tokenizer = cached_tokenizer(mixture, mixture.fingerprint(), tokenizer_config, folder, report)
     stores = {}
@@ -71,7 +68,7 @@ def prepare_mixture(
             stores[part.name] = prepare(
                 part.source,
                 tokenizer_config,
-                row_format,
+                layout,
                 held_out=held_out,
                 cache_dir=cache_dir,
                 held_out_source=part.held_out_source,
@@ -79,11 +76,11 @@ def prepare_mixture(
                 tokenizer=tokenizer,
                 progress=lambda stage, fraction, name=part.name: report(f"{stage}: {name}", fraction),
             )
-    return _join(stores, mixture.rates, tokenizer, row_format, Path(cache_dir))
+    return _join(stores, mixture.rates, tokenizer, layout, Path(cache_dir))
 
 
 def _join(
-    stores: dict[str, TokenStore], rates: Rates, tokenizer: Tokenizer, row_format: RowFormat, cache_dir: Path
+    stores: dict[str, TokenStore], rates: Rates, tokenizer: Tokenizer | None, layout: Layout, cache_dir: Path
 ) -> MixtureStore:
     sizes = [_examples(store) for store in stores.values()]
     shares = rates.of(sizes)
@@ -99,7 +96,7 @@ def _join(
         tokenizer=tokenizer,
         train=MixedRows([store.train for store in stores.values()], of_rows),
         held_out=RowsInTurns([store.held_out for store in stores.values()]),
-        format=row_format,
+        layout=layout,
         figures={
             f"{name} {split}": figures for name, store in stores.items() for split, figures in store.figures.items()
         },
@@ -111,6 +108,6 @@ def _join(
 
 def _examples(store: TokenStore) -> int:
     """What counts as examples in a store's rows: pairs and labelled texts, else rows."""
-    if store.format.reads in ("text", "sentences") or "train" not in store.figures:
+    if not store.layout.has_examples:
         return len(store.train)
     return store.figures["train"].documents - store.figures["train"].skipped_documents

@@ -3,9 +3,8 @@
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
-from t5x_lite.data.contamination import OverlapCounter
-from t5x_lite.data.corpus import Part, place_in_split
-from t5x_lite.data.layouts.base import RowBuilder
+from t5x_lite.data.layouts.base import Layout, RowBuilder
+from t5x_lite.data.splits import OverlapCounter, Part, location_in_split
 from t5x_lite.data.stored_rows import SPLITS
 
 
@@ -35,7 +34,7 @@ class SplitFigures:
 
 
 def write_figures(
-    builders: dict[str, RowBuilder], parts: list[Part], counter: OverlapCounter | None
+    layout: Layout, builders: dict[str, RowBuilder], parts: list[Part], counter: OverlapCounter | None
 ) -> dict[str, dict[str, Any]]:
     """The figures of every split, by figure and split, as `store.json` has them."""
     figures = {
@@ -44,31 +43,31 @@ def write_figures(
             skipped_documents=builder.skipped,
             tokens=builder.tokens,
             rows=builder.rows,
-            padding=builder.padding / (builder.rows * builder.row_length),
+            padding=builder.padding / max(builder.rows * layout.num_ids, 1),
             too_long=builder.too_long,
             first_too_long=_first_too_long(builder, name, parts),
         )
         for name, builder in builders.items()
     }
     if counter and (found := counter.count()).found:
-        place = parts[-1].documents.place(found.first)
-        found_overlap = {"in_training": found.found, "same_in_training": found.same_answer, "first_in_training": place}
+        location = parts[-1].documents.location(found.first)
+        found_overlap = {
+            "in_training": found.found,
+            "same_in_training": found.same_answer,
+            "first_in_training": location,
+        }
         figures["held_out"] = replace(figures["held_out"], **found_overlap)
     return {field.name: {n: getattr(figures[n], field.name) for n in SPLITS} for field in fields(SplitFigures)}
 
 
 def read_figures(summary: dict[str, Any]) -> dict[str, SplitFigures]:
-    """By split; empty for stores that were written before these were counted."""
+    """By split."""
     names = [field.name for field in fields(SplitFigures)]
-    if "padding" not in summary:
-        return {}
-    # Those of the overlap came later.
-    known = [name for name in names if name in summary]
-    return {split: SplitFigures(**{name: summary[name][split] for name in known}) for split in SPLITS}
+    return {split: SplitFigures(**{name: summary[name][split] for name in names}) for split in SPLITS}
 
 
 def _first_too_long(builder: RowBuilder, name: str, parts: list[Part]) -> str:
     if builder.first_too_long is None:
         return ""
     number, problem = builder.first_too_long
-    return f"{place_in_split(parts, name, number)}: {problem}"
+    return f"{location_in_split(parts, name, number)}: {problem}"

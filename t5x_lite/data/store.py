@@ -11,21 +11,17 @@ from typing import Any
 
 import numpy as np
 
-from t5x_lite.data import contamination
 from t5x_lite.data.atomic_folder import write_folder
-from t5x_lite.data.corpus import Corpus, Part, Progress
-from t5x_lite.data.documents import Documents
-from t5x_lite.data.formats import RowFormat, Stream
-from t5x_lite.data.layouts.base import RowBuilder, UnfitDocumentError
+from t5x_lite.data.layouts.base import Example, Layout, Row, RowBuilder, UnfitDocumentError
 from t5x_lite.data.layouts.sentences import SentenceRule, check_rule
-from t5x_lite.data.readers import Document
 from t5x_lite.data.records.text import Source
 from t5x_lite.data.split_figures import SplitFigures, read_figures, write_figures
+from t5x_lite.data.splits import Corpus, Documents, Overlap, OverlapCounter, Part, Progress, format_overlap
 from t5x_lite.data.stored_rows import SPLITS, Rows, RowWriter
 from t5x_lite.errors import InputError
 from t5x_lite.tokenizers.config import Tokenizer, TokenizerConfig, is_trained, load_tokenizer, make_tokenizer
 
-_FORMAT = 1
+_FORMAT = 2
 _SUMMARY = "store.json"
 
 
@@ -36,21 +32,22 @@ class TokenStore:
     key: str
     """Hash of everything that determines the rows."""
     path: Path
-    tokenizer: Tokenizer
+    tokenizer: Tokenizer | None
+    """None in data without one."""
     train: Rows
     held_out: Rows
-    format: RowFormat
+    layout: Layout
     figures: dict[str, SplitFigures]
-    """By split, "train" and "held_out"; empty for stores that were written before these were counted."""
+    """By split, "train" and "held_out"."""
     corpus: Corpus | None
     """What the rows were made of; None in a store of several."""
 
-    def held_out_documents(self) -> Iterator[Document]:
+    def held_out_documents(self) -> Iterator[Example]:
         """What the held-out rows were made of, in their order, read from the source again."""
         return self.corpus.documents_of("held_out")
 
     @property
-    def rows_to_show(self) -> Sequence[np.ndarray]:
+    def rows_to_show(self) -> Sequence[Row]:
         """Rows to train on, in an order to look at."""
         return self.train
 
@@ -65,8 +62,8 @@ class TokenStore:
         """The first part of the remarks."""
         left_out = "left out, longer than a row"
         return [
-            f"{split.replace('_', '-')}: {figures.too_long:,} of {figures.documents:,} {self.format.unit} "
-            f"{left_out if figures.skipped_documents else self.format.too_long_means}; the first at "
+            f"{split.replace('_', '-')}: {figures.too_long:,} of {figures.documents:,} {self.layout.unit_name} "
+            f"{left_out if figures.skipped_documents else self.layout.too_long_means}; the first at "
             f"{figures.first_too_long}"
             for split, figures in self.figures.items()
             if figures.too_long
@@ -76,18 +73,17 @@ class TokenStore:
     def overlap(self) -> list[str]:
         """The second part of the remarks."""
         return [
-            f"{split.replace('_', '-')}: "
-            f"{contamination.format_overlap(found, self.format.unit, figures.first_in_training)}"
+            f"{split.replace('_', '-')}: {format_overlap(found, self.layout.unit_name, figures.first_in_training)}"
             for split, figures in self.figures.items()
-            for found in [contamination.Overlap(figures.in_training, figures.same_in_training, figures.documents)]
+            for found in [Overlap(figures.in_training, figures.same_in_training, figures.documents)]
             if found.found
         ]
 
 
 def prepare(
     source: Source,
-    tokenizer_config: TokenizerConfig,
-    row_format: RowFormat,
+    tokenizer_config: TokenizerConfig | None,
+    layout: Layout,
     *,
     held_out: float,
     cache_dir: Path,
@@ -104,8 +100,8 @@ def prepare(
 
     Args:
       source: the corpus.
-      tokenizer_config: how to make the tokenizer; a trained one is kept in `cache_dir`.
-      row_format: how documents become rows: Stream, Sentences, Pairs or TextPairs.
+      tokenizer_config: how to make the tokenizer; a trained one is kept in `cache_dir`. None for data without text.
+      layout: how documents become rows.
       held_out: fraction of the corpus, between 0 and 0.5; not used with `held_out_source`.
       cache_dir: folder for `tokenizers/` and `stores/`.
       held_out_source: what is held out, all of it, when `source` is for training alone.
@@ -123,35 +119,34 @@ def prepare(
     if held_out_source is None and not 0 < held_out < 0.5:
         raise InputError(f"held_out={held_out} is no share of the corpus to evaluate on; choose one between 0 and 0.5")
     corpus = Corpus(
-        Documents(source, row_format, sentences),
+        Documents(source, layout, sentences),
         held_out,
-        None if held_out_source is None else Documents(held_out_source, row_format, sentences),
+        None if held_out_source is None else Documents(held_out_source, layout, sentences),
     )
     report = progress or (lambda stage, fraction: None)
     cache_dir = Path(cache_dir)
     source_key = source.fingerprint()
-    if tokenizer is None:
+    if tokenizer is None and tokenizer_config is not None:
         tokenizer = cached_tokenizer(source, source_key, tokenizer_config, cache_dir / "tokenizers", report)
-    key = _hash(source_key, tokenizer.fingerprint, _format_key(row_format, sentences), corpus.held_out_key())
+    key = _hash(
+        source_key, tokenizer.fingerprint if tokenizer else "", _layout_key(layout, sentences), corpus.held_out_key()
+    )
     folder = cache_dir / "stores" / key
     if not _is_complete(folder):
-        write_folder(folder, functools.partial(_write_store, corpus, row_format, tokenizer, report), _is_complete)
+        write_folder(folder, functools.partial(_write_store, corpus, layout, tokenizer, report), _is_complete)
     summary = json.loads((folder / _SUMMARY).read_text())
-    train, held = (Rows(folder, split, summary["rows"][split]) for split in SPLITS)
-    return TokenStore(key, folder, tokenizer, train, held, row_format, read_figures(summary), corpus)
+    train, held = (Rows(folder, split, summary["rows"][split], layout.spec) for split in SPLITS)
+    return TokenStore(key, folder, tokenizer, train, held, layout, read_figures(summary), corpus)
 
 
 def _hash(*parts: Any) -> str:
     return hashlib.blake2b(json.dumps([_FORMAT, *parts]).encode(), digest_size=16).hexdigest()
 
 
-def _format_key(row_format: RowFormat, sentences: SentenceRule) -> Any:
-    """What the rows follow, of a format. A stream's is its length alone: runs that began when there was no other format
-    go on with their store."""
-    if isinstance(row_format, Stream):
-        return row_format.length
-    reads_sentences = row_format.reads == "sentences"
-    return [type(row_format).__name__, asdict(row_format), *([sentences] if reads_sentences else [])]
+def _layout_key(layout: Layout, sentences: SentenceRule) -> Any:
+    """What the rows follow, of a layout."""
+    columns = {name: [list(c.shape), str(np.dtype(c.dtype)), c.encoding] for name, c in layout.spec.items()}
+    return [type(layout).__name__, asdict(layout), columns, sentences if layout.reads_sentences else ""]
 
 
 def cached_tokenizer(
@@ -185,14 +180,16 @@ def _is_complete(folder: Path) -> bool:
         return False
 
 
-def _write_store(corpus: Corpus, row_format: RowFormat, tokenizer: Tokenizer, report: Progress, folder: Path) -> None:
-    builders = {name: row_format.start(tokenizer.vocabulary) for name in SPLITS}
+def _write_store(corpus: Corpus, layout: Layout, tokenizer: Tokenizer | None, report: Progress, folder: Path) -> None:
+    vocabulary = tokenizer.vocabulary if tokenizer else None
+    builders = {name: layout.start(vocabulary) for name in SPLITS}
     parts = corpus.parts(report)
     counter = None
-    if corpus.held_out_documents and contamination.has_examples(corpus.held_out_documents):
-        counter = contamination.OverlapCounter(corpus.held_out_documents.reader)
+    if corpus.held_out_documents and layout.has_examples:
+        counter = OverlapCounter(layout)
     try:
-        with RowWriter(folder, row_format.row_length, _id_dtype(tokenizer, row_format)) as writer:
+        num_ids = vocabulary.size + len(layout.added_ids) if vocabulary else 1 << 31
+        with RowWriter(folder, layout.spec, num_ids) as writer:
             for part in parts:
                 _add_rows(part, tokenizer, builders, writer, report, counter)
             for builder in builders.values():
@@ -204,30 +201,26 @@ def _write_store(corpus: Corpus, row_format: RowFormat, tokenizer: Tokenizer, re
             raise OSError(errno.ENOSPC, "No space left on device", str(folder)) from error
         raise
     _check_filled(builders, corpus)
-    tokenizer.save(folder / "tokenizer")
+    if tokenizer:
+        tokenizer.save(folder / "tokenizer")
     sizes = {str(file.relative_to(folder)): file.stat().st_size for file in sorted(folder.rglob("*")) if file.is_file()}
     summary = {
         "format": _FORMAT,
-        "row_format": {"class": type(row_format).__name__, **asdict(row_format)},
-        "row_length": row_format.row_length,
-        **write_figures(builders, parts, counter),
+        "layout": {"class": type(layout).__name__, **asdict(layout)},
+        "columns": {name: [*column.shape] for name, column in layout.spec.items()},
+        **write_figures(layout, builders, parts, counter),
         "sizes": sizes,
     }
     (folder / _SUMMARY).write_text(json.dumps(summary, indent=2) + "\n")
 
 
-def _id_dtype(tokenizer: Tokenizer, row_format: RowFormat) -> type[np.generic]:
-    num_ids = tokenizer.vocabulary.size + len(row_format.added_ids)
-    return np.uint16 if num_ids <= 1 << 16 else np.int32
-
-
 def _add_rows(
     part: Part,
-    tokenizer: Tokenizer,
+    tokenizer: Tokenizer | None,
     builders: dict[str, RowBuilder],
     writer: RowWriter,
     report: Progress,
-    counter: contamination.OverlapCounter | None,
+    counter: OverlapCounter | None,
 ) -> None:
     number = done = 0
     for chunk in part.documents.chunks():
@@ -239,7 +232,7 @@ def _add_rows(
             try:
                 builders[split].add(ids)
             except UnfitDocumentError as error:
-                raise InputError(f"{part.documents.place(number)}: {error}") from None
+                raise InputError(f"{part.documents.location(number)}: {error}") from None
         writer.add({name: builder.take() for name, builder in builders.items()})
         done += sum(len(part.documents.content(document)) for document in chunk)
         report("tokenize", min(done / part.characters, 1.0) if part.characters else None)

@@ -1,4 +1,4 @@
-"""Rows of ids on disk: a TFDS dataset of ArrayRecord shards, written in order, read at random."""
+"""Rows on disk: a TFDS dataset of ArrayRecord shards, written in order, read at random."""
 
 import functools
 from collections.abc import Iterable, Sequence
@@ -7,17 +7,19 @@ from typing import Any
 
 import numpy as np
 
+from t5x_lite.data.layouts.base import Column, Row, RowSpec, decode_image
 from t5x_lite.data.records.tfds import import_tfds
 
 SPLITS = ("train", "held_out")
 _SHARD_BYTES = 256 << 20
 
 
-class Rows(Sequence[np.ndarray]):
-    """One split as a sequence of int32 arrays [row_length]; opened at the first read, safe to read from threads."""
+class Rows(Sequence[Row]):
+    """One split as a sequence of rows, each a mapping from the spec's columns to arrays; opened at the first read, safe
+    to read from threads."""
 
-    def __init__(self, folder: Path, split: str, length: int) -> None:
-        self._folder, self._split, self._length = folder, split, length
+    def __init__(self, folder: Path, split: str, length: int, spec: RowSpec) -> None:
+        self._folder, self._split, self._length, self.spec = folder, split, length, spec
 
     def __len__(self) -> int:
         return self._length
@@ -27,12 +29,14 @@ class Rows(Sequence[np.ndarray]):
             return self.__getitems__(range(*index.indices(self._length)))
         if not -self._length <= index < self._length:
             raise IndexError(f"row {index} of {self._length}")
-        return self._records[int(index) % self._length]["ids"].astype(np.int32)
+        return self._row(self._records[int(index) % self._length])
 
-    def __getitems__(self, indices: Iterable[int]) -> list[np.ndarray]:
+    def __getitems__(self, indices: Iterable[int]) -> list[Row]:
         """Many rows in one read, which is faster than one by one."""
-        indices = [int(index) for index in indices]
-        return [row["ids"].astype(np.int32) for row in self._records.__getitems__(indices)]
+        return [self._row(record) for record in self._records.__getitems__([int(index) for index in indices])]
+
+    def _row(self, record: dict[str, Any]) -> Row:
+        return {name: _decoded(record[name], column) for name, column in self.spec.items()}
 
     @functools.cached_property
     def _records(self) -> Any:
@@ -44,22 +48,35 @@ class RowWriter:
 
     TFDS's `GeneratorBasedBuilder` would gather a gigabyte of rows in memory and then spill them through TensorFlow's
     file system; its `SequentialWriter` streams to the shards and needs no TensorFlow.
+
+    Args:
+      folder: where the shards are written.
+      spec: the columns of a row.
+      num_ids: ids there are; up to 65,536 are stored in 16 bits.
     """
 
-    def __init__(self, folder: Path, row_length: int, dtype: type[np.generic]) -> None:
+    def __init__(self, folder: Path, spec: RowSpec, num_ids: int) -> None:
         tfds = import_tfds()
-        encoding = tfds.features.Encoding.BYTES
-        ids = tfds.features.Tensor(shape=(row_length,), dtype=dtype, encoding=encoding)
+        self._spec = spec
+        self._dtypes = {
+            name: np.dtype(np.uint16 if column.is_ids and num_ids <= 1 << 16 else column.dtype)
+            for name, column in spec.items()
+        }
         identity = tfds.core.DatasetIdentity(
             name="rows", version=tfds.core.Version("1.0.0"), data_dir=str(folder), module_name=""
         )
-        info = tfds.core.DatasetInfo(
-            builder=identity, features=tfds.features.FeaturesDict({"ids": ids}), disable_shuffling=True
-        )
-        per_shard = max(1, _SHARD_BYTES // (row_length * np.dtype(dtype).itemsize))
-        self._dtype = dtype
+        features = tfds.features.FeaturesDict({name: self._feature(name) for name in spec})
+        info = tfds.core.DatasetInfo(builder=identity, features=features, disable_shuffling=True)
+        row_bytes = sum(column.size * self._dtypes[name].itemsize for name, column in spec.items())
+        per_shard = max(1, _SHARD_BYTES // row_bytes)
         self._writer = tfds.core.SequentialWriter(info, max_examples_per_shard=per_shard, file_format="array_record")
         self._writer.initialize_splits(list(SPLITS))
+
+    def _feature(self, name: str) -> Any:
+        features, column = import_tfds().features, self._spec[name]
+        if column.encoding == "image":
+            return features.Tensor(shape=(), dtype=np.object_)
+        return features.Tensor(shape=column.shape, dtype=self._dtypes[name], encoding=features.Encoding.BYTES)
 
     def __enter__(self) -> "RowWriter":
         return self
@@ -67,6 +84,33 @@ class RowWriter:
     def __exit__(self, *exception: Any) -> None:
         self._writer.close_all()
 
-    def add(self, rows: dict[str, np.ndarray]) -> None:
-        """Append rows [n, row_length] to each split."""
-        self._writer.add_examples({name: [{"ids": r} for r in part.astype(self._dtype)] for name, part in rows.items()})
+    def add(self, rows: dict[str, list[Row]]) -> None:
+        """Appends rows to each split; ValueError for one whose columns are not those of the spec."""
+        self._writer.add_examples({name: list(map(self._encoded, part)) for name, part in rows.items()})
+
+    def _encoded(self, row: Row) -> dict[str, Any]:
+        if row.keys() != self._spec.keys():
+            raise ValueError(f"a row has columns {sorted(row)}, the layout's spec {sorted(self._spec)}")
+        return {name: _encoded(name, row[name], column, self._dtypes[name]) for name, column in self._spec.items()}
+
+
+def stack(rows: Sequence[Row]) -> dict[str, np.ndarray]:
+    """Rows as a batch: each column with a leading dimension."""
+    return {name: np.stack([row[name] for row in rows]) for name in rows[0]}
+
+
+def _encoded(name: str, value: Any, column: Column, dtype: np.dtype) -> Any:
+    if column.encoding == "image":
+        if not isinstance(value, bytes):
+            raise ValueError(f"column {name!r} holds a {type(value).__name__}, not the bytes of an image file")
+        return value
+    value = np.asarray(value, dtype)
+    if value.shape != tuple(column.shape):
+        raise ValueError(f"column {name!r} has shape {value.shape} in a row, {tuple(column.shape)} in the spec")
+    return value
+
+
+def _decoded(value: Any, column: Column) -> np.ndarray:
+    if column.encoding == "image":
+        return decode_image(value, column)
+    return np.asarray(value).astype(column.dtype, copy=False)

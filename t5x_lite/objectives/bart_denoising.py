@@ -13,10 +13,10 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int, Key
 
-from t5x_lite.data.sentence_marks import MarkedSentences
+from t5x_lite.data.layouts.text import NumberedSentences
 from t5x_lite.errors import InputError
 from t5x_lite.objectives import masking
-from t5x_lite.objectives.base import Features
+from t5x_lite.objectives.base import Features, Row
 from t5x_lite.objectives.text_to_text import TextToText
 from t5x_lite.tokenizers.vocabulary import Vocabulary
 
@@ -156,8 +156,8 @@ class BartDenoising(TextToText):
             raise InputError(f"mean_span_length={self.mean_span_length} is below 1; choose e.g. 3.0")
 
     @property
-    def row_format(self) -> MarkedSentences:
-        return MarkedSentences(self.input_length)
+    def layout(self) -> NumberedSentences:
+        return NumberedSentences(self.input_length)
 
     @property
     def target_length(self) -> int:
@@ -183,11 +183,11 @@ class BartDenoising(TextToText):
         rates = {name: getattr(self, name) for name in _RATES}
         return {name: masking.mask_counts(self._room, rate) * (rate > 0) for name, rate in rates.items()}
 
-    def corrupt(self, key: Key[Array, ""], raw: Int[Array, "R"]) -> Features:
+    def corrupt(self, key: Key[Array, ""], row: Row) -> Features:
         """A row `<s> text </s>` and its sentences' numbers to `inputs` and `targets`, which is the row as it was."""
-        self.check_row(raw)
-        vocabulary, row = self.known_vocabulary, raw[: self.input_length]
-        text, sentences = row[1:-1], raw[self.input_length + 1 : -1]
+        self.check_row(row)
+        vocabulary = self.known_vocabulary
+        text, sentences = row["ids"][1:-1], row["sentences"][1:-1]
         size = (sentences > 0).sum()
         order_key, rotation_key, span_key, token_key = jax.random.split(key, 4)
         if self.permute_sentences:
@@ -206,7 +206,7 @@ class BartDenoising(TextToText):
         deleted = masking.choose_tokens(deletion_key, is_text & ~masked, counts["deletion_rate"])
         text = jnp.where(masked, vocabulary.mask_id, text)
         kept = (jnp.arange(self._room) < length) & ~deleted
-        return {"inputs": self._framed(text, kept), "targets": row}
+        return {"inputs": self._framed(text, kept), "targets": row["ids"]}
 
     def slots(
         self, key: Key[Array, ""], size: Int[Array, ""], count: Int[Array, ""]

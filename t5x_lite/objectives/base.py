@@ -1,7 +1,8 @@
-"""What every objective is: two pure functions, `corrupt` and `loss`, and the rows of raw ids that they need."""
+"""What every objective is: two pure functions, `corrupt` and `loss`, and the layout of the rows that they need."""
 
 import math  # noqa: F401 (read by doctests)
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Literal, NamedTuple, NoReturn, Self
 
@@ -12,10 +13,13 @@ import tyro
 from flax import linen as nn
 from jaxtyping import Array, Float, Int, Key
 
-from t5x_lite.data.formats import RowFormat
+from t5x_lite.data.layouts.base import Layout, RowSpec
 from t5x_lite.errors import InputError
 from t5x_lite.models.base import ModelConfig
 from t5x_lite.tokenizers.vocabulary import Vocabulary
+
+Row = Mapping[str, Any]
+"""One row of the data, by column: see `objective.layout`."""
 
 Features = dict[str, Array]
 """What the model sees and is asked, each with a leading row dimension once `corrupt` is vmapped."""
@@ -34,7 +38,7 @@ Metrics = dict[str, Float[Array, ""] | Mean]
 
 @dataclass(frozen=True)
 class Objective(ABC):
-    """How raw ids become a task, and what the model pays for its answers. A new objective is a file beside this one."""
+    """How rows become a task, and what the model pays for its answers. A new objective is a file beside this one."""
 
     vocabulary: tyro.conf.Suppress[Vocabulary | None] = field(default=None, kw_only=True)
     """The ids with a meaning of their own. The tokenizer knows them: see `for_vocabulary`."""
@@ -48,17 +52,17 @@ class Objective(ABC):
 
     @property
     @abstractmethod
-    def row_format(self) -> RowFormat:
-        """How documents are laid out as rows of raw ids."""
+    def layout(self) -> Layout:
+        """How the examples of a source become rows."""
 
     @property
-    def raw_length(self) -> int:
-        """How many raw ids one row takes."""
-        return self.row_format.row_length
+    def row_spec(self) -> RowSpec:
+        """The columns of one row."""
+        return self.layout.spec
 
     @abstractmethod
-    def corrupt(self, key: Key[Array, ""], raw: Int[Array, "R"]) -> Features:
-        """One row of raw ids to one row of features; pure, with static shapes."""
+    def corrupt(self, key: Key[Array, ""], row: Row) -> Features:
+        """One row of the data to one row of features; pure, with static shapes."""
 
     @abstractmethod
     def loss(
@@ -92,6 +96,12 @@ class Objective(ABC):
         Unless an objective has something better, the features as they are and what `predict` says to them.
         """
         return features | {"answers": self.predict(module, params, features)}
+
+    def check_row(self, row: Row) -> None:
+        """Raises ValueError for a row whose columns have not the names and shapes of `row_spec`."""
+        found, spec = {n: x.shape for n, x in row.items()}, {n: tuple(c.shape) for n, c in self.row_spec.items()}
+        if found != spec:
+            raise ValueError(f"the row has columns {found}; {type(self).__name__} takes {spec}")
 
     @property
     def frozen_model(self) -> ModelConfig | None:
@@ -147,12 +157,16 @@ def entropy(values: np.ndarray) -> float:
 
 
 def corrupt_rows(
-    objective: Objective, key: Key[Array, ""], raw: Int[Array, "B R"], first_row: Int[Array, ""] | int = 0
+    objective: Objective, key: Key[Array, ""], batch: Row, first_row: Int[Array, ""] | int = 0
 ) -> Features:
-    """Corrupts the rows `first_row, first_row + 1, ...` of the global batch, each under a key of its own."""
-    rows = first_row + jnp.arange(raw.shape[0])
+    """Corrupts the rows `first_row, first_row + 1, ...` of the global batch, each under a key of its own.
+
+    `batch` holds each column with a leading dimension.
+    """
+    batch = jax.tree.map(jnp.asarray, dict(batch))
+    rows = first_row + jnp.arange(len(next(iter(batch.values()))))
     keys = jax.vmap(jax.random.fold_in, (None, 0))(key, rows)
-    return jax.vmap(objective.corrupt)(keys, raw)
+    return jax.vmap(objective.corrupt)(keys, batch)
 
 
 @dataclass(frozen=True)
@@ -163,10 +177,10 @@ class NoObjective(Objective):
     """
 
     @property
-    def row_format(self) -> RowFormat:
+    def layout(self) -> Layout:
         _refuse()
 
-    def corrupt(self, key: Key[Array, ""], raw: Int[Array, "R"]) -> Features:
+    def corrupt(self, key: Key[Array, ""], row: Row) -> Features:
         _refuse()
 
     def loss(

@@ -8,13 +8,13 @@ import jax.numpy as jnp
 from flax import linen as nn
 from jaxtyping import Array, Float, Int, Key
 
-from t5x_lite.data.formats import Stream
+from t5x_lite.data.layouts.text import Stream
 from t5x_lite.decoding import Greedy, decode
 from t5x_lite.errors import InputError
 from t5x_lite.layers.embedding import LazyLogits
 from t5x_lite.models.base import ModelConfig
 from t5x_lite.models.decoder import DecoderConfig
-from t5x_lite.objectives.base import Features, Metrics, Objective
+from t5x_lite.objectives.base import Features, Metrics, Objective, Row
 from t5x_lite.objectives.text_to_text import TextToText, kept_ids
 from t5x_lite.objectives.vocabulary_loss import vocabulary_loss
 from t5x_lite.tokenizers.vocabulary import Vocabulary
@@ -53,20 +53,19 @@ class CausalLanguageModel(Objective):
             )
 
     @property
-    def row_format(self) -> Stream:
+    def layout(self) -> Stream:
         return Stream(self.input_length + 1)
 
-    def corrupt(self, key: Key[Array, ""], raw: Int[Array, "R"]) -> Features:
+    def corrupt(self, key: Key[Array, ""], row: Row) -> Features:
         """`input_length + 1` ids to `inputs` and the `targets` that follow on each, both [input_length].
 
         >>> import jax
-        >>> row = CausalLanguageModel(3).corrupt(jax.random.key(0), jnp.array([7, 8, 9, 1]))
+        >>> row = CausalLanguageModel(3).corrupt(jax.random.key(0), {"ids": jnp.array([7, 8, 9, 1])})
         >>> {name: ids.tolist() for name, ids in row.items()}
         {'inputs': [7, 8, 9], 'targets': [8, 9, 1]}
         """
-        if raw.shape != (self.raw_length,):
-            raise ValueError(f"raw has shape {raw.shape}; this objective takes rows of {self.raw_length} ids")
-        return {"inputs": raw[:-1], "targets": raw[1:]}
+        self.check_row(row)
+        return {"inputs": row["ids"][:-1], "targets": row["ids"][1:]}
 
     def loss(
         self,
@@ -129,18 +128,19 @@ class PrefixLanguageModel(TextToText):
     """Ids of a raw row, and of the input and the target at most, EOS included."""
 
     @property
-    def row_format(self) -> Stream:
+    def layout(self) -> Stream:
         return Stream(self.input_length)
 
     @property
     def target_length(self) -> int:
         return self.input_length
 
-    def corrupt(self, key: Key[Array, ""], raw: Int[Array, "R"]) -> Features:
+    def corrupt(self, key: Key[Array, ""], row: Row) -> Features:
         """`input_length` ids to `inputs` and `targets`, both as long."""
-        self.check_row(raw)
-        prefix = jax.random.randint(key, (), 1, raw.shape[0])
-        inputs, targets = split_at(raw, prefix, self.known_vocabulary)
+        self.check_row(row)
+        ids = row["ids"]
+        prefix = jax.random.randint(key, (), 1, ids.shape[0])
+        inputs, targets = split_at(ids, prefix, self.known_vocabulary)
         return {"inputs": inputs, "targets": targets}
 
 

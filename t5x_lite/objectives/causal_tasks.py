@@ -12,11 +12,12 @@ import jax.numpy as jnp
 from flax import linen as nn
 from jaxtyping import Array, Bool, Float, Int, Key
 
-from t5x_lite.data.delimited_rows import Delimited, DelimitedChoices
+from t5x_lite.data.tasks.classification import Delimited
+from t5x_lite.data.tasks.multiple_choice import DelimitedChoices
 from t5x_lite.errors import InputError
 from t5x_lite.models.base import ModelConfig
 from t5x_lite.models.decoder import DecoderConfig
-from t5x_lite.objectives.base import Features, Metrics
+from t5x_lite.objectives.base import Features, Metrics, Row
 from t5x_lite.objectives.classification import Classification
 from t5x_lite.objectives.masked_language_model import apply, row_weights
 from t5x_lite.objectives.multiple_choice import MultipleChoice
@@ -147,21 +148,24 @@ class CausalClassification(CausalTask, Classification):
     vectors are added up (similarity)."""
 
     @cached_property
-    def row_format(self) -> Delimited:
+    def layout(self) -> Delimited:
         return Delimited(self.input_length, self.both_orders)
 
-    def corrupt(self, key: Key[Array, ""], raw: Int[Array, "R"]) -> Features:
-        """One raw row to its features; nothing is random.
+    def corrupt(self, key: Key[Array, ""], row: Row) -> Features:
+        """One row to its features; nothing is random.
 
         >>> objective = CausalClassification(8, both_orders=True).for_vocabulary(Vocabulary(20))
-        >>> row = objective.corrupt(jax.random.key(0), jnp.array([20, 7, 21, 8, 9, 22, 0, 0, 16416, 0]))
+        >>> row = {"ids": jnp.array([20, 7, 21, 8, 9, 22, 0, 0]), "label": jnp.float32(2.5)}
+        >>> row = objective.corrupt(jax.random.key(0), row)
         >>> row["inputs"].tolist(), row["swapped"].tolist()
         ([20, 7, 21, 8, 9, 22, 0, 0], [20, 8, 9, 21, 7, 22, 0, 0])
         >>> row["segments"].tolist(), row["label"].item()
         ([0, 0, 0, 1, 1, 1, 0, 0], 2.5)
         """
-        inputs, label = self._inputs_and_label(raw)
-        features = {"inputs": inputs, "segments": behind_delimiter(inputs, *self.marks[1:]), "label": label}
+        self.check_row(row)
+        inputs = row["ids"]
+        segments = behind_delimiter(inputs, *self.marks[1:])
+        features = {"inputs": inputs, "segments": segments, "label": row["label"]}
         return features | ({"swapped": swapped(inputs, *self.marks[1:])} if self.both_orders else {})
 
     def rows_of(self, features: Features) -> Int[Array, "B N L"]:
@@ -216,22 +220,21 @@ class CausalMultipleChoice(CausalTask, MultipleChoice):
     """
 
     @cached_property
-    def row_format(self) -> DelimitedChoices:
+    def layout(self) -> DelimitedChoices:
         return DelimitedChoices(self.input_length, self.num_choices)
 
-    def corrupt(self, key: Key[Array, ""], raw: Int[Array, "R"]) -> Features:
-        """One raw row to its features; nothing is random.
+    def corrupt(self, key: Key[Array, ""], row: Row) -> Features:
+        """One row to its features; nothing is random.
 
         >>> objective = CausalMultipleChoice(8, 2).for_vocabulary(Vocabulary(30))
-        >>> raw = jnp.array([30, 10, 11, 31, 20, 32, 0, 0] + [30, 10, 11, 31, 21, 22, 32, 0] + [1])
-        >>> row = objective.corrupt(jax.random.key(0), raw)
+        >>> ids = jnp.array([[30, 10, 11, 31, 20, 32, 0, 0], [30, 10, 11, 31, 21, 22, 32, 0]])
+        >>> row = objective.corrupt(jax.random.key(0), {"ids": ids, "label": jnp.int32(1)})
         >>> row["segments"].tolist(), row["label"].item()
         ([[0, 0, 0, 0, 1, 1, 0, 0], [0, 0, 0, 0, 1, 1, 1, 0]], 1)
         """
-        self._check_raw(raw)
-        inputs = raw[:-1].reshape(self.num_choices, self.input_length)
-        segments = jax.vmap(lambda ids: behind_delimiter(ids, *self.marks[1:]))(inputs)
-        return {"inputs": inputs, "segments": segments, "label": raw[-1]}
+        self.check_row(row)
+        segments = jax.vmap(lambda ids: behind_delimiter(ids, *self.marks[1:]))(row["ids"])
+        return {"inputs": row["ids"], "segments": segments, "label": row["label"]}
 
     def rows_of(self, features: Features) -> Int[Array, "B N L"]:
         return features["inputs"]

@@ -7,16 +7,16 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, ClassVar
 
-import jax
+import jax  # noqa: F401 (read by doctests)
 import jax.numpy as jnp
 import numpy as np
 from flax import linen as nn
-from jaxtyping import Array, Float, Int, Key
+from jaxtyping import Array, Float, Key
 
-from t5x_lite.data.formats import RowFormat
-from t5x_lite.data.task_formats import Labeled
+from t5x_lite.data.layouts.base import Layout
+from t5x_lite.data.tasks.classification import Labeled
 from t5x_lite.models.base import ModelConfig
-from t5x_lite.objectives.base import Features, Metrics, entropy
+from t5x_lite.objectives.base import Features, Metrics, Row, entropy
 from t5x_lite.objectives.losses import cross_entropy
 from t5x_lite.objectives.masked_language_model import row_weights
 from t5x_lite.objectives.task import TaskObjective, segments_of
@@ -39,24 +39,21 @@ class Classification(TaskObjective):
     unit: ClassVar[str] = "example"
 
     @cached_property
-    def row_format(self) -> RowFormat:
+    def layout(self) -> Layout:
         return Labeled(self.input_length)
 
-    def corrupt(self, key: Key[Array, ""], raw: Int[Array, "R"]) -> Features:
-        """One raw row to its features; nothing is random.
+    def corrupt(self, key: Key[Array, ""], row: Row) -> Features:
+        """One row to its features; nothing is random.
 
         >>> objective = Classification(8).for_vocabulary(Vocabulary(20, cls_id=3, sep_id=4, eos_id=4))
-        >>> row = objective.corrupt(jax.random.key(0), jnp.array([3, 10, 4, 11, 12, 4, 0, 0, 16416, 0]))
+        >>> row = {"ids": jnp.array([3, 10, 4, 11, 12, 4, 0, 0]), "label": jnp.float32(2.5)}
+        >>> row = objective.corrupt(jax.random.key(0), row)
         >>> row["inputs"].tolist(), row["segments"].tolist(), row["label"].item()
         ([3, 10, 4, 11, 12, 4, 0, 0], [0, 0, 0, 1, 1, 1, 0, 0], 2.5)
         """
-        inputs, label = self._inputs_and_label(raw)
-        return {"inputs": inputs, "segments": segments_of(inputs, self.known_vocabulary), "label": label}
-
-    def _inputs_and_label(self, raw: Int[Array, "R"]) -> tuple[Int[Array, "L"], Float[Array, ""]]:
-        self._check_raw(raw)
-        inputs, (high, low) = raw[: self.input_length], raw[self.input_length :].astype(jnp.uint32)
-        return inputs, jax.lax.bitcast_convert_type(high << 16 | low, jnp.float32)
+        self.check_row(row)
+        segments = segments_of(row["ids"], self.known_vocabulary)
+        return {"inputs": row["ids"], "segments": segments, "label": row["label"]}
 
     def loss_of(
         self, logits: Float[Array, "B C"], features: Features

@@ -13,12 +13,14 @@ import jax.numpy as jnp
 from flax import linen as nn
 from jaxtyping import Array, Bool, Float, Int, Key
 
-from t5x_lite.data.formats import Pairs, RowFormat, Sentences
+from t5x_lite.data.layouts.base import Layout
+from t5x_lite.data.layouts.segment_pairs import Pairs
+from t5x_lite.data.layouts.text import Sentences
 from t5x_lite.errors import InputError
 from t5x_lite.layers.embedding import LazyLogits
 from t5x_lite.models.base import ModelConfig
 from t5x_lite.objectives import masking
-from t5x_lite.objectives.base import Features, Metrics, Objective
+from t5x_lite.objectives.base import Features, Metrics, Objective, Row
 from t5x_lite.objectives.vocabulary_loss import vocabulary_loss
 from t5x_lite.tokenizers.vocabulary import Vocabulary
 
@@ -64,7 +66,7 @@ class MaskedLanguageModel(Objective):
         if self.input_length < 8:
             raise InputError(f"input_length={self.input_length} is too short for a row; choose 8 or more")
         self._check_format()
-        self.row_format  # noqa: B018 (checks its lengths)
+        self.layout  # noqa: B018 (checks its lengths)
 
     def _check_format(self) -> None:
         known = InputFormat.__args__
@@ -72,10 +74,10 @@ class MaskedLanguageModel(Objective):
             raise InputError(f"input_format={self.input_format!r} is unknown; choose one of {', '.join(known)}")
 
     @cached_property
-    def row_format(self) -> RowFormat:
+    def layout(self) -> Layout:
         return self._format(with_other=False)
 
-    def _format(self, *, with_other: bool) -> RowFormat:
+    def _format(self, *, with_other: bool) -> Layout:
         if self.is_pair:
             return Pairs(self.input_length, self.input_format.removesuffix("-pair"), with_other)
         return Sentences(self.input_length, across_documents=self.input_format == "full-sentences")
@@ -116,28 +118,28 @@ class MaskedLanguageModel(Objective):
             raise InputError("whole_words=True needs a tokenizer that marks words; use another one, or False")
         return super().for_vocabulary(vocabulary)
 
-    def corrupt(self, key: Key[Array, ""], raw: Int[Array, "R"]) -> Features:
-        """One raw row to `inputs` [L], `segments` [L], `positions` [P] and `targets` [P].
+    def corrupt(self, key: Key[Array, ""], row: Row) -> Features:
+        """One row to `inputs` [L], `segments` [L], `positions` [P] and `targets` [P].
 
         `targets` holds what stood at `positions`; in places that are not used it holds padding.
 
         >>> vocabulary = Vocabulary(20, cls_id=3, sep_id=4, mask_id=5, eos_id=4)
         >>> objective = MaskedLanguageModel(8, mask_rate=0.3).for_vocabulary(vocabulary)
-        >>> row = objective.corrupt(jax.random.key(1), jnp.array([3, 10, 11, 12, 13, 14, 4, 0]))
+        >>> row = objective.corrupt(jax.random.key(1), {"ids": jnp.array([3, 10, 11, 12, 13, 14, 4, 0])})
         >>> {name: value.tolist() for name, value in row.items() if name != "segments"}
         {'inputs': [3, 10, 5, 5, 13, 14, 4, 0], 'positions': [2, 3], 'targets': [11, 12]}
         """
-        if raw.shape != (self.raw_length,):
-            raise ValueError(f"raw has shape {raw.shape}; this objective takes rows of {self.raw_length} ids")
+        self.check_row(row)
         if self.static_masks:
-            key = jax.random.fold_in(masking.content_key(raw), jax.random.randint(key, (), 0, self.static_masks))
+            content = masking.content_key(jnp.concatenate(list(row.values())))
+            key = jax.random.fold_in(content, jax.random.randint(key, (), 0, self.static_masks))
         arrange_key, mask_key = jax.random.split(key)
-        features = self.arrange(arrange_key, raw)
+        features = self.arrange(arrange_key, row)
         return features | self.mask(mask_key, features["inputs"])
 
-    def arrange(self, key: Key[Array, ""], raw: Int[Array, "R"]) -> Features:
+    def arrange(self, key: Key[Array, ""], row: Row) -> Features:
         """The row as the model would see it if nothing were hidden."""
-        return {"inputs": raw, "segments": self.segments_of(raw)}
+        return {"inputs": row["ids"], "segments": self.segments_of(row["ids"])}
 
     def segments_of(self, ids: Int[Array, "L"]) -> Int[Array, "L"]:
         """0 up to the first separator of a pair, 1 behind it; 0 in rows of one segment, and for padding."""

@@ -10,10 +10,10 @@ import numpy as np
 from flax import linen as nn
 from jaxtyping import Array, Float, Int, Key
 
-from t5x_lite.data.formats import RowFormat
-from t5x_lite.data.task_formats import ChoiceSets
+from t5x_lite.data.layouts.base import Layout
+from t5x_lite.data.tasks.multiple_choice import ChoiceSets
 from t5x_lite.models.base import ModelConfig
-from t5x_lite.objectives.base import Features, Metrics, entropy
+from t5x_lite.objectives.base import Features, Metrics, Row, entropy
 from t5x_lite.objectives.losses import cross_entropy
 from t5x_lite.objectives.masked_language_model import row_weights
 from t5x_lite.objectives.task import TaskObjective, segments_of
@@ -37,22 +37,21 @@ class MultipleChoice(TaskObjective):
     unit: ClassVar[str] = "example"
 
     @cached_property
-    def row_format(self) -> RowFormat:
+    def layout(self) -> Layout:
         return ChoiceSets(self.input_length, self.num_choices)
 
-    def corrupt(self, key: Key[Array, ""], raw: Int[Array, "R"]) -> Features:
-        """One raw row to its features; nothing is random.
+    def corrupt(self, key: Key[Array, ""], row: Row) -> Features:
+        """One row to its features; nothing is random.
 
         >>> objective = MultipleChoice(8, 2).for_vocabulary(Vocabulary(30, cls_id=3, sep_id=4, eos_id=4))
-        >>> raw = jnp.array([3, 10, 11, 4, 20, 4, 0, 0] + [3, 10, 11, 4, 21, 22, 4, 0] + [1])
-        >>> row = objective.corrupt(jax.random.key(0), raw)
+        >>> ids = jnp.array([[3, 10, 11, 4, 20, 4, 0, 0], [3, 10, 11, 4, 21, 22, 4, 0]])
+        >>> row = objective.corrupt(jax.random.key(0), {"ids": ids, "label": jnp.int32(1)})
         >>> row["segments"].tolist(), row["label"].item()
         ([[0, 0, 0, 0, 1, 1, 0, 0], [0, 0, 0, 0, 1, 1, 1, 0]], 1)
         """
-        self._check_raw(raw)
-        inputs = raw[:-1].reshape(self.num_choices, self.input_length)
-        segments = jax.vmap(lambda ids: segments_of(ids, self.known_vocabulary))(inputs)
-        return {"inputs": inputs, "segments": segments, "label": raw[-1]}
+        self.check_row(row)
+        segments = jax.vmap(lambda ids: segments_of(ids, self.known_vocabulary))(row["ids"])
+        return {"inputs": row["ids"], "segments": segments, "label": row["label"]}
 
     def loss_of(
         self, logits: Float[Array, "B C"], features: Features

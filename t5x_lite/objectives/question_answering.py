@@ -5,18 +5,18 @@ from functools import cached_property
 from typing import Any, ClassVar
 
 import jax  # noqa: F401 (read by doctests)
-import jax.numpy as jnp
+import jax.numpy as jnp  # noqa: F401 (read by doctests)
 import numpy as np
 from flax import linen as nn
 from jaxtyping import Array, Float, Int, Key
 
-from t5x_lite.data.formats import RowFormat
-from t5x_lite.data.task_formats import QuestionWindows
+from t5x_lite.data.layouts.base import Layout
+from t5x_lite.data.tasks.question_answering import QuestionWindows
 from t5x_lite.models.base import ModelConfig
-from t5x_lite.objectives.base import Features, Metrics, entropy
+from t5x_lite.objectives.base import Features, Metrics, Row, entropy
 from t5x_lite.objectives.losses import cross_entropy
 from t5x_lite.objectives.masked_language_model import row_weights
-from t5x_lite.objectives.task import TaskObjective, segments_of, whole_number
+from t5x_lite.objectives.task import TaskObjective, segments_of
 from t5x_lite.tokenizers.vocabulary import Vocabulary  # noqa: F401 (read by doctests)
 
 
@@ -44,23 +44,21 @@ class QuestionAnswering(TaskObjective):
     unit: ClassVar[str] = "window"
 
     @cached_property
-    def row_format(self) -> RowFormat:
+    def layout(self) -> Layout:
         return QuestionWindows(self.input_length, self.stride, self.question_length)
 
-    def corrupt(self, key: Key[Array, ""], raw: Int[Array, "R"]) -> Features:
-        """One raw row to its features; nothing is random.
+    def corrupt(self, key: Key[Array, ""], row: Row) -> Features:
+        """One row to its features; nothing is random.
 
         >>> objective = QuestionAnswering(8, 2, 4).for_vocabulary(Vocabulary(30, cls_id=3, sep_id=4, eos_id=4))
-        >>> row = objective.corrupt(jax.random.key(0), jnp.array([3, 10, 4, 22, 23, 24, 25, 4, 5, 6, 0, 7, 0, 2]))
+        >>> row = {"ids": jnp.array([3, 10, 4, 22, 23, 24, 25, 4]), "ends": jnp.array([5, 6])}
+        >>> row = objective.corrupt(jax.random.key(0), row | {"example": jnp.int32(7), "window": jnp.int32(2)})
         >>> row["segments"].tolist(), row["ends"].tolist(), row["example"].item(), row["window"].item()
         ([0, 0, 0, 1, 1, 1, 1, 1], [5, 6], 7, 2)
         """
-        self._check_raw(raw)
-        length = self.input_length
-        inputs, ends, number, window = jnp.split(raw, [length, length + 2, length + 4])
-        segments = segments_of(inputs, self.known_vocabulary)
-        numbers = {"example": whole_number(number), "window": whole_number(window)}
-        return {"inputs": inputs, "segments": segments, "ends": ends} | numbers
+        self.check_row(row)
+        numbers = {name: row[name] for name in ("ends", "example", "window")}
+        return {"inputs": row["ids"], "segments": segments_of(row["ids"], self.known_vocabulary)} | numbers
 
     def loss_of(
         self, logits: Float[Array, "B L 2"], features: Features

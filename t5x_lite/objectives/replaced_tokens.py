@@ -12,7 +12,7 @@ from t5x_lite.errors import InputError
 from t5x_lite.kernels.hashed_draws import hashed
 from t5x_lite.models.base import ModelConfig
 from t5x_lite.models.electra import ElectraPairConfig
-from t5x_lite.objectives.base import Features, Mean, Metrics
+from t5x_lite.objectives.base import Features, Mean, Metrics, Row
 from t5x_lite.objectives.losses import most_likely, weighted_loss
 from t5x_lite.objectives.masked_language_model import MaskedLanguageModel, apply
 
@@ -50,10 +50,10 @@ class ReplacedTokenDetection(MaskedLanguageModel):
             )
         super().check_model(model.generator)
 
-    def corrupt(self, key: Key[Array, ""], raw: Int[Array, "R"]) -> Features:
+    def corrupt(self, key: Key[Array, ""], row: Row) -> Features:
         """As the masked language model, and `sampling` [2]: the random bits of the generator's samples for the row."""
         mask_key, sampling_key = jax.random.split(key)
-        return super().corrupt(mask_key, raw) | {"sampling": jax.random.key_data(sampling_key)}
+        return super().corrupt(mask_key, row) | {"sampling": jax.random.key_data(sampling_key)}
 
     def loss(
         self,

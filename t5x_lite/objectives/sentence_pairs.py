@@ -9,11 +9,11 @@ import jax.numpy as jnp
 from flax import linen as nn
 from jaxtyping import Array, Bool, Float, Int, Key
 
-from t5x_lite.data.formats import RowFormat
+from t5x_lite.data.layouts.base import Layout
 from t5x_lite.errors import InputError
 from t5x_lite.layers.embedding import LazyLogits
 from t5x_lite.objectives import masking
-from t5x_lite.objectives.base import Features, Mean, Metrics
+from t5x_lite.objectives.base import Features, Mean, Metrics, Row
 from t5x_lite.objectives.losses import cross_entropy
 from t5x_lite.objectives.masked_language_model import (
     InputFormat,
@@ -76,20 +76,20 @@ class NextSentencePrediction(_SentencePairs):
     """
 
     @cached_property
-    def row_format(self) -> RowFormat:
+    def layout(self) -> Layout:
         return self._format(with_other=True)
 
-    def arrange(self, key: Key[Array, ""], raw: Int[Array, "R"]) -> Features:
-        """`[CLS] A [SEP] B [SEP]`, or with the stranger C that the raw row carries in the place of B."""
+    def arrange(self, key: Key[Array, ""], row: Row) -> Features:
+        """`[CLS] A [SEP] B [SEP]`, or with the column `other` in the place of B."""
         vocabulary, length = self.known_vocabulary, self.input_length
-        row, other = raw[:length], raw[length:]
+        ids, other = row["ids"], row["other"]
         index = jnp.arange(length)
-        behind_a = jnp.argmax(row == vocabulary.sep_id) + 1
+        behind_a = jnp.argmax(ids == vocabulary.sep_id) + 1
         place, size = index - behind_a, (other != vocabulary.pad_id).sum()
         stranger = jnp.where(place == size, vocabulary.sep_id, vocabulary.pad_id)
         stranger = jnp.where(place < size, other[place.clip(0, other.shape[0] - 1)], stranger)
         is_other = jax.random.bernoulli(key)
-        inputs = jnp.where(is_other & (place >= 0), stranger, row).astype(raw.dtype)
+        inputs = jnp.where(is_other & (place >= 0), stranger, ids).astype(ids.dtype)
         return {"inputs": inputs, "segments": self.segments_of(inputs), "label": is_other.astype(jnp.int32)}
 
 
@@ -108,10 +108,11 @@ class SentenceOrderPrediction(_SentencePairs):
         if self.longest_ngram < 1:
             raise InputError(f"longest_ngram={self.longest_ngram} is too small; choose 1 or more")
 
-    def arrange(self, key: Key[Array, ""], raw: Int[Array, "R"]) -> Features:
+    def arrange(self, key: Key[Array, ""], row: Row) -> Features:
         """`[CLS] A [SEP] B [SEP]` or `[CLS] B [SEP] A [SEP]`."""
         vocabulary = self.known_vocabulary
-        index, separators = jnp.arange(self.input_length), raw == vocabulary.sep_id
+        ids = row["ids"]
+        index, separators = jnp.arange(self.input_length), ids == vocabulary.sep_id
         first = jnp.argmax(separators)
         second = jnp.argmax(separators & (index > first))
         behind_b = second - first  # where B ends once it stands in front
@@ -119,7 +120,7 @@ class SentenceOrderPrediction(_SentencePairs):
         source = jnp.where(index < behind_b, index + first, jnp.where(index == behind_b, first, index - behind_b))
         source = jnp.where((index == 0) | (index >= second), index, source)
         swapped = jax.random.bernoulli(key)
-        inputs = jnp.where(swapped, raw[source], raw)
+        inputs = jnp.where(swapped, ids[source], ids)
         return {"inputs": inputs, "segments": self.segments_of(inputs), "label": swapped.astype(jnp.int32)}
 
     def choose(self, key: Key[Array, ""], ids: Int[Array, "L"]) -> Bool[Array, "L"]:

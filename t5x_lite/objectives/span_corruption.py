@@ -10,9 +10,9 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Int, Key
 
-from t5x_lite.data.formats import Stream
+from t5x_lite.data.layouts.text import Stream
 from t5x_lite.errors import InputError
-from t5x_lite.objectives.base import Features
+from t5x_lite.objectives.base import Features, Row
 from t5x_lite.objectives.text_to_text import TextToText
 from t5x_lite.tokenizers.vocabulary import Vocabulary
 
@@ -53,7 +53,7 @@ class SpanCorruption(TextToText):
         return super().for_vocabulary(vocabulary)
 
     @property
-    def row_format(self) -> Stream:
+    def layout(self) -> Stream:
         return Stream(self.raw_length)
 
     @cached_property
@@ -91,15 +91,16 @@ class SpanCorruption(TextToText):
         noise, spans = self._counts(length)
         return length - noise + spans + 1
 
-    def corrupt(self, key: Key[Array, ""], raw: Int[Array, "R"]) -> Features:
+    def corrupt(self, key: Key[Array, ""], row: Row) -> Features:
         """`raw_length` ids to `inputs` [input_length] and `targets` [target_length].
 
         Noise and non-noise are each cut at random into `num_noise_spans` non-empty spans, all cuts equally likely, and
         laid out in turns, non-noise first.
         """
-        self.check_row(raw)
+        self.check_row(row)
+        ids = row["ids"]
         mask = self.noise_mask(key)
-        inputs, targets = replace_spans(raw, mask, self.known_vocabulary, self.input_length, self.target_length)
+        inputs, targets = replace_spans(ids, mask, self.known_vocabulary, self.input_length, self.target_length)
         return {"inputs": inputs, "targets": targets}
 
     def noise_mask(self, key: Key[Array, ""]) -> Bool[Array, "R"]:

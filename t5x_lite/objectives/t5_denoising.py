@@ -10,10 +10,10 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Int, Key
 
-from t5x_lite.data.formats import Stream
+from t5x_lite.data.layouts.text import Stream
 from t5x_lite.errors import InputError
 from t5x_lite.objectives import masking
-from t5x_lite.objectives.base import Features
+from t5x_lite.objectives.base import Features, Row
 from t5x_lite.objectives.span_corruption import replace_spans
 from t5x_lite.objectives.text_to_text import TextToText, closed, kept_ids
 from t5x_lite.tokenizers.vocabulary import Vocabulary
@@ -36,7 +36,7 @@ class TokenNoise(TextToText):
             raise InputError(f"noise_density={self.noise_density} is not between 0 and 1; choose e.g. 0.15")
 
     @property
-    def row_format(self) -> Stream:
+    def layout(self) -> Stream:
         return Stream(self.raw_length)
 
     @property
@@ -114,15 +114,16 @@ class BertStyleDenoising(TokenNoise):
         mask_token_id(vocabulary)
         return super().for_vocabulary(vocabulary)
 
-    def corrupt(self, key: Key[Array, ""], raw: Int[Array, "R"]) -> Features:
+    def corrupt(self, key: Key[Array, ""], row: Row) -> Features:
         """`raw_length` ids to `inputs` and `targets` [input_length]."""
-        self.check_row(raw)
+        self.check_row(row)
+        ids = row["ids"]
         vocabulary = self.known_vocabulary
         noise_key, draw_key, token_key = jax.random.split(key, 3)
-        is_random = jax.random.uniform(draw_key, raw.shape) < self.random_share
-        tokens = masking.random_tokens(token_key, raw.shape[0], vocabulary)
+        is_random = jax.random.uniform(draw_key, ids.shape) < self.random_share
+        tokens = masking.random_tokens(token_key, ids.shape[0], vocabulary)
         shown = jnp.where(is_random, tokens, mask_token_id(vocabulary))
-        inputs, targets = mask_tokens(raw, self.noise_mask(noise_key, raw), vocabulary, shown)
+        inputs, targets = mask_tokens(ids, self.noise_mask(noise_key, ids), vocabulary, shown)
         return {"inputs": inputs, "targets": targets}
 
 
@@ -152,11 +153,12 @@ class DropTokens(TokenNoise):
     def target_length(self) -> int:
         return self.num_noise_tokens + 1
 
-    def corrupt(self, key: Key[Array, ""], raw: Int[Array, "R"]) -> Features:
+    def corrupt(self, key: Key[Array, ""], row: Row) -> Features:
         """`raw_length` ids to `inputs` [input_length] and `targets` [target_length]."""
-        self.check_row(raw)
-        noise, lengths = self.noise_mask(key, raw), (self.input_length, self.target_length)
-        inputs, targets = drop_tokens(raw, noise, self.known_vocabulary, *lengths)
+        self.check_row(row)
+        ids = row["ids"]
+        noise, lengths = self.noise_mask(key, ids), (self.input_length, self.target_length)
+        inputs, targets = drop_tokens(ids, noise, self.known_vocabulary, *lengths)
         return {"inputs": inputs, "targets": targets}
 
 
@@ -207,11 +209,12 @@ class ReplaceSpans(TokenNoise):
             )
         return super().for_vocabulary(vocabulary)
 
-    def corrupt(self, key: Key[Array, ""], raw: Int[Array, "R"]) -> Features:
+    def corrupt(self, key: Key[Array, ""], row: Row) -> Features:
         """`raw_length` ids to `inputs` [input_length] and `targets` [target_length]."""
-        self.check_row(raw)
-        noise, lengths = self.noise_mask(key, raw), (self.input_length, self.target_length)
-        inputs, targets = replace_spans(raw, noise, self.known_vocabulary, *lengths)
+        self.check_row(row)
+        ids = row["ids"]
+        noise, lengths = self.noise_mask(key, ids), (self.input_length, self.target_length)
+        inputs, targets = replace_spans(ids, noise, self.known_vocabulary, *lengths)
         return {"inputs": inputs, "targets": targets}
 
 
@@ -232,10 +235,11 @@ class MassStyleDenoising(TokenNoise):
         mask_token_id(vocabulary)
         return super().for_vocabulary(vocabulary)
 
-    def corrupt(self, key: Key[Array, ""], raw: Int[Array, "R"]) -> Features:
+    def corrupt(self, key: Key[Array, ""], row: Row) -> Features:
         """`raw_length` ids to `inputs` and `targets` [input_length]."""
-        self.check_row(raw)
-        inputs, targets = mask_tokens(raw, self.noise_mask(key, raw), self.known_vocabulary)
+        self.check_row(row)
+        ids = row["ids"]
+        inputs, targets = mask_tokens(ids, self.noise_mask(key, ids), self.known_vocabulary)
         return {"inputs": inputs, "targets": targets}
 
 
@@ -250,17 +254,18 @@ class Deshuffling(TextToText):
     pads_inputs: ClassVar[bool] = False
 
     @property
-    def row_format(self) -> Stream:
+    def layout(self) -> Stream:
         return Stream(self.input_length - 1)
 
     @property
     def target_length(self) -> int:
         return self.input_length
 
-    def corrupt(self, key: Key[Array, ""], raw: Int[Array, "R"]) -> Features:
+    def corrupt(self, key: Key[Array, ""], row: Row) -> Features:
         """`raw_length` ids to `inputs` and `targets` [input_length]."""
-        self.check_row(raw)
-        inputs, targets = reorder(raw, self.order(key, raw), self.known_vocabulary)
+        self.check_row(row)
+        ids = row["ids"]
+        inputs, targets = reorder(ids, self.order(key, ids), self.known_vocabulary)
         return {"inputs": inputs, "targets": targets}
 
     def order(self, key: Key[Array, ""], raw: Int[Array, "R"]) -> Int[Array, "R"]:

@@ -10,13 +10,13 @@ import numpy as np
 from flax import linen as nn
 from jaxtyping import Array, Float, Int, Key
 
-from t5x_lite.data.formats import RowFormat
-from t5x_lite.data.task_formats import Tagged
+from t5x_lite.data.layouts.base import Layout
+from t5x_lite.data.tasks.tagging import Tagged
 from t5x_lite.models.base import ModelConfig
-from t5x_lite.objectives.base import Features, Metrics, entropy
+from t5x_lite.objectives.base import Features, Metrics, Row, entropy
 from t5x_lite.objectives.losses import cross_entropy
 from t5x_lite.objectives.masked_language_model import row_weights
-from t5x_lite.objectives.task import TaskObjective, whole_number
+from t5x_lite.objectives.task import TaskObjective
 from t5x_lite.tokenizers.vocabulary import Vocabulary  # noqa: F401 (read by doctests)
 
 
@@ -36,21 +36,20 @@ class Tagging(TaskObjective):
     unit: ClassVar[str] = "word"
 
     @cached_property
-    def row_format(self) -> RowFormat:
+    def layout(self) -> Layout:
         return Tagged(self.input_length)
 
-    def corrupt(self, key: Key[Array, ""], raw: Int[Array, "R"]) -> Features:
-        """One raw row to its features; nothing is random.
+    def corrupt(self, key: Key[Array, ""], row: Row) -> Features:
+        """One row to its features; nothing is random.
 
         >>> objective = Tagging(8).for_vocabulary(Vocabulary(20, cls_id=3, sep_id=4, eos_id=4))
-        >>> raw = jnp.array([3, 10, 11, 12, 4, 0, 0, 0] + [0, 1, 0, 6, 0, 0, 0, 0] + [0, 7])
-        >>> row = objective.corrupt(jax.random.key(0), raw)
-        >>> row["tags"].tolist(), row["example"].item()
-        ([-1, 0, -1, 5, -1, -1, -1, -1], 7)
+        >>> ids, tags = jnp.array([3, 10, 11, 12, 4, 0, 0, 0]), jnp.array([-1, 0, -1, 5, -1, -1, -1, -1])
+        >>> row = objective.corrupt(jax.random.key(0), {"ids": ids, "tags": tags, "example": jnp.int32(7)})
+        >>> sorted(row), row["example"].item()
+        (['example', 'inputs', 'tags'], 7)
         """
-        self._check_raw(raw)
-        inputs, tags, number = jnp.split(raw, [self.input_length, 2 * self.input_length])
-        return {"inputs": inputs, "tags": tags - 1, "example": whole_number(number)}
+        self.check_row(row)
+        return {"inputs": row["ids"], "tags": row["tags"], "example": row["example"]}
 
     def loss_of(
         self, logits: Float[Array, "B L C"], features: Features

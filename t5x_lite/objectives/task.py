@@ -33,7 +33,7 @@ class TaskObjective(Objective):
     """The tokenizer's special tokens that rows are marked with."""
 
     def __post_init__(self) -> None:
-        self.row_format  # noqa: B018 (checks its lengths)
+        self.layout  # noqa: B018 (checks its lengths)
 
     def check_model(self, model: ModelConfig) -> None:
         name = type(self).__name__
@@ -122,10 +122,6 @@ class TaskObjective(Objective):
         """The ids that the model reads, and their segments."""
         return features["inputs"], features.get("segments")
 
-    def _check_raw(self, raw: Int[Array, "R"]) -> None:
-        if raw.shape != (self.raw_length,):
-            raise ValueError(f"raw has shape {raw.shape}; this objective takes rows of {self.raw_length} ids")
-
 
 def segments_of(inputs: Int[Array, "L"], vocabulary: Vocabulary) -> Int[Array, "L"]:
     """0 up to the first SEP, 1 behind it, 0 in padding.
@@ -135,8 +131,3 @@ def segments_of(inputs: Int[Array, "L"], vocabulary: Vocabulary) -> Int[Array, "
     """
     second = jnp.arange(len(inputs)) > jnp.argmax(inputs == vocabulary.sep_id)
     return (second & (inputs != vocabulary.pad_id)).astype(inputs.dtype)
-
-
-def whole_number(halves: Int[Array, "2"]) -> Int[Array, ""]:
-    """The number that stands in a row in two halves (see `task_rows.number_halves`)."""
-    return halves[0] << 16 | halves[1]

@@ -8,12 +8,12 @@ import jax.numpy as jnp
 from flax import linen as nn
 from jaxtyping import Array, Bool, Float, Int, Key
 
-from t5x_lite.data.formats import TextPairs, TooLong
+from t5x_lite.data.layouts.packed_pairs import TextPairs, TooLong
 from t5x_lite.decoding import greedy_decode
 from t5x_lite.errors import InputError
 from t5x_lite.models.base import ModelConfig
 from t5x_lite.models.decoder import DecoderConfig
-from t5x_lite.objectives.base import Features, Metrics, Objective
+from t5x_lite.objectives.base import Features, Metrics, Objective, Row
 from t5x_lite.objectives.losses import inputs_for, not_padding, segments_of, text_to_text_loss
 from t5x_lite.tokenizers.vocabulary import Vocabulary
 
@@ -68,11 +68,6 @@ class TextToText(Objective):
                 f"objective.input_length={self.input_length} with targets of {self.target_length} ids{together} exceeds"
                 f" model.max_length={most}; choose shorter rows or more positions"
             )
-
-    def check_row(self, raw: Int[Array, "R"]) -> None:
-        """Raises ValueError for a row of another length than `raw_length`."""
-        if raw.shape != (self.raw_length,):
-            raise ValueError(f"raw has shape {raw.shape}; this objective takes rows of {self.raw_length} ids")
 
     def loss(
         self,
@@ -158,10 +153,10 @@ class SequenceToSequence(TextToText):
         super().__post_init__()
         if self.target_length < 2:
             raise InputError(f"target_length={self.target_length} is too short for a text and EOS; choose 2 or more")
-        self.row_format  # noqa: B018 (checks its fields)
+        self.layout  # noqa: B018 (checks its fields)
 
     @property
-    def row_format(self) -> TextPairs:
+    def layout(self) -> TextPairs:
         return TextPairs(self.input_length, self.target_length, packed=self.packed, too_long=self.too_long)
 
     def check_model(self, model: ModelConfig) -> None:
@@ -172,10 +167,10 @@ class SequenceToSequence(TextToText):
                 " one sequence; set objective.packed to False"
             )
 
-    def corrupt(self, key: Key[Array, ""], raw: Int[Array, "R"]) -> Features:
-        """`input_length + target_length` ids to `inputs` and `targets`; of packed rows also their segments."""
-        self.check_row(raw)
-        inputs, targets = raw[: self.input_length], raw[self.input_length :]
+    def corrupt(self, key: Key[Array, ""], row: Row) -> Features:
+        """`inputs` [input_length] and `targets` [target_length] as they are; of packed rows also their segments."""
+        self.check_row(row)
+        inputs, targets = row["inputs"], row["targets"]
         features = {"inputs": inputs, "targets": targets}
         if not self.packed:
             return features

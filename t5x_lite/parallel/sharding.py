@@ -163,8 +163,11 @@ class BatchRows:
         self.numbers: Int[np.ndarray, "b"] = np.unique(np.concatenate([np.arange(batch_size)[index] for index in held]))
         """Their places in the batch, in order."""
 
-    def place(self, values: Shaped[np.ndarray, "b ..."]) -> jax.Array:
-        """The global batch [B, ...], of which every process gives its own rows."""
+    def place(self, values: Any) -> Any:
+        """The global batch, arrays [B, ...], of which every process gives its own rows [b, ...]."""
+        return jax.tree.map(self._place, values)
+
+    def _place(self, values: Shaped[np.ndarray, "b ..."]) -> jax.Array:
 
         def part(index: tuple[slice, ...]) -> np.ndarray:
             start, stop, _ = index[0].indices(self._batch_size)

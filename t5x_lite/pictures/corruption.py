@@ -1,7 +1,7 @@
 """What became of each token of a row: hidden, replaced, kept or moved."""
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import SequenceMatcher
 from typing import Any, Literal, NamedTuple
@@ -10,9 +10,11 @@ import jax
 import numpy as np
 from jaxtyping import Int
 
-from t5x_lite.data.documents import Documents
+from t5x_lite.data.layouts.base import Row
 from t5x_lite.data.layouts.sentences import SentenceRule
 from t5x_lite.data.records.text import Source
+from t5x_lite.data.splits import Documents
+from t5x_lite.data.stored_rows import stack
 from t5x_lite.errors import InputError
 from t5x_lite.models.base import ModelConfig
 from t5x_lite.objectives import ReplacedTokenDetection
@@ -132,7 +134,7 @@ _MASK = 1.5
 def draw_corruption(
     objective: Objective,
     tokenizer: Tokenizer,
-    rows: Int[np.ndarray, "B R"] | Sequence[str],
+    rows: Sequence[Row] | Sequence[str],
     *,
     model: ModelConfig | None = None,
     params: Any = None,
@@ -142,17 +144,17 @@ def draw_corruption(
     """The first rows as they are and as the objective gives them to the model, what is changed in colour.
 
     Args:
-      rows: raw ids, such as those of a token store, or texts, which are laid out as rows first.
+      rows: those of a token store, or texts, which become rows first.
       model: draws the masks of its attention too.
       params: of the model, where it is ELECTRA's pair: draws what the generator fills in too.
       seed: of what the objective draws.
     """
     objective = objective.for_vocabulary(tokenizer.vocabulary)
-    if not isinstance(rows, np.ndarray):
+    if not all(isinstance(row, Mapping) for row in rows):
         rows = rows_of_texts(objective, tokenizer, rows)
-    rows = rows[:most_rows]
-    features = jax.jit(lambda raw: corrupt_rows(objective, jax.random.key(seed), raw))(rows)
-    if features["inputs"].ndim != 2:
+    rows = [rows[number] for number in range(min(most_rows, len(rows)))]
+    features = jax.jit(lambda batch: corrupt_rows(objective, jax.random.key(seed), batch))(stack(rows))
+    if "inputs" not in features or features["inputs"].ndim != 2:
         raise InputError(
             f"objective={type(objective).__name__} reads several texts for a row, which are not drawn; print them with "
             "inspect"
@@ -164,10 +166,9 @@ def draw_corruption(
     if objective.unit != "token":
         features.pop("targets", None)  # they are no tokens
     shown = []
-    for row, raw in enumerate(rows):
-        of_row = {name: value[row] for name, value in features.items()}
-        # Behind the text some rows have more: where sentences end, another document's.
-        shown.append([*strips(tokenizer.vocabulary, raw[: objective.row_format.length], of_row)])
+    for number, row in enumerate(rows):
+        of_row = {name: value[number] for name, value in features.items()}
+        shown.append([*strips(tokenizer.vocabulary, row.get("ids", row.get("inputs")), of_row)])
     spelled = [[list(_words(tokenizer, strip)) for strip in of_row] for of_row in shown]
     heights = [_height(words, bool(masks)) for words in spelled]
     roles = {role for of_row in shown for strip in of_row for role in strip.roles}
@@ -199,16 +200,16 @@ class _Given(Source):
 
 def rows_of_texts(
     objective: Objective, tokenizer: Tokenizer, texts: Sequence[str], sentences: SentenceRule = "punctuation"
-) -> Int[np.ndarray, "B R"]:
-    """Texts as the objective's rows of raw ids; `InputError` where they do not fill one."""
+) -> list[Row]:
+    """Texts as the objective's rows; `InputError` where they do not fill one."""
     if isinstance(texts, str) or not all(isinstance(text, str) for text in texts):
-        raise InputError(f"rows={texts!r} are none; give a list of texts, or ids [B, R] as an array")
-    documents = Documents(_Given(tuple(texts)), objective.row_format, sentences)
-    builder = objective.row_format.start(tokenizer.vocabulary)
+        raise InputError(f"rows={texts!r} are none; give a list of texts, or rows of a store")
+    documents = Documents(_Given(tuple(texts)), objective.layout, sentences)
+    builder = objective.layout.start(tokenizer.vocabulary)
     for ids in documents.tokenize(list(documents), tokenizer):
         builder.add(ids)
     builder.finish()
-    if not len(rows := builder.take()):
+    if not (rows := builder.take()):
         what, remedy = builder.shortage
         raise InputError(f"the texts make no row: {what}; {remedy}")
     return rows

@@ -4,9 +4,9 @@ import math
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 from flax import linen as nn
 
+from t5x_lite.data.layouts.base import abstract_batch
 from t5x_lite.errors import InputError
 from t5x_lite.layers.heads import SPAN_POSITION_DIM
 from t5x_lite.layers.transformer import LayerConfig
@@ -50,8 +50,8 @@ def step_flops(model: ModelConfig, objective: Objective, batch_size: int) -> int
 
 
 def _features(objective: Objective) -> Any:
-    raw = jax.ShapeDtypeStruct((1, objective.raw_length), jnp.int32)
-    return jax.eval_shape(lambda raw: corrupt_rows(objective, jax.random.key(0), raw), raw)
+    batch = abstract_batch(objective.row_spec, 1)
+    return jax.eval_shape(lambda batch: corrupt_rows(objective, jax.random.key(0), batch), batch)
 
 
 def _forward(model: ModelConfig, objective: Objective, features: dict[str, tuple[int, ...]]) -> int:

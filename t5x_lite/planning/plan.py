@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 
 from t5x_lite.models import num_params
 from t5x_lite.objectives import Distillation, Objective
@@ -73,8 +72,8 @@ class Plan:
 
     @property
     def tokens(self) -> int:
-        """Raw ids of a step."""
-        return self.experiment.batch_size * self.experiment.objective.raw_length
+        """Ids in the rows of a step."""
+        return self.experiment.batch_size * self.experiment.objective.layout.num_ids
 
     @property
     def rooflines(self) -> dict[str, float]:
@@ -118,17 +117,16 @@ def make_plan(experiment: Experiment, topology: Topology) -> Plan:
     mesh = make_mesh(experiment.mesh, topology.devices)
     check_mesh(experiment, mesh)
     program = Program(experiment, objective, mesh)
-    rows = (experiment.batch_size, experiment.objective.raw_length)
-    raw = jax.ShapeDtypeStruct(rows, jnp.int32, sharding=batch_sharding(mesh))
+    batch = abstract_batch(objective.row_spec, experiment.batch_size, sharding=batch_sharding(mesh))
 
     started = time.perf_counter()
-    lowered = program.train_step.lower(program.abstract_state, raw)
+    lowered = program.train_step.lower(program.abstract_state, batch)
     compiled, used, missing = compile_or_measure(lowered)
     seconds = time.perf_counter() - started
 
     per_chip, state = topology.chip.devices, program.abstract_state
     parameters, optimizer = (per_chip * local_bytes(tree) for tree in (state.params, state.opt_state))
-    other = per_chip * local_bytes((state.step, state.finite, state.average, state.frozen, raw))
+    other = per_chip * local_bytes((state.step, state.finite, state.average, state.frozen, batch))
     cost = None
     if compiled is None:
         code = 0
@@ -163,7 +161,7 @@ def objective_without_text(experiment: Experiment) -> Objective:
     objective = experiment.objective
     if isinstance(objective, Distillation):
         objective = objective.for_teacher(open_model(objective.teacher).config, experiment.model)
-    added_ids = objective.row_format.added_ids
+    added_ids = objective.layout.added_ids
     vocabulary = expected_vocabulary(experiment.data.tokenizer, experiment.model.vocab_size - len(added_ids))
     check_vocabulary(experiment.model, vocabulary, added_ids)
     return objective.for_vocabulary(vocabulary)

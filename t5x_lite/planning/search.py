@@ -189,7 +189,7 @@ class _Scale:
             state_bytes=local_bytes(program.abstract_state),
             parameter_bytes=local_bytes(program.abstract_state.params),
             model_flops=step_flops(model, program.objective, experiment.batch_size),
-            row_length=experiment.objective.raw_length,
+            row_length=experiment.objective.layout.num_ids,
             num_layers=sum(layers),
             embed_dim=widest.embed_dim,
             mlp_dim=widest.mlp_dim,

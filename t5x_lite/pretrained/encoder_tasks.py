@@ -11,7 +11,7 @@ import numpy as np
 from flax import linen as nn
 from jaxtyping import Array, Bool, Float, Int
 
-from t5x_lite.data.readers import MultipleChoiceTokenizer, QuestionAnsweringTokenizer, Reader, TaggingTokenizer
+from t5x_lite.data.stored_rows import stack
 from t5x_lite.data.tasks.multiple_choice import Choice
 from t5x_lite.data.tasks.question_answering import ContextQuestion
 from t5x_lite.data.tasks.tagging import TaggedSentence
@@ -91,7 +91,7 @@ class EncoderTasks(Pretrained):
             raise InputError(f"choices={choices} leaves nothing to choose; give two or more")
         objective = replace(objective, num_choices=len(choices))
         document = Choice("", context, tuple(choices), 0)
-        _, features = self._asked(objective, MultipleChoiceTokenizer(), [document])
+        _, features = self._asked(objective, [document])
         return np.asarray(_choice_probabilities(objective, self._task_module, self._task_params, features))[0].tolist()
 
     def tag(self, sentences: str | list[str] | list[list[str]]) -> list[Any]:
@@ -106,7 +106,7 @@ class EncoderTasks(Pretrained):
         if empty := [number for number, some in enumerate(words) if not some]:
             raise InputError(f"sentences[{empty[0]}] has no words; leave it out")
         documents = [TaggedSentence("", tuple(some), (0,) * len(some)) for some in words]
-        answers = self._answers(objective, TaggingTokenizer(), documents)
+        answers = self._answers(objective, documents)
         tagged = [list(map(TaggedWord, *pair)) for pair in zip(words, answers.predictions, strict=True)]
         return tagged[0] if one else tagged
 
@@ -117,9 +117,7 @@ class EncoderTasks(Pretrained):
         """
         length = self._row_length(384)
         objective = self._task("answer", QuestionAnswering(length, max(length // 3, 1), max(length // 4, 1)))
-        answers = self._answers(
-            objective, QuestionAnsweringTokenizer(), [ContextQuestion("", "", question, context, (), ())]
-        )
+        answers = self._answers(objective, [ContextQuestion("", "", question, context, (), ())])
         return FoundAnswer(answers.predictions[0], answers.no_answer[0])
 
     @property
@@ -160,22 +158,23 @@ class EncoderTasks(Pretrained):
         own = self.experiment.objective if self.experiment else None
         return (own if isinstance(own, type(objective)) else objective).for_vocabulary(self._tokenizer().vocabulary)
 
-    def _answers(self, objective: TaskObjective, reader: Reader, documents: Sequence[Any]) -> Answers:
-        prediction_outputs, features = self._asked(objective, reader, documents)
+    def _answers(self, objective: TaskObjective, documents: Sequence[Any]) -> Answers:
+        prediction_outputs, features = self._asked(objective, documents)
         return read_answers(objective, prediction_outputs, features, documents, self._tokenizer(), self._labels)
 
-    def _asked(self, objective: TaskObjective, reader: Reader, documents: Sequence[Any]) -> tuple[np.ndarray, Any]:
+    def _asked(self, objective: TaskObjective, documents: Sequence[Any]) -> tuple[np.ndarray, Any]:
         """What the model says of the rows of some examples, and their features."""
-        builder = objective.row_format.start(self._tokenizer().vocabulary)
-        for pieces in reader.tokenize(list(documents), self._tokenizer()):
+        builder = objective.layout.start(self._tokenizer().vocabulary)
+        for pieces in objective.layout.tokenize(list(documents), self._tokenizer(), "punctuation"):
             builder.add(pieces)
         builder.finish()
         rows = builder.take()
         said = []
         for start in range(0, len(rows), _ROWS):
             some = rows[start : start + _ROWS]
-            filled = np.resize(some, (power(len(some), 1), rows.shape[1]))
-            found = jax.device_get(_evidence(objective, self._task_module, self._task_params, filled))
+            # As many rows as a power of two, so that few shapes are compiled.
+            filled = stack([some[number % len(some)] for number in range(power(len(some), 1))])
+            found = jax.device_get(_prediction_outputs(objective, self._task_module, self._task_params, filled))
             said.append(jax.tree.map(itemgetter(slice(len(some))), found))
         return jax.tree.map(lambda *parts: np.concatenate(parts), *said)
 
@@ -197,8 +196,8 @@ def encoder_of(module: nn.Module) -> nn.Module:
 
 
 @partial(jax.jit, static_argnums=(0, 1))
-def _evidence(objective: TaskObjective, module: nn.Module, params: Any, raw: Int[Array, "B R"]) -> tuple[Array, Any]:
-    features = corrupt_rows(objective, jax.random.key(0), raw)
+def _prediction_outputs(objective: TaskObjective, module: nn.Module, params: Any, batch: Any) -> tuple[Array, Any]:
+    features = corrupt_rows(objective, jax.random.key(0), batch)
     return objective.prediction_outputs(module, params, features), features
 
 

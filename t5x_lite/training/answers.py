@@ -10,6 +10,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Int
 
 from t5x_lite.data import Tokenizer, Vocabulary
+from t5x_lite.data.layouts.base import abstract_batch
 from t5x_lite.data.records.pairs import EvalExample
 from t5x_lite.decoding import decode
 from t5x_lite.models.decoder import DecoderConfig
@@ -152,6 +153,6 @@ class BatchGenerator:
 
 def _lengths(program: Program) -> tuple[int, int]:
     """Of the inputs and the targets in a row."""
-    raw = jax.ShapeDtypeStruct((program.objective.raw_length,), jnp.int32)
-    features = jax.eval_shape(program.objective.corrupt, jax.random.key(0), raw)
+    row = abstract_batch(program.objective.row_spec)
+    features = jax.eval_shape(program.objective.corrupt, jax.random.key(0), row)
     return features["inputs"].shape[0], features["targets"].shape[0]

@@ -7,13 +7,14 @@ import jax
 import numpy as np
 
 from t5x_lite.data import evaluation_batches
+from t5x_lite.data.stored_rows import stack
 from t5x_lite.objectives import Objective, corrupt_rows
 from t5x_lite.parallel import batch_sharding, replicated
 from t5x_lite.parallel.sharding import BatchRows, place_copies
 from t5x_lite.training.step import Program
 
 Rows = Any
-"""A random-access sequence of rows of raw ids."""
+"""A random-access sequence of rows."""
 
 
 def evaluate(program: Program, params: Any, rows: Rows, *, max_rows: int) -> dict[str, float]:
@@ -24,9 +25,9 @@ def evaluate(program: Program, params: Any, rows: Rows, *, max_rows: int) -> dic
     batch_size = program.experiment.batch_size // program.experiment.accumulation
     here = BatchRows(batch_sharding(program.mesh), batch_size)
     sums: dict[str, np.ndarray] = {}
-    for index, (raw, valid) in enumerate(evaluation_batches(rows, batch_size, max_rows, local=here.numbers.tolist())):
+    for index, (batch, valid) in enumerate(evaluation_batches(rows, batch_size, max_rows, local=here.numbers.tolist())):
         first_row = place_copies(np.int32(index * batch_size), replicated(program.mesh))
-        metrics = program.eval_step(params, here.place(raw), here.place(valid), first_row)
+        metrics = program.eval_step(params, here.place(batch), here.place(valid), first_row)
         for name, mean in jax.device_get(metrics).items():
             sums[name] = sums.get(name, 0.0) + np.array(mean, np.float64)
     means = {name: float(value / max(weight, 1e-9)) for name, (value, weight) in sums.items()}
@@ -38,6 +39,6 @@ def evaluate(program: Program, params: Any, rows: Rows, *, max_rows: int) -> dic
 
 def held_out_features(objective: Objective, rows: Rows, max_rows: int) -> dict[str, np.ndarray]:
     """The features that `evaluate` asks about, row by row."""
-    raw = np.stack([rows[index] for index in range(min(max_rows, len(rows)))])
-    features = jax.jit(lambda raw: corrupt_rows(objective, jax.random.key(0), raw))(raw)
+    batch = stack([rows[index] for index in range(min(max_rows, len(rows)))])
+    features = jax.jit(lambda batch: corrupt_rows(objective, jax.random.key(0), batch))(batch)
     return jax.device_get(features)

@@ -25,7 +25,7 @@ class Evaluator:
     Args:
       program: the experiment on its mesh.
       tokenizer: that of the rows.
-      rows: of raw ids.
+      rows: of the store.
       questions: to decode in place of the rows' own inputs.
       documents: reads what the rows were made of, for the metrics of tasks.
       words: those that answer the questions, by class, where they are of a task with classes.

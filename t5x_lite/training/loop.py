@@ -119,18 +119,18 @@ class _Run:
         data = batches(
             self.store.train, batch_size=experiment.batch_size, seed=experiment.seed, local=rows.numbers.tolist()
         )
-        tokens = experiment.batch_size * self.program.objective.raw_length
+        tokens = experiment.batch_size * self.program.objective.layout.num_ids
         kept = Records if hosts.is_first() else NoRecords
         records = kept(self.workdir, self.console, first_step=first, steps=experiment.steps, tokens_per_step=tokens)
-        with records, closing(prefetch(data, first)) as raw_batches:
+        with records, closing(prefetch(data, first)) as host_batches:
             metrics = None
             for step in range(first, experiment.steps):
                 if self.stop.before(step):
                     break
-                raw = next(raw_batches)
+                batch = next(host_batches)
                 # Dispatch this step, then look at the one before while the devices work.
                 with jax.transfer_guard("disallow"):
-                    state, following = self.program.train_step(state, rows.place(raw))
+                    state, following = self.program.train_step(state, rows.place(batch))
                 self.log_step(step, metrics, state, records)
                 metrics = following
                 if self.should_act(step + 1):

@@ -62,7 +62,7 @@ def prepare(experiment: Experiment, console: Console, workdir: epath.Path | None
     for remark in store.remarks:
         console.print(remark, highlight=False, markup=False, soft_wrap=True)
     vocabulary = store.tokenizer.vocabulary
-    check_vocabulary(experiment.model, vocabulary, objective.row_format.added_ids)
+    check_vocabulary(experiment.model, vocabulary, objective.layout.added_ids)
     objective = objective.for_vocabulary(vocabulary)
     if workdir:
         with hosts.in_turn():
@@ -75,7 +75,7 @@ def _store(experiment: Experiment, objective: Objective, tokenizer: Tokenizer | 
     cache = experiment.data.cache_path
     cache.mkdir(parents=True, exist_ok=True)
     with preparation(console) as progress, nullcontext() if hosts_without(cache) else hosts.in_turn():
-        store = experiment.data.prepare(objective.row_format, tokenizer=tokenizer, progress=progress)
+        store = experiment.data.prepare(objective.layout, tokenizer=tokenizer, progress=progress)
     hosts.check_alike(
         {"the token store": store.key, "its number of rows": str(len(store.train))},
         "data.source and data.tokenizer must give every host the same text and pieces",
@@ -119,7 +119,7 @@ def first_state(program: Program, prepared: Prepared, console: Console) -> Train
             state = program.init()
             source, part = part_for(experiment.model, prepared.start.config, prepared.start.params)
             size = prepared.store.tokenizer.vocabulary.size
-            new_ids = NewIds.of(experiment.model, size, prepared.store.format.added_ids)
+            new_ids = NewIds.of(experiment.model, size, prepared.store.layout.added_ids)
             source, new = new_ids.filled_in(source, state.params)
             params, fresh = overlay(state.params, source, layers)
             message = f"parameters of {experiment.start.folder}{part}{describe_overlay(params, source, fresh)}{new}"

@@ -145,7 +145,7 @@ def write_nonfinite(
 ) -> epath.Path:
     """Writes what is needed to look into a loss that is not finite; returns the folder.
 
-    `state` is that before the failing step. `figures.json` has the step's figures, `batch.npz` the raw ids of the whole
+    `state` is that before the failing step. `figures.json` has the step's figures, `batch.npz` the columns of the whole
     batch, `batch.txt` their text, `parameters.json` each parameter's largest absolute value; `model` is the state's
     parameters as a checkpoint.
     """
@@ -161,11 +161,14 @@ def write_nonfinite(
             spelled = {"step": step + 1} | {name: str(value) for name, value in figures.items()}
             write_atomically(folder / "figures.json", json.dumps(spelled, indent=2) + "\n")
             write_atomically(folder / "parameters.json", json.dumps(largest, indent=2) + "\n")
-            raw = batches(store.train, batch_size=experiment.batch_size, seed=experiment.seed)[step]
-            ids = io.BytesIO()
-            np.savez(ids, raw=raw)
-            write_atomically(folder / "batch.npz", ids.getvalue())
-            text = "\n\n".join(store.tokenizer.decode(row) for row in raw)
-            write_atomically(folder / "batch.txt", text + "\n")
+            batch = batches(store.train, batch_size=experiment.batch_size, seed=experiment.seed)[step]
+            columns = io.BytesIO()
+            np.savez(columns, **batch)
+            write_atomically(folder / "batch.npz", columns.getvalue())
+            if store.tokenizer:
+                ids = [batch[name] for name, column in store.layout.spec.items() if column.is_ids]
+                rows = zip(*(column.reshape(len(column), -1) for column in ids), strict=True)
+                text = "\n\n".join(store.tokenizer.decode(np.concatenate(row)) for row in rows)
+                write_atomically(folder / "batch.txt", text + "\n")
     write_model(folder / "model", experiment, tokenizer_files(workdir / "tokenizer"), state.params)
     return folder

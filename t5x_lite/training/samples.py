@@ -118,5 +118,5 @@ def _samples(program: Program, params: Any, features: dict[str, np.ndarray]) -> 
 
     run = jax.jit(samples, in_shardings=(program.state_shardings.params, batch), out_shardings=replicated(program.mesh))
     # Filled up with the last row.
-    asked = {name: rows.place(value[np.minimum(rows.numbers, count - 1)]) for name, value in features.items()}
+    asked = rows.place({name: value[np.minimum(rows.numbers, count - 1)] for name, value in features.items()})
     return jax.device_get(run(params, asked))

@@ -1,4 +1,4 @@
-"""The train step and the evaluation step: pure functions of the state and raw ids, compiled once."""
+"""The train step and the evaluation step: pure functions of the state and a batch, compiled once."""
 
 from collections.abc import Callable
 from typing import Any
@@ -12,12 +12,12 @@ from jax.sharding import Mesh
 from jaxtyping import Array, Bool, Float, Int, Key
 
 from t5x_lite.models.base import abstract_params
-from t5x_lite.objectives import Features, Mean, Metrics, Objective, corrupt_rows
+from t5x_lite.objectives import Features, Mean, Metrics, Objective, Row, corrupt_rows
 from t5x_lite.parallel import batch_sharding, logical_axes, replicated, shardings, use_mesh
 from t5x_lite.training.experiment import Experiment
 
-TrainStep = Callable[["TrainState", Int[Array, "B R"]], tuple["TrainState", Metrics]]
-EvalStep = Callable[[Any, Int[Array, "B R"], Bool[Array, "B"], Int[Array, ""]], Metrics]
+TrainStep = Callable[["TrainState", Row], tuple["TrainState", Metrics]]
+EvalStep = Callable[[Any, Row, Bool[Array, "B"], Int[Array, ""]], Metrics]
 
 
 class TrainState(struct.PyTreeNode):
@@ -105,11 +105,11 @@ class Program:
 
         return traced
 
-    def _train_step(self, state: TrainState, raw: Int[Array, "B R"]) -> tuple[TrainState, Metrics]:
+    def _train_step(self, state: TrainState, batch: Row) -> tuple[TrainState, Metrics]:
         corrupt_key, dropout_key = jax.random.split(
             jax.random.fold_in(jax.random.key(self.experiment.seed), state.step)
         )
-        features = corrupt_rows(self.objective, corrupt_key, raw)
+        features = corrupt_rows(self.objective, corrupt_key, batch)
         (loss_sum, weight, sums), grads = self.gradients(state.params, features, dropout_key, state.frozen)
         weight = jnp.maximum(weight, 1.0)  # a batch may ask for nothing
         # Every microbatch weighs by its tokens, as if all had been one batch. A product is computed where it is used; a
@@ -164,11 +164,9 @@ class Program:
 
         return jax.lax.scan(add, zeros, (cut, keys))[0]
 
-    def _eval_step(
-        self, params: Any, raw: Int[Array, "B R"], valid: Bool[Array, "B"], first_row: Int[Array, ""]
-    ) -> Metrics:
+    def _eval_step(self, params: Any, batch: Row, valid: Bool[Array, "B"], first_row: Int[Array, ""]) -> Metrics:
         # One key for all runs and steps: held-out figures compare because they were asked the same.
-        features = corrupt_rows(self.objective, jax.random.key(0), raw, first_row)
+        features = corrupt_rows(self.objective, jax.random.key(0), batch, first_row)
         _, weight, metrics = self.objective.loss(self.module, params, features | {"valid": valid}, None)
         return with_weights(metrics, weight)
 

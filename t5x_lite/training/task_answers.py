@@ -5,10 +5,9 @@ from typing import Any
 
 import jax
 import numpy as np
-from jaxtyping import Array, Int
 
 from t5x_lite.data import Tokenizer, evaluation_batches
-from t5x_lite.objectives import corrupt_rows
+from t5x_lite.objectives import Row, corrupt_rows
 from t5x_lite.parallel import batch_sharding, replicated, use_mesh
 from t5x_lite.parallel.sharding import BatchRows
 from t5x_lite.tasks.answers import Answers, read_answers
@@ -22,7 +21,7 @@ class BatchPredictor:
     Args:
       program: the experiment on its mesh.
       tokenizer: that of the rows.
-      rows: of raw ids; the first `experiment.evaluation.rows` of them are asked about.
+      rows: of the store; the first `experiment.evaluation.rows` of them are asked about.
       documents: reads the examples that the rows were made of, in their order.
     """
 
@@ -32,9 +31,9 @@ class BatchPredictor:
         self._batch_size = experiment.batch_size // experiment.accumulation
         objective = program.objective
 
-        def ask(params: Any, raw: Int[Array, "B R"]) -> Any:
+        def ask(params: Any, batch: Row) -> Any:
             with use_mesh(mesh):
-                features = corrupt_rows(objective, jax.random.key(0), raw)
+                features = corrupt_rows(objective, jax.random.key(0), batch)
                 return objective.prediction_outputs(program.module, params, features), features
 
         in_shardings = (program.state_shardings.params, batch_sharding(mesh))
@@ -45,8 +44,8 @@ class BatchPredictor:
         limit, size = self._program.experiment.evaluation.rows, self._batch_size
         here = BatchRows(batch_sharding(self._program.mesh), size)
         said = []
-        for raw, _ in evaluation_batches(self._rows, size, limit, local=here.numbers.tolist()):
-            said.append(jax.device_get(self._ask(params, here.place(raw))))
+        for batch, _ in evaluation_batches(self._rows, size, limit, local=here.numbers.tolist()):
+            said.append(jax.device_get(self._ask(params, here.place(batch))))
         # The last batch is filled up.
         count = min(limit, len(self._rows))
         prediction_outputs, features = jax.tree.map(lambda *parts: np.concatenate(parts)[:count], *said)

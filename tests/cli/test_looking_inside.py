@@ -53,7 +53,7 @@ def test_plot(run, runs, drawn, tmp_path, experiments):
     assert curves[2].points == [(1, 3.0), (2, 1.5), (3, 1.0)]
     assert options == {"xlabel": "step", "ylabel": "loss (nats a token)"}
     (accuracy,) = others  # there is none of the held-out rows
-    tokens = experiments["bert"].batch_size * experiments["bert"].objective.raw_length
+    tokens = experiments["bert"].batch_size * experiments["bert"].objective.layout.num_ids
     assert [x for x, _ in accuracy.points] == [tokens, 2 * tokens, 3 * tokens]
     assert by_tokens == {"xlabel": "tokens trained on", "ylabel": "accuracy"}
 

@@ -1,14 +1,12 @@
 """How a corrupted row is shown."""
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 
 from t5x_lite.cli.rows import STYLES, describe_row
 from t5x_lite.data import Bytes, TextPairs, make_tokenizer
-from t5x_lite.data.readers import halves
-from t5x_lite.data.sentence_marks import MarkedSentences
+from t5x_lite.data.layouts.text import NumberedSentences
 from t5x_lite.objectives import CausalClassification
 from t5x_lite.tokenizers.config import WordPiece
 
@@ -42,9 +40,9 @@ def test_masks_replacements_and_kept_tokens(wordpiece):
         "label": np.int32(1),
         "sampling": np.zeros(2, np.uint32),
     }
-    shown = dict(describe_row(wordpiece, raw, features))
+    shown = dict(describe_row(wordpiece, {"ids": raw}, features))
     assert {name: text.plain for name, text in shown.items()} == {
-        "raw": "[CLS] the green bottles [SEP] on the wall [SEP] [PAD] x 2",
+        "row": "[CLS] the green bottles [SEP] on the wall [SEP] [PAD] x 2",
         "inputs": "[CLS] the [MASK] bottles [SEP] on hanging wall [SEP] [PAD] x 2",
         "targets": "2 green, 6 the (shown as hanging), 7 wall (shown)",
         "segments": "A 5 ids, B 4, special ones included",
@@ -58,8 +56,8 @@ def test_masks_replacements_and_kept_tokens(wordpiece):
         "special": ["[CLS]", "[SEP]", "[SEP]", "[PAD] x 2"],
     }
     features = {name: value for name, value in features.items() if name not in ("segments", "label")}
-    one = dict(describe_row(wordpiece, raw, features | {"segments": np.zeros(11, np.int32)}))
-    assert set(one) == {"raw", "inputs", "targets"}, "of one segment there is nothing to say"
+    one = dict(describe_row(wordpiece, {"ids": raw}, features | {"segments": np.zeros(11, np.int32)}))
+    assert set(one) == {"row", "inputs", "targets"}, "of one segment there is nothing to say"
 
 
 def test_spans_stand_between_their_neighbours(wordpiece):
@@ -74,7 +72,7 @@ def test_spans_stand_between_their_neighbours(wordpiece):
         "right": np.array([4, 4, 6, 0], np.int32),
         "offset": np.array([0, 1, 0, 0], np.int32),
     }
-    shown = dict(describe_row(wordpiece, raw, features))
+    shown = dict(describe_row(wordpiece, {"ids": raw}, features))
     assert shown["span boundaries"].plain == "the < green bottles > on  |  on < a > wall"
 
 
@@ -86,15 +84,16 @@ def test_what_continues_a_word_stands_close_to_it(wordpiece):
     inputs[2] = wordpiece.vocabulary.mask_id
     features = {"inputs": inputs, "segments": np.zeros_like(raw)}
     features |= {"positions": np.array([2]), "targets": raw[[2]]}
-    assert dict(describe_row(wordpiece, raw, features))["inputs"].plain.startswith("[CLS] green[MASK]")
+    assert dict(describe_row(wordpiece, {"ids": raw}, features))["inputs"].plain.startswith("[CLS] green[MASK]")
 
 
 def test_what_a_raw_row_carries_beside_itself(wordpiece):
     raw = row_of(wordpiece, "[CLS] the wall [SEP] a bottles [SEP] green", 9)
     features = {"inputs": raw[:7], "segments": np.zeros(7, np.int32)}
     features |= {"positions": np.zeros(1, np.int32), "targets": np.full(1, wordpiece.vocabulary.pad_id)}
-    shown = {name: text.plain for name, text in describe_row(wordpiece, raw, features)}
-    assert shown["raw"] == "[CLS] the wall [SEP] a bottles [SEP]"
+    row = {"ids": raw[:7], "other": raw[7:]}
+    shown = {name: text.plain for name, text in describe_row(wordpiece, row, features)}
+    assert shown["row"] == "[CLS] the wall [SEP] a bottles [SEP]"
     assert shown["a segment of another document"] == "green [PAD]"
 
 
@@ -103,9 +102,9 @@ def test_a_row_of_spans_as_its_texts():
     features = {
         name: np.array(tokenizer.encode(text)) for name, text in (("inputs", "a<extra_id_0>"), ("targets", "b"))
     }
-    shown = list(describe_row(tokenizer, np.array(tokenizer.encode("ab")), features))
+    shown = list(describe_row(tokenizer, {"ids": np.array(tokenizer.encode("ab"))}, features))
     assert [(name, text.plain) for name, text in shown] == [
-        ("raw", "ab"),
+        ("row", "ab"),
         ("inputs", "a<extra_id_0>"),
         ("targets", "b"),
     ]
@@ -115,35 +114,35 @@ def test_a_row_of_spans_as_its_texts():
 @pytest.mark.parametrize("packed", [True, False])
 def test_rows_of_pairs_are_shown_pair_by_pair(packed):
     tokenizer = make_tokenizer(Bytes(), lambda: iter(()))
-    row_format = TextPairs(12, 10, packed=packed)
-    builder = row_format.start(tokenizer.vocabulary)
+    layout = TextPairs(12, 10, packed=packed)
+    builder = layout.start(tokenizer.vocabulary)
     for pair in (["ein", "one"], ["zwei", "two"]):
         builder.add(tokenizer.encode_batch(pair))
     builder.finish()
     shown = [
-        {name: text.plain for name, text in describe_row(tokenizer, row, {"inputs": row[:12]}, row_format)}
+        {name: text.plain for name, text in describe_row(tokenizer, row, {"inputs": row["inputs"]}, layout)}
         for row in builder.take()
     ]
     assert shown == (
-        [{"raw": "ein  ->  one\nzwei  ->  two", "filled": "2 pairs: sources 9 of 12 ids, targets 8 of 10 ids"}]
+        [{"row": "ein  ->  one\nzwei  ->  two", "filled": "2 pairs: sources 9 of 12 ids, targets 8 of 10 ids"}]
         if packed
         else [
-            {"raw": "ein  ->  one", "filled": "1 pair: sources 4 of 12 ids, targets 4 of 10 ids"},
-            {"raw": "zwei  ->  two", "filled": "1 pair: sources 5 of 12 ids, targets 4 of 10 ids"},
+            {"row": "ein  ->  one", "filled": "1 pair: sources 4 of 12 ids, targets 4 of 10 ids"},
+            {"row": "zwei  ->  two", "filled": "1 pair: sources 5 of 12 ids, targets 4 of 10 ids"},
         ]
     )
 
 
 def test_sentences_of_a_row_and_masks_in_it(wordpiece):
-    row_format = MarkedSentences(10)
-    builder = row_format.start(wordpiece.vocabulary)
+    layout = NumberedSentences(10)
+    builder = layout.start(wordpiece.vocabulary)
     builder.add([np.array(wordpiece.encode(text), np.int32) for text in ("the green wall", "a bottles")])
     builder.finish()
     (raw,) = builder.take()
     inputs = row_of(wordpiece, "[CLS] a [MASK] the green wall [SEP]", 10)
-    shown = dict(describe_row(wordpiece, raw, {"inputs": inputs, "targets": raw[:10]}, row_format))
+    shown = dict(describe_row(wordpiece, raw, {"inputs": inputs, "targets": raw["ids"]}, layout))
     assert {name: text.plain for name, text in shown.items()} == {
-        "raw": "the green wall | a bottles",
+        "row": "the green wall | a bottles",
         "inputs": "a [MASK] the green wall",
         "targets": "the green wall a bottles",
     }
@@ -153,14 +152,14 @@ def test_sentences_of_a_row_and_masks_in_it(wordpiece):
 def test_marks_beyond_the_vocabulary_are_written(wordpiece):
     """Of both orders of a pair."""
     objective = CausalClassification(10, both_orders=True).for_vocabulary(wordpiece.vocabulary)
-    builder = objective.row_format.start(wordpiece.vocabulary)
+    builder = objective.layout.start(wordpiece.vocabulary)
     texts = [np.array(wordpiece.encode(text), np.int32) for text in ("the wall", "a green wall")]
-    builder.add([*texts, halves(1.0)])
+    builder.add([*texts, 1.0])
     (raw,) = builder.take()
-    features = jax.tree.map(np.asarray, objective.corrupt(jax.random.key(0), jnp.asarray(raw)))
-    shown = describe_row(wordpiece, raw, features, objective.row_format, ("no", "yes"))
+    features = jax.tree.map(np.asarray, objective.corrupt(jax.random.key(0), raw))
+    shown = describe_row(wordpiece, raw, features, objective.layout, ("no", "yes"))
     assert {name: text.plain for name, text in shown} == {
-        "raw": "[START] the wall [DELIMITER] a green wall [EXTRACT] [PAD] x 2",
+        "row": "[START] the wall [DELIMITER] a green wall [EXTRACT] [PAD] x 2",
         "swapped": "[START] a green wall [DELIMITER] the wall [EXTRACT] [PAD] x 2",
         "segments": "A 4 ids, B 4, special ones included",
         "label": "1: yes",

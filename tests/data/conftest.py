@@ -11,7 +11,9 @@ import numpy as np
 import pytest
 
 from t5x_lite.data import SentencePiece, Source, Tokenizer, Vocabulary, WordPiece, make_tokenizer
-from t5x_lite.data.layouts.base import RowBuilder
+from t5x_lite.data.layouts.base import Layout, Row, RowBuilder
+from t5x_lite.data.layouts.packed_pairs import TextPairs
+from t5x_lite.data.layouts.text import Stream
 
 WORDS = [
     *("the", "model", "reads", "a", "row", "of", "ids", "and", "writes", "another", "one", "while", "we", "wait"),
@@ -117,18 +119,30 @@ def _random_corpus(seed, documents=60) -> NumberedCorpus:
     return _make_corpus([[length() for _ in range(random.integers(0, 13))] for _ in range(documents)])
 
 
-def _build(row_format, documents, calls=()):
+def join_columns(layout: Layout, rows: list[Row]) -> np.ndarray:
+    """The columns of rows side by side, in the order of the spec: int32 [rows, size of all columns]."""
+    joined = [np.concatenate([np.ravel(row[name]) for name in layout.spec]) for row in rows]
+    return np.array(joined, np.int32).reshape(len(rows), row_size(layout))
+
+
+def row_size(layout: Layout) -> int:
+    """Numbers in all columns of a row."""
+    return sum(column.size for column in layout.spec.values())
+
+
+def _build(layout, documents, calls=()):
     """All rows and the builder; rows are taken after the documents numbered in `calls` too. A pair is the first
     sentence of a document and the others."""
-    builder, parts = row_format.start(VOCABULARY), []
+    builder, parts = layout.start(VOCABULARY), []
     for number, document in enumerate(documents):
-        cuts = {"text": (), "pairs": (1,), "sentences": range(1, len(document))}[row_format.reads]
+        is_pair, in_sentences = isinstance(layout, TextPairs), range(1, len(document))
+        cuts = () if isinstance(layout, Stream) else (1,) if is_pair else in_sentences
         bounds = itertools.pairwise((0, *cuts, len(document)))
         builder.add([np.concatenate([np.empty(0, np.int32), *document[a:b]]) for a, b in bounds])
         if number in calls:
-            parts.append(builder.take())
+            parts += builder.take()
     builder.finish()
-    rows = np.concatenate([*parts, builder.take()])
+    rows = join_columns(layout, [*parts, *builder.take()])
     assert builder.rows == len(rows) and builder.documents == len(documents)
     return rows, builder
 
@@ -147,7 +161,7 @@ def random_corpus() -> Callable[..., NumberedCorpus]:
 
 @pytest.fixture(scope="session")
 def build() -> Callable[..., tuple[np.ndarray, RowBuilder]]:
-    """`build(row_format, documents, calls)`: all rows and the builder."""
+    """`build(layout, documents, calls)`: all rows, their columns side by side, and the builder."""
     return _build
 
 

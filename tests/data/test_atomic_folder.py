@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from t5x_lite.data import Bytes, SentencePiece, Stream, TextFiles, documents, prepare, store
+from t5x_lite.data import Bytes, SentencePiece, Stream, TextFiles, prepare, splits, store
 
 ROWS = Stream(32)
 
@@ -43,7 +43,7 @@ def leftovers(folder: Path) -> list[str]:
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt, OSError(errno.ENOSPC, "No space left on device")])
 def test_an_interrupted_prepare_leaves_nothing(corpus, undisturbed, tmp_path, monkeypatch, error):
-    monkeypatch.setattr(documents, "_CHUNK_CHARACTERS", 500)
+    monkeypatch.setattr(splits, "_CHUNK_CHARACTERS", 500)
     seen = []
 
     def interrupt(stage, fraction):
@@ -73,8 +73,8 @@ def test_a_full_disk_seen_by_array_record_is_an_oserror(corpus, tmp_path, monkey
 KILLED = """
 import os, signal, sys
 from pathlib import Path
-from t5x_lite.data import Bytes, Stream, TextFiles, documents, prepare
-documents._CHUNK_CHARACTERS = 500
+from t5x_lite.data import Bytes, Stream, TextFiles, prepare, splits
+splits._CHUNK_CHARACTERS = 500
 def die(stage, fraction):
     if stage == "tokenize" and fraction > 0.5:
         os.kill(os.getpid(), signal.SIGKILL)

@@ -21,7 +21,7 @@ class CountedRows:
         return self.count
 
     def __getitem__(self, index):
-        return np.full(LENGTH, index, np.int32)
+        return {"ids": np.full(LENGTH, index, np.int32), "weight": np.float32(index)}
 
     def __getitems__(self, indices):
         self.reads.append(list(indices))
@@ -35,8 +35,10 @@ def shares(batch_size, num_hosts):
 
 
 def numbers(batch):
-    assert batch.dtype == np.int32 and (batch == batch[:, :1]).all()
-    return batch[:, 0].tolist()
+    ids, weight = batch["ids"], batch["weight"]
+    assert ids.dtype == np.int32 and (ids == ids[:, :1]).all()
+    assert weight.dtype == np.float32 and (weight == ids[:, 0]).all()
+    return ids[:, 0].tolist()
 
 
 @pytest.mark.parametrize("shuffle", [True, False])
@@ -49,8 +51,9 @@ def test_hosts_share_out_the_global_batch(num_hosts, shuffle, repeat):
     hosts = [batches(CountedRows(45), local=local, **options) for local in places]
     for step in (0, 1, 4, *((9, 1000, 10**9) if repeat else ())):
         for local, host in zip(places, hosts, strict=True):
-            assert host[step].shape == (8 // num_hosts, LENGTH)
-            np.testing.assert_array_equal(host[step], everything[step][local])
+            assert host[step]["ids"].shape == (8 // num_hosts, LENGTH)
+            for name, column in everything[step].items():
+                np.testing.assert_array_equal(host[step][name], column[local])
     if not repeat:
         assert [len(dataset) for dataset in (everything, *hosts)] == [5] * (num_hosts + 1)
 
@@ -95,9 +98,10 @@ def test_a_batch_is_one_read():
     assert rows.reads == [numbers(batch)]
 
 
-def test_plain_arrays_are_rows_too():
-    rows = np.arange(40, dtype=np.uint16).reshape(10, 4)
-    np.testing.assert_array_equal(batches(rows, batch_size=2, seed=0, shuffle=False)[1], rows[2:4])
+def test_lists_of_rows_are_rows_too():
+    ids = np.arange(40, dtype=np.uint16).reshape(10, 4)
+    batch = batches([{"ids": row} for row in ids], batch_size=2, seed=0, shuffle=False)[1]
+    np.testing.assert_array_equal(batch["ids"], ids[2:4])
 
 
 @pytest.mark.parametrize("start", [0, 7, 12])
@@ -105,7 +109,7 @@ def test_prefetch_resumes_at_a_step(start):
     dataset = batches(CountedRows(20), batch_size=8, seed=0)
     stream = prefetch(dataset, start, num_threads=3, buffer_size=4)
     for step in range(start, start + 10):
-        np.testing.assert_array_equal(next(stream), dataset[step])
+        assert numbers(next(stream)) == numbers(dataset[step])
     stream.close()
 
 
@@ -145,19 +149,21 @@ def test_evaluation_counts_every_row_once(count, limit, num_hosts):
     assert len({len(host) for host in hosts}) == 1
     seen, order = [], np.argsort(np.concatenate(places))
     for parts in zip(*hosts, strict=True):
-        rows, valid = (np.concatenate(arrays)[order] for arrays in zip(*parts, strict=True))
-        assert rows.shape == (8, LENGTH) and rows.dtype == np.int32 and valid.dtype == bool
-        assert not rows[~valid].any()
-        seen += numbers(rows[valid])
+        batches_of_hosts, valid = zip(*parts, strict=True)
+        valid = np.concatenate(valid)[order]
+        batch = {n: np.concatenate([one[n] for one in batches_of_hosts])[order] for n in ("ids", "weight")}
+        assert batch["ids"].shape == (8, LENGTH) and valid.dtype == bool
+        assert not any(column[~valid].any() for column in batch.values())
+        seen += numbers({name: column[valid] for name, column in batch.items()})
     assert seen == expected
 
 
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"local": [7, 8]}, "no rows of a batch of 8; choose from 0 to 7"),
-        ({"local": [-1]}, "no rows of a batch of 8"),
-        ({"local": []}, "no rows of a batch of 8"),
+        ({"local": [7, 8]}, "are not rows of a batch of 8; choose from 0 to 7"),
+        ({"local": [-1]}, "are not rows of a batch of 8"),
+        ({"local": []}, "are not rows of a batch of 8"),
         ({"batch_size": 0}, "batch_size=0"),
         ({"batch_size": 64, "repeat": False}, "batch_size=64 .* 20 rows"),
         ({"seed": -1}, "seed=-1"),
@@ -174,7 +180,7 @@ def test_bad_evaluations():
         evaluation_batches(CountedRows(20), 8, 0)
     with pytest.raises(InputError, match="no rows"):
         evaluation_batches(CountedRows(0), 8)
-    with pytest.raises(InputError, match="no rows of a batch of 8"):
+    with pytest.raises(InputError, match="are not rows of a batch of 8"):
         evaluation_batches(CountedRows(20), 8, local=[8])
     with pytest.raises(InputError, match="0 rows"):
         batches(CountedRows(0), batch_size=8, seed=0)

@@ -24,8 +24,7 @@ from t5x_lite.data import (
     TextFiles,
     TextPairs,
 )
-from t5x_lite.data.contamination import Overlap, has_examples, overlap
-from t5x_lite.data.documents import Documents
+from t5x_lite.data.splits import Documents, Overlap, overlap
 
 TRAIN = [
     {"text": "The cat sat.", "label": "0"},
@@ -62,15 +61,15 @@ def worded(examples):
 
 
 @pytest.mark.parametrize(
-    ("source", "row_format", "unit"), [(labeled, Labeled(16), "examples"), (worded, TextPairs(32, 8), "pairs")]
+    ("source", "layout", "unit"), [(labeled, Labeled(16), "examples"), (worded, TextPairs(32, 8), "pairs")]
 )
-def test_a_store_counts_and_its_remark_tells(records, word_piece, tmp_path, source, row_format, unit):
+def test_a_store_counts_and_its_remark_tells(records, word_piece, tmp_path, source, layout, unit):
     data = Data(
         source(records("train", TRAIN)), Bytes(), held_out_source=source(records("dev", DEV)), cache_dir=str(tmp_path)
     )
     expected = f"held-out: 2 of 4 {unit} stand in the training data too, 1 of them with the same answer; the first is "
     for _ in ("written", "opened again"):
-        store = data.prepare(row_format, tokenizer=word_piece if unit == "examples" else None)
+        store = data.prepare(layout, tokenizer=word_piece if unit == "examples" else None)
         assert store.remarks == [f"{expected}{tmp_path}/dev.jsonl:2"]
 
 
@@ -97,8 +96,8 @@ def test_the_remark_of_a_mixture_names_the_part(records, tmp_path):
     assert remark.startswith("leaky: held-out: 2 of 4 pairs stand in the training data too")
 
 
-def documents(source, row_format):
-    return Documents(source, row_format, "punctuation")
+def documents(source, layout):
+    return Documents(source, layout, "punctuation")
 
 
 def test_examples_of_every_kind(records):
@@ -111,10 +110,10 @@ def test_examples_of_every_kind(records):
         (QuestionWindows(32, question_length=8), Questions, question, question | {"answers": ["went"], "starts": [3]}),
         (ChoiceSets(16, 2), Choices, choice, choice | {"label": "1"}),
     ]
-    for number, (row_format, source, same, other_answer) in enumerate(kinds):
-        train = documents(source(records(f"train{number}", [same])), row_format)
-        held = documents(source(records(f"dev{number}", [other_answer])), row_format)
-        assert has_examples(held)
+    for number, (layout, source, same, other_answer) in enumerate(kinds):
+        train = documents(source(records(f"train{number}", [same])), layout)
+        held = documents(source(records(f"dev{number}", [other_answer])), layout)
+        assert held.layout.has_examples
         assert overlap([train], train) == Overlap(1, 1, 1, 1)
         assert overlap([train], held) == Overlap(1, 0, 1, 1)
 

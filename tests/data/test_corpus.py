@@ -8,9 +8,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from t5x_lite.data import Bytes, Data, Stream, TextPairs, TsvPairs, documents, prepare
-from t5x_lite.data.held_out_split import split_documents
+from t5x_lite.data import Bytes, Data, Stream, TextPairs, TsvPairs, prepare, splits
 from t5x_lite.data.records.pairs import PairSource, Record
+from t5x_lite.data.splits import split_documents
+from t5x_lite.data.stored_rows import stack
 from t5x_lite.errors import InputError
 from t5x_lite.tokenizers.config import ByteTokenizer
 
@@ -33,9 +34,9 @@ class Held(PairSource):
         return repr(self)
 
 
-def store_of(tmp_path, row_format=None, source=None, **options):
+def store_of(tmp_path, layout=None, source=None, **options):
     options = {"held_out": 0.2, "cache_dir": tmp_path, "tokenizer": None, **options}
-    return prepare(source or Held(), Bytes(), row_format or TextPairs(*LENGTHS), **options)
+    return prepare(source or Held(), Bytes(), layout or TextPairs(*LENGTHS), **options)
 
 
 def pairs_in(made, split) -> list[tuple[str, str]]:
@@ -48,16 +49,18 @@ def pairs_in(made, split) -> list[tuple[str, str]]:
 @pytest.mark.parametrize("chunk", [1, 1000, 1 << 20])
 @pytest.mark.parametrize("packed", [True, False])
 def test_each_split_is_made_of_its_own_pairs(tmp_path, monkeypatch, chunk, packed):
-    monkeypatch.setattr(documents, "_CHUNK_CHARACTERS", chunk)
+    monkeypatch.setattr(splits, "_CHUNK_CHARACTERS", chunk)
     made = store_of(tmp_path, TextPairs(*LENGTHS, packed=packed))
     split = split_documents(map("\0".join, PAIRS), 0.2)
     for name in ("train", "held_out"):
-        builder = made.format.start(DECODE.vocabulary)
+        builder = made.layout.start(DECODE.vocabulary)
         mine = [pair for pair in PAIRS if split.holds_out("\0".join(pair)) == (name == "held_out")]
         for pair in mine:
             builder.add(DECODE.encode_batch(list(pair)))
         builder.finish()
-        np.testing.assert_array_equal(np.stack(list(getattr(made, name))), builder.take())
+        found, expected = stack(getattr(made, name)[:]), stack(builder.take())
+        for side in ("inputs", "targets"):
+            np.testing.assert_array_equal(found[side], expected[side])
         assert sorted(pairs_in(made, name)) == sorted(mine)
         assert made.figures[name].documents == len(mine)
         assert made.figures[name].tokens == builder.tokens
@@ -76,7 +79,7 @@ def test_a_pair_is_held_out_as_a_whole(tmp_path):
 def test_the_figures_of_pairs(tmp_path):
     made = store_of(tmp_path)
     for split, figures in made.figures.items():
-        rows = np.stack(list(getattr(made, split)))
+        rows = np.concatenate(list(stack(getattr(made, split)[:]).values()), axis=1)
         assert figures.rows == len(rows)
         assert figures.padding == pytest.approx((rows == made.tokenizer.vocabulary.pad_id).mean())
         assert figures.tokens == (rows != made.tokenizer.vocabulary.pad_id).sum()
@@ -109,23 +112,21 @@ def test_pairs_over_the_lengths_are_told(tmp_path):
         assert places <= {"memory:51:", "memory:52:", "memory:88:"}
 
 
-@pytest.mark.parametrize("row_format", [TextPairs(*LENGTHS), Stream(16)], ids=str)
-def test_a_source_of_what_is_held_out(tmp_path, row_format):
+@pytest.mark.parametrize("layout", [TextPairs(*LENGTHS), Stream(16)], ids=str)
+def test_a_source_of_what_is_held_out(tmp_path, layout):
     dev = Held(PAIRS[:7], name="dev")
     stages = []
-    made = store_of(
-        tmp_path, row_format, held_out_source=dev, held_out=9.0, progress=lambda *stage: stages.append(stage)
-    )
+    made = store_of(tmp_path, layout, held_out_source=dev, held_out=9.0, progress=lambda *stage: stages.append(stage))
     assert stages == [("tokenize", None)] * 2, "nothing is split"
     assert [figures.documents for figures in made.figures.values()] == (
-        [len(PAIRS), 7] if row_format.reads == "pairs" else [2 * len(PAIRS), 14]
+        [len(PAIRS), 7] if layout.reads == "pairs" else [2 * len(PAIRS), 14]
     )
     for split, pairs in (("train", PAIRS), ("held_out", PAIRS[:7])):
-        if row_format.reads == "pairs":
+        if layout.reads == "pairs":
             assert sorted(pairs_in(made, split)) == sorted(pairs)
         else:
             ids = [i for pair in pairs for ids in DECODE.encode_batch(list(pair)) for i in [*ids.tolist(), 1]]
-            assert np.stack(list(getattr(made, split))).flatten().tolist() == ids[: len(ids) // 16 * 16]
+            assert stack(getattr(made, split)[:])["ids"].flatten().tolist() == ids[: len(ids) // 16 * 16]
 
 
 def test_the_key_follows_what_is_held_out(tmp_path):

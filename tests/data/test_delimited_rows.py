@@ -5,35 +5,33 @@ import pytest
 
 from t5x_lite.data import Delimited, Vocabulary
 from t5x_lite.data.layouts.base import UnfitDocumentError
-from t5x_lite.data.readers import halves
-from t5x_lite.data.store import _id_dtype
+from t5x_lite.data.stored_rows import Rows, RowWriter
 from t5x_lite.errors import InputError
 
 # As in GPT-2, padding is EOS, which is no mark of these rows.
 WORDS = Vocabulary(size=100, pad_id=99, eos_id=99)
 
 
-def row_of(row_format, *texts, label=0.0):
-    builder = row_format.start(WORDS)
-    builder.add([*(np.array(text, np.int32) for text in texts), halves(label)])
+def row_of(layout, *texts, label=0.0):
+    builder = layout.start(WORDS)
+    builder.add([*(np.array(text, np.int32) for text in texts), label])
     (row,) = builder.take()
-    return row, builder
+    return row["ids"], builder
 
 
 def test_one_text_and_a_pair():
-    row, builder = row_of(Delimited(8), [10, 11], label=2.5)
-    assert row[:8].tolist() == [100, 10, 11, 102, 99, 99, 99, 99]
-    assert Delimited(8).label_of(row) == 2.5
+    row, builder = row_of(Delimited(8), [10, 11])
+    assert row.tolist() == [100, 10, 11, 102, 99, 99, 99, 99]
     assert (builder.padding, builder.tokens, builder.too_long) == (4, 2, 0)
     row, _ = row_of(Delimited(8), [10, 11], [12])
-    assert row[:8].tolist() == [100, 10, 11, 101, 12, 102, 99, 99]
+    assert row.tolist() == [100, 10, 11, 101, 12, 102, 99, 99]
 
 
 @pytest.mark.parametrize("first", [1, 4, 9])
 @pytest.mark.parametrize("second", [1, 4, 9])
 def test_what_is_too_long_keeps_its_marks(first, second):
     row, builder = row_of(Delimited(10), range(10, 10 + first), range(30, 30 + second))
-    text = row[:10].tolist()
+    text = row.tolist()
     assert (text[0], text.count(101), text.count(102)) == (100, 1, 1)
     middle, end = text.index(101), text.index(102)
     assert text[1:middle] == list(range(10, 10 + middle - 1))
@@ -53,9 +51,14 @@ def test_a_row_too_short_for_marks():
         Delimited(7)
 
 
-@pytest.mark.parametrize(("size", "dtype"), [(65_533, np.uint16), (65_534, np.int32)])
-def test_a_store_has_room_for_the_marks(size, dtype):
-    class Tokenizer:
-        vocabulary = Vocabulary(size)
-
-    assert _id_dtype(Tokenizer(), Delimited(8)) is dtype
+@pytest.mark.parametrize(("num_ids", "dtype"), [(65_536, "uint16"), (65_537, "int32")])
+def test_a_store_has_room_for_the_delimiters(num_ids, dtype, tmp_path):
+    layout = Delimited(8)
+    row = {"ids": np.full(8, num_ids - 1, np.int32), "label": np.float32(2.5)}
+    with RowWriter(tmp_path, layout.spec, num_ids) as writer:
+        writer.add({"train": [row], "held_out": []})
+    assert f'"{dtype}"' in (tmp_path / "features.json").read_text()
+    (read,) = Rows(tmp_path, "train", 1, layout.spec)
+    assert read["ids"].dtype == np.int32
+    np.testing.assert_array_equal(read["ids"], row["ids"])
+    assert read["label"] == row["label"]

@@ -33,7 +33,7 @@ def test_pairs_and_what_is_asked(table):
 
 def test_places_count_pairs(table, tmp_path):
     source = ExamplePairs(table(("a", "0"), ("b", "-"), ("c", "1")), WORDING)
-    assert [source.place(1), source.place(2)] == [f"{tmp_path}/a.tsv:2", f"{tmp_path}/a.tsv:4"]
+    assert [source.location(1), source.location(2)] == [f"{tmp_path}/a.tsv:2", f"{tmp_path}/a.tsv:4"]
 
 
 def test_labels_that_are_not_known_are_counted(table, tmp_path):
@@ -72,7 +72,7 @@ def test_an_example_of_several_answers_is_asked_once_and_may_be_learnt_several_t
     source = ExamplePairs(JsonlExamples((str(path),)), AnswerTemplate("{q}", each=True))
     assert list(source.pairs()) == [("Who?", "he"), ("Who?", "she")]
     assert [one.right for one in source.asked()] == [("he", "she")]
-    assert source.place(2) == f"{path}:1"
+    assert source.location(2) == f"{path}:1"
 
 
 def test_records_of_several_examples_are_taken_apart(tmp_path):

@@ -1,7 +1,8 @@
 import numpy as np
 import pytest
 
-from t5x_lite.data import Pairs, Sentences, Stream, TextPairs, Vocabulary, pair_rows
+from t5x_lite.data import Column, Pairs, Sentences, Stream, TextPairs, Vocabulary
+from t5x_lite.data.layouts import segment_pairs
 from t5x_lite.errors import InputError
 
 PAD = 0  # as in conftest
@@ -16,24 +17,28 @@ FORMATS = [
 ]
 
 
-@pytest.mark.parametrize("row_format", FORMATS, ids=str)
+@pytest.mark.parametrize("layout", FORMATS, ids=str)
 @pytest.mark.parametrize("seed", SEEDS)
-def test_rows_do_not_depend_on_how_documents_are_spread_over_calls(row_format, seed, monkeypatch, random_corpus, build):
-    monkeypatch.setattr(pair_rows, "_BLOCK_DOCUMENTS", 7)
+def test_rows_do_not_depend_on_how_documents_are_spread_over_calls(layout, seed, monkeypatch, random_corpus, build):
+    monkeypatch.setattr(segment_pairs, "_BLOCK_DOCUMENTS", 7)
     documents = random_corpus(seed).documents
-    once, builder = build(row_format, documents)
-    assert once.dtype == np.int32 and once.shape[1] == row_format.row_length and len(once) > 15
+    once, builder = build(layout, documents)
+    assert (
+        once.dtype == np.int32
+        and once.shape[1] == sum(column.size for column in layout.spec.values())
+        and len(once) > 15
+    )
     for calls in (range(len(documents)), np.random.default_rng(seed).integers(0, len(documents), 8)):
-        rows, again = build(row_format, documents, calls)
+        rows, again = build(layout, documents, calls)
         np.testing.assert_array_equal(rows, once)
         assert (again.tokens, again.skipped) == (builder.tokens, builder.skipped)
         assert again.padding == builder.padding == (once == PAD).sum()
 
 
 def test_a_builder_that_is_given_nothing_has_nothing(build):
-    for row_format in FORMATS:
-        rows, builder = build(row_format, [])
-        assert rows.shape == (0, row_format.row_length)
+    for layout in FORMATS:
+        rows, builder = build(layout, [])
+        assert rows.shape == (0, sum(column.size for column in layout.spec.values()))
         assert (builder.tokens, builder.skipped, builder.padding) == (0, 0, 0)
 
 
@@ -63,7 +68,12 @@ def test_values_that_cannot_be(make, message):
         make()
 
 
-def test_row_lengths():
-    assert [row_format.row_length for row_format in (Stream(9), Sentences(9), Pairs(9))] == [9, 9, 9]
-    assert Pairs(128, with_other=True).row_length == 128 + 124
-    assert TextPairs(12, 7).row_length == 19
+def test_columns():
+    for layout in (Stream(9), Sentences(9), Pairs(9)):
+        assert layout.spec == {"ids": Column((9,), is_ids=True)}
+        assert layout.num_ids == 9
+    assert {name: column.shape for name, column in Pairs(128, with_other=True).spec.items()} == {
+        "ids": (128,),
+        "other": (124,),
+    }
+    assert TextPairs(12, 7).num_ids == 19

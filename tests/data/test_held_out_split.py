@@ -1,6 +1,6 @@
 import pytest
 
-from t5x_lite.data.held_out_split import split_documents
+from t5x_lite.data.splits import split_documents
 
 
 def test_copies_of_a_document_stay_on_one_side(corpus):

@@ -2,7 +2,6 @@
 
 import json
 
-import numpy as np
 import pytest
 
 from t5x_lite.data import (
@@ -63,7 +62,7 @@ def test_parts_have_stores_of_their_own_that_other_mixtures_share(data):
 
 def test_rows_to_look_at_come_from_every_part(data):
     store = data().prepare(PAIRS)
-    shown = [store.tokenizer.decode(store.rows_to_show[row]).split(":")[0] for row in range(4)]
+    shown = [store.tokenizer.decode(store.rows_to_show[row]["inputs"]).split(":")[0] for row in range(4)]
     assert shown == ["short", "long", "short", "long"]
 
 
@@ -73,7 +72,8 @@ def test_rates_are_of_examples_however_many_share_a_row(data, rates, share):
     assert store.parts["short"].figures["train"].rows < 30
     assert store.shares == pytest.approx({"short": share, "long": 1 - share})
     dataset = batches(store.train, batch_size=10, seed=0)
-    rows = np.concatenate([dataset[step] for step in range(60)])
+    seen = [dataset[step] for step in range(60)]
+    rows = [{n: column[i] for n, column in batch.items()} for batch in seen for i in range(10)]
     vocabulary, text = store.tokenizer.vocabulary, store.tokenizer.decode
     sources = [text(pair[0]) for row in rows for pair in PAIRS.pairs_of(row, vocabulary)]
     found = sum(one.startswith("short: ") for one in sources) / len(sources)
@@ -110,8 +110,8 @@ def test_a_tokenizer_is_trained_on_all_parts_and_text_is_mixed_as_well(tmp_path)
     store = Data(Mixture(parts), tokenizer, held_out=0.1, cache_dir=str(tmp_path / "cache")).prepare(Stream(16))
     assert store.tokenizer.vocabulary.unk_id not in store.tokenizer.encode("alal zuzu")
     assert store.shares["one"] == pytest.approx(0.5, abs=0.1)
-    assert "alal" in store.tokenizer.decode(store.held_out[0])
-    assert "zuzu" in store.tokenizer.decode(store.held_out[1])
+    assert "alal" in store.tokenizer.decode(store.held_out[0]["ids"])
+    assert "zuzu" in store.tokenizer.decode(store.held_out[1]["ids"])
 
 
 def test_a_mixture_has_what_is_held_out_in_its_parts(data, source):

@@ -15,7 +15,7 @@ SIZES = (40, 100, 860)
 
 def rows_of(size, part):
     """Row i of part p is filled with 1000 p + i."""
-    return [np.full(2, 1000 * part + number, np.int32) for number in range(size)]
+    return [{"ids": np.full(2, 1000 * part + number, np.int32)} for number in range(size)]
 
 
 PARTS = [rows_of(size, part) for part, size in enumerate(SIZES)]
@@ -23,7 +23,7 @@ PARTS = [rows_of(size, part) for part, size in enumerate(SIZES)]
 
 def drawn(rates, count, batch_size=10, **options):
     dataset = batches(MixedRows(PARTS, rates), batch_size=batch_size, seed=1, **options)
-    return np.concatenate([dataset[step][:, 0] for step in range(count // batch_size)])
+    return np.concatenate([dataset[step]["ids"][:, 0] for step in range(count // batch_size)])
 
 
 @pytest.mark.parametrize(
@@ -68,40 +68,40 @@ def test_a_batch_is_a_function_of_seed_and_step():
     whole = batches(MixedRows(PARTS, rates), batch_size=8, seed=3)
     for step in (0, 5, 1_000_000):
         again = batches(MixedRows(PARTS, rates), batch_size=8, seed=3)[step]
-        np.testing.assert_array_equal(whole[step], again)
+        np.testing.assert_array_equal(whole[step]["ids"], again["ids"])
         hosts = [
-            batches(MixedRows(PARTS, rates), batch_size=8, seed=3, local=part)[step]
+            batches(MixedRows(PARTS, rates), batch_size=8, seed=3, local=part)[step]["ids"]
             for part in np.split(np.arange(8), 4)
         ]
-        np.testing.assert_array_equal(whole[step], np.concatenate(hosts))
-    assert (whole[5] != batches(MixedRows(PARTS, rates), batch_size=8, seed=4)[5]).any()
+        np.testing.assert_array_equal(whole[step]["ids"], np.concatenate(hosts))
+    assert (whole[5]["ids"] != batches(MixedRows(PARTS, rates), batch_size=8, seed=4)[5]["ids"]).any()
 
 
 def test_one_part_alone_is_drawn_in_passes():
     dataset = batches(MixedRows(PARTS[1:2], [1.0]), batch_size=50, seed=0)
     for epoch in (0, 4):
-        found = np.concatenate([dataset[2 * epoch], dataset[2 * epoch + 1]])[:, 0]
+        found = np.concatenate([dataset[2 * epoch]["ids"], dataset[2 * epoch + 1]["ids"]])[:, 0]
         assert sorted(found.tolist()) == list(range(1000, 1100))
 
 
 def test_without_repeat_every_row_comes_once():
     found = drawn(Fixed((9.0, 1.0, 1.0)).of(SIZES), 1000, repeat=False)
-    assert sorted(found.tolist()) == sorted(int(row[0]) for part in PARTS for row in part)
+    assert sorted(found.tolist()) == sorted(int(row["ids"][0]) for part in PARTS for row in part)
 
 
 def test_rows_by_number():
     rows = MixedRows(PARTS, [1.0, 1.0, 1.0])
     assert len(rows) == 1000
-    assert [int(row[0]) for row in rows[39:41]] == [39, 1000]
-    assert int(rows[-1][0]) == 2859
-    assert [int(row[0]) for row in rows.__getitems__([999, 0, 40])] == [2859, 0, 1000]
+    assert [int(row["ids"][0]) for row in rows[39:41]] == [39, 1000]
+    assert int(rows[-1]["ids"][0]) == 2859
+    assert [int(row["ids"][0]) for row in rows.__getitems__([999, 0, 40])] == [2859, 0, 1000]
     with pytest.raises(IndexError):
         rows[1000]
 
 
 def test_rows_in_turns():
     rows = RowsInTurns([rows_of(size, part) for part, size in enumerate((1, 3, 4))])
-    assert [int(row[0]) for row in rows] == [0, 1000, 2000, 1001, 2001, 1002, 2002, 2003]
+    assert [int(row["ids"][0]) for row in rows] == [0, 1000, 2000, 1001, 2001, 1002, 2002, 2003]
 
 
 DOCS = PythonDocs()

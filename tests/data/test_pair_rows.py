@@ -7,7 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from t5x_lite.data import Pairs, TextFiles, Vocabulary, WordPiece, make_tokenizer, pair_rows, split_sentences
+from t5x_lite.data import Pairs, TextFiles, Vocabulary, WordPiece, make_tokenizer, split_sentences
+from t5x_lite.data.layouts import segment_pairs
 
 SAMPLE = Path(__file__).parents[2].parent / "shared" / "data" / "text_sample_bert" / "sample_text.txt"
 PAD, CLS, SEP, FIRST = 0, 1, 2, 10  # as in conftest
@@ -50,7 +51,7 @@ def with_pairs(corpus) -> list[int]:
 @pytest.mark.parametrize("length", [8, 33, 512])
 @pytest.mark.parametrize("seed", SEEDS)
 def test_pairs(unit, length, seed, monkeypatch, random_corpus, build):
-    monkeypatch.setattr(pair_rows, "_BLOCK_DOCUMENTS", 16)
+    monkeypatch.setattr(segment_pairs, "_BLOCK_DOCUMENTS", 16)
     corpus = random_corpus(seed)
     rows, builder = build(Pairs(length, unit, with_other=True), corpus.documents)
     pairs = [parse_pair(row, length) for row in rows]
@@ -81,7 +82,7 @@ def test_pairs(unit, length, seed, monkeypatch, random_corpus, build):
 
 @pytest.mark.parametrize("unit", ["segment", "sentence"])
 def test_another_document_changes_nothing_in_the_pairs(unit, monkeypatch, random_corpus, build):
-    monkeypatch.setattr(pair_rows, "_BLOCK_DOCUMENTS", 16)
+    monkeypatch.setattr(segment_pairs, "_BLOCK_DOCUMENTS", 16)
     documents = random_corpus(3).documents
     with_other, _ = build(Pairs(33, unit, with_other=True), documents)
     without, _ = build(Pairs(33, unit, with_other=False), documents)
@@ -165,7 +166,7 @@ def test_every_other_document_and_every_sentence_of_it_is_drawn_alike(make_corpu
 @pytest.mark.parametrize("block", [2, 5, 1000])
 def test_copies_of_a_document_are_no_other_document(block, monkeypatch, make_corpus, build):
     """Copies are cut into sentences alike or not, and stand in one block or in several."""
-    monkeypatch.setattr(pair_rows, "_BLOCK_DOCUMENTS", block)
+    monkeypatch.setattr(segment_pairs, "_BLOCK_DOCUMENTS", block)
     corpus = make_corpus([[6, 6], [3, 3, 3], [4, 4]])
     copied, other, rare = corpus.documents
     differently = [np.concatenate(copied)[:3], np.concatenate(copied)[3:]]
@@ -186,7 +187,7 @@ def test_copies_of_a_single_document_have_no_other(make_corpus, build):
 
 
 def test_the_last_small_block_keeps_company_from_the_one_before(monkeypatch, make_corpus, build):
-    monkeypatch.setattr(pair_rows, "_BLOCK_DOCUMENTS", 4)
+    monkeypatch.setattr(segment_pairs, "_BLOCK_DOCUMENTS", 4)
     corpus = make_corpus([[3, 3]] * 9)
     rows, _ = build(Pairs(16, "segment", with_other=True), corpus.documents)
     *_, last = (parse_pair(row, 16) for row in rows)
@@ -196,7 +197,7 @@ def test_the_last_small_block_keeps_company_from_the_one_before(monkeypatch, mak
 
 @pytest.mark.parametrize(("limit", "value"), [("_BLOCK_DOCUMENTS", 10), ("_BLOCK_IDS", 60)])
 def test_rows_come_out_as_soon_as_their_block_is_complete(limit, value, monkeypatch, make_corpus):
-    monkeypatch.setattr(pair_rows, limit, value)
+    monkeypatch.setattr(segment_pairs, limit, value)
     builder = Pairs(16, "segment", with_other=True).start(
         Vocabulary(size=1 << 20, pad_id=PAD, eos_id=SEP, cls_id=CLS, sep_id=SEP)
     )
@@ -213,7 +214,7 @@ def test_pairs_of_the_sample_of_bert():
         pytest.skip("needs ../shared/data/text_sample_bert beside the checkout")
     source = TextFiles((str(SAMPLE),))
     tokenizer = make_tokenizer(WordPiece(vocab_size=600), source.documents)
-    length, builder = 256, Pairs(256, "sentence", with_other=True).start(tokenizer.vocabulary)
+    builder = Pairs(256, "sentence", with_other=True).start(tokenizer.vocabulary)
     for text in source.documents():
         builder.add(tokenizer.encode_batch(split_sentences(text, "line")))
     builder.finish()
@@ -221,9 +222,10 @@ def test_pairs_of_the_sample_of_bert():
     numbers = {tokenizer.decode(tokenizer.encode(line)): number for number, line in enumerate(lines) if line.strip()}
     document_of = np.cumsum([not line.strip() for line in lines])
     seen = set()
-    for row in builder.take():
+    for columns in builder.take():
+        row, stranger = columns["ids"], columns["other"]
         middle, end = np.flatnonzero(row == tokenizer.vocabulary.sep_id)
-        first, second, other = (numbers[tokenizer.decode(ids)] for ids in (row[:middle], row[middle:end], row[length:]))
+        first, second, other = (numbers[tokenizer.decode(ids)] for ids in (row[:middle], row[middle:end], stranger))
         assert second == first + 1 and document_of[first] == document_of[second] != document_of[other]
         seen |= {first, second}
     assert seen == set(numbers.values())

@@ -102,7 +102,7 @@ def test_blank_lines_are_no_pairs(tmp_path, kind):
     pairs = [("a", "b"), ("", ""), (" ", ""), ("c", "d"), ("", "")]
     source = in_files(tmp_path, kind, pairs)
     assert list(source.pairs()) == [("a", "b"), ("c", "d")]
-    assert source.place(2).startswith(str(tmp_path)) and source.place(2).endswith(":4")
+    assert source.location(2).startswith(str(tmp_path)) and source.location(2).endswith(":4")
 
 
 @pytest.mark.parametrize(("fewer", "more"), [("source", "target"), ("target", "source")])
@@ -131,7 +131,7 @@ def test_an_empty_side(tmp_path, kind, side, place):
         list(source.pairs())
     kept = list(replace(source, empty="skip").pairs())
     assert kept == [(f"to English: {source}", target) for source, target in (PAIRS[0], PAIRS[2])]
-    assert replace(source, empty="skip").place(2).endswith(":3")
+    assert replace(source, empty="skip").location(2).endswith(":3")
 
 
 def test_the_fingerprint_follows_content_and_options_not_place(tmp_path):

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from t5x_lite.data import Sentences, Vocabulary
-from t5x_lite.data.sentence_marks import MarkedSentences
+from t5x_lite.data.layouts.text import NumberedSentences
 from t5x_lite.errors import InputError
 
 PAD, CLS, SEP = 0, 2, 3
@@ -17,8 +17,8 @@ def documents(count):
     ]
 
 
-def rows_of(row_format, texts):
-    builder = row_format.start(VOCABULARY)
+def rows_of(layout, texts):
+    builder = layout.start(VOCABULARY)
     for text in texts:
         builder.add(text)
     builder.finish()
@@ -28,14 +28,13 @@ def rows_of(row_format, texts):
 @pytest.mark.parametrize("across_documents", [False, True])
 def test_the_rows_of_sentences_with_their_numbers_behind_them(across_documents):
     texts = documents(60)
-    marked, builder = rows_of(MarkedSentences(12, across_documents=across_documents), texts)
+    marked, builder = rows_of(NumberedSentences(12, across_documents=across_documents), texts)
     plain, plain_builder = rows_of(Sentences(12, across_documents=across_documents), texts)
-    ids, numbers = np.split(marked, 2, axis=1)
-    np.testing.assert_array_equal(ids, plain)
+    ids, numbers = (np.stack([row[name] for row in marked]) for name in ("ids", "sentences"))
+    np.testing.assert_array_equal(ids, np.stack([row["ids"] for row in plain]))
     np.testing.assert_array_equal(numbers > 0, ~np.isin(ids, [PAD, CLS, SEP]))
     assert builder.tokens == plain_builder.tokens
-    # What is no id of a row counts neither as padding nor as none: shares of padding are the same.
-    assert builder.padding / marked.size == plain_builder.padding / plain.size > 0
+    assert builder.padding == plain_builder.padding == (ids == PAD).sum() > 0
 
     # Read sentence by sentence, the rows give the text, in which no sentence is cut that fits a row.
     sentences = [
@@ -45,11 +44,15 @@ def test_the_rows_of_sentences_with_their_numbers_behind_them(across_documents):
     assert sentences == pieces
 
 
-def test_rows_have_twice_their_length():
-    assert MarkedSentences(12).row_length == 24
-    assert not MarkedSentences(12).across_documents
-    assert MarkedSentences(12).reads == "sentences"
+def test_columns():
+    assert {name: column.shape for name, column in NumberedSentences(12).spec.items()} == {
+        "ids": (12,),
+        "sentences": (12,),
+    }
+    assert NumberedSentences(12).num_ids == 12
+    assert not NumberedSentences(12).across_documents
+    assert NumberedSentences(12).reads_sentences
     with pytest.raises(InputError, match="length=3 is too short"):
-        MarkedSentences(3)
+        NumberedSentences(3)
     with pytest.raises(InputError, match="no \\[CLS\\]"):
-        MarkedSentences(12).start(Vocabulary(100))
+        NumberedSentences(12).start(Vocabulary(100))

@@ -13,10 +13,6 @@ def ids(*values):
     return np.array(values, np.int32)
 
 
-def number(halves):
-    return halves[0] * 65_536 + halves[1]
-
-
 def test_sentences_that_are_too_long_go_on_where_a_word_ends():
     rows = Tagged(8).start(WORDS)
     sizes = [1, 3, 2, 2, 4, 1]
@@ -24,18 +20,17 @@ def test_sentences_that_are_too_long_go_on_where_a_word_ends():
     rows.add([ids(50), ids(1), ids(7)])
     rows.finish()
     made = rows.take()
-    inputs, tags, of = made[:, :8], made[:, 8:16], [number(row) for row in made[:, 16:].tolist()]
-    assert of == [0, 0, 0, 1]
-    assert inputs.tolist() == [
+    assert [row["example"] for row in made] == [0, 0, 0, 1]
+    assert [row["ids"].tolist() for row in made] == [
         [2, 10, 11, 12, 13, 14, 15, 3],
         [2, 16, 17, 18, 19, 20, 21, 3],
         [2, 22, 3, 0, 0, 0, 0, 0],
         [2, 50, 3, 0, 0, 0, 0, 0],
     ]
-    # A tag at the first piece of each word, its number increased by one.
-    assert tags[0].tolist() == [0, 1, 2, 0, 0, 3, 0, 0]
-    assert tags[1].tolist() == [0, 4, 0, 5, 0, 0, 0, 0]
-    assert tags[2].tolist() == [0, 6, *[0] * 6]
+    # A tag at the first piece of each word.
+    assert made[0]["tags"].tolist() == [-1, 0, 1, -1, -1, 2, -1, -1]
+    assert made[1]["tags"].tolist() == [-1, 3, -1, 4, -1, -1, -1, -1]
+    assert made[2]["tags"].tolist() == [-1, 5, *[-1] * 6]
     assert (rows.documents, rows.tokens, rows.rows, rows.padding, rows.too_long) == (2, 14, 4, 10, 0)
 
 
@@ -43,7 +38,7 @@ def test_a_word_that_no_row_holds_is_cut_and_counted():
     rows = Tagged(8).start(WORDS)
     rows.add([np.arange(10, 20, dtype=np.int32), ids(1, 9), ids(0, 1)])
     made = rows.take()
-    assert made[:, :8].tolist() == [[2, 10, 3, 0, 0, 0, 0, 0], [2, 11, 12, 13, 14, 15, 16, 3]]
+    assert [row["ids"].tolist() for row in made] == [[2, 10, 3, 0, 0, 0, 0, 0], [2, 11, 12, 13, 14, 15, 16, 3]]
     assert rows.first_too_long == (
         1,
         "word 2 has 9 ids and length=8 (the objective's input_length) holds 6",
@@ -62,14 +57,13 @@ def test_windows_show_every_token_and_every_answer_that_fits(stride, size):
         rows = QuestionWindows(length, stride, 4).start(WORDS)
         rows.add([question, context, ids(begin, end)])
         for row in rows.take():
-            first = number(row[-2:])
-            window = context[first : first + room]
-            assert row[:length].tolist()[: 6 + len(window)] == [2, 50, 51, 52, 3, *window, 3]
-            assert (row[6 + len(window) : length] == 0).all()
+            window = context[row["window"] : row["window"] + room]
+            assert row["ids"].tolist()[: 6 + len(window)] == [2, 50, 51, 52, 3, *window, 3]
+            assert (row["ids"][6 + len(window) :] == 0).all()
             seen |= set(window.tolist())
-            start, stop = row[length : length + 2]
+            start, stop = row["ends"]
             if start:
-                assert row[start : stop + 1].tolist() == context[begin : end + 1].tolist()
+                assert row["ids"][start : stop + 1].tolist() == context[begin : end + 1].tolist()
                 held.add(begin)
         assert rows.too_long == (begin not in held)
     assert seen == set(context.tolist())
@@ -81,18 +75,20 @@ def test_questions_without_answers_point_at_cls_and_long_ones_are_cut():
     rows = QuestionWindows(10, 4, 2).start(WORDS)
     rows.add([ids(50, 51, 52), ids(60, 61), ids()])
     (row,) = rows.take()
-    assert row.tolist() == [2, 50, 51, 3, 60, 61, 3, 0, 0, 0, 0, 0, 0, 0, 0, 0]
+    assert row["ids"].tolist() == [2, 50, 51, 3, 60, 61, 3, 0, 0, 0]
+    assert (row["ends"].tolist(), row["example"], row["window"]) == ([0, 0], 0, 0)
     assert rows.too_long == 0
 
 
 def test_each_choice_is_cut_for_itself_and_the_example_counted_once():
     rows = ChoiceSets(8, 2).start(WORDS)
-    rows.add([ids(10, 11, 12, 13), ids(20), ids(21, 22, 23, 24), ids(1)])
+    rows.add([ids(10, 11, 12, 13), ids(20), ids(21, 22, 23, 24), 1])
     (row,) = rows.take()
-    assert row.tolist() == [*(2, 10, 11, 12, 13, 3, 20, 3), *(2, 10, 11, 12, 3, 21, 22, 3), 1]
+    assert row["ids"].tolist() == [[2, 10, 11, 12, 13, 3, 20, 3], [2, 10, 11, 12, 3, 21, 22, 3]]
+    assert row["label"] == 1
     assert (rows.too_long, rows.documents, rows.padding) == (1, 1, 0)
     with pytest.raises(InputError, match="it has 1 choices, and objective.num_choices=2; set that to 1"):
-        rows.add([ids(10), ids(20), ids(0)])
+        rows.add([ids(10), ids(20), 0])
 
 
 @pytest.mark.parametrize(
@@ -100,7 +96,7 @@ def test_each_choice_is_cut_for_itself_and_the_example_counted_once():
     [
         (lambda: Tagged(7), "length=7 is too short for a sentence"),
         (lambda: QuestionWindows(16, 4, 13), "question_length=13 leaves no room for a text in length=16; choose 12"),
-        (lambda: QuestionWindows(16, 0, 4), "stride=0 is no number of tokens"),
+        (lambda: QuestionWindows(16, 0, 4), "stride=0 is too small; choose 1"),
         (lambda: ChoiceSets(8, 1), "num_choices=1 leaves nothing to choose"),
     ],
 )

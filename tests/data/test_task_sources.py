@@ -5,8 +5,16 @@ import json
 import numpy as np
 import pytest
 
-from t5x_lite.data import Choices, JsonlExamples, Questions, TaggedWords, WordPiece, make_tokenizer
-from t5x_lite.data.readers import QuestionAnsweringTokenizer, TaggingTokenizer
+from t5x_lite.data import (
+    Choices,
+    JsonlExamples,
+    Questions,
+    QuestionWindows,
+    Tagged,
+    TaggedWords,
+    WordPiece,
+    make_tokenizer,
+)
 from t5x_lite.errors import InputError
 
 
@@ -31,7 +39,7 @@ def test_tags_are_numbers_and_every_sentence_has_its_place(examples):
         examples({"tokens": ["a", "b"], "tags": ["O", "B-X"]}, {"tokens": ["c"], "tags": ["O"]}), ("O", "B-X")
     )
     assert [(sentence.words, sentence.tags) for sentence in source.tagged()] == [(("a", "b"), (0, 1)), (("c",), (0,))]
-    assert source.place(2).endswith("a.jsonl:2")
+    assert source.location(2).endswith("a.jsonl:2")
     assert list(source.documents()) == ["a b", "c"]
     assert source.classes == ("O", "B-X")
 
@@ -61,7 +69,7 @@ def test_words_and_tags_that_do_not_go_together(examples, record, problem):
 def test_words_without_a_token_are_unknown(corpus):
     tokenizer = make_tokenizer(WordPiece(vocab_size=150), corpus.documents)
     sentence = type("S", (), {"words": ("the", "\u200b", "model"), "tags": (0, 1, 0)})()
-    ((ids, sizes, tags),) = TaggingTokenizer().tokenize([sentence], tokenizer)
+    ((ids, sizes, tags),) = Tagged(32).tokenize([sentence], tokenizer, "line")
     assert sizes[1] == 1 and ids[sizes[0]] == tokenizer.vocabulary.unk_id
     assert sizes.sum() == len(ids) and tags.tolist() == [0, 1, 0]
 
@@ -100,14 +108,14 @@ def test_the_tokens_of_an_answer_hold_it(corpus):
     for answer in ("model", "reads a", "row", "e", "ids"):
         question = type("Q", (), {"context": context, "question": "who", "answers": (answer,)})()
         question.starts = (context.index(answer),)
-        ((_, ids, ends),) = QuestionAnsweringTokenizer().tokenize([question], tokenizer)
+        ((_, ids, ends),) = QuestionWindows(32, 8, 8).tokenize([question], tokenizer, "line")
         spans = tokenizer.encode_with_offsets([context])[0].spans
         found = context[spans[ends[0], 0] : spans[ends[1], 1]]
         assert answer in found and len(ids) == len(spans)
         inner = context[spans[ends[0], 1] : spans[ends[1], 0]] if ends[0] < ends[1] else ""
         assert len(inner) <= len(answer)
     nobody = type("Q", (), {"context": context, "question": "who", "answers": (), "starts": ()})()
-    ((_, _, ends),) = QuestionAnsweringTokenizer().tokenize([nobody], tokenizer)
+    ((_, _, ends),) = QuestionWindows(32, 8, 8).tokenize([nobody], tokenizer, "line")
     assert ends.dtype == np.int32 and len(ends) == 0
 
 

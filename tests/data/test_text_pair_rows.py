@@ -3,7 +3,8 @@ import re
 import numpy as np
 import pytest
 
-from t5x_lite.data import TextPairs, Vocabulary, batches, text_pair_rows
+from t5x_lite.data import TextPairs, Vocabulary, batches
+from t5x_lite.data.layouts import packed_pairs
 from t5x_lite.errors import InputError
 
 PAD, EOS = 0, 1
@@ -22,13 +23,22 @@ def random_pairs(seed, count=200, longest=12):
     return [[side(), side()] for _ in range(count)]
 
 
-def build(row_format, pairs):
+def build(layout, pairs):
     """All rows and the builder."""
-    builder = row_format.start(VOCABULARY)
+    builder = layout.start(VOCABULARY)
     for pair in pairs:
         builder.add(pair)
     builder.finish()
-    return builder.take(), builder
+    return joined(builder.take()), builder
+
+
+def joined(rows):
+    """Inputs and targets of each row side by side."""
+    return np.array([[*row["inputs"], *row["targets"]] for row in rows], np.int32)
+
+
+def columns_of(row, length):
+    return {"inputs": row[:length], "targets": row[length:]}
 
 
 def sides_of(row, length):
@@ -57,9 +67,9 @@ def spelled(pairs):
 @pytest.mark.parametrize("seed", SEEDS)
 def test_every_pair_is_whole_in_one_packed_row(lengths, seed):
     pairs = random_pairs(seed)
-    row_format = TextPairs(*lengths)
-    rows, builder = build(row_format, pairs)
-    assert rows.dtype == np.int32 and rows.shape[1] == sum(lengths) == row_format.row_length
+    layout = TextPairs(*lengths)
+    rows, builder = build(layout, pairs)
+    assert rows.dtype == np.int32 and rows.shape[1] == sum(lengths) == layout.num_ids
     found = []
     for row in rows:
         sources, targets = sides_of(row, lengths[0])
@@ -68,7 +78,7 @@ def test_every_pair_is_whole_in_one_packed_row(lengths, seed):
         # A row's pairs keep their order.
         numbers = [spelled(pairs).index(pair) for pair in inside]
         assert numbers == sorted(numbers)
-        assert spelled(row_format.pairs_of(row, VOCABULARY)) == inside
+        assert spelled(layout.pairs_of(columns_of(row, layout.length), VOCABULARY)) == inside
         found += inside
     assert sorted(map(str, found)) == sorted(map(str, spelled(pairs)))
     assert builder.tokens == sum(len(source) + len(target) + 2 for source, target in pairs)
@@ -81,10 +91,12 @@ def test_every_pair_is_whole_in_one_packed_row(lengths, seed):
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_unpacked_rows_are_the_pairs_in_order(seed):
-    pairs, row_format = random_pairs(seed), TextPairs(15, 13, packed=False)
-    rows, builder = build(row_format, pairs)
+    pairs, layout = random_pairs(seed), TextPairs(15, 13, packed=False)
+    rows, builder = build(layout, pairs)
     assert [pair for row in rows for pair in zip(*sides_of(row, 15), strict=True)] == spelled(pairs)
-    assert [pair for row in rows for pair in spelled(row_format.pairs_of(row, VOCABULARY))] == spelled(pairs)
+    assert [
+        pair for row in rows for pair in spelled(layout.pairs_of(columns_of(row, layout.length), VOCABULARY))
+    ] == spelled(pairs)
     assert builder.padding == (rows == PAD).sum()
 
 
@@ -92,7 +104,7 @@ def test_open_rows_leave_less_padding_than_one(monkeypatch):
     pairs = random_pairs(0, count=2000, longest=20)
     (_, several), shares = build(TextPairs(40, 40), pairs), []
     for count in (1, 1000):
-        monkeypatch.setattr(text_pair_rows, "_OPEN_ROWS", count)
+        monkeypatch.setattr(packed_pairs, "_OPEN_ROWS", count)
         _, builder = build(TextPairs(40, 40), pairs)
         shares.append(builder.padding / (builder.rows * 80))
     one, all_of_them = shares
@@ -106,14 +118,16 @@ def test_rows_come_out_as_soon_as_too_many_are_open():
     waiting, taken = 0, []
     for number, pair in enumerate(pairs):
         builder.add(pair)
-        ready = builder.take()
+        ready = joined(builder.take())
         taken.append(ready)
         waiting += len(pair[0]) + len(pair[1]) + 2
         waiting -= sum(len(ids) + 1 for row in ready for side in sides_of(row, 40) for ids in side)
-        assert 0 <= waiting <= text_pair_rows._OPEN_ROWS * 80, number
+        assert 0 <= waiting <= packed_pairs._OPEN_ROWS * 80, number
     builder.finish()
     once, _ = build(TextPairs(40, 40), pairs)
-    np.testing.assert_array_equal(np.concatenate([*taken, builder.take()]), once)
+    np.testing.assert_array_equal(
+        np.concatenate([rows for rows in (*taken, joined(builder.take())) if len(rows)]), once
+    )
 
 
 def test_a_pair_goes_into_the_first_row_with_room_for_both_sides():
@@ -174,21 +188,23 @@ def test_ids_that_close_or_fill_rows_are_refused(token, name, side, too_long):
 
 
 def test_a_tokenizer_that_pads_with_eos_can_have_a_pair_a_row():
-    row_format = TextPairs(5, 4, packed=False)
-    builder = row_format.start(Vocabulary(size=50, pad_id=7, eos_id=7))
+    layout = TextPairs(5, 4, packed=False)
+    builder = layout.start(Vocabulary(size=50, pad_id=7, eos_id=7))
     builder.add([np.array([10, 11]), np.array([20])])
     (row,) = builder.take()
-    assert row.tolist() == [10, 11, 7, 7, 7, 20, 7, 7, 7]
-    assert spelled(row_format.pairs_of(row, Vocabulary(size=50, pad_id=7, eos_id=7))) == [([10, 11], [20])]
+    assert (row["inputs"].tolist(), row["targets"].tolist()) == ([10, 11, 7, 7, 7], [20, 7, 7, 7])
+    assert spelled(layout.pairs_of(row, Vocabulary(size=50, pad_id=7, eos_id=7))) == [([10, 11], [20])]
     assert (builder.padding, builder.tokens) == (4, 5)
 
 
 @pytest.mark.parametrize("num_hosts", [2, 4])
 def test_hosts_share_out_packed_rows(num_hosts):
-    rows, _ = build(TextPairs(30, 30), random_pairs(1))
+    layout = TextPairs(30, 30)
+    rows = [columns_of(row, 30) for row in build(layout, random_pairs(1))[0]]
     whole = batches(rows, batch_size=8, seed=5)
     share = 8 // num_hosts
     places = [range(host * share, (host + 1) * share) for host in range(num_hosts)]
     hosts = [batches(rows, batch_size=8, seed=5, local=local) for local in places]
     for step in (0, 3, 50):
-        np.testing.assert_array_equal(np.concatenate([host[step] for host in hosts]), whole[step])
+        for name, column in whole[step].items():
+            np.testing.assert_array_equal(np.concatenate([host[step][name] for host in hosts]), column)

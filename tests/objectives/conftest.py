@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 from flax import linen as nn
 
-from t5x_lite.data import RowFormat, Vocabulary
+from t5x_lite.data import Layout, Vocabulary
+from t5x_lite.data.stored_rows import stack
 from t5x_lite.models import ModelConfig
 from t5x_lite.objectives import Objective, corrupt_rows
 
@@ -31,23 +32,36 @@ def vocabulary() -> Vocabulary:
 
 
 @pytest.fixture(scope="session")
-def make_rows(vocabulary) -> Callable[..., np.ndarray]:
-    """`make_rows(row_format, count)`: rows of raw ids, from documents of one to nine short sentences. The first one has
-    the most padding."""
+def make_batch(vocabulary) -> Callable[..., dict[str, np.ndarray]]:
+    """`make_batch(layout, count)`: rows from documents of one to nine short sentences. The first one has the most
+    padding."""
 
-    def make(row_format: RowFormat, count: int = 200) -> np.ndarray:
+    def make(layout: Layout, count: int = 200) -> dict[str, np.ndarray]:
         random = np.random.default_rng(0)
         text = np.setdiff1d(np.arange(vocabulary.size), vocabulary.special_ids).astype(np.int32)
-        builder, rows = row_format.start(vocabulary), np.empty((0, row_format.row_length), np.int32)
+        builder, rows = layout.start(vocabulary), []
         while len(rows) < count:
             for _ in range(200):
                 builder.add([random.choice(text, random.integers(1, 9)) for _ in range(random.integers(1, 10))])
             builder.finish()
-            rows = np.concatenate([rows, builder.take()])
-        rows = random.permutation(rows)[:count]
-        shortest = (rows == vocabulary.pad_id).sum(1).argmax()
-        rows[[0, shortest]] = rows[[shortest, 0]]
-        return rows
+            rows += builder.take()
+        rows = [rows[number] for number in random.permutation(len(rows))[:count]]
+        rows.sort(key=lambda row: -max(map(_padding, row.values())))
+        return stack([rows[0], *(rows[number] for number in 1 + random.permutation(count - 1))])
+
+    def _padding(column: np.ndarray) -> int:
+        return int((column == vocabulary.pad_id).sum())
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def make_rows(make_batch) -> Callable[..., np.ndarray]:
+    """`make_rows(layout, count)`: the ids of `make_batch`, for layouts without other columns."""
+
+    def make(layout: Layout, count: int = 200) -> np.ndarray:
+        (ids,) = make_batch(layout, count).values()
+        return ids
 
     return make
 
@@ -110,9 +124,9 @@ def corrupted(t5_vocabulary) -> Callable[[Objective], tuple[np.ndarray, np.ndarr
 
     def make(objective: Objective) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         objective = objective.for_vocabulary(t5_vocabulary)
-        ids = np.arange(10, 10 + objective.raw_length, dtype=np.int32)
+        ids = np.arange(10, 10 + objective.row_spec["ids"].size, dtype=np.int32)
         raw = np.random.default_rng(0).permuted(np.tile(ids, (2000, 1)), axis=1)
-        features = jax.jit(lambda raw: corrupt_rows(objective, jax.random.key(0), raw))(raw)
+        features = jax.jit(lambda raw: corrupt_rows(objective, jax.random.key(0), {"ids": raw}))(raw)
         return raw, np.asarray(features["inputs"]), np.asarray(features["targets"])
 
     return make

@@ -8,7 +8,8 @@ import pytest
 from scipy.stats import chisquare
 
 from t5x_lite.data import Vocabulary
-from t5x_lite.data.sentence_marks import MarkedSentences
+from t5x_lite.data.layouts.text import NumberedSentences
+from t5x_lite.data.stored_rows import stack
 from t5x_lite.errors import InputError
 from t5x_lite.objectives import BartDenoising, corrupt_rows
 
@@ -29,7 +30,7 @@ NOISES = {
 @pytest.fixture(scope="module")
 def raw():
     """Rows of one to seven sentences, no id twice in a row; the last ones all alike, three sentences of four ids."""
-    random, builder = np.random.default_rng(0), MarkedSentences(LENGTH).start(VOCABULARY)
+    random, builder = np.random.default_rng(0), NumberedSentences(LENGTH).start(VOCABULARY)
     for _ in range(300):
         ids = random.permutation(np.arange(5, 100)).astype(np.int32)
         ends = np.sort(random.choice(np.arange(1, LENGTH - 1), random.integers(1, 8), replace=False))
@@ -37,7 +38,7 @@ def raw():
     for _ in range(1200):
         builder.add(np.split(np.arange(10, 22, dtype=np.int32), 3))
     builder.finish()
-    return builder.take()
+    return stack(builder.take())
 
 
 @pytest.fixture(scope="module")
@@ -48,7 +49,7 @@ def damaged(raw):
     def make(name):
         if name not in done:
             objective = NOISES[name].for_vocabulary(VOCABULARY)
-            features = jax.jit(lambda raw: corrupt_rows(objective, jax.random.key(0), raw))(raw)
+            features = jax.jit(lambda batch: corrupt_rows(objective, jax.random.key(0), batch))(raw)
             done[name] = np.asarray(features["inputs"]), np.asarray(features["targets"])
         return done[name]
 
@@ -57,13 +58,13 @@ def damaged(raw):
 
 def texts(raw, inputs):
     """Of each row the text, its sentences and what the model sees of them, as lists; the rest must be as it was."""
-    for row, seen in zip(raw, inputs.tolist(), strict=True):
-        size, end = int((row[LENGTH:] > 0).sum()), seen.index(SEP)
+    for ids, sentences, seen in zip(raw["ids"], raw["sentences"], inputs.tolist(), strict=True):
+        size, end = int((sentences > 0).sum()), seen.index(SEP)
         assert seen[0] == CLS
         assert seen[end + 1 :] == [PAD] * (LENGTH - end - 1)
         shown = seen[1:end]
         assert not {CLS, PAD, SEP} & set(shown)
-        yield row[1 : size + 1].tolist(), row[LENGTH + 1 : LENGTH + size + 1].tolist(), shown
+        yield ids[1 : size + 1].tolist(), sentences[1 : size + 1].tolist(), shown
 
 
 def count(rate, size):
@@ -73,8 +74,8 @@ def count(rate, size):
 @pytest.mark.parametrize("name", NOISES)
 def test_the_target_is_the_row_as_it_was(raw, damaged, name):
     inputs, targets = damaged(name)
-    assert inputs.shape == targets.shape == (len(raw), LENGTH)
-    np.testing.assert_array_equal(targets, raw[:, :LENGTH])
+    assert inputs.shape == targets.shape == (len(raw["ids"]), LENGTH)
+    np.testing.assert_array_equal(targets, raw["ids"])
 
 
 def test_masking(raw, damaged):
@@ -148,17 +149,17 @@ def test_jit_of_vmap_equals_row_by_row_and_the_key_decides(raw, damaged):
     inputs, _ = damaged("recipe")
     corrupt = jax.jit(objective.corrupt)
     for row in (0, 7, 400):
-        alone = corrupt(jax.random.fold_in(jax.random.key(0), row), raw[row])
+        one = {name: column[row] for name, column in raw.items()}
+        alone = corrupt(jax.random.fold_in(jax.random.key(0), row), one)
         np.testing.assert_array_equal(alone["inputs"], inputs[row])
     assert len({tuple(row) for row in inputs[300:400].tolist()}) > 70
 
 
 def test_a_row_without_text_and_one_of_one_token():
     corrupt = jax.jit(NOISES["all"].for_vocabulary(VOCABULARY).corrupt)
-    raw = np.zeros(2 * LENGTH, np.int32)
-    raw[:LENGTH] = PAD
+    raw = {"ids": np.full(LENGTH, PAD, np.int32), "sentences": np.zeros(LENGTH, np.int32)}
     assert corrupt(jax.random.key(0), raw)["inputs"].tolist() == [CLS, SEP] + [PAD] * (LENGTH - 2)
-    raw[:3], raw[LENGTH + 1] = (CLS, 50, SEP), 1
+    raw["ids"][:3], raw["sentences"][1] = (CLS, 50, SEP), 1
     for seed in range(5):
         seen = corrupt(jax.random.key(seed), raw)["inputs"].tolist()
         end = seen.index(SEP)
@@ -169,7 +170,7 @@ def test_a_row_that_is_full_and_full_of_empty_spans():
     """Where means are short there are more masks than hidden ids, but never more than there is room for."""
     objective = BartDenoising(12, infilling_rate=0.9, mean_span_length=1.0, permute_sentences=False)
     corrupt = jax.jit(jax.vmap(objective.for_vocabulary(VOCABULARY).corrupt, (0, None)))
-    raw = np.array([CLS, *range(10, 20), SEP, 0, *[1] * 10, 0], np.int32)
+    raw = {"ids": np.array([CLS, *range(10, 20), SEP]), "sentences": np.array([0, *[1] * 10, 0])}
     inputs = np.asarray(corrupt(jax.random.split(jax.random.key(0), 300), raw)["inputs"])
     ends = (inputs == SEP).argmax(1)
     assert ((inputs == SEP).sum(1) == 1).all()
@@ -203,5 +204,5 @@ def test_vocabularies_that_lack_a_token(role):
 
 
 def test_rows_of_another_length():
-    with pytest.raises(ValueError, match="rows of 80 ids"):
-        NOISES["recipe"].for_vocabulary(VOCABULARY).corrupt(jax.random.key(0), jnp.zeros(LENGTH, jnp.int32))
+    with pytest.raises(ValueError, match="BartDenoising takes"):
+        NOISES["recipe"].for_vocabulary(VOCABULARY).corrupt(jax.random.key(0), {"ids": jnp.zeros(LENGTH, jnp.int32)})

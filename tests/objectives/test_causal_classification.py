@@ -10,7 +10,7 @@ import optax
 import pytest
 
 from t5x_lite.data import Delimited, Vocabulary
-from t5x_lite.data.readers import halves
+from t5x_lite.data.stored_rows import stack
 from t5x_lite.errors import InputError
 from t5x_lite.models import BertConfig, GptConfig, T5DecoderConfig
 from t5x_lite.objectives import CausalClassification, CausalLanguageModel, corrupt_rows
@@ -25,10 +25,10 @@ PAIRS = (([10, 11], [12]), ([14], [15, 16, 17]), ([20, 21], [22, 23, 24, 25]))
 def features_of(labels, texts=PAIRS, **options):
     """(objective, features) of some examples."""
     objective = CausalClassification(LENGTH, **options).for_vocabulary(WORDS)
-    builder = objective.row_format.start(WORDS)
+    builder = objective.layout.start(WORDS)
     for example, label in zip(texts, labels, strict=True):
-        builder.add([*(np.array(text, np.int32) for text in example), halves(label)])
-    return objective, corrupt_rows(objective, jax.random.key(0), jnp.asarray(builder.take()))
+        builder.add([*(np.array(text, np.int32) for text in example), label])
+    return objective, corrupt_rows(objective, jax.random.key(0), stack(builder.take()))
 
 
 @pytest.fixture(scope="module")
@@ -122,7 +122,7 @@ def test_the_gradient_beside_the_label_is_that_of_the_language_model(model):
     assert float(total) == pytest.approx(float(metrics["loss"]), rel=1e-6)
 
     language_model = CausalLanguageModel(LENGTH - 1).for_vocabulary(WORDS)
-    rows = corrupt_rows(language_model, jax.random.key(0), features["inputs"])
+    rows = corrupt_rows(language_model, jax.random.key(0), {"ids": features["inputs"]})
     (_, (tokens, _)), expected = parts(language_model, rows)
     assert float(tokens) == 2 * (LENGTH - 1)
     factor = 2.0 / (LENGTH - 1)
@@ -198,4 +198,4 @@ def test_weights_that_are_none(weight):
 
 
 def test_a_store_of_pairs_alone_where_both_orders_are_read():
-    assert CausalClassification(LENGTH, both_orders=True).row_format == Delimited(LENGTH, pairs=True)
+    assert CausalClassification(LENGTH, both_orders=True).layout == Delimited(LENGTH, pairs=True)

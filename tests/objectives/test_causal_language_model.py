@@ -56,7 +56,7 @@ def within(model):
 @pytest.fixture(scope="module")
 def features():
     objective = CausalLanguageModel(LENGTH).for_vocabulary(VOCABULARY)
-    return corrupt_rows(objective, jax.random.key(0), jnp.asarray(ROWS))
+    return corrupt_rows(objective, jax.random.key(0), {"ids": jnp.asarray(ROWS)})
 
 
 @pytest.fixture(scope="module")
@@ -155,5 +155,5 @@ def test_what_fits_and_what_does_not():
     CausalLanguageModel(32).check_model(T5DecoderConfig())
     with pytest.raises(InputError, match="input_length=1 is too short"):
         CausalLanguageModel(1)
-    with pytest.raises(ValueError, match="rows of 9 ids"):
-        CausalLanguageModel(8).corrupt(jax.random.key(0), jnp.arange(8))
+    with pytest.raises(ValueError, match=r"CausalLanguageModel takes \{'ids': \(9,\)\}"):
+        CausalLanguageModel(8).corrupt(jax.random.key(0), {"ids": jnp.arange(8)})

@@ -1,11 +1,11 @@
 """GPT's fine-tuning on answers to choose from."""
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 
 from t5x_lite.data import Vocabulary
+from t5x_lite.data.stored_rows import stack
 from t5x_lite.errors import InputError
 from t5x_lite.models import BertConfig, GptConfig
 from t5x_lite.objectives import CausalMultipleChoice, corrupt_rows
@@ -22,11 +22,11 @@ LABELS = (1, 2)
 def features_of(order=(0, 1, 2)):
     """(objective, features), the answers in another order."""
     objective = CausalMultipleChoice(LENGTH, 3).for_vocabulary(WORDS)
-    builder = objective.row_format.start(WORDS)
+    builder = objective.layout.start(WORDS)
     for text, answers, label in zip(TEXTS, ANSWERS, LABELS, strict=True):
-        pieces = [text, *(answers[number] for number in order), [order.index(label)]]
-        builder.add([np.array(ids, np.int32) for ids in pieces])
-    return objective, corrupt_rows(objective, jax.random.key(0), jnp.asarray(builder.take()))
+        pieces = [text, *(answers[number] for number in order)]
+        builder.add([*(np.array(ids, np.int32) for ids in pieces), order.index(label)])
+    return objective, corrupt_rows(objective, jax.random.key(0), stack(builder.take()))
 
 
 @pytest.fixture(scope="module")

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 from t5x_lite.data import Vocabulary
-from t5x_lite.data.readers import halves
 from t5x_lite.errors import InputError
 from t5x_lite.models import BertConfig, DistilBertConfig, T5Config
 from t5x_lite.objectives import Classification, corrupt_rows
@@ -23,8 +22,8 @@ TEXTS = ([2, 10, 11, 3, 12, 13, 3, 0], [2, 14, 3, 0, 0, 0, 0, 0], [2, 20, 21, 3,
 
 def features_of(labels, texts=TEXTS):
     objective = Classification(LENGTH).for_vocabulary(WORDS)
-    raw = np.stack([np.concatenate([text, halves(label)]) for text, label in zip(texts, labels, strict=True)])
-    return objective, corrupt_rows(objective, jax.random.key(0), jnp.asarray(raw, jnp.int32))
+    batch = {"ids": jnp.array(texts, jnp.int32), "label": jnp.array(labels, jnp.float32)}
+    return objective, corrupt_rows(objective, jax.random.key(0), batch)
 
 
 @pytest.fixture(scope="module")

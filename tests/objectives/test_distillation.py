@@ -29,8 +29,8 @@ def objective(vocabulary):
 
 @pytest.fixture(scope="module")
 def features(objective, make_rows):
-    raw = jnp.asarray(make_rows(objective.row_format, 5))
-    features = jax.jit(lambda raw: corrupt_rows(objective, jax.random.key(0), raw))(raw)
+    raw = jnp.asarray(make_rows(objective.layout, 5))
+    features = jax.jit(lambda raw: corrupt_rows(objective, jax.random.key(0), {"ids": raw}))(raw)
     return features | {"valid": jnp.array([True, True, False, True, True])}
 
 

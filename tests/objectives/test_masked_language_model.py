@@ -37,7 +37,9 @@ OBJECTIVES = {
 
 
 def corrupt(objective, raw, seed=0):
-    features = jax.jit(lambda key, raw: corrupt_rows(objective, key, raw))(jax.random.key(seed), jnp.asarray(raw))
+    features = jax.jit(lambda key, raw: corrupt_rows(objective, key, {"ids": raw}))(
+        jax.random.key(seed), jnp.asarray(raw)
+    )
     return jax.device_get(features)
 
 
@@ -45,7 +47,7 @@ def corrupt(objective, raw, seed=0):
 def corrupted(request, vocabulary, make_rows):
     """(objective, raw, features)"""
     objective = OBJECTIVES[request.param].for_vocabulary(vocabulary)
-    raw = make_rows(objective.row_format)
+    raw = make_rows(objective.layout)
     return objective, raw, corrupt(objective, raw)
 
 
@@ -89,14 +91,14 @@ def test_jit_and_vmap_equal_row_by_row(corrupted):
     objective, raw, features = corrupted
     one = jax.jit(objective.corrupt)
     for row in range(4):
-        alone = one(jax.random.fold_in(jax.random.key(0), row), jnp.asarray(raw[row]))
+        alone = one(jax.random.fold_in(jax.random.key(0), row), {"ids": jnp.asarray(raw[row])})
         jax.tree.map(lambda a, t, row=row: np.testing.assert_array_equal(a, t[row]), alone, dict(features))
 
 
 def masks_of(objective, row, seed) -> set[tuple[int, ...]]:
     """The inputs that a row is seen as under 400 keys."""
     keys = jax.random.split(jax.random.key(seed), 400)
-    rows = jax.jit(jax.vmap(objective.corrupt, (0, None)))(keys, jnp.asarray(row))["inputs"]
+    rows = jax.jit(jax.vmap(objective.corrupt, (0, None)))(keys, {"ids": jnp.asarray(row)})["inputs"]
     return set(map(tuple, np.asarray(rows).tolist()))
 
 
@@ -104,7 +106,7 @@ def test_static_masks_are_so_many_and_always_the_same(vocabulary, make_rows):
     """Ten copies of the data as BERT had, against masks that are new each time (Liu et al. 2019, section 4.1)."""
     static = MaskedLanguageModel(32, static_masks=10).for_vocabulary(vocabulary)
     dynamic = replace(static, static_masks=0)
-    full, other = make_rows(static.row_format)[:2]
+    full, other = make_rows(static.layout)[:2]
     masks = masks_of(static, full, seed=0)
     assert len(masks) == 10
     assert masks_of(static, full, seed=1) == masks
@@ -120,7 +122,7 @@ def test_static_masks_are_so_many_and_always_the_same(vocabulary, make_rows):
 def asked(vocabulary, make_rows, make_model):
     """(objective, module, params, features) of four rows, the last but one not valid."""
     objective = MaskedLanguageModel(29, input_format="segment-pair").for_vocabulary(vocabulary)
-    features = corrupt(objective, make_rows(objective.row_format, 4))
+    features = corrupt(objective, make_rows(objective.layout, 4))
     return objective, *make_model(MODEL), features | {"valid": np.array([True, True, False, True])}
 
 
@@ -196,7 +198,7 @@ def test_the_whole_batch_never_meets_the_vocabulary(vocabulary):
         experiment, experiment.objective.for_vocabulary(vocabulary), make_mesh(MeshShape(), jax.devices()[:1])
     )
     raw = jax.ShapeDtypeStruct((rows, length), jnp.int32)
-    step = program.train_step.lower(program.abstract_state, raw).compile()
+    step = program.train_step.lower(program.abstract_state, {"ids": raw}).compile()
     predictions = round(0.15 * length)
     assert largest_array(step.as_text()) == rows * predictions * size
     assert step.memory_analysis().temp_size_in_bytes < 4 * rows * length * size
@@ -288,8 +290,8 @@ def test_an_experiment_asks_its_objective(tmp_path):
 
 def test_rows_of_another_length_and_an_unknown_vocabulary(vocabulary):
     objective = MaskedLanguageModel(12)
-    with pytest.raises(ValueError, match="rows of 12 ids"):
-        objective.for_vocabulary(vocabulary).corrupt(jax.random.key(0), jnp.arange(13))
+    with pytest.raises(ValueError, match=r"columns \{'ids': \(13,\)\}; MaskedLanguageModel takes \{'ids': \(12,\)\}"):
+        objective.for_vocabulary(vocabulary).corrupt(jax.random.key(0), {"ids": jnp.arange(13)})
     with pytest.raises(ValueError, match="for_vocabulary"):
-        objective.corrupt(jax.random.key(0), jnp.arange(12))
+        objective.corrupt(jax.random.key(0), {"ids": jnp.arange(12)})
     assert Vocabulary(61, mask_id=60).mask_id == 60

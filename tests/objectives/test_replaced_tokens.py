@@ -33,8 +33,8 @@ def objective(vocabulary):
 @pytest.fixture(scope="module")
 def features(objective, make_rows):
     """Of six rows, some padded, the third not valid."""
-    raw = jnp.asarray(make_rows(objective.row_format, 6))
-    features = jax.jit(lambda raw: corrupt_rows(objective, jax.random.key(0), raw))(raw)
+    raw = jnp.asarray(make_rows(objective.layout, 6))
+    features = jax.jit(lambda raw: corrupt_rows(objective, jax.random.key(0), {"ids": raw}))(raw)
     return features | {"valid": jnp.array([True, True, False, True, True, True])}
 
 
@@ -51,8 +51,10 @@ def loss(objective, pair):
 
 def test_the_generator_sees_the_mask_in_85_percent(objective, make_rows, vocabulary):
     """The rest it sees as it is: no token is drawn at random."""
-    raw = make_rows(objective.row_format, 1000)
-    seen = jax.device_get(jax.jit(lambda raw: corrupt_rows(objective, jax.random.key(0), raw))(jnp.asarray(raw)))
+    raw = make_rows(objective.layout, 1000)
+    seen = jax.device_get(
+        jax.jit(lambda raw: corrupt_rows(objective, jax.random.key(0), {"ids": raw}))(jnp.asarray(raw))
+    )
     assert seen["sampling"].shape == (1000, 2)
     assert len(np.unique(seen["sampling"], axis=0)) == 1000
     asked = seen["targets"] != vocabulary.pad_id
@@ -143,7 +145,7 @@ def test_a_sample_that_equals_the_original_counts_as_original(objective, pair, l
     _, params = pair
     raw = np.full((6, 30), 20, np.int32)
     raw[:, 0], raw[:, [14, 29]] = objective.vocabulary.cls_id, objective.vocabulary.sep_id
-    features = corrupt_rows(objective, jax.random.key(0), jnp.asarray(raw)) | {"valid": jnp.ones(6, bool)}
+    features = corrupt_rows(objective, jax.random.key(0), {"ids": jnp.asarray(raw)}) | {"valid": jnp.ones(6, bool)}
     truthful, wrong = (loss(always(params, token), features)[2] for token in (20, 21))
     asked = 6 * round(0.15 * 30)
     assert truthful["accuracy"] == asked

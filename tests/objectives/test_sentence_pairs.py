@@ -7,6 +7,7 @@ import pytest
 from scipy.stats import binomtest
 
 from t5x_lite.data import Pairs, Vocabulary
+from t5x_lite.data.stored_rows import stack
 from t5x_lite.errors import InputError
 from t5x_lite.models import AlbertConfig, BertConfig, DistilBertConfig
 from t5x_lite.objectives import NextSentencePrediction, SentenceOrderPrediction, corrupt_rows
@@ -52,12 +53,13 @@ def input_format(request):
 
 def corrupt(objective, times: int = 1):
     """(raw, features with the targets put back) of all rows of the documents, each seen `times` times."""
-    builder = objective.row_format.start(TELLING)
+    builder = objective.layout.start(TELLING)
     for document in documents():
         builder.add(document)
     builder.finish()
-    raw = np.repeat(builder.take(), times, axis=0)
-    features = jax.jit(lambda key, raw: corrupt_rows(objective, key, raw))(jax.random.key(0), jnp.asarray(raw))
+    batch = {name: np.repeat(column, times, axis=0) for name, column in stack(builder.take()).items()}
+    raw = [{name: column[number] for name, column in batch.items()} for number in range(len(batch["ids"]))]
+    features = jax.jit(lambda key, batch: corrupt_rows(objective, key, batch))(jax.random.key(0), batch)
     features = {name: np.array(value) for name, value in features.items()}
     for row, (positions, targets) in enumerate(zip(features["positions"], features["targets"], strict=True)):
         used = targets != TELLING.pad_id
@@ -80,18 +82,18 @@ def assert_half(labels: np.ndarray) -> None:
 
 def test_label_0_follows_and_label_1_is_from_another_document(input_format):
     objective = NextSentencePrediction(LENGTH, input_format=input_format).for_vocabulary(TELLING)
-    assert objective.row_format == Pairs(LENGTH, input_format.removesuffix("-pair"), with_other=True)
+    assert objective.layout == Pairs(LENGTH, input_format.removesuffix("-pair"), with_other=True)
     raw, features = corrupt(objective, times=2)
     check_segment_ids(features)
     for row, inputs, label in zip(raw, features["inputs"], features["label"], strict=True):
         one, two = segments_of(inputs)
-        a, b = segments_of(row[:LENGTH])
+        a, b = segments_of(row["ids"])
         assert one == a
         (home,) = set(document_of(one))
         (other,) = set(document_of(two))
         if label:
             assert other != home
-            assert two == [token for token in row[LENGTH:].tolist() if token != TELLING.pad_id]
+            assert two == [token for token in row["other"].tolist() if token != TELLING.pad_id]
         else:
             assert other == home
             assert two == b
@@ -103,11 +105,11 @@ def test_label_0_follows_and_label_1_is_from_another_document(input_format):
 
 def test_label_1_exactly_where_the_two_are_swapped(input_format):
     objective = SentenceOrderPrediction(LENGTH, input_format=input_format).for_vocabulary(TELLING)
-    assert objective.row_format == Pairs(LENGTH, input_format.removesuffix("-pair"), with_other=False)
+    assert objective.layout == Pairs(LENGTH, input_format.removesuffix("-pair"), with_other=False)
     raw, features = corrupt(objective, times=2)
     check_segment_ids(features)
     for row, inputs, label in zip(raw, features["inputs"], features["label"], strict=True):
-        a, b = segments_of(row)
+        a, b = segments_of(row["ids"])
         assert segments_of(inputs) == ((b, a) if label else (a, b))
         assert len(set(document_of(a + b))) == 1
         assert a[-1] < b[0]
@@ -152,11 +154,11 @@ CASES = {
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_loss_is_a_mean_over_tokens_plus_a_mean_over_rows(case, vocabulary, make_rows, make_model, say, token_losses):
+def test_loss_is_a_mean_over_tokens_plus_a_mean_over_rows(case, vocabulary, make_batch, make_model, say, token_losses):
     objective, config = CASES[case]
     objective, pad_id = objective.for_vocabulary(vocabulary), vocabulary.pad_id
     module, params = make_model(config)
-    features = corrupt_rows(objective, jax.random.key(1), jnp.asarray(make_rows(objective.row_format, 5)))
+    features = corrupt_rows(objective, jax.random.key(1), make_batch(objective.layout, 5))
     features |= {"valid": jnp.array([True, True, False, True, True])}
     loss = jax.jit(lambda features, whole: objective.loss(module, params, features, None, whole=whole))
     total, weight, metrics = loss(features, features)

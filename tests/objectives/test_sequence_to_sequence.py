@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from t5x_lite.data import Vocabulary
-from t5x_lite.data.formats import TextPairs
+from t5x_lite.data.layouts.packed_pairs import TextPairs
 from t5x_lite.errors import InputError
 from t5x_lite.models import BartConfig, GptConfig, T5Config, TransformerConfig
 from t5x_lite.objectives import SequenceToSequence, corrupt_rows
@@ -42,9 +42,13 @@ PACKED = np.array([row(*PAIRS[:3]), row(PAIRS[3]), row(PAIRS[4])], np.int32)
 UNPACKED = np.array([row(pair) for pair in PAIRS], np.int32)
 
 
+def batch_of(raw):
+    return dict(zip(("inputs", "targets"), jnp.split(jnp.asarray(raw), [INPUTS], axis=1), strict=True))
+
+
 def features_of(raw, *, packed):
     objective = SequenceToSequence(INPUTS, TARGETS, packed=packed, label_smoothing=0.1).for_vocabulary(VOCABULARY)
-    return objective, corrupt_rows(objective, jax.random.key(0), jnp.asarray(raw))
+    return objective, corrupt_rows(objective, jax.random.key(0), batch_of(raw))
 
 
 def test_rows_of_the_store_become_features():
@@ -52,7 +56,9 @@ def test_rows_of_the_store_become_features():
     for pair in PAIRS:
         builder.add([np.array(side, np.int32) for side in pair])
     builder.finish()
-    assert {tuple(ids) for ids in builder.take().tolist()} == {tuple(ids) for ids in PACKED.tolist()}
+    assert {(*row["inputs"].tolist(), *row["targets"].tolist()) for row in builder.take()} == {
+        tuple(ids) for ids in PACKED.tolist()
+    }
     _, features = features_of(PACKED, packed=True)
     assert features["inputs"][0].tolist() == [5, 6, 7, 1, 10, 1, 14, 15, 16, 17, 1, 0]
     assert features["inputs_segments"][0].tolist() == [1, 1, 1, 1, 2, 2, 3, 3, 3, 3, 3, 0]
@@ -142,5 +148,5 @@ def test_fields_out_of_range(change, message):
 
 def test_rows_of_another_length():
     objective, _ = features_of(PACKED, packed=True)
-    with pytest.raises(ValueError, match="rows of 21 ids"):
-        objective.corrupt(jax.random.key(0), jnp.zeros(20, jnp.int32))
+    with pytest.raises(ValueError, match="SequenceToSequence takes"):
+        objective.corrupt(jax.random.key(0), {"inputs": jnp.zeros(11, jnp.int32), "targets": jnp.zeros(9, jnp.int32)})

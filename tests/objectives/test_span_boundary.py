@@ -28,8 +28,8 @@ def objective(vocabulary):
 
 @pytest.fixture(scope="module")
 def corrupted(objective, make_rows):
-    raw = make_rows(objective.row_format, 1000)
-    features = jax.jit(lambda key, raw: corrupt_rows(objective, key, raw))(jax.random.key(0), jnp.asarray(raw))
+    raw = make_rows(objective.layout, 1000)
+    features = jax.jit(lambda key, raw: corrupt_rows(objective, key, {"ids": raw}))(jax.random.key(0), jnp.asarray(raw))
     return raw, jax.device_get(features)
 
 

@@ -80,7 +80,7 @@ def rows(request):
     raw = np.random.default_rng(0).permuted(
         np.tile(np.arange(3, 3 + objective.raw_length, dtype=np.int32), (1000, 1)), axis=1
     )
-    features = jax.jit(lambda key, raw: corrupt_rows(objective, key, raw))(jax.random.key(0), jnp.asarray(raw))
+    features = jax.jit(lambda key, raw: corrupt_rows(objective, key, {"ids": raw}))(jax.random.key(0), jnp.asarray(raw))
     return objective, raw, np.asarray(features["inputs"]), np.asarray(features["targets"])
 
 
@@ -133,8 +133,8 @@ def small():
 def test_jit_and_vmap_equal_row_by_row(small):
     raw = jnp.arange(3, 3 + 4 * small.raw_length).reshape(4, -1) % 70 + 3
     key = jax.random.key(5)
-    jitted = jax.jit(lambda key, raw, first: corrupt_rows(small, key, raw, first))(key, raw, 10)
-    single = [small.corrupt(jax.random.fold_in(key, 10 + row), raw[row]) for row in range(4)]
+    jitted = jax.jit(lambda key, raw, first: corrupt_rows(small, key, {"ids": raw}, first))(key, raw, 10)
+    single = [small.corrupt(jax.random.fold_in(key, 10 + row), {"ids": raw[row]}) for row in range(4)]
     for name in ("inputs", "targets"):
         np.testing.assert_array_equal(jitted[name], np.stack([features[name] for features in single]))
 
@@ -142,9 +142,9 @@ def test_jit_and_vmap_equal_row_by_row(small):
 def test_the_key_decides(small):
     raw = jnp.arange(3, 3 + small.raw_length)
     corrupt = jax.jit(small.corrupt)
-    outcomes = {tuple(corrupt(jax.random.key(seed), raw)["inputs"].tolist()) for seed in range(20)}
+    outcomes = {tuple(corrupt(jax.random.key(seed), {"ids": raw})["inputs"].tolist()) for seed in range(20)}
     assert len(outcomes) > 10
-    assert tuple(corrupt(jax.random.key(3), raw)["inputs"].tolist()) in outcomes
+    assert tuple(corrupt(jax.random.key(3), {"ids": raw})["inputs"].tolist()) in outcomes
 
 
 def compositions(items, segments):
@@ -239,17 +239,18 @@ def test_more_spans_than_sentinels():
 
 
 def test_rows_of_another_length_and_an_unknown_vocabulary(small):
-    with pytest.raises(ValueError, match=f"rows of {small.raw_length} ids"):
-        small.corrupt(jax.random.key(0), jnp.arange(small.raw_length + 1))
+    with pytest.raises(ValueError, match=rf"SpanCorruption takes .*{small.raw_length},"):
+        small.corrupt(jax.random.key(0), {"ids": jnp.arange(small.raw_length + 1)})
     with pytest.raises(ValueError, match="for_vocabulary"):
-        SpanCorruption(input_length=8).corrupt(jax.random.key(0), jnp.arange(SpanCorruption(input_length=8).raw_length))
+        unknown = SpanCorruption(input_length=8)
+        unknown.corrupt(jax.random.key(0), {"ids": jnp.arange(unknown.raw_length)})
 
 
 def test_loss_and_predictions_are_the_models(t5, t5_logits):
     module, params = t5
     objective = SpanCorruption(input_length=14, label_smoothing=0.1, z_loss=0.01).for_vocabulary(vocabulary(384, 20))
     raw = jnp.arange(3, 3 + 2 * objective.raw_length).reshape(2, -1)
-    features = corrupt_rows(objective, jax.random.key(0), raw)
+    features = corrupt_rows(objective, jax.random.key(0), {"ids": raw})
     valid = jnp.array([True, False])
     total, weight, metrics = jax.jit(lambda f: objective.loss(module, params, f, None))(features | {"valid": valid})
     targets = np.asarray(features["targets"])

@@ -17,18 +17,24 @@ HEADS = ("tagging", "question_answering", "multiple_choice")
 MODEL = BertConfig(
     vocab_size=30, embed_dim=16, num_heads=2, mlp_dim=24, num_layers=1, max_length=12, heads=HEADS, num_classes=3
 )
-TAGGED = [
-    [2, 10, 11, 12, 3, 0, 0, 0, *(0, 1, 0, 3, 0, 0, 0, 0), 0, 0],
-    [2, 13, 14, 15, 16, 17, 18, 3, *(0, 1, 2, 3, 0, 0, 2, 0), 0, 1],
-]
-ASKED = [
-    [2, 10, 3, 20, 21, 22, 3, 0, *(4, 5), 0, 0, 0, 0],
-    [2, 11, 3, 23, 24, 25, 26, 3, *(0, 0), 0, 1, 0, 4],
-]
-CHOSEN = [
-    [2, 10, 11, 3, 20, 3, 0, 0, *(2, 10, 11, 3, 21, 22, 3, 0), 1],
-    [2, 12, 3, 23, 24, 3, 0, 0, *(2, 12, 3, 25, 3, 0, 0, 0), 0],
-]
+TAGGED = {
+    "ids": [[2, 10, 11, 12, 3, 0, 0, 0], [2, 13, 14, 15, 16, 17, 18, 3]],
+    "tags": [[-1, 0, -1, 2, -1, -1, -1, -1], [-1, 0, 1, 2, -1, -1, 1, -1]],
+    "example": [0, 1],
+}
+ASKED = {
+    "ids": [[2, 10, 3, 20, 21, 22, 3, 0], [2, 11, 3, 23, 24, 25, 26, 3]],
+    "ends": [[4, 5], [0, 0]],
+    "example": [0, 1],
+    "window": [0, 4],
+}
+CHOSEN = {
+    "ids": [
+        [[2, 10, 11, 3, 20, 3, 0, 0], [2, 10, 11, 3, 21, 22, 3, 0]],
+        [[2, 12, 3, 23, 24, 3, 0, 0], [2, 12, 3, 25, 3, 0, 0, 0]],
+    ],
+    "label": [1, 0],
+}
 ROWS = {Tagging(8): TAGGED, QuestionAnswering(8, 4, 4): ASKED, MultipleChoice(8, 2): CHOSEN}
 
 
@@ -40,8 +46,9 @@ def model(make_model):
 
 def features_of(objective, rows=None):
     objective = objective.for_vocabulary(WORDS)
-    raw = jnp.asarray(ROWS[replace(objective, vocabulary=None)] if rows is None else rows, jnp.int32)
-    return objective, corrupt_rows(objective, jax.random.key(0), raw)
+    batch = ROWS[replace(objective, vocabulary=None)] if rows is None else rows
+    batch = {name: jnp.array(column, jnp.int32) for name, column in batch.items()}
+    return objective, corrupt_rows(objective, jax.random.key(0), batch)
 
 
 def shares(logits):
@@ -81,7 +88,7 @@ def test_choices_are_weighed_against_each_other(model):
     said = shares(logits)
     assert float(total) == pytest.approx(-np.log(said[0, 1] * said[1, 0]), rel=1e-5)
     # The other order of the answers: the same loss, the other label.
-    swapped = [[*row[8:16], *row[:8], 1 - row[16]] for row in CHOSEN]
+    swapped = {"ids": [ids[::-1] for ids in CHOSEN["ids"]], "label": [1 - label for label in CHOSEN["label"]]}
     assert float(objective.loss(*model, features_of(objective, swapped)[1], None)[0]) == pytest.approx(float(total))
 
 

@@ -44,13 +44,13 @@ def objective(request):
 
 @pytest.fixture(scope="module")
 def corrupt(objective):
-    return jax.jit(lambda key, raw, first: corrupt_rows(objective, key, raw, first))
+    return jax.jit(lambda key, raw, first: corrupt_rows(objective, key, {"ids": raw}, first))
 
 
 @pytest.fixture(scope="module")
 def raw(objective):
     """Rows in which documents end, and unknown tokens stand."""
-    raw = np.random.default_rng(0).integers(3, 100, size=(300, objective.raw_length)).astype(np.int32)
+    raw = np.random.default_rng(0).integers(3, 100, size=(300, objective.row_spec["ids"].size)).astype(np.int32)
     raw[:, 9], raw[:, 17] = EOS, UNK
     return raw
 
@@ -73,7 +73,7 @@ def test_jit_of_vmap_equals_row_by_row(objective, corrupt, raw):
     key = jax.random.key(5)
     batch, corrupt_row = corrupt(key, raw, 10), jax.jit(objective.corrupt)
     for row in range(3):
-        alone = corrupt_row(jax.random.fold_in(key, 10 + row), raw[row])
+        alone = corrupt_row(jax.random.fold_in(key, 10 + row), {"ids": raw[row]})
         for name, value in alone.items():
             np.testing.assert_array_equal(batch[name][row], value)
 
@@ -88,8 +88,8 @@ def test_the_key_decides(corrupt, raw):
 
 
 def test_rows_of_another_length(objective, raw):
-    with pytest.raises(ValueError, match=f"rows of {objective.raw_length} ids"):
-        objective.corrupt(jax.random.key(0), jnp.asarray(raw[0, 1:]))
+    with pytest.raises(ValueError, match="columns .* takes"):
+        objective.corrupt(jax.random.key(0), {"ids": jnp.asarray(raw[0, 1:])})
 
 
 def test_kept_ids_that_are_too_many_are_cut_before_eos():

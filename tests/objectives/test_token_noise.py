@@ -47,7 +47,7 @@ def test_rows_of_hardly_any_text():
         objective = kind(33, noise_density=0.25).for_vocabulary(VOCABULARY)
         text = np.pad(row, (0, objective.raw_length - 32), constant_values=EOS)
         assert np.flatnonzero(masks(objective, text, 3)[0]).tolist() == [4, 9]
-    features = objective.corrupt(jax.random.key(0), jnp.asarray(text, jnp.int32))
+    features = objective.corrupt(jax.random.key(0), {"ids": jnp.asarray(text, jnp.int32)})
     assert features["targets"].tolist() == [50, 50, EOS] + [0] * (objective.target_length - 3)
     assert features["inputs"].shape == (33,)
     assert features["inputs"][-1] == EOS

@@ -224,13 +224,13 @@ def test_no_step_holds_the_logits_of_all_tokens(family, monkeypatch, make_model)
     objective, model = FAMILIES[family]
     objective = objective.for_vocabulary(Vocabulary(997, first_sentinel_id=996, num_sentinels=100))
     module, params = make_model(model)
-    raw = jnp.ones((4, objective.raw_length), jnp.int32)
-    shape = jax.eval_shape(lambda: corrupt_rows(objective, jax.random.key(0), raw))["targets"].shape
+    raw = jnp.ones((4, objective.row_spec["ids"].size), jnp.int32)
+    shape = jax.eval_shape(lambda: corrupt_rows(objective, jax.random.key(0), {"ids": raw}))["targets"].shape
 
     def largest():
         def loss(params, key):
             corrupt_key, dropout_key = jax.random.split(key)
-            return objective.loss(module, params, corrupt_rows(objective, corrupt_key, raw), dropout_key)[0]
+            return objective.loss(module, params, corrupt_rows(objective, corrupt_key, {"ids": raw}), dropout_key)[0]
 
         return largest_float32(jax.jit(jax.grad(loss)).lower(params, jax.random.key(0)).compile().as_text())
 

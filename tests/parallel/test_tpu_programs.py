@@ -5,11 +5,11 @@ import re
 from dataclasses import replace
 
 import jax
-import jax.numpy as jnp
 import pytest
 from jax.experimental.topologies import get_topology_desc
 
 from t5x_lite.data import Bytes, Data, TextFiles, Vocabulary
+from t5x_lite.data.layouts.base import abstract_batch
 from t5x_lite.layers import attention
 from t5x_lite.models import BertConfig, ElectraConfig, ElectraPairConfig, GptConfig, T5Config
 from t5x_lite.objectives import CausalLanguageModel, NextSentencePrediction, ReplacedTokenDetection, SpanCorruption
@@ -60,9 +60,9 @@ def compile_step():
             mesh=shape,
         )
         program = Program(experiment, objective.for_vocabulary(WORDS), make_mesh(shape, chips))
-        rows = (experiment.batch_size, program.objective.raw_length)
-        raw = jax.ShapeDtypeStruct(rows, jnp.int32, sharding=batch_sharding(program.mesh))
-        return program.train_step.lower(program.abstract_state, raw).compile().as_text()
+        spec, share = program.objective.row_spec, batch_sharding(program.mesh)
+        batch = abstract_batch(spec, experiment.batch_size, sharding=share)
+        return program.train_step.lower(program.abstract_state, batch).compile().as_text()
 
     return compile_for
 
@@ -97,8 +97,8 @@ def test_no_chip_holds_the_logits_of_all_its_tokens(family, compile_step):
     """In float32 or else: a chunk has half of them, and is all that is written out."""
     objective, _ = FAMILIES[family]
     features = jax.eval_shape(
-        lambda raw: objective.for_vocabulary(WORDS).corrupt(jax.random.key(0), raw),
-        jax.ShapeDtypeStruct((objective.raw_length,), jnp.int32),
+        lambda row: objective.for_vocabulary(WORDS).corrupt(jax.random.key(0), row),
+        abstract_batch(objective.row_spec),
     )
     tokens = ROWS_PER_CHIP * features["targets"].size
     arrays = [array for run in read_hlo(compile_step(family, MeshShape(8))).runs() for array in run.instruction.arrays]

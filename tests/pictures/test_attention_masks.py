@@ -26,7 +26,9 @@ T5 = T5Config(40, 6, 2, 3, 5, num_encoder_layers=1, num_decoder_layers=1)
 
 def masks_of(objective, model, raw):
     objective = objective.for_vocabulary(VOCABULARY)
-    features = corrupt_rows(objective, jax.random.key(0), jnp.array(raw, jnp.int32))
+    raw = jnp.array(raw, jnp.int32)
+    batch = {"inputs": raw[:, :6], "targets": raw[:, 6:]} if isinstance(objective, SequenceToSequence) else {"ids": raw}
+    features = corrupt_rows(objective, jax.random.key(0), batch)
     return {name: np.asarray(value) for name, value in features.items()}, attention_masks(objective, model, features)
 
 

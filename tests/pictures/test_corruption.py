@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from t5x_lite.data import Bytes, WordPiece, make_tokenizer
+from t5x_lite.data.stored_rows import stack
 from t5x_lite.errors import InputError
 from t5x_lite.models import ElectraConfig, ElectraPairConfig, GptConfig
 from t5x_lite.objectives import CausalLanguageModel, ReplacedTokenDetection, SpanCorruption
@@ -69,7 +70,7 @@ def test_the_generator_fills_in_what_is_hidden(make_params):
 
 def test_texts_become_the_rows_of_the_objective(tokenizer):
     objective = CausalLanguageModel(16).for_vocabulary(tokenizer.vocabulary)
-    rows = rows_of_texts(objective, tokenizer, TEXTS)
+    rows = stack(rows_of_texts(objective, tokenizer, TEXTS))["ids"]
     stream = [token for text in TEXTS for token in [*tokenizer.encode(text), 1]]
     assert rows.ravel().tolist() == stream[: rows.size]
     assert len(stream) - rows.size < rows.shape[1]
@@ -77,7 +78,10 @@ def test_texts_become_the_rows_of_the_objective(tokenizer):
 
 @pytest.mark.parametrize(
     ("rows", "message"),
-    [(["short"], "the texts make no row: "), ("a text", "rows='a text' are none; give a list of texts, or ids")],
+    [
+        (["short"], "the texts make no row: "),
+        ("a text", "rows='a text' are none; give a list of texts, or rows of a store"),
+    ],
 )
 def test_texts_that_are_no_rows(tokenizer, rows, message):
     with pytest.raises(InputError, match=message):

@@ -141,10 +141,10 @@ def make_program():
 
 
 @pytest.fixture(scope="session")
-def raw(tiny) -> np.ndarray:
-    """A batch of raw ids."""
+def raw(tiny) -> dict[str, np.ndarray]:
+    """A batch of ids."""
     shape = (tiny.batch_size, tiny.objective.raw_length)
-    return np.random.default_rng(1).integers(3, 200, shape).astype(np.int32)
+    return {"ids": np.random.default_rng(1).integers(3, 200, shape).astype(np.int32)}
 
 
 @pytest.fixture(scope="session")
@@ -162,8 +162,8 @@ def encoder(request, tiny) -> Experiment:
 @pytest.fixture(scope="session")
 def encoder_rows(encoder) -> np.ndarray:
     """A batch of raw ids, rows of many lengths."""
-    random, row_format = np.random.default_rng(0), encoder.objective.row_format
-    builder = row_format.start(WORDS)
+    random, layout = np.random.default_rng(0), encoder.objective.layout
+    builder = layout.start(WORDS)
     for _ in range(20):
         builder.add([random.integers(4, 100, random.integers(1, 12)).astype(np.int32) for _ in range(4)])
     builder.finish()
@@ -181,8 +181,8 @@ def writer(request, tiny) -> Experiment:
 @pytest.fixture(scope="session")
 def writer_rows(writer) -> np.ndarray:
     """A batch of raw ids."""
-    random, row_format = np.random.default_rng(0), writer.objective.row_format
-    builder, parts = row_format.start(WORDS), {"text": 1, "pairs": 2, "sentences": 4}[row_format.reads]
+    random, layout = np.random.default_rng(0), writer.objective.layout
+    builder, parts = layout.start(WORDS), {"text": 1, "pairs": 2, "sentences": 4}[layout.reads]
     for _ in range(40):
         builder.add([random.integers(4, 100, random.integers(1, 12)).astype(np.int32) for _ in range(parts)])
     builder.finish()

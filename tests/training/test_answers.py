@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from t5x_lite.data import Bytes, Data, TextFiles, Vocabulary, make_tokenizer
-from t5x_lite.data.formats import TextPairs
+from t5x_lite.data.layouts.packed_pairs import TextPairs
+from t5x_lite.data.stored_rows import stack
 from t5x_lite.decoding import GenerationDefaults, Greedy, decode, greedy_decode
 from t5x_lite.models import GptConfig, TransformerConfig
 from t5x_lite.objectives import SequenceToSequence, corrupt_rows
@@ -83,7 +84,7 @@ def test_packed_rows_come_apart_again():
         builder.finish()
         rows = builder.take()
         assert (len(rows) < 30) == packed
-        found = separate(jax.device_get(corrupt_rows(objective, jax.random.key(0), jnp.asarray(rows))), vocabulary)
+        found = separate(jax.device_get(corrupt_rows(objective, jax.random.key(0), stack(rows))), vocabulary)
         expected = [tuple([*ids.tolist(), 1] for ids in pair) for pair in pairs]
         assert sorted(found) == sorted(expected)
 

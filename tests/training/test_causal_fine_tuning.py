@@ -6,7 +6,6 @@ import random
 from dataclasses import replace
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 from flax import linen as nn
@@ -14,6 +13,7 @@ from rich.console import Console
 
 import t5x_lite
 from t5x_lite.data import Data, JsonlExamples, LabeledTexts
+from t5x_lite.data.stored_rows import stack
 from t5x_lite.errors import InputError
 from t5x_lite.models import BartConfig, GptConfig, abstract_params
 from t5x_lite.objectives import CausalClassification, CausalLanguageModel, Classification
@@ -63,7 +63,7 @@ def data(tmp_path_factory, sentences) -> Data:
 def pretrained(tmp_path_factory, sentences, tiny) -> str:
     """A folder with a GPT that has a row for each id of its tokenizer, and none more."""
     folder = tmp_path_factory.mktemp("pretrained")
-    tokenizer = sentences.prepare(CausalLanguageModel(23).row_format).tokenizer
+    tokenizer = sentences.prepare(CausalLanguageModel(23).layout).tokenizer
     tokenizer.save(folder / "tokenizer")
     model = replace(GPT, heads=(), vocab_size=tokenizer.vocabulary.size)
     experiment = replace(tiny, model=model, objective=CausalLanguageModel(23), data=sentences)
@@ -133,9 +133,9 @@ CASES = {
 @pytest.mark.parametrize("family", CASES)
 def test_eight_devices_are_one(experiment, data, family):
     model, objective = CASES[family]
-    store = data.prepare(objective.row_format)
+    store = data.prepare(objective.layout)
     objective = objective.for_vocabulary(store.tokenizer.vocabulary)
-    raw = jnp.asarray(np.stack([store.train[index] for index in range(16)]), jnp.int32)
+    raw = stack(store.train[:16])
     asked = replace(experiment, model=model, objective=objective)
 
     def figures(mesh, devices):

@@ -11,6 +11,7 @@ import pytest
 from flax import traverse_util
 
 import t5x_lite
+from t5x_lite.data.stored_rows import stack
 from t5x_lite.errors import InputError
 from t5x_lite.objectives import MaskedLanguageModel
 from t5x_lite.parallel import batch_sharding
@@ -92,8 +93,8 @@ def test_the_same_rows_are_masked_afresh_at_each_step(run_of, experiment_of, pro
     """Dynamic masking (Liu et al. 2019, section 4.1); there is no dropout that could make the difference."""
     run_of("BERT")
     program = programs[experiment_of("BERT")]
-    store = experiment_of("BERT").data.prepare(program.objective.row_format)
-    rows = jax.device_put(np.stack(store.train[:8]), batch_sharding(program.mesh))
+    store = experiment_of("BERT").data.prepare(program.objective.layout)
+    rows = jax.device_put(stack(store.train[:8]), batch_sharding(program.mesh))
 
     def loss(step):
         state = program.init()
@@ -108,9 +109,9 @@ def test_a_batch_that_asks_for_nothing_has_finite_figures(run_of, experiment_of,
     run_of("SpanBERT")
     program = programs[experiment_of("SpanBERT")]
     words = program.objective.vocabulary
-    rows = np.full((8, 24), words.pad_id, np.int32)
-    rows[:, 0], rows[:, 1] = words.cls_id, words.sep_id
-    _, metrics = program.train_step(program.init(), jax.device_put(rows, batch_sharding(program.mesh)))
+    ids = np.full((8, 24), words.pad_id, np.int32)
+    ids[:, 0], ids[:, 1] = words.cls_id, words.sep_id
+    _, metrics = program.train_step(program.init(), jax.device_put({"ids": ids}, batch_sharding(program.mesh)))
     assert all(np.isfinite(metrics[name]) for name in metrics), metrics
     assert metrics["objective"] == metrics["boundary_loss"] == 0
     assert program.train_step._cache_size() == 1

@@ -6,7 +6,6 @@ import random
 from dataclasses import replace
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 from flax import traverse_util
@@ -14,6 +13,7 @@ from rich.console import Console
 
 import t5x_lite
 from t5x_lite.data import Choices, Data, JsonlExamples, LabeledTexts, Questions, TaggedWords
+from t5x_lite.data.stored_rows import stack
 from t5x_lite.errors import InputError
 from t5x_lite.objectives import Classification, MultipleChoice, QuestionAnswering, Tagging
 from t5x_lite.parallel import MeshShape, make_mesh
@@ -113,8 +113,8 @@ def test_eight_devices_are_one(classifier, task, num_classes):
     model = replace(classifier.model, num_classes=num_classes)
     experiment = replace(classifier, model=model, data=task(numbers=num_classes == 1))
     tokenizer = t5x_lite.load(classifier.start.folder).tokenizer
-    store = experiment.data.prepare(experiment.objective.row_format, tokenizer=tokenizer)
-    raw = jnp.asarray(np.stack([store.train[index] for index in range(16)]), jnp.int32)
+    store = experiment.data.prepare(experiment.objective.layout, tokenizer=tokenizer)
+    raw = stack(store.train[:16])
 
     def figures(mesh, devices):
         objective = experiment.objective.for_vocabulary(tokenizer.vocabulary)

@@ -4,11 +4,11 @@ import math
 from dataclasses import replace
 
 import jax
-import jax.numpy as jnp
 import pytest
 from flax import linen as nn
 
 from t5x_lite.data import WordPiece
+from t5x_lite.data.layouts.base import abstract_batch
 from t5x_lite.layers.attention_by_pairs import AGAIN
 from t5x_lite.layers.dense import SUM
 from t5x_lite.models import (
@@ -69,9 +69,9 @@ def traced_flops(jaxpr) -> int:
 def step_of(model, objective: Objective, rows: int) -> int:
     """Traced: corruption, loss and gradient."""
 
-    def gradient(params, frozen, raw):
+    def gradient(params, frozen, batch):
         key = jax.random.key(0)
-        features = corrupt_rows(objective, key, raw)
+        features = corrupt_rows(objective, key, batch)
 
         def loss(params):
             return objective.loss(model.build(), params, features, key, frozen=frozen)[0]
@@ -79,8 +79,8 @@ def step_of(model, objective: Objective, rows: int) -> int:
         return jax.grad(loss)(params)
 
     frozen = objective.frozen_model and nn.unbox(abstract_params(objective.frozen_model))
-    raw = jax.ShapeDtypeStruct((rows, objective.raw_length), jnp.int32)
-    return traced_flops(jax.make_jaxpr(gradient)(nn.unbox(abstract_params(model)), frozen, raw).jaxpr)
+    batch = abstract_batch(objective.row_spec, rows)
+    return traced_flops(jax.make_jaxpr(gradient)(nn.unbox(abstract_params(model)), frozen, batch).jaxpr)
 
 
 def test_encoders(encoder):

@@ -197,7 +197,7 @@ def program(finished, frozen_run, programs):
     return programs[frozen_run]
 
 
-RAW = np.random.default_rng(1).integers(5, 90, (8, 24)).astype(np.int32)
+RAW = {"ids": np.random.default_rng(1).integers(5, 90, (8, 24)).astype(np.int32)}
 
 
 def is_frozen(path):
@@ -214,10 +214,10 @@ def test_steps_leave_it_alone_on_one_device_and_on_eight(program, frozen_run):
         before, part = flat(state.params), on.trained.cut(state.params)
         moments = sum(leaf.size for leaf in jax.tree.leaves(state.opt_state) if leaf.ndim)
         assert moments == 2 * sum(leaf.size for leaf in jax.tree.leaves(part))
-        state, metrics = on.train_step(state, jnp.asarray(RAW))
+        state, metrics = on.train_step(state, jax.device_put(RAW))
         first_moment = optax.tree.norm(optax.tree.get(state.opt_state, "mu"))
         assert float(metrics["gradient_norm"]) == pytest.approx(float(first_moment) / (1 - 0.9), rel=1e-5)
-        state, metrics = on.train_step(state, jnp.asarray(RAW))
+        state, metrics = on.train_step(state, jax.device_put(RAW))
         results[name] = flat(state.params), float(metrics["gradient_norm"])
         for kept in (state.params, state.average):
             for path, leaf in flat(kept).items():

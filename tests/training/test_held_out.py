@@ -126,7 +126,7 @@ def test_words_are_those_between_white_space(config):
 def test_only_texts_have_words(tiny, make_program):
     """Targets of sentinels are no text."""
     program = make_program(tiny)
-    held_out = Evaluator(program, make_tokenizer(Bytes(), None), tiny.data.prepare(tiny.objective.row_format).held_out)
+    held_out = Evaluator(program, make_tokenizer(Bytes(), None), tiny.data.prepare(tiny.objective.layout).held_out)
     assert "word_perplexity" not in held_out.evaluate(program.init().params).figures
     assert SequenceToSequence.targets_are_text
     assert CausalLanguageModel.targets_are_text

@@ -168,7 +168,7 @@ def test_a_loss_that_is_not_finite_ends_the_run_with_its_remains(tiny, tmp_path,
         train(experiment, tmp_path)
     remains = tmp_path / "nonfinite"
     step = json.loads((remains / "figures.json").read_text())["step"]
-    raw = np.load(remains / "batch.npz")["raw"]
+    raw = np.load(remains / "batch.npz")["ids"]
     assert raw.shape == (8, tiny.objective.raw_length)
     assert len((remains / "batch.txt").read_text().split("\n\n")) >= 8
     params = traverse_util.flatten_dict(t5x_lite.load(remains / "model").params, sep="/")
@@ -178,7 +178,7 @@ def test_a_loss_that_is_not_finite_ends_the_run_with_its_remains(tiny, tmp_path,
     # The batch is that of the failing step.
     from t5x_lite.data import batches
 
-    store = experiment.data.prepare(experiment.objective.row_format)
+    store = experiment.data.prepare(experiment.objective.layout)
     np.testing.assert_array_equal(raw, batches(store.train, batch_size=8, seed=0)[step - 1])
 
 

@@ -65,8 +65,8 @@ def test_it_is_kept_beside_the_parameters_by_the_compiled_step(averaged, tiny, m
     assert len(set(pointers)) == len(pointers), "the step gives its state away: nothing may lie there twice"
     expected = {name: value.astype(np.float64) for name, value in flat(state.params).items()}
     for step in range(1, 4):
-        state, metrics = program.train_step(state, jnp.asarray(raw))
-        other, _ = without.train_step(other, jnp.asarray(raw))
+        state, metrics = program.train_step(state, jax.device_put(raw))
+        other, _ = without.train_step(other, jax.device_put(raw))
         keep = (1 + step) / (10 + step)
         for name, value in flat(state.params).items():
             expected[name] = keep * expected[name] + (1 - keep) * value
@@ -80,7 +80,7 @@ def test_it_is_kept_beside_the_parameters_by_the_compiled_step(averaged, tiny, m
     # A step that is not finite leaves the average as it was too.
     before = flat(state.average)
     poisoned = state.replace(params=jax.tree.map(lambda leaf: leaf * jnp.nan, state.params))
-    state, metrics = program.train_step(poisoned, jnp.asarray(raw))
+    state, metrics = program.train_step(poisoned, jax.device_put(raw))
     assert not metrics["finite"]
     jax.tree.map(np.testing.assert_array_equal, flat(state.average), before)
 
@@ -145,7 +145,7 @@ def test_everything_but_training_takes_the_average(averaged, run, make_program):
     # The figures on held-out rows are the average's.
     from t5x_lite.training.evaluation import evaluate
 
-    rows = averaged.data.prepare(averaged.objective.row_format).held_out
+    rows = averaged.data.prepare(averaged.objective.layout).held_out
     last = [record for record in read_records(run / "metrics.jsonl") if record["kind"] == "held_out"][-1]
     losses = [evaluate(program, params, rows, max_rows=10)["loss"] for params in (state.average, state.params)]
     assert last["loss"] == pytest.approx(losses[0], rel=1e-6)

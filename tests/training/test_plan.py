@@ -114,7 +114,7 @@ def test_a_step_that_fits(plan, small):
     assert plan.memory.optimizer == pytest.approx(2 * plan.memory.parameters, rel=0.01)
     assert plan.memory.temporaries < GIB
     assert plan.memory.total < plan.topology.chip.hbm_bytes
-    assert plan.tokens == 16 * small.objective.raw_length
+    assert plan.tokens == 16 * small.objective.layout.num_ids
     # The compiler may compute a product of few rows without the unit for products, so that fewer are counted.
     assert 4 * plan.cost.flops == pytest.approx(plan.model_flops, rel=0.25)
     assert {each.kind for each in plan.cost.collectives} & {"all-gather", "all-reduce", "collective-permute"}

@@ -9,7 +9,7 @@ import pytest
 from flax import linen as nn
 
 from t5x_lite.data import Vocabulary, make_tokenizer
-from t5x_lite.data.formats import Sentences
+from t5x_lite.data.layouts.text import Sentences
 from t5x_lite.objectives import MaskedLanguageModel
 from t5x_lite.objectives.base import unigram_loss
 from t5x_lite.parallel import MeshShape, make_mesh

@@ -115,7 +115,7 @@ def test_a_run_begins_and_goes_on(place, tiny):
     remove_if_empty(run)
     open_workdir(run, tiny)
     assert saved_tokenizer(run) is None
-    store = tiny.data.prepare(tiny.objective.row_format)
+    store = tiny.data.prepare(tiny.objective.layout)
     begin(run, tiny, store)
     assert json.loads((run / "store.json").read_text())["key"] == store.key
     assert set(tokenizer_files(run / "tokenizer")) == {"tokenizer_config.json"}

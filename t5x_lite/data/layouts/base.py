@@ -1,11 +1,83 @@
-"""What makes the rows of `t5x_lite.data.formats`: documents in, whole rows out, memory bounded."""
+"""Rows of named columns: what a layout makes of examples, and what builds its rows.
 
+A row is a mapping from column names to arrays, the same shapes and types in every row. The store keeps rows, a batch is
+the same mapping with a leading dimension, and an objective's `corrupt` takes one row.
+"""
+
+import io
 from abc import ABC, abstractmethod
-from typing import NamedTuple
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal, NamedTuple, get_args
 
 import numpy as np
 
+from t5x_lite.data.layouts.sentences import SentenceRule
+from t5x_lite.data.records.text import Source
 from t5x_lite.errors import InputError
+from t5x_lite.tokenizers.base import Tokenizer
+from t5x_lite.tokenizers.vocabulary import Vocabulary
+
+Row = Mapping[str, np.ndarray]
+"""One row: an array for each column."""
+
+Example = Any
+"""What a source yields to a layout: a text, a pair of texts, or an example of a task."""
+
+Encoding = Literal["array", "image"]
+
+
+class Column(NamedTuple):
+    """What a column holds in every row.
+
+    >>> Column((512,), is_ids=True).size, Column((224, 224, 3), np.uint8, encoding="image").dtype
+    (512, <class 'numpy.uint8'>)
+    """
+
+    shape: tuple[int, ...]
+    dtype: Any = np.int32
+    is_ids: bool = False
+    """Ids of the vocabulary: they are what a run counts as tokens, and are stored in 16 bits where they fit."""
+    encoding: Encoding = "array"
+    """How a row is stored: as an array of the shape, or as the bytes of a JPEG, PNG or WebP file whose picture has the
+    shape, which is decoded where batches are read."""
+
+    @property
+    def size(self) -> int:
+        """Numbers in a row."""
+        return int(np.prod(self.shape))
+
+
+RowSpec = dict[str, Column]
+"""The columns of a row, by name."""
+
+
+def abstract_batch(spec: RowSpec, *batch: int, sharding: Any = None) -> dict[str, Any]:
+    """Shapes and types of a batch with these leading dimensions, or of one row without any; nothing is allocated."""
+    import jax
+
+    return {
+        name: jax.ShapeDtypeStruct((*batch, *column.shape), column.dtype, sharding=sharding)
+        for name, column in spec.items()
+    }
+
+
+def decode_image(content: bytes, column: Column) -> np.ndarray:
+    """The picture in the bytes of a file, in the column's shape [H W C] with 1 (grey) or 3 (RGB) channels.
+
+    Raises `InputError` where it is not a picture or has another shape.
+    """
+    from PIL import Image, UnidentifiedImageError
+
+    try:
+        with Image.open(io.BytesIO(content)) as opened:
+            picture = np.asarray(opened.convert("L" if column.shape[-1] == 1 else "RGB"), column.dtype)
+    except (UnidentifiedImageError, OSError) as error:
+        raise InputError(f"an image column holds bytes that are not a picture ({error}); encode it anew") from None
+    picture = picture.reshape(*picture.shape[:2], column.shape[-1])
+    if picture.shape != tuple(column.shape):
+        raise InputError(f"an image has shape {picture.shape}, its column {tuple(column.shape)}; resize it first")
+    return picture
 
 
 class SpecialIds(NamedTuple):
@@ -15,6 +87,50 @@ class SpecialIds(NamedTuple):
     sep_id: int
     pad_id: int
 
+    @classmethod
+    def of(cls, vocabulary: Vocabulary) -> "SpecialIds":
+        """Those of a vocabulary; `InputError` where it lacks one."""
+        cls_id, sep_id = vocabulary.cls_id, vocabulary.sep_id
+        if cls_id is None or sep_id is None:
+            missing = " and no ".join(name for name, i in (("[CLS]", cls_id), ("[SEP]", sep_id)) if i is None)
+            raise InputError(
+                f"the tokenizer has no {missing} token; use WordPiece, ByteLevelBPE or SentencePiece with "
+                "layout='albert' or 'xlm-roberta'"
+            )
+        return cls(cls_id, sep_id, vocabulary.pad_id)
+
+    def join(self, length: int, *texts: np.ndarray, delimiter: int | None = None) -> np.ndarray:
+        """`[CLS] text [SEP] text [SEP] pad ...`, int32 [length], which the texts must fit.
+
+        `delimiter` stands in the place of all separators but the last.
+
+        >>> SpecialIds(2, 3, 0).join(8, np.array([10, 11]), np.array([12])).tolist()
+        [2, 10, 11, 3, 12, 3, 0, 0]
+        """
+        ids = np.full(length, self.pad_id, np.int32)
+        ids[0], end = self.cls_id, 1
+        for number, text in enumerate(texts, start=1):
+            ids[end : end + len(text)] = text
+            end += len(text) + 1
+            ids[end - 1] = self.sep_id if delimiter is None or number == len(texts) else delimiter
+        return ids
+
+
+def truncated_lengths(lengths: Sequence[int], room: int) -> list[int]:
+    """How many tokens of one text or two are kept: the longer one loses a token at a time, of equal ones the second.
+
+    >>> truncated_lengths([2, 9], 6), truncated_lengths([9, 2], 6), truncated_lengths([9, 9], 5)
+    ([2, 4], [4, 2], [3, 2])
+    >>> truncated_lengths([9], 6)
+    [6]
+    """
+    if len(lengths) == 1 or sum(lengths) <= room:
+        return [min(length, room) for length in lengths]
+    first, second = lengths
+    # Where either fits beside half of the room for the other one, that one alone is cut.
+    first = min(first, max(room - second, room - room // 2))
+    return [first, room - first]
+
 
 class UnfitDocumentError(InputError):
     """A document that no row can hold; says what is wrong with it and the remedy, not which one it is."""
@@ -23,8 +139,7 @@ class UnfitDocumentError(InputError):
 class RowBuilder(ABC):
     """Takes documents and hands out rows. How documents are spread over calls makes no difference to the rows."""
 
-    def __init__(self, row_length: int) -> None:
-        self.row_length = row_length
+    def __init__(self) -> None:
         self.documents = 0
         """Documents taken."""
         self.skipped = 0
@@ -32,130 +147,137 @@ class RowBuilder(ABC):
         self.tokens = 0
         """Ids of the documents; a stream counts the EOS after each."""
         self.rows = 0
-        """Rows handed out."""
+        """Rows that are ready or were handed out."""
         self.padding = 0
-        """Ids that are padding in the rows handed out, known once all of them are."""
+        """Ids that are padding in those rows."""
         self.too_long = 0
         """Documents that were left out or lost ids since no row can hold them."""
         self.first_too_long: tuple[int, str] | None = None
         """(number, what is wrong with it) of the first of them, where the documents taken count from 1."""
+        self._ready: list[Row] = []
 
     @abstractmethod
-    def add(self, document: list[np.ndarray]) -> None:
-        """The next document: ids int32 [L] of each sentence, of both sides of a pair, or of the whole text, as the
-        format reads it. Raises `UnfitDocumentError` for one that no row can hold."""
+    def add(self, document: list[Any]) -> None:
+        """The next document, as the layout's `tokenize` gives it. Raises `UnfitDocumentError` for one that no row can
+        hold."""
 
-    @abstractmethod
-    def take(self) -> np.ndarray:
-        """The rows that are ready, int32 [n, row_length], each handed out once."""
+    def take(self) -> list[Row]:
+        """The rows that are ready, each handed out once."""
+        rows, self._ready = self._ready, []
+        return rows
 
-    @abstractmethod
-    def finish(self) -> None:
+    def finish(self) -> None:  # noqa: B027 (most have nothing left)
         """There are no more documents: makes ready what can still be a row."""
 
     @property
-    @abstractmethod
     def shortage(self) -> tuple[str, str]:
         """(what there is and what a row needs, remedy), for the sentence that says why there is no row."""
+        return f"{self.documents} examples and a row needs one", "more examples"
+
+    def _emit(self, padding: int = 0, **columns: Any) -> None:
+        """Makes a row ready."""
+        self._ready.append(columns)
+        self.rows += 1
+        self.padding += padding
+
+    def _count_too_long(self, problem: str) -> None:
+        self.too_long += 1
+        self.first_too_long = self.first_too_long or (self.documents, problem)
 
 
-class StreamRows(RowBuilder):
-    """See `Stream`."""
+class OneRowEach(RowBuilder):
+    """A row for every example whose columns need no more than to be given: each document is one such row."""
 
-    def __init__(self, length: int, eos_id: int) -> None:
-        super().__init__(length)
-        self._eos = np.array([eos_id], np.int32)
-        self._pieces: list[np.ndarray] = []
-
-    def add(self, document: list[np.ndarray]) -> None:
-        self._pieces += [*document, self._eos]
+    def add(self, document: list[Row]) -> None:
         self.documents += 1
-        self.tokens += sum(map(len, document)) + 1
+        self._emit(**document[0])
 
-    def take(self) -> np.ndarray:
-        ids = np.concatenate([np.empty(0, np.int32), *self._pieces])
-        count = len(ids) // self.row_length
-        self._pieces = [ids[count * self.row_length :]]
-        self.rows += count
-        return ids[: count * self.row_length].reshape(count, self.row_length)
 
-    def finish(self) -> None:
-        """Nothing: a partial row is dropped."""
+@dataclass(frozen=True)
+class Layout(ABC):
+    """How the examples of a source become rows. The same examples in the same order give the same rows.
+
+    An objective names its layout. A new one needs `spec` and `tokenize`; `examples`, `content`, `answer` where it reads
+    other than running text, and `start` where an example is not one row.
+    """
+
+    source_type: ClassVar[type] = Source
+    """The sources it reads."""
+    source_has: ClassVar[str] = "text"
+    """What those sources have and others do not."""
+    source_remedy: ClassVar[str] = ""
+    """How to get such a source."""
+    unit_name: ClassVar[str] = "documents"
+    """What its examples are called."""
+    too_long_means: ClassVar[str] = "cut, longer than a row"
+    """What became of the examples that `RowBuilder.too_long` counts."""
+    added_ids: ClassVar[tuple[str, ...]] = ()
+    """The names of ids in its rows beyond the vocabulary's, in the order in which they follow them."""
+    has_examples: ClassVar[bool] = False
+    """Whether the source holds examples with answers, and not running text."""
+    reads_sentences: ClassVar[bool] = False
+    """Whether rows depend on where sentences end."""
 
     @property
-    def shortage(self) -> tuple[str, str]:
-        needs = f"{self.tokens} tokens and row_length={self.row_length} needs at least as many"
-        return needs, "a shorter row_length"
+    @abstractmethod
+    def spec(self) -> RowSpec:
+        """The columns of its rows."""
 
+    @abstractmethod
+    def tokenize(
+        self, examples: list[Example], tokenizer: Tokenizer | None, sentences: SentenceRule
+    ) -> Iterator[list[Any]]:
+        """Each example as the row builder takes it; for `OneRowEach` a list of one row.
 
-class MarkedRows(RowBuilder):
-    """Base of those whose rows are marked by special ids and end with padding."""
+        `tokenizer` is None in data without one; `sentences` says where sentences end.
+        """
 
-    def __init__(self, row_length: int, marks: SpecialIds) -> None:
-        super().__init__(row_length)
-        self.marks = marks
-        self._ready: list[np.ndarray] = []
+    def examples(self, source: Any) -> Iterator[Example]:
+        """Those of a source, in its order."""
+        return source.documents()
 
-    def take(self) -> np.ndarray:
-        rows = np.stack(self._ready) if self._ready else np.empty((0, self.row_length), np.int32)
-        self._ready = []
-        self.rows += len(rows)
-        self.padding += int((rows == self.marks.pad_id).sum())
-        return rows
+    def content(self, example: Example) -> str | bytes:
+        """What makes an example the same as another one, such as its texts as one, whatever its label: copies stay on
+        one side of the held-out split."""
+        return example
 
-    def _new_row(self) -> np.ndarray:
-        """A row still to be filled, which is to be among those that are ready."""
-        row = np.full(self.row_length, self.marks.pad_id, np.int32)
-        self._ready.append(row)
-        return row
+    def answer(self, example: Example) -> tuple[str, str] | None:
+        """(input, answer) of an example as texts; None in running text."""
+        return None
 
-
-class SentenceRows(MarkedRows):
-    """See `Sentences`."""
-
-    def __init__(self, length: int, marks: SpecialIds, *, across_documents: bool) -> None:
-        super().__init__(length, marks)
-        self._across_documents = across_documents
-        self._room = length - 2
-        self._separator = np.array([marks.sep_id], np.int32)
-        self._pieces: list[np.ndarray] = []
-        self._filled = 0
-
-    def add(self, document: list[np.ndarray]) -> None:
-        self.documents += 1
-        separator = 1 if self._across_documents else 0
-        before = self.tokens
-        for sentence in document:
-            self.tokens += len(sentence)
-            for start in range(0, len(sentence), self._room):
-                self._append(sentence[start : start + self._room], separator)
-                separator = 0
-        if self.tokens == before:
-            self.skipped += 1
-        if not self._across_documents:
-            self._end_row()
-
-    def _append(self, piece: np.ndarray, separator: int) -> None:
-        """Adds a piece that fits a row, to this one where there is room for it, and behind a separator if asked."""
-        if self._filled + separator + len(piece) > self._room:
-            self._end_row()
-        if separator and self._filled:
-            self._pieces.append(self._separator)
-            self._filled += 1
-        self._pieces.append(piece)
-        self._filled += len(piece)
-
-    def _end_row(self) -> None:
-        if self._filled:
-            row = self._new_row()
-            row[0] = self.marks.cls_id
-            np.concatenate(self._pieces, out=row[1 : self._filled + 1])
-            row[self._filled + 1] = self.marks.sep_id
-        self._pieces, self._filled = [], 0
-
-    def finish(self) -> None:
-        self._end_row()
+    def start(self, vocabulary: Vocabulary | None) -> RowBuilder:
+        """What makes the rows; `InputError` where the vocabulary lacks ids that the rows need."""
+        return OneRowEach()
 
     @property
-    def shortage(self) -> tuple[str, str]:
-        return f"{self.tokens} tokens and a row needs one", "text that the tokenizer knows"
+    def num_ids(self) -> int:
+        """Ids of the vocabulary in a row: what a run counts as tokens."""
+        return sum(column.size for column in self.spec.values() if column.is_ids)
+
+
+def encode_each(documents: Sequence[Sequence[str]], tokenizer: Tokenizer) -> Iterator[list[np.ndarray]]:
+    """The ids of every text of each document."""
+    ids = iter(tokenizer.encode_batch([text for document in documents for text in document]))
+    return ([next(ids) for _ in document] for document in documents)
+
+
+def with_blanks(texts: Sequence[str]) -> tuple[str, ...]:
+    """Sentences or words as they stand in running text, for tokenizers to which " The" and "The" are two."""
+    return (*texts[:1], *(f" {text}" for text in texts[1:]))
+
+
+def check_length(length: int, minimum: int, what: str, name: str = "length") -> None:
+    """Raises `InputError` for a length that is too short for `what`."""
+    if length < minimum:
+        raise InputError(f"{name}={length} is too short for {what}; choose {minimum} or more")
+
+
+def check_choice(name: str, value: str, choices: Any) -> None:
+    """Raises `InputError` for a value that is not among those of a `Literal`."""
+    if value not in get_args(choices):
+        raise InputError(f"{name}={value!r} is unknown; choose one of {', '.join(get_args(choices))}")
+
+
+def too_many_ids(count: int, length: int) -> str:
+    """What is wrong with an example of `count` ids, special ones included."""
+    return f"it has {count} ids, special ones included, which is over length={length} (the objective's input_length)"

@@ -67,7 +67,7 @@ class PairSource(Source):
     def documents(self) -> Iterator[str]:
         return itertools.chain.from_iterable(self.pairs())
 
-    def place(self, number: int) -> str:
+    def location(self, number: int) -> str:
         """Where the pair with this number, from 1, stands, to be read in a message; found by reading up to it."""
         return self._spell_place(next(itertools.islice(self._filled(), number - 1, None)))
 
@@ -250,7 +250,7 @@ class TfdsPairs(PairSource):
             yield Record((), number, source, target)
 
     def _spell_place(self, record: Record) -> str:
-        return self._texts().place(record.number)
+        return self._texts().location(record.number)
 
     def fingerprint(self) -> str:
         parts = (*self._texts().identity(), self.split, self.source, self.target, self.prefix, self.empty)

@@ -34,6 +34,10 @@ class Source(abc.ABC):
     def fingerprint(self) -> str:
         """Hexadecimal hash of what `documents` yields, found without reading all of it where that is long."""
 
+    def location(self, number: int) -> str:
+        """Where the document with this number, from 1, stands, for a message."""
+        return f"document {number}"
+
     @property
     def has_answers(self) -> bool:
         """False for examples of a task whose labels are not known: they can be predicted, and that is all."""

@@ -64,7 +64,7 @@ class TfdsTexts:
         info = self._builder().info
         return info.full_name, info.splits[self.split].num_examples
 
-    def place(self, number: int) -> str:
+    def location(self, number: int) -> str:
         """How an example, counted from 1, is called in a message."""
         return f"example {number - 1} of split={self.split!r} of name={self.name!r}"
 
@@ -253,7 +253,7 @@ class TfdsExamples(Examples):
         dataset = self._dataset()
         features = dataset.features()
         for number, row in enumerate(dataset.rows(), start=1):
-            place = dataset.place(number)
+            place = dataset.location(number)
             try:
                 yield Example(place, {name: _plain(value, features[name]) for name, value in row.items()})
             except UnicodeDecodeError:

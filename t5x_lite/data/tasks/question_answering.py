@@ -4,11 +4,24 @@ import hashlib
 import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
+import numpy as np
+
+from t5x_lite.data.layouts.base import (
+    Column,
+    Layout,
+    RowBuilder,
+    RowSpec,
+    SpecialIds,
+    check_length,
+)
+from t5x_lite.data.layouts.sentences import SentenceRule
 from t5x_lite.data.records.tables import Example, Examples, field_of, text_in
 from t5x_lite.data.records.text import Source
 from t5x_lite.errors import InputError
+from t5x_lite.tokenizers.base import Tokenizer
+from t5x_lite.tokenizers.vocabulary import Vocabulary
 
 
 class ContextQuestion(NamedTuple):
@@ -73,7 +86,7 @@ class Questions(Source):
             yield asked[0].context
             yield from (one.question for one in asked)
 
-    def place(self, number: int) -> str:
+    def location(self, number: int) -> str:
         """Where the example with this number, from 1, stands; found by reading up to it."""
         return next(itertools.islice(self.questions(), number - 1, None)).place
 
@@ -111,3 +124,132 @@ def _misplaced(asked: ContextQuestion) -> str:
         if not answer.strip() or there != answer:
             return f"{answer!r} where the text has {there!r}"
     return ""
+
+
+@dataclass(frozen=True)
+class QuestionWindows(Layout):
+    """Questions on parts of a text: `[CLS] question [SEP] window [SEP] pad ...` (Devlin et al. 2019, section 4.2).
+
+    A text that is longer than what the question leaves of a row is read in windows, each `stride` tokens behind the
+    one before (the released code). `ends` are the positions in the row of the first and the last token of the answer,
+    both 0, which is [CLS], where the window has no answer or not all of it; `example` is the number of the question,
+    from 0; `window` is which of the text's tokens is the window's first.
+
+    >>> import numpy as np
+    >>> rows = QuestionWindows(8, 2, 4).start(Vocabulary(size=100, pad_id=0, cls_id=2, sep_id=3, eos_id=3))
+    >>> rows.add([np.array([10], np.int32), np.arange(20, 26, dtype=np.int32), np.array([4, 5], np.int32)])
+    >>> for row in rows.take():
+    ...     print({name: column.tolist() for name, column in row.items()})
+    {'ids': [2, 10, 3, 20, 21, 22, 23, 3], 'ends': [0, 0], 'example': 0, 'window': 0}
+    {'ids': [2, 10, 3, 22, 23, 24, 25, 3], 'ends': [5, 6], 'example': 0, 'window': 2}
+    """
+
+    length: int
+    """Ids of a row, special ones included."""
+    stride: int = 128
+    """Tokens of the text from the beginning of one window to that of the next."""
+    question_length: int = 64
+    """Tokens of a question; the ends of longer ones are cut."""
+
+    source_type: ClassVar[type] = Questions
+    source_has: ClassVar[str] = "questions"
+    source_remedy: ClassVar[str] = "give Questions"
+    unit_name: ClassVar[str] = "questions"
+    too_long_means: ClassVar[str] = "have an answer that no window holds, and count as having none"
+    has_examples: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        check_length(self.length, 8, "a question and a text")
+        for name in ("stride", "question_length"):
+            if getattr(self, name) < 1:
+                raise InputError(f"{name}={getattr(self, name)} is too small; choose 1 or more")
+        if self.question_length > self.length - 4:
+            raise InputError(
+                f"question_length={self.question_length} leaves no room for a text in length={self.length}; choose "
+                f"{self.length - 4} or less"
+            )
+
+    @property
+    def spec(self) -> RowSpec:
+        numbers = {"ends": Column((2,)), "example": Column(()), "window": Column(())}
+        return {"ids": Column((self.length,), is_ids=True)} | numbers
+
+    def examples(self, source: Questions) -> Iterator[ContextQuestion]:
+        return source.questions()
+
+    def content(self, example: ContextQuestion) -> str:
+        # The questions on one text stay on one side of a split.
+        return example.context
+
+    def answer(self, example: ContextQuestion) -> tuple[str, str]:
+        return f"{example.question}\0{example.context}", "\0".join(example.answers[:1])
+
+    def tokenize(
+        self, examples: list[ContextQuestion], tokenizer: Tokenizer, sentences: SentenceRule
+    ) -> Iterator[list[np.ndarray]]:
+        """The ids of the question and of the text, and the first and the last token of the first answer, counted in the
+        text; none where there is no answer."""
+        texts = list(dict.fromkeys(example.context for example in examples))
+        contexts = dict(zip(texts, tokenizer.encode_with_offsets(texts), strict=True))
+        questions = tokenizer.encode_batch([example.question for example in examples])
+        for example, question in zip(examples, questions, strict=True):
+            ids, spans = contexts[example.context]
+            answer = np.empty(0, np.int32)
+            if example.answers:
+                answer = tokens_of(spans, example.starts[0], example.starts[0] + len(example.answers[0]))
+            yield [question, ids, answer]
+
+    def start(self, vocabulary: Vocabulary) -> RowBuilder:
+        return QuestionRows(self, SpecialIds.of(vocabulary))
+
+
+class QuestionRows(RowBuilder):
+    """See `QuestionWindows`."""
+
+    def __init__(self, layout: QuestionWindows, special: SpecialIds) -> None:
+        super().__init__()
+        self._layout, self._special = layout, special
+
+    def add(self, document: list[np.ndarray]) -> None:
+        question, context, answer = document
+        length, question = self._layout.length, question[: self._layout.question_length]
+        self.documents += 1
+        self.tokens += len(question) + len(context)
+        room = length - 3 - len(question)
+        held = False
+        for start in window_starts(len(context), room, self._layout.stride):
+            window = context[start : start + room]
+            inside = len(answer) and start <= answer[0] and answer[1] < start + len(window)
+            held = held or bool(inside)
+            self._emit(
+                room - len(window),
+                ids=self._special.join(length, question, window),
+                ends=answer - start + len(question) + 2 if inside else np.zeros(2, np.int32),
+                example=np.int32(self.documents - 1),
+                window=np.int32(start),
+            )
+        if len(answer) and not held:
+            self._count_too_long(
+                f"its answer has {answer[1] - answer[0] + 1} tokens and a window of length={length} (the "
+                f"objective's input_length) holds {room}, one every stride={self._layout.stride}"
+            )
+
+
+def window_starts(size: int, room: int, stride: int) -> list[int]:
+    """Where windows begin that go over `size` tokens, `room` at a time: the last one reaches the end.
+
+    >>> window_starts(10, 4, 3), window_starts(4, 4, 3), window_starts(5, 2, 3)
+    ([0, 3, 6], [0], [0, 2, 4])
+    """
+    step = min(stride, room)
+    return list(range(0, max(size - room, 0) + step, step))
+
+
+def tokens_of(spans: np.ndarray, start: int, end: int) -> np.ndarray:
+    """The first and the last token [2] that have a part in some characters; empty where none has.
+
+    >>> tokens_of(np.array([[0, 3], [3, 7], [8, 9]]), 4, 9).tolist()
+    [1, 2]
+    """
+    found = np.flatnonzero((spans[:, 0] < end) & (spans[:, 1] > start))
+    return found[[0, -1]].astype(np.int32) if len(found) else np.empty(0, np.int32)

@@ -5,12 +5,27 @@ import itertools
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
+import numpy as np
+
+from t5x_lite.data.layouts.base import (
+    Column,
+    Layout,
+    RowBuilder,
+    RowSpec,
+    SpecialIds,
+    check_length,
+    encode_each,
+    with_blanks,
+)
+from t5x_lite.data.layouts.sentences import SentenceRule
 from t5x_lite.data.records.tables import Example, Examples, field_of
 from t5x_lite.data.records.text import Source
 from t5x_lite.data.tasks.classification import check_labels, unknown_labels
 from t5x_lite.errors import InputError
+from t5x_lite.tokenizers.base import Tokenizer
+from t5x_lite.tokenizers.vocabulary import Vocabulary
 
 
 class TaggedSentence(NamedTuple):
@@ -75,7 +90,7 @@ class TaggedWords(Source):
     def documents(self) -> Iterator[str]:
         return (" ".join(sentence.words) for sentence in self.tagged())
 
-    def place(self, number: int) -> str:
+    def location(self, number: int) -> str:
         """Where the example with this number, from 1, stands; found by reading up to it."""
         return next(itertools.islice(self.tagged(), number - 1, None)).place
 
@@ -91,3 +106,92 @@ class TaggedWords(Source):
                 f"{option}={name!r} is {column!r} in {example.place}; set {option} to a field with a list of texts"
             )
         return tuple(column)
+
+
+@dataclass(frozen=True)
+class Tagged(Layout):
+    """Words and their tags: `[CLS] word word ... [SEP] pad ...` in `ids`, and in `tags` the number of each word's tag
+    where its first piece stands (Devlin et al. 2019, section 5.3), else -1.
+
+    A sentence that is too long goes on in the next row, where a word ends; `example`, the number of the sentence from
+    0, says which rows belong together.
+
+    >>> import numpy as np
+    >>> rows = Tagged(8).start(Vocabulary(size=100, pad_id=0, cls_id=2, sep_id=3, eos_id=3))
+    >>> rows.add([np.array([10, 11, 12], np.int32), np.array([1, 2], np.int32), np.array([0, 4], np.int32)])
+    >>> [{name: column.tolist() for name, column in row.items()} for row in rows.take()]
+    [{'ids': [2, 10, 11, 12, 3, 0, 0, 0], 'tags': [-1, 0, 4, -1, -1, -1, -1, -1], 'example': 0}]
+    """
+
+    length: int
+    """Ids of a row, special ones included."""
+
+    source_type: ClassVar[type] = TaggedWords
+    source_has: ClassVar[str] = "tags"
+    source_remedy: ClassVar[str] = "give TaggedWords"
+    unit_name: ClassVar[str] = "examples"
+    too_long_means: ClassVar[str] = "have a word that is longer than a row, and cut"
+    has_examples: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        check_length(self.length, 8, "a sentence")
+
+    @property
+    def spec(self) -> RowSpec:
+        return {"ids": Column((self.length,), is_ids=True), "tags": Column((self.length,)), "example": Column(())}
+
+    def examples(self, source: TaggedWords) -> Iterator[TaggedSentence]:
+        return source.tagged()
+
+    def content(self, example: TaggedSentence) -> str:
+        return " ".join(example.words)
+
+    def answer(self, example: TaggedSentence) -> tuple[str, str]:
+        return self.content(example), str(example.tags)
+
+    def tokenize(
+        self, examples: list[TaggedSentence], tokenizer: Tokenizer, sentences: SentenceRule
+    ) -> Iterator[list[np.ndarray]]:
+        """The ids of all words, how many each has, and their tags by number. A word that the tokenizer sees nothing in
+        is the unknown token."""
+        unknown = np.array([tokenizer.vocabulary.unk_id], np.int32)
+        words = encode_each([with_blanks(example.words) for example in examples], tokenizer)
+        for of_words, example in zip(words, examples, strict=True):
+            pieces = [ids if len(ids) else unknown for ids in of_words]
+            sizes, tags = np.array([len(ids) for ids in pieces], np.int32), np.array(example.tags, np.int32)
+            yield [np.concatenate(pieces), sizes, tags]
+
+    def start(self, vocabulary: Vocabulary) -> RowBuilder:
+        return TaggedRows(self.length, SpecialIds.of(vocabulary))
+
+
+class TaggedRows(RowBuilder):
+    """See `Tagged`."""
+
+    def __init__(self, length: int, special: SpecialIds) -> None:
+        super().__init__()
+        self._length, self._special = length, special
+
+    def add(self, document: list[np.ndarray]) -> None:
+        ids, sizes, tags = document
+        self.documents += 1
+        self.tokens += len(ids)
+        room = self._length - 2
+        if len(over := np.flatnonzero(sizes > room)):
+            word = int(over[0])
+            self._count_too_long(
+                f"word {word + 1} has {sizes[word]} ids and length={self._length} (the objective's input_length) holds "
+                f"{room}"
+            )
+        ends = np.cumsum(sizes)
+        words = [ids[end - size : end][:room] for end, size in zip(ends, sizes, strict=True)]
+        first = 0
+        while first < len(words):
+            lengths = [len(word) for word in words[first:]]
+            held = int((np.cumsum(lengths) <= room).sum())
+            of_row = np.full(self._length, -1, np.int32)
+            of_row[np.cumsum([1, *lengths[: held - 1]])] = tags[first : first + held]
+            joined = np.concatenate(words[first : first + held])
+            ids_of_row = self._special.join(self._length, joined)
+            self._emit(room - len(joined), ids=ids_of_row, tags=of_row, example=np.int32(self.documents - 1))
+            first += held

@@ -172,7 +172,7 @@ class NumberTemplate(PromptTemplate):
 
     >>> wording, example = NumberTemplate("{text}"), Example("dev.tsv:2", {"text": "stsb ...", "label": "3.25"})
     >>> list(wording.pairs(example)), list(wording.asked(example))
-    ([('stsb ...', '3.2')], [Asked(text='stsb ...', right=('3.25',), group='')])
+    ([('stsb ...', '3.2')], [EvalExample(text='stsb ...', right=('3.25',), group='')])
     """
 
     label: str = "label"
@@ -209,7 +209,7 @@ class AnswerTemplate(PromptTemplate):
 
     >>> example = Example("a.json", {"question": "Who?", "context": "He and she.", "answers": ["he", "she"]})
     >>> list(AnswerTemplate("question: {question} context: {context}").asked(example))
-    [Asked(text='question: Who? context: He and she.', right=('he', 'she'), group='')]
+    [EvalExample(text='question: Who? context: He and she.', right=('he', 'she'), group='')]
     """
 
     given: str = "answers"

@@ -1,30 +1,84 @@
-"""Rows of two segments of one document, and beside them one of another document (see `formats.Pairs`)."""
+"""Rows of two segments of one document, and beside them one of another document."""
 
 import bisect
 import hashlib
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from typing import NamedTuple
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
 
 import numpy as np
 
-from t5x_lite.data.layouts.base import MarkedRows, SpecialIds
+from t5x_lite.data.layouts.base import (
+    Column,
+    RowBuilder,
+    RowSpec,
+    SpecialIds,
+    check_choice,
+    check_length,
+    truncated_lengths,
+)
+from t5x_lite.data.layouts.text import SentenceLayout
+from t5x_lite.tokenizers.vocabulary import Vocabulary
+
+PairUnit = Literal["segment", "sentence"]
 
 _BLOCK_DOCUMENTS = 1024
 _BLOCK_IDS = 4 << 20
 _SHORT_SHARE = 0.1
 
 
-class PairRows(MarkedRows):
+@dataclass(frozen=True)
+class Pairs(SentenceLayout):
+    """BERT's rows (Devlin et al. 2019, section 3.1 and A.2): `[CLS] A [SEP] B [SEP] pad ...`, where B follows A.
+
+    A unit of "segment" takes sentences of one document until they fill the row, in every tenth row a random part of
+    it, and cuts them at a random sentence end into A and B. A unit of "sentence" takes one each (sentence-pair in Liu
+    et al. 2019, section 4.2, here with a single [SEP] between the two). What is too long loses ids of its longer
+    segment, at random at both ends. A last sentence on its own takes the one before it along as A. Documents of one
+    sentence give no pair; `RowBuilder.skipped` counts them.
+
+    `with_other` adds the column `other`, `C pad ...`, a segment of another document that can stand in B's place: at
+    least one id, none of them special, and `[CLS] A [SEP] C [SEP]` fits `length`. It begins at a random sentence and is
+    as long as BERT makes it: until A and C fill the row, or its document ends. It is drawn from the documents near this
+    one (a thousand or two), whose text is another.
+
+    >>> import numpy as np
+    >>> vocabulary = Vocabulary(size=100, pad_id=0, cls_id=2, sep_id=3, eos_id=3)
+    >>> rows = Pairs(8, unit="sentence", with_other=True).start(vocabulary)
+    >>> rows.add([np.array(sentence, np.int32) for sentence in ([10, 11], [12])])
+    >>> rows.add([np.array([20, 21, 22], np.int32)])
+    >>> rows.finish()
+    >>> [{name: column.tolist() for name, column in row.items()} for row in rows.take()]
+    [{'ids': [2, 10, 11, 3, 12, 3, 0, 0], 'other': [20, 21, 22, 0]}]
+    """
+
+    unit: PairUnit = "segment"
+    with_other: bool = False
+
+    def __post_init__(self) -> None:
+        check_length(self.length, 8, "a pair")
+        check_choice("unit", self.unit, PairUnit)
+
+    @property
+    def spec(self) -> RowSpec:
+        other = {"other": Column((self.length - 4,), is_ids=True)} if self.with_other else {}
+        return {"ids": Column((self.length,), is_ids=True)} | other
+
+    def start(self, vocabulary: Vocabulary) -> RowBuilder:
+        return PairRows(self.length, SpecialIds.of(vocabulary), unit=self.unit, with_other=self.with_other)
+
+
+class PairRows(RowBuilder):
     """See `Pairs`.
 
     Where a pair takes another document along, documents wait until a block of them is complete and draw from it and the
     block before, which leaves none without company in the last, small one.
     """
 
-    def __init__(self, length: int, row_length: int, marks: SpecialIds, *, unit: str, with_other: bool) -> None:
-        super().__init__(row_length, marks)
-        self._length, self._unit, self._with_other = length, unit, with_other
+    def __init__(self, length: int, special: SpecialIds, *, unit: str, with_other: bool) -> None:
+        super().__init__()
+        self._length, self._special, self._unit, self._with_other = length, special, unit, with_other
         self._room = length - 3
         # One generator for the pairs and one for the others: the pairs are the same with and without others.
         self._random, self._random_other = (np.random.default_rng(seed) for seed in range(2))
@@ -94,8 +148,7 @@ class PairRows(MarkedRows):
 
     def _truncated(self, first: np.ndarray, second: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """A and B that fit the row: ids go one by one from the longer one, from B where they are equal."""
-        keep_second = min(len(second), max(self._room - len(first), self._room // 2))
-        keep_first = min(len(first), self._room - keep_second)
+        keep_first, keep_second = truncated_lengths([len(first), len(second)], self._room)
         return _shortened(first, keep_first, self._random), _shortened(second, keep_second, self._random)
 
     def _segment(self, document: "_Document", target: int, beside: int) -> np.ndarray:
@@ -108,15 +161,13 @@ class PairRows(MarkedRows):
         return _shortened(ids, min(len(ids), self._room - beside), self._random_other)
 
     def _add_row(self, first: np.ndarray, second: np.ndarray, other: np.ndarray | None = None) -> None:
-        row, middle = self._new_row(), len(first) + 1
-        end = middle + 1 + len(second)
-        row[0] = self.marks.cls_id
-        row[1:middle] = first
-        row[middle] = self.marks.sep_id
-        row[middle + 1 : end] = second
-        row[end] = self.marks.sep_id
+        columns = {"ids": self._special.join(self._length, first, second)}
+        padding = self._room - len(first) - len(second)
         if other is not None:
-            row[self._length : self._length + len(other)] = other
+            columns["other"] = np.full(self._length - 4, self._special.pad_id, np.int32)
+            columns["other"][: len(other)] = other
+            padding += self._length - 4 - len(other)
+        self._emit(padding, **columns)
 
     @property
     def shortage(self) -> tuple[str, str]:

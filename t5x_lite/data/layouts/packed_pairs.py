@@ -1,0 +1,214 @@
+"""Rows of sources and targets, several pairs in each."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+import numpy as np
+
+from t5x_lite.data.layouts.base import (
+    Column,
+    Layout,
+    Row,
+    RowBuilder,
+    RowSpec,
+    UnfitDocumentError,
+    check_choice,
+    check_length,
+)
+from t5x_lite.data.layouts.sentences import SentenceRule
+from t5x_lite.data.records.pairs import PairSource
+from t5x_lite.errors import InputError
+from t5x_lite.tokenizers.base import Tokenizer
+from t5x_lite.tokenizers.vocabulary import Vocabulary
+
+TooLong = Literal["error", "skip", "cut"]
+
+# Of 58,600 sentence pairs in rows of 64 + 64 ids 12.6 % is padding with one open row, 5.7 % with 32 and with 128.
+_OPEN_ROWS = 32
+
+
+@dataclass(frozen=True)
+class TextPairs(Layout):
+    """Rows of text to text: `inputs` are `source EOS source EOS ... pad ...`, and so are `targets` of the targets.
+
+    Packed rows hold whole pairs, those of a row in their order, and the rows make little padding of them: a few dozen
+    are open at a time, and a pair goes into the first that has room. Else each pair has a row. Since no text holds EOS,
+    segment n of either side reaches to its n-th EOS, and pair n of a row is segment n of both sides.
+
+    >>> import numpy as np
+    >>> rows = TextPairs(6, 5).start(Vocabulary(size=100, pad_id=0, eos_id=1))
+    >>> for source, target in ([10, 11], [20]), ([12, 13, 14], [21, 22]), ([15], [23]):
+    ...     rows.add([np.array(source, np.int32), np.array(target, np.int32)])
+    >>> rows.finish()
+    >>> [(row["inputs"].tolist(), row["targets"].tolist()) for row in rows.take()]
+    [([10, 11, 1, 15, 1, 0], [20, 1, 23, 1, 0]), ([12, 13, 14, 1, 0, 0], [21, 22, 1, 0, 0])]
+    """
+
+    length: int
+    """Ids of the source side of a row, EOS included."""
+    target_length: int
+    """Ids of the target side of a row, EOS included."""
+    packed: bool = True
+    """Several pairs in a row, as many as fit; else one."""
+    too_long: TooLong = "error"
+    """What becomes of a pair with a side over its length: 'error' refuses the corpus, 'skip' leaves the pair out, 'cut'
+    drops the end of that side. The store counts them."""
+
+    source_type: ClassVar[type] = PairSource
+    source_has: ClassVar[str] = "pairs"
+    source_remedy: ClassVar[str] = "give TsvPairs, JsonlPairs, ParallelFiles or TfdsPairs (--pairs on the command line)"
+    unit_name: ClassVar[str] = "pairs"
+    has_examples: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        check_length(self.length, 2, "a source")
+        check_length(self.target_length, 2, "a target", "target_length")
+        check_choice("too_long", self.too_long, TooLong)
+
+    @property
+    def spec(self) -> RowSpec:
+        lengths = {"inputs": self.length, "targets": self.target_length}
+        return {name: Column((length,), is_ids=True) for name, length in lengths.items()}
+
+    def examples(self, source: PairSource) -> Iterator[tuple[str, str]]:
+        return source.pairs()
+
+    def content(self, example: tuple[str, str]) -> str:
+        return "\0".join(example)
+
+    def answer(self, example: tuple[str, str]) -> tuple[str, str]:
+        return example
+
+    def tokenize(
+        self, examples: list[tuple[str, str]], tokenizer: Tokenizer, sentences: SentenceRule
+    ) -> Iterator[list[np.ndarray]]:
+        sources, targets = map(list, zip(*examples, strict=True))
+        sides = tokenizer.encode_batch(sources), tokenizer.target_side.encode_batch(targets)
+        return map(list, zip(*sides, strict=True))
+
+    def start(self, vocabulary: Vocabulary) -> RowBuilder:
+        pad_id, eos_id = vocabulary.pad_id, vocabulary.eos_id
+        if self.packed and pad_id == eos_id:
+            raise InputError(
+                f"the tokenizer pads with its EOS (id {eos_id}), which ends the pairs of a packed row; set "
+                "packed=False, or use a tokenizer with a padding token"
+            )
+        return TextPairRows(
+            self.length,
+            self.target_length,
+            pad_id=pad_id,
+            eos_id=eos_id,
+            packed=self.packed,
+            too_long=self.too_long,
+        )
+
+    def pairs_of(self, row: Row, vocabulary: Vocabulary) -> list[tuple[np.ndarray, np.ndarray]]:
+        """(source, target) ids of each pair in a row, without EOS.
+
+        >>> row = {"inputs": np.array([10, 11, 1, 15, 1, 0]), "targets": np.array([20, 1, 23, 1, 0])}
+        >>> TextPairs(6, 5).pairs_of(row, Vocabulary(size=100, pad_id=0, eos_id=1))
+        [(array([10, 11]), array([20])), (array([15]), array([23]))]
+        """
+        sources, targets = (self._segments(row[name], vocabulary.eos_id) for name in ("inputs", "targets"))
+        return list(zip(sources, targets, strict=True))
+
+    def _segments(self, side: np.ndarray, eos_id: int) -> list[np.ndarray]:
+        ends = np.flatnonzero(side == eos_id)[: None if self.packed else 1].tolist()
+        starts = [0, *(end + 1 for end in ends)]
+        return [side[start:end] for start, end in zip(starts, ends, strict=False)]
+
+
+class TextPairRows(RowBuilder):
+    """See `TextPairs`. A pair goes into the oldest open row that has room for both of its sides; where none has, the
+    fullest row is closed for a new one."""
+
+    def __init__(
+        self, length: int, target_length: int, *, pad_id: int, eos_id: int, packed: bool, too_long: str
+    ) -> None:
+        super().__init__()
+        self._lengths = length, target_length
+        self._pad_id, self._eos_id = pad_id, eos_id
+        self._max_open = _OPEN_ROWS if packed else 0
+        self._too_long = too_long
+        self._open: list[_OpenRow] = []
+
+    def add(self, document: list[np.ndarray]) -> None:
+        self.documents += 1
+        self._check_ids(document)
+        if any(len(ids) >= length for ids, length in zip(document, self._lengths, strict=True)):
+            problem = self._describe(document)
+            if self._too_long == "error":
+                raise UnfitDocumentError(f"{problem}; raise it, or set too_long='skip' or 'cut'")
+            self._count_too_long(problem)
+            if self._too_long == "skip":
+                self.skipped += 1
+                return
+            document = [ids[: length - 1] for ids, length in zip(document, self._lengths, strict=True)]
+        source, target = document
+        self.tokens += len(source) + len(target) + 2
+        row = self._row_for(len(source) + 1, len(target) + 1)
+        row.append(source, target, self._eos_id)
+        if not self._max_open or row.is_full:
+            self._close(row)
+
+    def _check_ids(self, document: list[np.ndarray]) -> None:
+        for side, ids in zip(("source", "target"), document, strict=True):
+            for name, special in (("EOS", self._eos_id), ("PAD", self._pad_id)):
+                if (ids == special).any():
+                    raise UnfitDocumentError(
+                        f"the {side} has the id {special}, which is {name} and closes or fills rows; remove that token "
+                        "from the text or from the tokenizer"
+                    )
+
+    def _describe(self, document: list[np.ndarray]) -> str:
+        length, target_length = self._lengths
+        limits = f"length={length} (the objective's input_length)", f"target_length={target_length}"
+        return " and ".join(
+            f"the {side} has {len(ids) + 1} ids, its EOS included, which is over {limit}"
+            for side, limit, ids, length in zip(("source", "target"), limits, document, self._lengths, strict=True)
+            if len(ids) >= length
+        )
+
+    def _row_for(self, source: int, target: int) -> "_OpenRow":
+        for row in self._open:
+            if row.source_room >= source and row.target_room >= target:
+                return row
+        if self._open and len(self._open) >= self._max_open:
+            self._close(min(self._open, key=lambda row: min(row.source_room, row.target_room)))
+        row = _OpenRow(self._lengths, self._pad_id)
+        self._open.append(row)
+        return row
+
+    def _close(self, row: "_OpenRow") -> None:
+        self._open.remove(row)
+        self._emit(row.source_room + row.target_room, inputs=row.source, targets=row.target)
+
+    def finish(self) -> None:
+        for row in list(self._open):
+            self._close(row)
+
+    @property
+    def shortage(self) -> tuple[str, str]:
+        return f"{self.documents} pairs, {self.skipped} of them longer than a row", "longer rows"
+
+
+class _OpenRow:
+    """A row with room for more."""
+
+    def __init__(self, lengths: tuple[int, int], pad_id: int) -> None:
+        self.source_room, self.target_room = lengths
+        self.source, self.target = (np.full(length, pad_id, np.int32) for length in lengths)
+
+    @property
+    def is_full(self) -> bool:
+        """Whether no side of a pair, which has an id and EOS, fits any more."""
+        return min(self.source_room, self.target_room) < 2
+
+    def append(self, source: np.ndarray, target: np.ndarray, eos_id: int) -> None:
+        for side, ids, room in ((self.source, source, self.source_room), (self.target, target, self.target_room)):
+            start = len(side) - room
+            side[start : start + len(ids)] = ids
+            side[start + len(ids)] = eos_id
+        self.source_room -= len(source) + 1
+        self.target_room -= len(target) + 1

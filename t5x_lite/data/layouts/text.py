@@ -1,0 +1,204 @@
+"""Rows of running text: a stream, or whole sentences."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from t5x_lite.data.layouts.base import (
+    Column,
+    Layout,
+    RowBuilder,
+    RowSpec,
+    SpecialIds,
+    check_length,
+    encode_each,
+    with_blanks,
+)
+from t5x_lite.data.layouts.sentences import SentenceRule, split_sentences
+from t5x_lite.tokenizers.base import Tokenizer
+from t5x_lite.tokenizers.vocabulary import Vocabulary
+
+
+@dataclass(frozen=True)
+class Stream(Layout):
+    """T5's rows (Raffel et al. 2020, section 3.1.4): documents joined in order, an EOS after each, cut anywhere.
+
+    No row is padded; the last partial one is dropped.
+
+    >>> import numpy as np
+    >>> rows = Stream(4).start(Vocabulary(size=100, eos_id=1))
+    >>> rows.add([np.array([10, 11, 12], np.int32)])
+    >>> rows.add([np.array([20, 21, 22, 23], np.int32)])
+    >>> [row["ids"].tolist() for row in rows.take()]
+    [[10, 11, 12, 1], [20, 21, 22, 23]]
+    """
+
+    length: int
+    """Ids of a row."""
+
+    def __post_init__(self) -> None:
+        check_length(self.length, 1, "a row")
+
+    @property
+    def spec(self) -> RowSpec:
+        return {"ids": Column((self.length,), is_ids=True)}
+
+    def tokenize(
+        self, examples: list[str], tokenizer: Tokenizer, sentences: SentenceRule
+    ) -> Iterator[list[np.ndarray]]:
+        return ([ids] for ids in tokenizer.encode_batch(examples))
+
+    def start(self, vocabulary: Vocabulary) -> RowBuilder:
+        return StreamRows(self.length, vocabulary.eos_id)
+
+
+class StreamRows(RowBuilder):
+    """See `Stream`."""
+
+    def __init__(self, length: int, eos_id: int) -> None:
+        super().__init__()
+        self._length, self._eos = length, np.array([eos_id], np.int32)
+        self._pieces: list[np.ndarray] = []
+
+    def add(self, document: list[np.ndarray]) -> None:
+        self._pieces += [*document, self._eos]
+        self.documents += 1
+        self.tokens += sum(map(len, document)) + 1
+
+    def take(self) -> list[dict[str, np.ndarray]]:
+        ids = np.concatenate([np.empty(0, np.int32), *self._pieces])
+        whole = len(ids) // self._length * self._length
+        self._pieces = [ids[whole:]]
+        for row in ids[:whole].reshape(-1, self._length):
+            self._emit(ids=row)
+        return super().take()
+
+    @property
+    def shortage(self) -> tuple[str, str]:
+        needs = f"{self.tokens} tokens and row_length={self._length} needs at least as many"
+        return needs, "a shorter row_length"
+
+
+@dataclass(frozen=True)
+class SentenceLayout(Layout):
+    """Base of layouts that read documents sentence by sentence."""
+
+    length: int
+    """Ids of a row, special ones included."""
+
+    reads_sentences: ClassVar[bool] = True
+
+    def tokenize(
+        self, examples: list[str], tokenizer: Tokenizer, sentences: SentenceRule
+    ) -> Iterator[list[np.ndarray]]:
+        return encode_each([with_blanks(split_sentences(text, sentences)) for text in examples], tokenizer)
+
+
+@dataclass(frozen=True)
+class Sentences(SentenceLayout):
+    """RoBERTa's rows (Liu et al. 2019, section 4.2): `[CLS] sentence sentence ... [SEP] pad ...`.
+
+    As many whole sentences in order as fit; what is longer than a row is cut into rows. Across documents
+    ("full-sentences") one more [SEP] stands between the sentences of two; else ("doc-sentences") each document begins a
+    row. No text is lost.
+
+    >>> import numpy as np
+    >>> vocabulary = Vocabulary(size=100, pad_id=0, cls_id=2, sep_id=3, eos_id=3)
+    >>> rows = Sentences(8, across_documents=True).start(vocabulary)
+    >>> rows.add([np.array(sentence, np.int32) for sentence in ([10, 11], [12])])
+    >>> rows.add([np.array(sentence, np.int32) for sentence in ([20, 21], [22, 23])])
+    >>> rows.finish()
+    >>> [row["ids"].tolist() for row in rows.take()]
+    [[2, 10, 11, 12, 3, 20, 21, 3], [2, 22, 23, 3, 0, 0, 0, 0]]
+    """
+
+    across_documents: bool = True
+
+    def __post_init__(self) -> None:
+        check_length(self.length, 4, "a sentence")
+
+    @property
+    def spec(self) -> RowSpec:
+        return {"ids": Column((self.length,), is_ids=True)}
+
+    def start(self, vocabulary: Vocabulary) -> RowBuilder:
+        return SentenceRows(self.length, SpecialIds.of(vocabulary), across_documents=self.across_documents)
+
+
+@dataclass(frozen=True)
+class NumberedSentences(Sentences):
+    """BART's rows: those of `Sentences`, and beside the `ids` in `sentences` the number of each id's sentence.
+
+    Sentences count from 1 in every row; special ids and padding have number 0. Each document begins a row, unless
+    `across_documents` says otherwise.
+
+    >>> import numpy as np
+    >>> rows = NumberedSentences(6).start(Vocabulary(size=100, pad_id=9, cls_id=2, sep_id=3, eos_id=3))
+    >>> rows.add([np.array(sentence, np.int32) for sentence in ([10, 11], [12])])
+    >>> rows.finish()
+    >>> [{name: column.tolist() for name, column in row.items()} for row in rows.take()]
+    [{'ids': [2, 10, 11, 12, 3, 9], 'sentences': [0, 1, 1, 2, 0, 0]}]
+    """
+
+    across_documents: bool = False
+
+    @property
+    def spec(self) -> RowSpec:
+        return super().spec | {"sentences": Column((self.length,))}
+
+    def start(self, vocabulary: Vocabulary) -> RowBuilder:
+        special = SpecialIds.of(vocabulary)
+        return SentenceRows(self.length, special, across_documents=self.across_documents, numbered=True)
+
+
+class SentenceRows(RowBuilder):
+    """See `Sentences` and `NumberedSentences`."""
+
+    def __init__(self, length: int, special: SpecialIds, *, across_documents: bool, numbered: bool = False) -> None:
+        super().__init__()
+        self._length, self._room, self._special = length, length - 2, special
+        self._across_documents, self._numbered = across_documents, numbered
+        self._separator = np.array([special.sep_id], np.int32)
+        self._pieces: list[np.ndarray] = []
+        self._filled = 0
+
+    def add(self, document: list[np.ndarray]) -> None:
+        self.documents += 1
+        separator = 1 if self._across_documents else 0
+        before = self.tokens
+        for sentence in document:
+            self.tokens += len(sentence)
+            for start in range(0, len(sentence), self._room):
+                self._append(sentence[start : start + self._room], separator)
+                separator = 0
+        if self.tokens == before:
+            self.skipped += 1
+        if not self._across_documents:
+            self.finish()
+
+    def _append(self, piece: np.ndarray, separator: int) -> None:
+        """Adds a piece that fits a row, to this one where there is room for it, behind a separator if there is one."""
+        if self._filled + separator + len(piece) > self._room:
+            self.finish()
+        if separator and self._filled:
+            self._pieces.append(self._separator)
+            self._filled += 1
+        self._pieces.append(piece)
+        self._filled += len(piece)
+
+    def finish(self) -> None:
+        if self._filled:
+            columns = {"ids": self._special.join(self._length, np.concatenate(self._pieces))}
+            if self._numbered:
+                is_text = [piece is not self._separator for piece in self._pieces]
+                numbers = np.repeat(np.cumsum(is_text) * is_text, [len(piece) for piece in self._pieces])
+                columns["sentences"] = np.zeros(self._length, np.int32)
+                columns["sentences"][1 : 1 + len(numbers)] = numbers
+            self._emit(self._room - self._filled, **columns)
+        self._pieces, self._filled = [], 0
+
+    @property
+    def shortage(self) -> tuple[str, str]:
+        return f"{self.tokens} tokens and a row needs one", "text that the tokenizer knows"
