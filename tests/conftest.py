@@ -57,6 +57,7 @@ ROOMS = (
     "objectives",
     "decoding",
     "pictures",
+    "parallel.partitioning",
     "training.step",
     "optim.schedules",
     "training.evaluation",

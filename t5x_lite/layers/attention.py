@@ -13,11 +13,10 @@ from jaxtyping import Array, Float, Key
 
 from t5x_lite.layers.attention_by_pairs import dense_attention
 from t5x_lite.layers.decoding_cache import CachedKeyValue, KeyValue
-from t5x_lite.layers.dense import Dense
-from t5x_lite.layers.dropout import keep_mask
+from t5x_lite.layers.dense import Dense, keep_mask
 from t5x_lite.layers.masks import MASKED_LOGIT, Mask
-from t5x_lite.layers.partitioning import on_each_device, place, platform
 from t5x_lite.layers.positions import DistanceBias
+from t5x_lite.parallel.partitioning import constrain_sharding, on_each_device, platform
 
 FLASH_FROM = 256
 """A TPU attends by tiles in rows of this length, or where as many queries and keys meet.
@@ -116,7 +115,9 @@ def attention_weights(
     """softmax(scale * query key^T + bias) in float32: how much each query takes of each value."""
     pairs = (query.shape[1], key.shape[1])
     logits = jnp.einsum("BLHK,BMHK->BHLM", query, key, preferred_element_type=jnp.float32) * scale
-    logits = place(logits, "activation_batch", "activation_heads", "activation_length", "activation_memory")
+    logits = constrain_sharding(
+        logits, "activation_batch", "activation_heads", "activation_length", "activation_memory"
+    )
     if bias is not None:
         logits += bias.dense(*pairs)
     if mask is not None and (seen := mask.dense(*pairs)) is not None:
@@ -203,4 +204,4 @@ class Attention(nn.Module):
 
     def _split(self, x: Float[Array, "B L HK"], length: str) -> Float[Array, "B L H K"]:
         heads = x.reshape(*x.shape[:-1], self.num_heads, self.head_dim)
-        return place(heads, "activation_batch", length, "activation_heads", "activation_kv")
+        return constrain_sharding(heads, "activation_batch", length, "activation_heads", "activation_kv")

@@ -16,8 +16,8 @@ from jaxtyping import Array, Bool, Float, Int, Key
 from t5x_lite.kernels.hashed_draws import HEAD, QUERY, ROW, SEED, keeps, seed_and_offsets
 from t5x_lite.layers.dense import sum_rows
 from t5x_lite.layers.masks import MASKED_LOGIT, Mask
-from t5x_lite.layers.partitioning import platform
 from t5x_lite.layers.positions import DistanceBias
+from t5x_lite.parallel.partitioning import platform
 
 CACHE_BYTES = 2 << 20
 """Of weights that a CPU works on at a time."""

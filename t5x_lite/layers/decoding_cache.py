@@ -13,7 +13,7 @@ from jaxtyping import Array, Bool, Float, Int
 
 from t5x_lite.layers.dense import PackedWeights, pack_weights
 from t5x_lite.layers.masks import MASKED_LOGIT
-from t5x_lite.layers.partitioning import place, platform
+from t5x_lite.parallel.partitioning import constrain_sharding, platform
 
 KeyValue = dict[str, Float[Array, "B M H K"]]
 
@@ -29,13 +29,13 @@ class CachedKeyValue:
     @classmethod
     def of(cls, key_value: KeyValue) -> "CachedKeyValue":
         """The same keys and values, laid out anew."""
-        return cls(*(key_value[name].swapaxes(1, 2) for name in ("key", "value")))._placed()
+        return cls(*(key_value[name].swapaxes(1, 2) for name in ("key", "value")))._sharded()
 
     @classmethod
     def empty(cls, batch_size: int, num_heads: int, head_dim: int, slots: int, dtype: Any) -> "CachedKeyValue":
         """Room for the keys and values of `slots` tokens."""
         zeros = jnp.zeros((batch_size, num_heads, slots, head_dim), dtype)
-        return cls(zeros, zeros)._placed()
+        return cls(zeros, zeros)._sharded()
 
     def write(self, new: KeyValue, slot: Int[Array, ""], num_sequences: int = 1) -> "CachedKeyValue":
         """With new keys and values from `slot` on, those of `num_sequences` given one behind the other."""
@@ -44,20 +44,20 @@ class CachedKeyValue:
         def put(old: Float[Array, "B H S K"], x: Float[Array, "B H _ K"]) -> Float[Array, "B H S K"]:
             return jax.lax.dynamic_update_slice_in_dim(old, x.astype(old.dtype), slot, axis=2)
 
-        return jax.tree.map(put, self, fresh)._placed()
+        return jax.tree.map(put, self, fresh)._sharded()
 
-    def spread(self, shared: int, times: int) -> "CachedKeyValue":
-        """For `times` sequences, each with a slot of its own behind the first `shared`; the old one is the first."""
+    def spread(self, prompt_length: int, times: int) -> "CachedKeyValue":
+        """For `times` sequences, each with own slots behind the first `prompt_length`; the old one is the first."""
 
         if times == 1:
             return self
 
         def wider(x: Float[Array, "B H S K"]) -> Float[Array, "B H _ K"]:
-            front, behind = jnp.split(x, [shared], axis=2)
+            front, behind = jnp.split(x, [prompt_length], axis=2)
             behind = jnp.pad(behind[..., None, :], [(0, 0)] * 3 + [(0, times - 1), (0, 0)])
             return jnp.concatenate([front, jax.lax.collapse(behind, 2, 4)], axis=2)
 
-        return jax.tree.map(wider, self)._placed()
+        return jax.tree.map(wider, self)._sharded()
 
     def attend(
         self, query: Float[Array, "B Q H K"], bias: Float[Array, "_ _ _ S"], scale: float
@@ -71,10 +71,10 @@ class CachedKeyValue:
         weights = jax.nn.softmax(logits.swapaxes(2, 3) + bias, axis=-1).astype(self.value.dtype)
         return as_it_is(jnp.einsum("BHQS,BHSK->BHQK", weights, self.value)).swapaxes(1, 2)
 
-    def _placed(self) -> "CachedKeyValue":
+    def _sharded(self) -> "CachedKeyValue":
         """On a mesh each device keeps the heads that it computes, of the rows that it has."""
         axes = ("activation_batch", "activation_heads", "activation_memory", "activation_kv")
-        return jax.tree.map(lambda x: place(x, *axes), self)
+        return jax.tree.map(lambda x: constrain_sharding(x, *axes), self)
 
 
 @jax.tree_util.register_dataclass
@@ -83,80 +83,80 @@ class DecodingCache:
     """What `decode_step` reads, and returns with the new tokens in it.
 
     The sequences of an input have a slot each at every position. One that goes on from another one's past moves no keys
-    and values: `writers` says in whose slots to look.
+    and values: `beam_parents` says in whose slots to look.
     """
 
-    own: tuple[CachedKeyValue, ...]
-    """In each layer, of the tokens before: `shared` slots, then P for each position."""
+    self_kv: tuple[CachedKeyValue, ...]
+    """In each layer, of the tokens before: `prompt_length` slots, then P for each position."""
     memory: tuple[CachedKeyValue, ...]
     """In each layer, of the encoder's output; empty where there is no encoder."""
     inputs_valid: Bool[Array, "B M"]
     """Where the inputs are no padding."""
-    writers: Int[Array, "B P T"]
+    beam_parents: Int[Array, "B P T"]
     """Which of its input's sequences wrote what a sequence has at each position."""
     layers: tuple[Any, ...]
     """The parameters of each layer by itself, matrices in the compute dtype: a step would slice and cast them anew."""
     output: Float[Array, "D V"] | PackedWeights
     """The matrix that gives the logits, likewise."""
-    shared: int = field(default=0, metadata={"static": True})
+    prompt_length: int = field(default=0, metadata={"static": True})
     """Slots in front that all sequences of an input look at: those of a decoder's inputs."""
 
     @property
     def num_positions(self) -> int:
         """That a sequence may look at: a decoder's inputs, and the T to be written."""
-        return self.shared + self.writers.shape[2]
+        return self.prompt_length + self.beam_parents.shape[2]
 
     @property
     def num_sequences(self) -> int:
         """P."""
-        return self.writers.shape[1]
+        return self.beam_parents.shape[1]
 
     def repeat(self, times: int) -> "DecodingCache":
         """The cache for `times` sequences an input, all alike so far, of one for each, to be gone on with by tokens.
 
         The parameters, which are as they are for whole inputs, are laid out for so few rows.
         """
-        batch_size, sequences, _ = self.writers.shape
+        batch_size, sequences, _ = self.beam_parents.shape
 
         def for_tokens(params: Any) -> Any:
             return pack_weights(params, batch_size * sequences * times)
 
         return replace(
             self,
-            own=tuple(one.spread(self.shared, times) for one in self.own),
-            writers=jnp.repeat(self.writers, times, axis=1),
+            self_kv=tuple(one.spread(self.prompt_length, times) for one in self.self_kv),
+            beam_parents=jnp.repeat(self.beam_parents, times, axis=1),
             layers=tuple(map(for_tokens, self.layers)),
             output=for_tokens({"kernel": self.output})["kernel"],
         )
 
     def take(self, rows: Int[Array, "R"]) -> "DecodingCache":
         """The cache of sequences that go on from these rows, each of the same input."""
-        rows = rows.reshape(*self.writers.shape[:2], 1) % self.num_sequences
-        return replace(self, writers=jnp.take_along_axis(self.writers, rows, axis=1))
+        rows = rows.reshape(*self.beam_parents.shape[:2], 1) % self.num_sequences
+        return replace(self, beam_parents=jnp.take_along_axis(self.beam_parents, rows, axis=1))
 
-    def own_writers(self, position: Int[Array, ""], length: int) -> "DecodingCache":
+    def set_parents(self, position: Int[Array, ""], length: int) -> "DecodingCache":
         """The cache in which every sequence itself has written `length` tokens from `position` on."""
         if self.num_sequences == 1:
             return self  # all are 0, and a decoder's inputs stand before the first position
-        batch_size, sequences, _ = self.writers.shape
+        batch_size, sequences, _ = self.beam_parents.shape
         own = jnp.broadcast_to(jnp.arange(sequences)[None, :, None], (batch_size, sequences, length))
-        written = jax.lax.dynamic_update_slice_in_dim(self.writers, own, position - self.shared, axis=2)
-        return replace(self, writers=written)
+        written = jax.lax.dynamic_update_slice_in_dim(self.beam_parents, own, position - self.prompt_length, axis=2)
+        return replace(self, beam_parents=written)
 
     def slot(self, position: Int[Array, ""]) -> Int[Array, ""]:
         """Where the keys and values of the sequences begin at a position."""
-        return position + (self.num_sequences - 1) * jnp.maximum(position - self.shared, 0)
+        return position + (self.num_sequences - 1) * jnp.maximum(position - self.prompt_length, 0)
 
-    def own_bias(self, mask: Bool[Array, "_ 1 L T"], bias: Float[Array, "1 H L T"] | None) -> Float[Array, "_ _ Q S"]:
+    def slot_bias(self, mask: Bool[Array, "_ 1 L T"], bias: Float[Array, "1 H L T"] | None) -> Float[Array, "_ _ Q S"]:
         """What is added to the logits over all slots, from mask and bias over all positions."""
         bias = jnp.where(mask, 0.0 if bias is None else bias, MASKED_LOGIT)
         if self.num_sequences == 1:
             return bias
-        front, behind = jnp.split(bias[:, :, None], [self.shared], axis=-1)
+        front, behind = jnp.split(bias[:, :, None], [self.prompt_length], axis=-1)
         sequences = jnp.arange(self.num_sequences).reshape(1, 1, 1, 1, 1, -1)
-        behind = jnp.where(self.writers[:, None, :, None, :, None] == sequences, behind[..., None], MASKED_LOGIT)
+        behind = jnp.where(self.beam_parents[:, None, :, None, :, None] == sequences, behind[..., None], MASKED_LOGIT)
         behind = jax.lax.collapse(behind, 4)
-        front = jnp.broadcast_to(front, (*behind.shape[:-1], self.shared))
+        front = jnp.broadcast_to(front, (*behind.shape[:-1], self.prompt_length))
         return jax.lax.collapse(jnp.concatenate([front, behind], axis=-1), 2, 4)
 
 

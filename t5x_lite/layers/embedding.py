@@ -9,10 +9,9 @@ import jax.numpy as jnp
 from flax import linen as nn
 from jaxtyping import Array, Bool, Float, Int
 
-from t5x_lite.layers.dense import PackedWeights, embedding_lookup, multiply
-from t5x_lite.layers.norm import make_norm
-from t5x_lite.layers.partitioning import place
+from t5x_lite.layers.dense import PackedWeights, embedding_lookup, make_norm, multiply
 from t5x_lite.layers.positions import LearnedPositions
+from t5x_lite.parallel.partitioning import constrain_sharding
 
 
 @jax.tree_util.register_dataclass
@@ -39,7 +38,7 @@ class LazyLogits:
         """The float32 logits."""
         kernel = self.kernel if self.axes[0] == "embed" else self.kernel.T
         logits = vocabulary_logits(self.hidden, kernel, self.dtype)
-        return logits if self.bias is None else logits + place(self.bias, "vocab")[None, None]
+        return logits if self.bias is None else logits + constrain_sharding(self.bias, "vocab")[None, None]
 
 
 class Embedding(nn.Module):
@@ -57,7 +56,7 @@ class Embedding(nn.Module):
 
     def __call__(self, ids: Int[Array, "B L"]) -> Float[Array, "B L D"]:
         embedded = embedding_lookup(self.embedding, ids, self.axes, self.dtype)
-        return place(embedded, "activation_batch", "activation_length", "activation_embed")
+        return constrain_sharding(embedded, "activation_batch", "activation_length", "activation_embed")
 
     def scores(self, x: Float[Array, "B L D"]) -> LazyLogits:
         """The tied output: the table's rows times `x`."""
@@ -145,6 +144,6 @@ def vocabulary_logits(
     x: Float[Array, "B L D"], kernel: Float[Array, "D V"] | PackedWeights, dtype: Any
 ) -> Float[Array, "B L V"]:
     """Multiplies in `dtype` and accumulates in float32, since softmax and loss are taken in float32."""
-    x = place(x, "activation_batch", "activation_length", "activation_embed")
+    x = constrain_sharding(x, "activation_batch", "activation_length", "activation_embed")
     logits = multiply(x, kernel, ("embed", "vocab"), dtype, preferred_element_type=jnp.float32)
-    return place(logits, "activation_batch", "activation_length", "activation_vocab")
+    return constrain_sharding(logits, "activation_batch", "activation_length", "activation_vocab")

@@ -10,11 +10,8 @@ import jax.numpy as jnp
 from flax import linen as nn
 from jaxtyping import Array, Bool, Float, Int, Shaped
 
-from t5x_lite.layers.dense import Dense
-from t5x_lite.layers.dropout import Dropout
+from t5x_lite.layers.dense import ACTIVATIONS, Dense, Dropout, make_norm
 from t5x_lite.layers.embedding import Embedding, LazyLogits
-from t5x_lite.layers.feed_forward import ACTIVATIONS
-from t5x_lite.layers.norm import make_norm
 
 _INIT = nn.initializers.truncated_normal(0.02)
 
@@ -77,7 +74,7 @@ class MaskedLMHead(nn.Module):
 
 
 class SpanBoundaryHead(nn.Module):
-    """Which token stands in a span, told by the span's two neighbours and the place in it (Joshi et al. 2020, 3.2)."""
+    """Which token stands in a span, given the span's two neighbours and the position in it (Joshi et al. 2020, 3.2)."""
 
     vocab_size: int
     features: int
@@ -94,10 +91,10 @@ class SpanBoundaryHead(nn.Module):
         table: Float[Array, "V E"] | None,
     ) -> LazyLogits:
         """`offsets` count from 0 at the span's first token; see `SPAN_POSITIONS`."""
-        place = Embedding(
+        position = Embedding(
             SPAN_POSITIONS, SPAN_POSITION_DIM, self.dtype, _INIT, ("positions", "hidden"), name="position"
         )
-        x = jnp.concatenate([left, right, place(offsets.clip(max=SPAN_POSITIONS - 1))], axis=-1)
+        x = jnp.concatenate([left, right, position(offsets.clip(max=SPAN_POSITIONS - 1))], axis=-1)
         for name, features in (("first", left.shape[-1]), ("second", self.features)):
             x = Transform(features, self.activation, self.norm_epsilon, self.dtype, name=name)(x)
         return TokenScores(self.vocab_size, self.dtype, name="scores")(x, table)

@@ -11,7 +11,7 @@ from flax import linen as nn
 from jaxtyping import Array, Float, Int
 
 from t5x_lite.layers.dense import embedding_lookup
-from t5x_lite.layers.partitioning import place
+from t5x_lite.parallel.partitioning import constrain_sharding
 
 
 def relative_position_buckets(
@@ -72,7 +72,7 @@ class DistanceBias:
         length = (self.values.shape[1] + 1) // 2
         places = length - 1 + jnp.arange(length)[None] - (first + jnp.arange(count))[:, None]
         found = self.values[:, places][None]
-        return place(found, None, "activation_heads", "activation_length", "activation_memory")
+        return constrain_sharding(found, None, "activation_heads", "activation_length", "activation_memory")
 
 
 class RelativePositionBias(nn.Module):
@@ -89,7 +89,7 @@ class RelativePositionBias(nn.Module):
         """The bias of queries `0 .. length - 1` over keys `0 .. memory_length - 1`."""
         init = nn.with_logical_partitioning(self.bias_init, ("position_buckets", "position_heads"))
         bias = self.param("bias", init, (self.num_buckets, self.num_heads), jnp.float32)
-        bias = place(bias, None, "position_heads")
+        bias = constrain_sharding(bias, None, "position_heads")
         # One value for each distance that can occur, whose buckets are constants of the compiled program.
         buckets = relative_position_buckets(
             np.arange(1 - length, memory_length),
@@ -97,7 +97,7 @@ class RelativePositionBias(nn.Module):
             num_buckets=self.num_buckets,
             max_distance=self.max_distance,
         )
-        return DistanceBias(place(bias[jnp.asarray(buckets)].T, "activation_heads", None))
+        return DistanceBias(constrain_sharding(bias[jnp.asarray(buckets)].T, "activation_heads", None))
 
 
 def positions_in_segments(segments: Int[Array, "B L"]) -> Int[Array, "B L"]:
@@ -138,4 +138,4 @@ class LearnedPositions(nn.Module):
         init = nn.with_logical_partitioning(self.embedding_init, ("positions", "embed"))
         table = self.param("embedding", init, (self.max_length, self.embed_dim), jnp.float32)
         vectors = embedding_lookup(table, positions, ("positions", "embed"), self.dtype)
-        return place(vectors, "activation_batch", "activation_length", "activation_embed")
+        return constrain_sharding(vectors, "activation_batch", "activation_length", "activation_embed")

@@ -15,12 +15,10 @@ from jaxtyping import Array, Bool, Float, Int
 
 from t5x_lite.layers.attention import Attention
 from t5x_lite.layers.decoding_cache import CachedKeyValue, DecodingCache, KeyValue
-from t5x_lite.layers.dropout import Dropout
-from t5x_lite.layers.feed_forward import FeedForward
+from t5x_lite.layers.dense import Dropout, FeedForward, Norm, make_norm
 from t5x_lite.layers.masks import MASKED_LOGIT, Mask
-from t5x_lite.layers.norm import Norm, make_norm
-from t5x_lite.layers.partitioning import all_but_gathered, is_sharded, place, platform
 from t5x_lite.layers.positions import DistanceBias
+from t5x_lite.parallel.partitioning import all_but_gathered, constrain_sharding, is_sharded, platform
 
 Remat = Literal["none", "dots", "full", "offload"]
 """What the backward pass of a layer computes again: nothing; all but matrix products; everything; all but matrix
@@ -77,7 +75,7 @@ class Context:
 class StepContext:
     """What all layers of a stack see alike while decoding."""
 
-    own_bias: Float[Array, "_ _ Q S"]
+    self_bias: Float[Array, "_ _ Q S"]
     """Added to the logits of the self-attention."""
     memory_bias: Float[Array, "B 1 1 M"]
     """Added to the logits of the cross-attention."""
@@ -123,7 +121,7 @@ class Layer(nn.Module):
         self, x: Float[Array, "B L D"], _: None, context: Context, deterministic: bool
     ) -> tuple[Float[Array, "B L D"], None]:
         """The layer's output; the two Nones are what a scan gives and takes beside it."""
-        x = place(x, "activation_batch", "activation_length", "activation_embed")
+        x = constrain_sharding(x, "activation_batch", "activation_length", "activation_embed")
 
         def attend_to_self(x: Float[Array, "B L D"]) -> Float[Array, "B L D"]:
             masking = {"bias": context.self_bias, "mask": context.self_mask}
@@ -142,15 +140,15 @@ class Layer(nn.Module):
         return self._residual(x, feed_forward, self.feed_forward_norm, deterministic), None
 
     def decode(
-        self, x: Float[Array, "B Q D"], own: CachedKeyValue, memory: CachedKeyValue | None, context: StepContext
+        self, x: Float[Array, "B Q D"], self_kv: CachedKeyValue, memory: CachedKeyValue | None, context: StepContext
     ) -> tuple[Float[Array, "B Q D"], CachedKeyValue]:
-        """The layer's output for the next tokens, and `own` with their keys and values in it."""
-        x = place(x, "activation_batch", "activation_length", "activation_embed")
+        """The layer's output for the next tokens, and `self_kv` with their keys and values in it."""
+        x = constrain_sharding(x, "activation_batch", "activation_length", "activation_embed")
 
         def attend_to_self(x: Float[Array, "B Q D"]) -> Float[Array, "B Q D"]:
-            nonlocal own
-            own = own.write(self.self_attention.project(x), context.slot, context.num_sequences)
-            return self.self_attention(x, own, bias=context.own_bias)
+            nonlocal self_kv
+            self_kv = self_kv.write(self.self_attention.project(x), context.slot, context.num_sequences)
+            return self.self_attention(x, self_kv, bias=context.self_bias)
 
         def attend_to_memory(x: Float[Array, "B Q D"]) -> Float[Array, "B Q D"]:
             return self.cross_attention(x, memory, bias=context.memory_bias)
@@ -158,7 +156,7 @@ class Layer(nn.Module):
         x = self._residual(x, attend_to_self, self.self_attention_norm, True)
         if memory is not None:
             x = self._residual(x, attend_to_memory, self.cross_attention_norm, True)
-        return self._residual(x, self.feed_forward, self.feed_forward_norm, True), own
+        return self._residual(x, self.feed_forward, self.feed_forward_norm, True), self_kv
 
     def unrolled(
         self, x: Float[Array, "B L D"], _: None, context: Context, deterministic: bool
@@ -268,9 +266,9 @@ class Stack(nn.Module):
         *,
         memory: Float[Array, "B M D"] | None = None,
         max_length: int,
-        shared: int = 0,
+        prompt_length: int = 0,
     ) -> DecodingCache:
-        """Room for `max_length` tokens behind `shared`, and all that does not change from step to step."""
+        """Room for `max_length` tokens behind `prompt_length`, and all that does not change from step to step."""
         c, params = self.config, self.layers.variables["params"]
 
         def cast_matrix(x: Array) -> Array:
@@ -281,15 +279,15 @@ class Stack(nn.Module):
 
         layers = [params] * self.num_layers if self.shared else apart(params)
         memories = [] if memory is None else apart(self.layers.project_memory(memory)[1])
-        batch_size, slots = inputs_valid.shape[0], shared + max_length
+        batch_size, slots = inputs_valid.shape[0], prompt_length + max_length
         return DecodingCache(
-            own=(CachedKeyValue.empty(batch_size, c.num_heads, c.head_dim, slots, self.dtype),) * self.num_layers,
+            self_kv=(CachedKeyValue.empty(batch_size, c.num_heads, c.head_dim, slots, self.dtype),) * self.num_layers,
             memory=tuple(map(CachedKeyValue.of, memories)),
             inputs_valid=inputs_valid,
-            writers=jnp.zeros((batch_size, 1, max_length), jnp.int32),
+            beam_parents=jnp.zeros((batch_size, 1, max_length), jnp.int32),
             layers=tuple(jax.tree.map(cast_matrix, layer) for layer in layers),
             output=cast_matrix(output),
-            shared=shared,
+            prompt_length=prompt_length,
         )
 
     def decode(
@@ -306,10 +304,10 @@ class Stack(nn.Module):
         `mask` and `bias` are over all positions. The layers are written out one by one: a scan would copy all caches,
         and all parameters, once a token.
         """
-        layer, own = Layer(self.config, self.has_memory, self.dtype, parent=None), []
-        cache = cache.own_writers(position, x.shape[1])
+        layer, self_kv = Layer(self.config, self.has_memory, self.dtype, parent=None), []
+        cache = cache.set_parents(position, x.shape[1])
         context = StepContext(
-            own_bias=cache.own_bias(mask, bias),
+            self_bias=cache.slot_bias(mask, bias),
             memory_bias=jnp.where(cache.inputs_valid, 0.0, MASKED_LOGIT)[:, None, None, :],
             slot=cache.slot(position),
             num_sequences=cache.num_sequences,
@@ -319,11 +317,11 @@ class Stack(nn.Module):
         for n in range(self.num_layers):
             memory = cache.memory[n] if self.has_memory else None
             queries, kept = layer.apply(
-                {"params": cache.layers[n]}, queries, cache.own[n], memory, context, method="decode"
+                {"params": cache.layers[n]}, queries, cache.self_kv[n], memory, context, method="decode"
             )
-            own.append(kept)
+            self_kv.append(kept)
         x = queries.reshape(x.shape)
-        return (self.final_norm(x) if self.config.norm_first else x), replace(cache, own=tuple(own))
+        return (self.final_norm(x) if self.config.norm_first else x), replace(cache, self_kv=tuple(self_kv))
 
 
 def rematerialised(layer: type[nn.Module], remat: Remat) -> type[nn.Module]:

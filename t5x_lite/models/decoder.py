@@ -11,9 +11,8 @@ from flax import linen as nn
 from jaxtyping import Array, Bool, Float, Int
 
 from t5x_lite.errors import InputError
-from t5x_lite.layers.dropout import Dropout
+from t5x_lite.layers.dense import Dropout, check_activation
 from t5x_lite.layers.embedding import Embedding, LazyLogits, Unembedding, vocabulary_logits
-from t5x_lite.layers.feed_forward import check_activation
 from t5x_lite.layers.heads import RowHead
 from t5x_lite.layers.masks import Mask
 from t5x_lite.layers.positions import (
@@ -191,7 +190,7 @@ class Decoder(LastTokenHeads):
         valid = jnp.ones(inputs.shape, bool) if inputs_valid is None else inputs_valid
         inputs, valid = padding_first(inputs, valid)
         output = (self.token_embedding if self.config.tied else self.output).output_kernel()
-        cache = self.decoder.start_decoding(valid, output, max_length=max_length, shared=length)
+        cache = self.decoder.start_decoding(valid, output, max_length=max_length, prompt_length=length)
         return self._step(inputs, cache, jnp.int32(-length))[1] if length else cache
 
     def decode_step(
@@ -204,7 +203,7 @@ class Decoder(LastTokenHeads):
     def _step(
         self, ids: Int[Array, "R L"], cache: DecodingCache, index: Int[Array, ""]
     ) -> tuple[Float[Array, "R L D"], DecodingCache]:
-        length, positions, prefix = ids.shape[1], cache.num_positions, cache.shared
+        length, positions, prefix = ids.shape[1], cache.num_positions, cache.prompt_length
         first = prefix + index
         queries = first + jnp.arange(length)
         seen = jnp.arange(positions)[None, :] <= queries[:, None]

@@ -11,10 +11,8 @@ from flax import linen as nn
 from jaxtyping import Array, Bool, Float, Int
 
 from t5x_lite.errors import InputError
-from t5x_lite.layers.dense import Dense
-from t5x_lite.layers.dropout import Dropout
+from t5x_lite.layers.dense import Dense, Dropout, check_activation
 from t5x_lite.layers.embedding import LazyLogits, TokenEmbeddings
-from t5x_lite.layers.feed_forward import check_activation
 from t5x_lite.layers.heads import (
     MaskedLMHead,
     Pooler,

@@ -13,12 +13,10 @@ from flax import linen as nn
 from jaxtyping import Array, Bool, Float, Int
 
 from t5x_lite.errors import InputError
-from t5x_lite.layers.dropout import Dropout
+from t5x_lite.layers.dense import Dropout, check_activation, make_norm
 from t5x_lite.layers.embedding import Embedding, LazyLogits, Unembedding, vocabulary_logits
-from t5x_lite.layers.feed_forward import check_activation
 from t5x_lite.layers.heads import RowHead, TokenHead, at_end
 from t5x_lite.layers.masks import Mask
-from t5x_lite.layers.norm import make_norm
 from t5x_lite.layers.positions import LearnedPositions, positions_in_segments, sinusoidal_positions
 from t5x_lite.layers.transformer import Context, DecodingCache, LayerConfig, Remat, Stack
 from t5x_lite.models.base import ModelConfig, check_at_least, check_heads, check_norm_epsilon, check_rates

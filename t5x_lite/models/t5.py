@@ -11,9 +11,8 @@ from flax import linen as nn
 from jaxtyping import Array, Bool, Float, Int
 
 from t5x_lite.errors import InputError
-from t5x_lite.layers.dropout import Dropout
+from t5x_lite.layers.dense import Dropout, check_activation
 from t5x_lite.layers.embedding import Embedding, LazyLogits, Unembedding, vocabulary_logits
-from t5x_lite.layers.feed_forward import check_activation
 from t5x_lite.layers.masks import Mask
 from t5x_lite.layers.positions import RelativePositionBias
 from t5x_lite.layers.transformer import Context, DecodingCache, LayerConfig, Remat, Stack

@@ -18,8 +18,8 @@ from jaxtyping import Array, Float, Int, Shaped
 
 from t5x_lite.layers.dense import sum_rows
 from t5x_lite.layers.embedding import LazyLogits
-from t5x_lite.layers.partitioning import add_up_own_tokens
 from t5x_lite.objectives.base import Metrics
+from t5x_lite.parallel.partitioning import add_up_own_tokens
 
 CHUNK_TOKENS = 1024
 """Tokens of a chunk at most. Each chunk reads and writes the gradient of the kernel, which by bytes and operations of a

@@ -19,7 +19,7 @@ class Collective:
 
     As the compiler has them, not as the program asks for them: where all chips of a larger slice take part, the TPU
     compiler writes a reduce-scatter as an all-reduce and a slice, and on a torus a gather as an all-reduce of parts and
-    zeros (which is why parameters are not asked for so, see `layers.partitioning`).
+    zeros (which is why parameters are not asked for so, see `parallel.partitioning`).
     """
 
     kind: str

@@ -66,8 +66,8 @@ def make_cache(sequences):
     """Behind two shared slots, positions for three tokens of each sequence."""
     own = CachedKeyValue(random(4, B, H, M + 3, K), random(5, B, H, M + 3, K))
     memory = CachedKeyValue(random(8, B, H, M, K), random(9, B, H, M, K))
-    valid, writers = jnp.ones((B, M), bool), jnp.zeros((B, 1, 3), jnp.int32)
-    one = DecodingCache((own,), (memory,), valid, writers, (), random(6, 2, 7), M)
+    valid, parents = jnp.ones((B, M), bool), jnp.zeros((B, 1, 3), jnp.int32)
+    one = DecodingCache((own,), (memory,), valid, parents, (), random(6, 2, 7), M)
     return one, one.repeat(sequences)
 
 
@@ -75,7 +75,7 @@ def test_repeating_makes_room_and_keeps_what_is_shared():
     one, several = make_cache(4)
     assert (one.num_sequences, several.num_sequences) == (1, 4)
     assert one.num_positions == several.num_positions == M + 3
-    before, own = one.own[0], several.own[0]
+    before, own = one.self_kv[0], several.self_kv[0]
     np.testing.assert_array_equal(own.key[:, :, :M], before.key[:, :, :M])
     np.testing.assert_array_equal(own.value[:, :, M::4], before.value[:, :, M:])
     assert own.key.shape == (B, H, M + 3 * 4, K)
@@ -93,24 +93,24 @@ def test_parameters_are_laid_out_for_as_many_sequences_as_there_are():
 
 def test_sequences_look_at_their_own_past_and_at_what_is_shared():
     _, cache = make_cache(2)
-    cache = cache.own_writers(jnp.int32(M), 1).own_writers(jnp.int32(M + 1), 1)
-    cache = cache.take(jnp.array([1, 1, 2, 3])).own_writers(jnp.int32(M + 2), 1)
+    cache = cache.set_parents(jnp.int32(M), 1).set_parents(jnp.int32(M + 1), 1)
+    cache = cache.take(jnp.array([1, 1, 2, 3])).set_parents(jnp.int32(M + 2), 1)
     mask = (jnp.arange(M + 3) <= M + 2)[None, None, None]
-    seen = np.asarray(cache.own_bias(mask, None) == 0.0)
+    seen = np.asarray(cache.slot_bias(mask, None) == 0.0)
     assert seen.shape == (B, 1, 2, M + 3 * 2)
     # In the first input both go on from the second sequence; then each has its own slot.
     assert seen[0, 0].astype(int).tolist() == [[1, 1, 0, 1, 0, 1, 1, 0], [1, 1, 0, 1, 0, 1, 0, 1]]
     assert seen[1, 0].astype(int).tolist() == [[1, 1, 1, 0, 1, 0, 1, 0], [1, 1, 0, 1, 0, 1, 0, 1]]
-    biased = cache.own_bias(mask, random(7, 1, H, 1, M + 3))
+    biased = cache.slot_bias(mask, random(7, 1, H, 1, M + 3))
     assert biased.shape == (B, H, 2, M + 3 * 2)
     np.testing.assert_array_equal(np.asarray(biased > MASKED_LOGIT / 2)[:, 1:2], seen)
 
 
-def test_one_sequence_needs_no_writers():
+def test_one_sequence_needs_no_beam_parents():
     cache, alone = make_cache(1)
-    assert alone.own == cache.own
-    assert cache.own_writers(jnp.int32(M), 1) is cache
-    assert replace(cache, shared=0).slot(jnp.int32(3)) == 3
+    assert alone.self_kv == cache.self_kv
+    assert cache.set_parents(jnp.int32(M), 1) is cache
+    assert replace(cache, prompt_length=0).slot(jnp.int32(3)) == 3
 
 
 def test_from_sequences_to_positions():

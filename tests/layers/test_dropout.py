@@ -3,7 +3,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from t5x_lite.layers.dropout import Dropout
+from t5x_lite.layers.dense import Dropout
 
 ROWS, LENGTH, FEATURES = 3, 40, 50
 

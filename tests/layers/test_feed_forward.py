@@ -5,7 +5,7 @@ import pytest
 from scipy.special import erf
 
 from t5x_lite.errors import InputError
-from t5x_lite.layers.feed_forward import ACTIVATIONS, FeedForward, check_activation
+from t5x_lite.layers.dense import ACTIVATIONS, FeedForward, check_activation
 
 REFERENCES = {
     "relu": lambda x: np.maximum(x, 0),

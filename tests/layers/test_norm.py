@@ -2,7 +2,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from t5x_lite.layers.norm import make_norm
+from t5x_lite.layers.dense import make_norm
 
 X = np.random.default_rng(0).normal(1.0, 3.0, size=(2, 3, 5)).astype(np.float32)
 SCALE = np.linspace(0.5, 2.0, 5).astype(np.float32)

@@ -9,9 +9,8 @@ from flax import linen as nn
 
 from t5x_lite.layers import transformer
 from t5x_lite.layers.attention import Attention
-from t5x_lite.layers.feed_forward import FeedForward
+from t5x_lite.layers.dense import FeedForward, make_norm
 from t5x_lite.layers.masks import Mask
-from t5x_lite.layers.norm import make_norm
 from t5x_lite.layers.positions import DistanceBias
 from t5x_lite.layers.transformer import Context, Layer, LayerConfig, Stack
 

@@ -102,7 +102,7 @@ def test_bfloat16_computes_in_bfloat16_and_keeps_float32_params_and_logits(model
 
     def cached(params):
         cache = half.apply({"params": params}, IDS, max_length=3, method="start_decoding")
-        return jax.tree.leaves((cache.own, cache.memory))
+        return jax.tree.leaves((cache.self_kv, cache.memory))
 
     assert {leaf.dtype for leaf in jax.eval_shape(cached, params)} == {jnp.dtype(jnp.bfloat16)}
     got, full = jax.jit(half.apply)({"params": params}, IDS, TARGETS, inputs_valid=VALID), logits(IDS, TARGETS, VALID)

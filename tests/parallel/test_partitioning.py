@@ -10,8 +10,8 @@ from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
 
 from t5x_lite.layers.dense import embedding_lookup, multiply
-from t5x_lite.layers.partitioning import all_but_gathered
 from t5x_lite.parallel import MeshShape, make_mesh, use_mesh
+from t5x_lite.parallel.partitioning import all_but_gathered
 
 B, L, D, F = 8, 4, 16, 24
 RANDOM = np.random.default_rng(0)

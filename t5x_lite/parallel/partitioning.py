@@ -14,7 +14,7 @@ from jax.sharding import PartitionSpec
 from jaxtyping import Array, Float, Shaped
 
 
-def place(x: Array, *axes: str | None) -> Array:
+def constrain_sharding(x: Array, *axes: str | None) -> Array:
     """`x` with each dimension cut along its logical axis, if its devices divide it.
 
     The compiler would pad the others, which gave a wrong gradient of a table whose rows are cut too (jax 0.10.2, six
@@ -42,7 +42,7 @@ def all_gather_fsdp(parameter: Float[Array, "*_"], axes: tuple[str, ...], dtype:
     Devices that share out a matrix along `embed` share out the batch too, so each needs the whole of it for its rows.
     Said here, because the compiler may find it less to send the activations around.
     """
-    return place(parameter.astype(dtype), *(None if axis == "embed" else axis for axis in axes))
+    return constrain_sharding(parameter.astype(dtype), *(None if axis == "embed" else axis for axis in axes))
 
 
 def fsdp_apply(
