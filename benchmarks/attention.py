@@ -8,8 +8,8 @@ Torch does it by `scaled_dot_product_attention` with the bias as its mask, and i
 round is what ours is compared with. Short rows are done ten times for one figure. Ratios are the median of the rounds',
 time over time. Operations are those of six matrix products.
 
-TPU: one row of T5 large's 16 heads of 64 in bfloat16, compiled for a chip that is not there. By tiles is the kernel, by
-pairs what other devices run; memory is what lives during the step beside inputs and outputs, and the times are bounds:
+TPU: one row of T5 large's 16 heads of 64 in bfloat16, compiled for a chip that is not there. Flash is the kernel, dense
+what other devices run; memory is what lives during the step beside inputs and outputs, and the times are bounds:
 operations and bytes at the chip's published peaks, of which the greater holds. Needs libtpu (`pip install -e
 '.[tpu]'`); the first needs torch (`pip install -e '.[oracle]'`).
 """
@@ -41,7 +41,7 @@ def our_task() -> Callable[[int, int], None]:
     import jax.numpy as jnp
 
     from t5x_lite.layers.attention import dot_product_attention
-    from t5x_lite.layers.positions import DistanceBias
+    from t5x_lite.layers.masks import DistanceBias
 
     @partial(jax.grad, argnums=(0, 1, 2, 3))
     def gradients(query: Any, key: Any, value: Any, bias: Any) -> Any:
@@ -107,15 +107,15 @@ def on_cpu(rounds: int) -> Table:
 
 
 def on_tpu() -> Table:
+    from t5x_lite.kernels.dense_attention import dense_attention
     from t5x_lite.kernels.flash_attention import flash_attention
-    from t5x_lite.layers.attention_by_pairs import dense_attention
 
     title = f"one row, {TPU_HEADS} heads of {WIDTH}, bfloat16, forward and backward, by the TPU compiler"
     table = Table("chip", "length", "by", "temporaries (MiB)", "compute (ms)", "memory (ms)", title=title)
     for topology in TOPOLOGIES:
         for length in LENGTHS:
-            for name, attend in {"tiles": flash_attention, "pairs": dense_attention}.items():
-                if name == "pairs" and length >= TOO_LONG:
+            for name, attend in {"flash": flash_attention, "dense": dense_attention}.items():
+                if name == "dense" and length >= TOO_LONG:
                     continue
                 table.add_row(topology.partition(":")[0], f"{length:,}", name, *compiled(topology, length, attend))
     return table
@@ -127,7 +127,7 @@ def compiled(topology: str, length: int, attend: Any) -> tuple[str, str, str]:
     import jax.numpy as jnp
 
     from t5x_lite.layers.attention import attend_on_mesh
-    from t5x_lite.layers.positions import DistanceBias
+    from t5x_lite.layers.masks import DistanceBias
     from t5x_lite.parallel import MeshShape, make_mesh, replicated, use_mesh
     from t5x_lite.planning.chips import Topology
     from t5x_lite.planning.hlo import matrix_flops, memory_traffic, read_hlo

@@ -1,1 +1,4 @@
-"""Programs for one kind of accelerator, where the compiler alone would be slow or take too much memory."""
+"""What is particular to one platform, behind one plain function each: attention, products of matrices, sums of rows.
+
+`kernels` alone asks which platform a program is for.
+"""

@@ -9,13 +9,11 @@ from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
 from jaxtyping import Array, Float
 
-from t5x_lite.kernels.hashed_draws import HEAD, QUERY, ROW, SEED, keeps
+from t5x_lite.kernels.masks import HEAD, MASKED_LOGIT, QUERY, ROW, SEED, keeps
 
 LANES = 128
 """Lanes of a vector register: blocks are multiples of it."""
 _SUBLANES = 8
-MASKED_LOGIT = -0.7 * float(jnp.finfo(jnp.float32).max)
-"""The logit of a pair that may not be looked at."""
 
 Refs = dict[str, Any]
 """The blocks that a kernel sees, by name; what a call has not is not there."""

@@ -11,18 +11,12 @@ import jax.numpy as jnp
 from flax import linen as nn
 from jaxtyping import Array, Float, Key
 
-from t5x_lite.layers.attention_by_pairs import dense_attention
+from t5x_lite.kernels.attention import attention_for
+from t5x_lite.kernels.masks import MASKED_LOGIT
 from t5x_lite.layers.decoding_cache import CachedKeyValue, KeyValue
 from t5x_lite.layers.dense import Dense, keep_mask
-from t5x_lite.layers.masks import MASKED_LOGIT, Mask
-from t5x_lite.layers.positions import DistanceBias
-from t5x_lite.parallel.partitioning import constrain_sharding, on_each_device, platform
-
-FLASH_FROM = 256
-"""A TPU attends by tiles in rows of this length, or where as many queries and keys meet.
-
-By plan, T5 large on four v5p chips takes 38.6 ms at least by pairs and 34.0 by tiles in rows of 256, 36.6 against 38.5
-in rows of 128 (16,384 tokens a step, remat full)."""
+from t5x_lite.layers.masks import DistanceBias, Mask
+from t5x_lite.parallel.partitioning import constrain_sharding, on_each_device
 
 
 def dot_product_attention(
@@ -56,12 +50,8 @@ def dot_product_attention(
         dropping = False
     options = {"scale": scale, "dropout_rate": dropout_rate, "dropout_key": dropout_key if dropping else None}
     length, memory_length = query.shape[1], key.shape[1]
-    # A few queries would be a small part of a tile.
-    if platform() == "tpu" and length * memory_length >= FLASH_FROM**2 and 4 * length >= FLASH_FROM:
-        from t5x_lite.kernels.flash_attention import flash_attention  # not loaded where there is no TPU
-
-        return attend_on_mesh(flash_attention, query, key, value, bias, mask, **options)
-    return attend_on_mesh(dense_attention, query, key, value, bias, mask, **options)
+    attend = attention_for(length, memory_length)
+    return attend_on_mesh(attend, query, key, value, bias, mask, **options)
 
 
 def attend_on_mesh(
@@ -75,7 +65,7 @@ def attend_on_mesh(
     dropout_key: Key[Array, ""] | None,
     **options: Any,
 ) -> Float[Array, "B L H K"]:
-    """`attend`, one of `dense_attention` and `flash_attention`, by each device for its rows, heads and queries."""
+    """`attend`, a function like `dense_attention`, by each device for its rows, heads and queries."""
     mask = Mask() if mask is None else mask
     length, memory_length = query.shape[1], key.shape[1]
     rows, heads, queries = "activation_batch", "activation_heads", "activation_length"

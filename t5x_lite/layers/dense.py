@@ -1,9 +1,7 @@
 """What all layers are made of: the matrix product of a parameter, norms, dropout, the feed-forward layer."""
 
-import functools
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import jax
@@ -12,89 +10,14 @@ from flax import linen as nn
 from jaxtyping import Array, Bool, Float, Int, Key
 
 from t5x_lite.errors import InputError
-from t5x_lite.parallel.partitioning import all_gather_fsdp, constrain_sharding, fsdp_apply, is_sharded, platform
-
-SUM = "sum_by_a_product"
-"""The name in a program of products that only add up; they count for no model's operations."""
-
-
-BLOCK = 64
-"""Columns of a matrix that lie together in `Blocks`."""
-BLOCKS_AT_ONCE = 16
-"""In one product of them, for which the rows are laid out once for each."""
-MOST_PRODUCTS = 32
-"""For one matrix, however large: each takes time to compile."""
-FEW_ROWS = 8
-"""As many as are multiplied by `Blocks` faster than by a `Transposed`."""
-
-
-@jax.tree_util.register_dataclass
-@dataclass(frozen=True)
-class Blocks:
-    """A matrix as a CPU wants it that multiplies `FEW_ROWS` by it again and again: cut into blocks of columns.
-
-    What is multiplied by all of a block stays in registers and cache, and a block is read as it lies in memory.
-    """
-
-    parts: tuple[Float[Array, "_ I C"], ...]
-    """The blocks of `BLOCK` columns, the last one filled up with zeros."""
-    features: int = field(metadata={"static": True})
-    """O."""
-
-    @classmethod
-    def of(cls, matrix: Float[Array, "I O"]) -> "Blocks":
-        """The same matrix, laid out anew."""
-        inputs, features = matrix.shape
-        filled = jnp.pad(matrix, ((0, 0), (0, -features % BLOCK)))
-        blocks = filled.reshape(inputs, -1, BLOCK).swapaxes(0, 1)
-        size = max(BLOCKS_AT_ONCE, -(-len(blocks) // MOST_PRODUCTS))
-        return cls(tuple(blocks[n : n + size] for n in range(0, len(blocks), size)), features)
-
-    def multiply(self, x: Float[Array, "*batch I"], dtype: Any, **options: Any) -> Float[Array, "*batch O"]:
-        """`multiply` by the matrix."""
-        flat = x.reshape(-1, x.shape[-1]).astype(dtype)
-        num_rows = len(flat)
-        if num_rows == 1:
-            # Two are faster than one: XLA has another, slower way to multiply a vector.
-            flat = jnp.pad(flat, ((0, 1), (0, 0)))
-        # Without the barriers XLA would lay out the blocks anew, not the rows, and turn the products about.
-        as_it_is = jax.lax.optimization_barrier
-        rows = as_it_is(jnp.broadcast_to(flat, (len(self.parts[0]), *flat.shape)))
-        products = [
-            as_it_is(jnp.einsum("NRI,NIC->NRC", rows[: len(part)], part.astype(dtype), **options))
-            for part in self.parts
-        ]
-        y = jnp.concatenate([jax.lax.collapse(product.swapaxes(0, 1), 1) for product in products], axis=1)
-        return y[:num_rows, : self.features].reshape(*x.shape[:-1], self.features)
-
-
-@jax.tree_util.register_dataclass
-@dataclass(frozen=True)
-class Transposed:
-    """A matrix as a CPU wants it that multiplies a dozen rows by it again and again.
-
-    XLA's CPU backend reads what stands on the left of a product up to 1.5 times as fast as what stands on the right:
-    more so where many features become few.
-    """
-
-    rows: Float[Array, "O I"]
-
-    def multiply(self, x: Float[Array, "*batch I"], dtype: Any, **options: Any) -> Float[Array, "*batch O"]:
-        """`multiply` by the matrix."""
-        flat = x.reshape(-1, x.shape[-1]).astype(dtype)
-        columns = jnp.einsum("OI,RI->OR", self.rows.astype(dtype), flat, **options)
-        # XLA would turn the product about, so that its transpose comes out at once.
-        columns = jax.lax.optimization_barrier(columns)
-        return columns.T.reshape(*x.shape[:-1], self.rows.shape[0])
-
-
-PackedWeights = Blocks | Transposed
+from t5x_lite.kernels.cpu import PackedWeights, matmul
+from t5x_lite.parallel.partitioning import all_gather_fsdp, constrain_sharding, fsdp_apply, is_sharded
 
 
 class Dense(nn.Module):
     """x @ kernel (+ bias), with logical axes (`in`, `out`) on the kernel and `out` on the bias.
 
-    The kernel may be given as `LaidOut`.
+    The kernel may be `PackedWeights`.
     """
 
     features: int
@@ -137,63 +60,9 @@ def multiply(
 
         cut = {"cut_inside": inside, "cut_outside": not inside}
         return fsdp_apply(product, matrix, x, axes=axes, dtype=dtype, has_length=x.ndim > 2, **cut)
-    # Where rows are cut along their length, one matrix of all positions could not be cut, and every device would
-    # compute all of it. Elsewhere it is one: XLA's CPU backend multiplies two matrices faster than a batch of them.
+    # Where the length is sharded, one matrix of all positions could not be, and every device would compute all of it.
     flat = x if is_sharded("activation_length") else x.reshape(-1, x.shape[-1])
-    in_rows = platform() == "cpu" and flat.ndim == 2 and not options
-    product = _multiply_rows if in_rows else functools.partial(jnp.matmul, **options)
-    return product(flat, matrix.astype(dtype)).reshape(*x.shape[:-1], matrix.shape[-1])
-
-
-@jax.custom_vjp
-def _multiply_rows(x: Float[Array, "R I"], matrix: Float[Array, "I O"]) -> Float[Array, "R O"]:
-    """x @ matrix, with the gradient of the matrix as XLA's CPU backend adds it up over the rows fastest.
-
-    That is with plain matrices, the left one laid out anew, and with a result no taller than wide: by 4,096 rows
-    for kernels of 512 x 2,048 a tenth faster than x^T y, for those of 2,048 x 512 a fifth.
-    """
-    return x @ matrix
-
-
-def _multiply_rows_forward(x: Float[Array, "R I"], matrix: Float[Array, "I O"]) -> tuple[Array, tuple[Array, Array]]:
-    return x @ matrix, (x, matrix)
-
-
-def _multiply_rows_backward(saved: tuple[Array, Array], of_y: Float[Array, "R O"]) -> tuple[Array, Array]:
-    x, matrix = saved
-    of_x = of_y @ matrix.T
-    # Without the barriers XLA would make one product of each again.
-    as_it_is = jax.lax.optimization_barrier
-    if matrix.shape[0] > matrix.shape[1]:
-        return of_x, as_it_is(as_it_is(of_y.T) @ x).T
-    return of_x, as_it_is(x.T) @ of_y
-
-
-_multiply_rows.defvjp(_multiply_rows_forward, _multiply_rows_backward)
-
-
-def pack_weights(params: Any, num_rows: int) -> Any:
-    """Parameters as steps want them that multiply so many rows: on a CPU every kernel of a matrix is a `LaidOut`.
-
-    Not so where devices have parts of the kernels.
-    """
-    if platform() != "cpu" or is_sharded("embed") or is_sharded("mlp"):
-        return params
-
-    def turned(path: tuple[Any, ...], x: Array) -> Array | PackedWeights:
-        if path[-1:] != (jax.tree_util.DictKey("kernel"),):
-            return x
-        return Blocks.of(x) if num_rows <= FEW_ROWS else Transposed(x.T)
-
-    return jax.tree_util.tree_map_with_path(turned, params)
-
-
-def sum_rows(x: Float[Array, "N *rest"]) -> Float[Array, "*rest"]:
-    """The sum over the first dimension: on a CPU a product with ones, since XLA is ten times slower at wide sums."""
-    if platform() != "cpu":
-        return x.sum(axis=0)
-    with jax.named_scope(SUM):
-        return jnp.tensordot(jnp.ones(x.shape[0], x.dtype), x, axes=1)
+    return matmul(flat, matrix.astype(dtype), **options).reshape(*x.shape[:-1], matrix.shape[-1])
 
 
 def embedding_lookup(

@@ -1,21 +1,19 @@
-"""Who may look at whom in attention, said without an array of all pairs, so that a kernel can ask tile by tile."""
+"""Masks and biases of attention that need no array of all pairs: a kernel builds them tile by tile."""
 
 from dataclasses import dataclass, field
 
 import jax
 import jax.numpy as jnp
-import numpy as np
-from jaxtyping import Array, Bool, Int
+from jaxtyping import Array, Bool, Float, Int
 
-MASKED_LOGIT = -0.7 * float(np.finfo(np.float32).max)
-"""Added to the logits of what a query may not see, or put in their place; finite, so that one that may look nowhere
-attends to all alike."""
+from t5x_lite.kernels.masks import dense_bias, dense_mask
+from t5x_lite.parallel.partitioning import constrain_sharding
 
 
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
 class Mask:
-    """Queries look at the keys that every one of these lets them see; the empty one hides nothing.
+    """Queries see the keys that every field lets them see; the empty mask hides nothing.
 
     >>> Mask(valid=jnp.array([[True, True, False]]), causal=True).dense(3, 3)[0, 0].astype(int).tolist()
     [[1, 0, 0], [1, 1, 0], [1, 1, 0]]
@@ -26,11 +24,11 @@ class Mask:
     """
 
     valid: Bool[Array, "B M"] | None = None
-    """True for keys that are no padding."""
+    """True for keys that are not padding."""
     query_segments: Int[Array, "B L"] | None = None
     """Of packed rows: queries see the keys of their own segment alone."""
     key_segments: Int[Array, "B M"] | None = None
-    """There where `query_segments` are."""
+    """Given with `query_segments`."""
     causal: bool = field(default=False, metadata={"static": True})
     """Query i sees the keys 0..i alone."""
     prefix: int = field(default=0, metadata={"static": True})
@@ -49,23 +47,32 @@ class Mask:
         keys = query_segments if key_segments is None else key_segments
         return cls(valid, query_segments, None if query_segments is None else keys, causal)
 
-    def dense(
-        self, length: int, memory_length: int, *, first_query: Int[Array, ""] | int = 0
-    ) -> Bool[Array, "_ 1 _ _"] | None:
-        """True where query [L] may look at key [M], with axes of size 1 where it is the same for all; None where
-        nothing is hidden. The first of the queries is that of the row, or `first_query`."""
-        seen = None
-        if self.causal:
-            queries, keys = first_query + jnp.arange(length)[:, None], jnp.arange(memory_length)[None]
-            seen = (queries >= keys)[None, None]
-            if self.prefix:
-                seen |= ((queries < self.prefix) & (keys < self.prefix))[None, None]
-        if self.valid is not None:
-            seen = _and(seen, self.valid[:, None, None, :])
-        if self.query_segments is not None and self.key_segments is not None:
-            seen = _and(seen, (self.query_segments[:, :, None] == self.key_segments[:, None, :])[:, None])
-        return seen
+    def dense(self, length: int, memory_length: int) -> Bool[Array, "_ 1 _ _"] | None:
+        """True where query [L] sees key [M], with axes of size 1 where that is the same for all; None: nothing is
+        masked."""
+        return dense_mask(length, memory_length, **vars(self))
 
 
-def _and(left: Bool[Array, "_ _ _ _"] | None, right: Bool[Array, "_ _ _ _"]) -> Bool[Array, "_ _ _ _"]:
-    return right if left is None else left & right
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class DistanceBias:
+    """What is added to the logits of attention by the distance of key and query alone, without an array of all pairs.
+
+    >>> bias = DistanceBias(jnp.array([[-1.0, 0.0, 1.0]]))
+    >>> bias.dense(2, 2)[0, 0].tolist(), bias.of_queries(1, 1)[0, 0].tolist()
+    ([[0.0, 1.0], [-1.0, 0.0]], [[-1.0, 0.0]])
+    """
+
+    values: Float[Array, "H T"]
+    """Of each head: number `L - 1 + j - i` for query i of L and key j of M; T = L + M - 1."""
+
+    def dense(self, length: int, memory_length: int) -> Float[Array, "1 H L M"]:
+        """For all pairs."""
+        return dense_bias(self.values, length, memory_length)
+
+    def of_queries(self, first: Int[Array, ""] | int, count: int) -> Float[Array, "1 H Q M"]:
+        """For the queries `first .. first + count - 1` alone, where there are as many queries as keys."""
+        length = (self.values.shape[1] + 1) // 2
+        indices = length - 1 + jnp.arange(length)[None] - (first + jnp.arange(count))[:, None]
+        bias = self.values[:, indices][None]
+        return constrain_sharding(bias, None, "activation_heads", "activation_length", "activation_memory")

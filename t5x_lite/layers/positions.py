@@ -1,7 +1,6 @@
 """What tells a Transformer where a token stands: relative bias (T5), sinusoids (2017), learned embeddings."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import jax
@@ -11,6 +10,7 @@ from flax import linen as nn
 from jaxtyping import Array, Float, Int
 
 from t5x_lite.layers.dense import embedding_lookup
+from t5x_lite.layers.masks import DistanceBias
 from t5x_lite.parallel.partitioning import constrain_sharding
 
 
@@ -41,38 +41,6 @@ def relative_position_buckets(
     growth = np.log(ratio) / np.float32(np.log(max_distance / exact)) * np.float32(num_buckets - exact)
     logarithmic = np.minimum(exact + growth.astype(np.int64), num_buckets - 1)
     return offset + np.where(distance < exact, distance, logarithmic)
-
-
-@jax.tree_util.register_dataclass
-@dataclass(frozen=True)
-class DistanceBias:
-    """What is added to the logits of attention by the distance of key and query alone, without an array of all pairs.
-
-    >>> bias = DistanceBias(jnp.array([[-1.0, 0.0, 1.0]]))
-    >>> bias.dense(2, 2)[0, 0].tolist(), bias.of_queries(1, 1)[0, 0].tolist()
-    ([[0.0, 1.0], [-1.0, 0.0]], [[-1.0, 0.0]])
-    """
-
-    values: Float[Array, "H T"]
-    """Of each head: number `L - 1 + j - i` for query i of L and key j of M; T = L + M - 1."""
-
-    def dense(self, length: int, memory_length: int) -> Float[Array, "1 H L M"]:
-        """For all pairs."""
-        if length == 1:
-            return self.values[None, :, None]
-        # The values over and over, cut into rows that are one shorter: each begins one number before the last. What is
-        # moved and not looked up has a gradient that is added up, row by row, and not scattered.
-        num_heads, size = self.values.shape
-        rows = jnp.broadcast_to(self.values[:, None], (num_heads, length, size)).reshape(num_heads, -1)
-        rows = jnp.pad(rows[:, length - 1 :], ((0, 0), (0, length - 1)))[:, : length * (size - 1)]
-        return rows.reshape(1, num_heads, length, size - 1)[..., :memory_length]
-
-    def of_queries(self, first: Int[Array, ""] | int, count: int) -> Float[Array, "1 H Q M"]:
-        """For the queries `first .. first + count - 1` alone, where there are as many queries as keys."""
-        length = (self.values.shape[1] + 1) // 2
-        places = length - 1 + jnp.arange(length)[None] - (first + jnp.arange(count))[:, None]
-        found = self.values[:, places][None]
-        return constrain_sharding(found, None, "activation_heads", "activation_length", "activation_memory")
 
 
 class RelativePositionBias(nn.Module):

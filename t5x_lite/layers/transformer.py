@@ -13,12 +13,13 @@ import jax.numpy as jnp
 from flax import linen as nn
 from jaxtyping import Array, Bool, Float, Int
 
+from t5x_lite.kernels.masks import MASKED_LOGIT
+from t5x_lite.kernels.platform import unrolls_layers
 from t5x_lite.layers.attention import Attention
 from t5x_lite.layers.decoding_cache import CachedKeyValue, DecodingCache, KeyValue
 from t5x_lite.layers.dense import Dropout, FeedForward, Norm, make_norm
-from t5x_lite.layers.masks import MASKED_LOGIT, Mask
-from t5x_lite.layers.positions import DistanceBias
-from t5x_lite.parallel.partitioning import all_but_gathered, constrain_sharding, is_sharded, platform
+from t5x_lite.layers.masks import DistanceBias, Mask
+from t5x_lite.parallel.partitioning import all_but_gathered, constrain_sharding, is_sharded
 
 Remat = Literal["none", "dots", "full", "offload"]
 """What the backward pass of a layer computes again: nothing; all but matrix products; everything; all but matrix
@@ -245,13 +246,13 @@ class Stack(nn.Module):
         return self.final_norm(x) if self.config.norm_first else x
 
     def _should_unroll(self, x: Float[Array, "B L D"]) -> bool:
-        """Whether training compiles each layer by itself: on a CPU, a scan copies all that waits for the backward pass.
+        """Whether training compiles each layer by itself, where the platform gains by it.
 
         Small layers are not worth the compilation. Rematerialisation needs the scan, across whose steps XLA shares
         nothing.
         """
         keeps_all = self.remat == "none" and not is_sharded("embed")
-        return platform() == "cpu" and keeps_all and x.size >= UNROLL_THRESHOLD and not self.is_initializing()
+        return unrolls_layers() and keeps_all and x.size >= UNROLL_THRESHOLD and not self.is_initializing()
 
     def outputs(
         self, x: Float[Array, "B L D"], context: Context, *, deterministic: bool = True

@@ -9,7 +9,7 @@ from flax import linen as nn
 from jaxtyping import Array, Bool, Float, Int, Key
 
 from t5x_lite.errors import InputError
-from t5x_lite.kernels.hashed_draws import hashed
+from t5x_lite.kernels.masks import hashed
 from t5x_lite.models.base import ModelConfig
 from t5x_lite.models.electra import ElectraPairConfig
 from t5x_lite.objectives.base import Features, Mean, Metrics, Row

@@ -16,7 +16,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, Shaped
 
-from t5x_lite.layers.dense import sum_rows
+from t5x_lite.kernels.cpu import sum_rows
 from t5x_lite.layers.embedding import LazyLogits
 from t5x_lite.objectives.base import Metrics
 from t5x_lite.parallel.partitioning import add_up_own_tokens

@@ -10,6 +10,7 @@ from jax.experimental import mesh_utils
 from jax.sharding import AxisType, Mesh
 
 from t5x_lite.errors import InputError
+from t5x_lite.kernels.platform import tpu_slice
 
 MESH_AXES = ("data", "fsdp", "sequence", "tensor")
 
@@ -65,8 +66,7 @@ def make_mesh(shape: MeshShape, devices: Sequence[jax.Device] | None = None) -> 
     """
     devices = jax.devices() if devices is None else devices
     sizes = shape.sizes(len(devices))
-    # Other accelerators number their hosts as slices, whose network may carry any axis.
-    slices = Counter(getattr(device, "slice_index", 0) for device in devices if device.platform == "tpu")
+    slices = Counter(map(tpu_slice, devices))
     # An axis may take a part of a row of chips where no whole one has its size (jax.make_mesh refuses that).
     arranged = (
         across_slices(sizes, slices, devices)

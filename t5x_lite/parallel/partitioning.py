@@ -25,12 +25,6 @@ def constrain_sharding(x: Array, *axes: str | None) -> Array:
     return nn.with_logical_constraint(x, tuple(cut))
 
 
-def platform() -> str:
-    """`cpu`, `gpu` or `tpu`: of the devices that a program is traced for; without a mesh, of those here."""
-    device = jax.sharding.get_abstract_mesh().abstract_device
-    return jax.default_backend() if device is None else device.platform
-
-
 def is_sharded(axis: str) -> bool:
     """Whether the devices share out a dimension with this logical axis."""
     return bool(_mesh_axes(axis))

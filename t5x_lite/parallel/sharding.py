@@ -12,6 +12,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from jaxtyping import Int, Shaped
 
 from t5x_lite.errors import InputError
+from t5x_lite.kernels.platform import has_wired_slices, tpu_slice
 
 RULES: dict[str, tuple[str, ...]] = {
     # parameters
@@ -137,9 +138,8 @@ def use_mesh(mesh: Mesh) -> Iterator[None]:
 def _is_of_whole_slices(mesh: Mesh) -> bool:
     """Whether `fsdp` goes over all the chips that wires join; simulated devices are one slice, GPUs have none."""
     devices = mesh.devices.flatten()
-    platform = devices[0].platform
-    num_slices = len({getattr(device, "slice_index", 0) for device in devices}) if platform == "tpu" else 1
-    return platform != "gpu" and num_slices * mesh.shape["fsdp"] == mesh.size
+    num_slices = len(set(map(tpu_slice, devices)))
+    return has_wired_slices(devices[0]) and num_slices * mesh.shape["fsdp"] == mesh.size
 
 
 def _is_box(leaf: Any) -> bool:

@@ -9,6 +9,7 @@ from rich.console import Console
 
 from t5x_lite.data import Tokenizer, TokenStore, Vocabulary
 from t5x_lite.errors import InputError
+from t5x_lite.kernels.platform import can_offload
 from t5x_lite.models import ModelConfig
 from t5x_lite.objectives import Distillation, Objective
 from t5x_lite.parallel import hosts
@@ -181,8 +182,8 @@ def check_mesh(experiment: Experiment, mesh: Mesh) -> None:
             f"objective.input_length={length} is not divided by mesh.sequence={sequence}; "
             f"choose a multiple of {sequence}, or a divisor of {length} for mesh.sequence"
         )
-    if experiment.remat == "offload" and (platform := mesh.devices.flat[0].platform) not in ("tpu", "gpu"):
+    if experiment.remat == "offload" and not can_offload(device := mesh.devices.flat[0]):
         raise InputError(
-            f"remat='offload' moves activations to the host's memory, which devices of type {platform} cannot; "
+            f"remat='offload' moves activations to the host's memory, which devices of type {device.platform} cannot; "
             "choose dots or full"
         )

@@ -11,6 +11,7 @@ from flax import struct
 from jax.sharding import Mesh
 from jaxtyping import Array, Bool, Float, Int, Key
 
+from t5x_lite.kernels.platform import train_step_options
 from t5x_lite.models.base import abstract_params
 from t5x_lite.objectives import Features, Mean, Metrics, Objective, Row, corrupt_rows
 from t5x_lite.parallel import batch_sharding, logical_axes, replicated, shardings, use_mesh
@@ -72,7 +73,7 @@ class Program:
             in_shardings=(self.state_shardings, batch),
             out_shardings=(self.state_shardings, everywhere),
             donate_argnums=0,
-            compiler_options=_compiler_options(mesh),
+            compiler_options=train_step_options(mesh.devices.flat[0]),
         )
         self.eval_step: EvalStep = jax.jit(
             self._in_mesh(self._eval_step),
@@ -169,15 +170,6 @@ class Program:
         features = corrupt_rows(self.objective, jax.random.key(0), batch, first_row)
         _, weight, metrics = self.objective.loss(self.module, params, features | {"valid": valid}, None)
         return with_weights(metrics, weight)
-
-
-def _compiler_options(mesh: Mesh) -> dict[str, bool]:
-    """On a CPU, XLA is told to look at where an array is last used, as for other devices it does by itself.
-
-    Else it copies both moments of Adam in every step: their updates write over what the parameters' update reads.
-    """
-    on_cpu = mesh.devices.flat[0].platform == "cpu"
-    return {"xla_cpu_copy_insertion_use_region_analysis": True} if on_cpu else {}
 
 
 def with_weights(metrics: Metrics, weight: Float[Array, ""]) -> dict[str, Mean]:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from t5x_lite.kernels.flash_attention import flash_attention
-from t5x_lite.kernels.hashed_draws import keeps
+from t5x_lite.kernels.masks import keeps
 
 B, H, K, RATE = 2, 2, 16, 0.3
 SEED = 5
@@ -68,7 +68,7 @@ def test_is_attention_forward_and_backward(case):
     arrays, masks, seen = draw(length, memory_length, **kinds)
     weights = jnp.asarray(np.random.default_rng(1).normal(size=arrays["query"].shape), jnp.float32)
 
-    def by_tiles(arrays):
+    def by_flash(arrays):
         blocks = {"query_block": 128, "key_block": 128, "interpret": True}
         out = flash_attention(**arrays, scale=0.3, **masks, **blocks)
         return (out * weights).sum(), out
@@ -77,7 +77,7 @@ def test_is_attention_forward_and_backward(case):
         out = reference(**arrays, scale=0.3, seen=seen)
         return (out * weights).sum(), out
 
-    (_, out), gradients = jax.jit(jax.value_and_grad(by_tiles, has_aux=True))(arrays)
+    (_, out), gradients = jax.jit(jax.value_and_grad(by_flash, has_aux=True))(arrays)
     (_, expected), expected_gradients = jax.jit(jax.value_and_grad(by_reference, has_aux=True))(arrays)
     np.testing.assert_allclose(out, expected, atol=1e-5)
     for name, gradient in gradients.items():
@@ -98,16 +98,16 @@ def test_dropout_is_drawn_by_place_whatever_the_tiles():
     arrays, masks, seen = draw(150, 150, **NONE | {"causal": True})
     del arrays["bias"]
 
-    def by_tiles(arrays, **options):
+    def by_flash(arrays, **options):
         dropout = {"dropout_rate": RATE, "dropout_key": jax.random.key(SEED)}
         return jnp.sin(flash_attention(**arrays, scale=0.3, **masks, **dropout, interpret=True, **options))
 
-    gradients = jax.jit(jax.grad(lambda arrays: by_tiles(arrays, query_block=128, key_block=256).sum()))(arrays)
+    gradients = jax.jit(jax.grad(lambda arrays: by_flash(arrays, query_block=128, key_block=256).sum()))(arrays)
     expected = jax.jit(jax.grad(lambda a: jnp.sin(reference(**a, scale=0.3, seen=seen, rate=RATE)).sum()))(arrays)
     for name, gradient in gradients.items():
         np.testing.assert_allclose(gradient, expected[name], atol=2e-5, err_msg=name)
 
     # A part of a batch says what stands before it, and gets what the whole would.
-    whole = by_tiles(arrays)
+    whole = by_flash(arrays)
     part = {name: array[1:, 100 if name == "query" else 0 :, 1:] for name, array in arrays.items()}
-    np.testing.assert_allclose(by_tiles(part, offsets=(1, 1, 100)), whole[1:, 100:, 1:], atol=1e-5)
+    np.testing.assert_allclose(by_flash(part, offsets=(1, 1, 100)), whole[1:, 100:, 1:], atol=1e-5)

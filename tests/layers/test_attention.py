@@ -6,12 +6,12 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from t5x_lite.kernels import attention
+from t5x_lite.kernels.attention import FLASH_FROM
+from t5x_lite.kernels.dense_attention import dense_attention
 from t5x_lite.kernels.flash_attention import flash_attention
-from t5x_lite.layers import attention
-from t5x_lite.layers.attention import FLASH_FROM, Attention, attend_on_mesh, dot_product_attention
-from t5x_lite.layers.attention_by_pairs import dense_attention
-from t5x_lite.layers.masks import Mask
-from t5x_lite.layers.positions import DistanceBias
+from t5x_lite.layers.attention import Attention, attend_on_mesh, dot_product_attention
+from t5x_lite.layers.masks import DistanceBias, Mask
 from t5x_lite.parallel import MeshShape, batch_sharding, make_mesh, replicated, use_mesh
 
 B, L, M, H, K = 2, 3, 4, 2, 5
@@ -157,8 +157,8 @@ def test_weights_are_sown_where_they_are_asked_for_and_nowhere_else(make_params)
 
 MESHES = [MeshShape(2, 2, 2), MeshShape(1, 2, 2, 2), MeshShape(8), MeshShape(1, 1, 4, 2)]
 KINDS = {
-    "pairs": dense_attention,
-    "tiles": functools.partial(flash_attention, query_block=128, key_block=128, interpret=True),
+    "dense": dense_attention,
+    "flash": functools.partial(flash_attention, query_block=128, key_block=128, interpret=True),
 }
 
 
@@ -194,15 +194,15 @@ def step():
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize(("shape", "dropping"), list(zip(MESHES, (True, True, False, False), strict=True)), ids=str)
 def test_attention_on_a_mesh_is_that_of_one_device(step, kind, shape, dropping):
-    """By pairs or by tiles: the dropout is the same."""
+    """Dense or flash: the dropout is the same."""
     value, gradients = step(kind, dropping, shape)
-    expected, expected_gradients = step("pairs", dropping)
+    expected, expected_gradients = step("dense", dropping)
     np.testing.assert_allclose(value, expected, rtol=1e-5)
     for gradient, of_one in zip(jax.tree.leaves(gradients), jax.tree.leaves(expected_gradients), strict=True):
         np.testing.assert_allclose(gradient, of_one, atol=1e-5 * np.abs(of_one).max())
 
 
-def test_a_tpu_attends_by_tiles_from_a_length_on_and_nobody_else_does(monkeypatch):
+def test_a_tpu_takes_flash_attention_from_a_length_on_and_nobody_else_does(monkeypatch):
     def program(length):
         arrays = [jax.ShapeDtypeStruct((1, length, H, K), jnp.float32)] * 3
         return str(jax.make_jaxpr(lambda *arrays: dot_product_attention(*arrays))(*arrays))

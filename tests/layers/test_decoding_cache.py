@@ -5,10 +5,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from t5x_lite.kernels.cpu import PackedWeights
+from t5x_lite.kernels.masks import MASKED_LOGIT
 from t5x_lite.layers.attention import dot_product_attention
 from t5x_lite.layers.decoding_cache import CachedKeyValue, DecodingCache, by_position
-from t5x_lite.layers.dense import Blocks, Transposed
-from t5x_lite.layers.masks import MASKED_LOGIT, Mask
+from t5x_lite.layers.masks import Mask
 from t5x_lite.parallel import MeshShape, batch_sharding, make_mesh, use_mesh
 
 B, H, K, T, M = 2, 3, 4, 5, 2
@@ -85,10 +86,10 @@ def test_repeating_makes_room_and_keeps_what_is_shared():
 
 def test_parameters_are_laid_out_for_as_many_sequences_as_there_are():
     one, few = make_cache(4)
-    _, many = make_cache(5)
+    _, many = make_cache(9)
     assert isinstance(one.output, jax.Array)
-    assert isinstance(few.output, Blocks)
-    assert isinstance(many.output, Transposed)
+    assert isinstance(few.output, PackedWeights)
+    assert isinstance(many.output, jax.Array)
 
 
 def test_sequences_look_at_their_own_past_and_at_what_is_shared():
@@ -116,3 +117,10 @@ def test_one_sequence_needs_no_beam_parents():
 def test_from_sequences_to_positions():
     x = jnp.arange(6).reshape(1, 6, 1, 1).astype(jnp.float32)
     assert by_position(x, 2).ravel().tolist() == [0, 3, 1, 4, 2, 5]
+
+
+def test_sharded_parameters_are_not_packed():
+    one, packed = make_cache(1)
+    with use_mesh(make_mesh(MeshShape(fsdp=2))):
+        assert one.repeat(1).output is one.output
+    assert isinstance(packed.output, PackedWeights)

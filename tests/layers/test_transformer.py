@@ -10,8 +10,7 @@ from flax import linen as nn
 from t5x_lite.layers import transformer
 from t5x_lite.layers.attention import Attention
 from t5x_lite.layers.dense import FeedForward, make_norm
-from t5x_lite.layers.masks import Mask
-from t5x_lite.layers.positions import DistanceBias
+from t5x_lite.layers.masks import DistanceBias, Mask
 from t5x_lite.layers.transformer import Context, Layer, LayerConfig, Stack
 
 B, L, M, D, N = 2, 5, 3, 6, 3

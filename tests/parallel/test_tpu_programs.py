@@ -10,7 +10,7 @@ from jax.experimental.topologies import get_topology_desc
 
 from t5x_lite.data import Bytes, Data, TextFiles, Vocabulary
 from t5x_lite.data.layouts.base import abstract_batch
-from t5x_lite.layers import attention
+from t5x_lite.kernels import attention
 from t5x_lite.models import BertConfig, ElectraConfig, ElectraPairConfig, GptConfig, T5Config
 from t5x_lite.objectives import CausalLanguageModel, NextSentencePrediction, ReplacedTokenDetection, SpanCorruption
 from t5x_lite.optim.optimizers import AdamW
@@ -131,15 +131,15 @@ def test_parameters_travel_and_activations_do_not(family, mesh, num_slices, comp
     assert "reduce-scatter" in {kind for kind, shape in sent if math.prod(shape) == whole // 4}
 
 
-@pytest.mark.parametrize("by_tiles", [True, False])
-def test_long_rows_have_no_array_of_all_pairs(compile_step, monkeypatch, by_tiles):
+@pytest.mark.parametrize("flash", [True, False])
+def test_long_rows_have_no_array_of_all_pairs(compile_step, monkeypatch, flash):
     """Heads, rows and vocabulary cut; the length is no multiple of a tile's."""
     length, padded = 640, 768
-    if not by_tiles:
+    if not flash:
         monkeypatch.setattr(attention, "FLASH_FROM", 10**6)
     long = (replace(FAMILIES["T5"][0], input_length=length, mean_span_length=8.0), FAMILIES["T5"][1])
     monkeypatch.setitem(FAMILIES, "T5", long)
     text = compile_step("T5", MeshShape(2, 2, tensor=2))
-    assert ("tpu_custom_call" in text) == by_tiles
+    assert ("tpu_custom_call" in text) == flash
     pairs = [shape for shape in shapes(text) if sum(size in (length, padded) for size in shape) > 1]
-    assert bool(pairs) != by_tiles, pairs
+    assert bool(pairs) != flash, pairs

@@ -9,8 +9,8 @@ from flax import linen as nn
 
 from t5x_lite.data import WordPiece
 from t5x_lite.data.layouts.base import abstract_batch
-from t5x_lite.layers.attention_by_pairs import AGAIN
-from t5x_lite.layers.dense import SUM
+from t5x_lite.kernels.cpu import SUM
+from t5x_lite.kernels.dense_attention import AGAIN
 from t5x_lite.models import (
     PRESETS,
     BartConfig,

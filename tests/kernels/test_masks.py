@@ -1,7 +1,7 @@
 import jax.numpy as jnp
 import numpy as np
 
-from t5x_lite.kernels.hashed_draws import keeps
+from t5x_lite.kernels.masks import keeps
 
 RATE = 0.3
 

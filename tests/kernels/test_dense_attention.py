@@ -3,10 +3,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from t5x_lite.layers import attention_by_pairs
-from t5x_lite.layers.attention_by_pairs import dense_attention
-from t5x_lite.layers.masks import Mask
-from t5x_lite.layers.positions import DistanceBias
+from t5x_lite.kernels import dense_attention as dense_module
+from t5x_lite.kernels.dense_attention import dense_attention
+from t5x_lite.layers.masks import DistanceBias, Mask
 
 B, L, M, H, K = 6, 5, 4, 2, 3
 
@@ -22,7 +21,7 @@ def plain(query, key, value, bias, mask, dropout):
 @pytest.mark.parametrize(("rows", "heads"), [(B, H), (2, H), (1, 1)])
 def test_its_own_backward_pass_is_the_derivative(monkeypatch, rows, heads, dropping):
     """Whatever a CPU does at a time; a query that may look nowhere is among them."""
-    monkeypatch.setattr(attention_by_pairs, "CACHE_BYTES", 4 * rows * heads * L * M)
+    monkeypatch.setattr(dense_module, "CACHE_BYTES", 4 * rows * heads * L * M)
     random = np.random.default_rng(0)
     shapes = ((B, L, H, K), (B, M, H, K), (B, M, H, K), (H, L + M - 1))
     arrays = [jnp.asarray(random.normal(size=shape), jnp.float32) for shape in shapes]

@@ -13,11 +13,19 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, Key
 
-from t5x_lite.kernels.hashed_draws import HEAD, QUERY, ROW, SEED, keeps, seed_and_offsets
-from t5x_lite.layers.dense import sum_rows
-from t5x_lite.layers.masks import MASKED_LOGIT, Mask
-from t5x_lite.layers.positions import DistanceBias
-from t5x_lite.parallel.partitioning import platform
+from t5x_lite.kernels.cpu import sum_rows
+from t5x_lite.kernels.masks import (
+    HEAD,
+    MASKED_LOGIT,
+    QUERY,
+    ROW,
+    SEED,
+    dense_bias,
+    dense_mask,
+    keeps,
+    seed_and_offsets,
+)
+from t5x_lite.kernels.platform import platform
 
 CACHE_BYTES = 2 << 20
 """Of weights that a CPU works on at a time."""
@@ -194,7 +202,7 @@ def _dense_bias(kind: _Kind, arrays: Arrays) -> Float[Array, "G _ L M"] | None:
 def _lay_out(kind: _Kind, arrays: Arrays, bias: Float[Array, "H T"]) -> Float[Array, "G _ L M"]:
     """The bias of all pairs, by groups of heads."""
     shape = (arrays["query"].shape[2], arrays["key"].shape[2])
-    return DistanceBias(bias).dense(*shape).reshape(-1, kind.heads, *shape)
+    return dense_bias(bias, *shape).reshape(-1, kind.heads, *shape)
 
 
 def _logits(
@@ -205,12 +213,13 @@ def _logits(
     if bias is not None:
         logits += bias[_heads(kind, arrays, index)][None]
     first_row = _first_row(kind, arrays, index)
-    masks = (
-        jax.lax.dynamic_slice_in_dim(arrays[name], first_row, kind.rows) if name in arrays else None
+    masks = {
+        name: jax.lax.dynamic_slice_in_dim(arrays[name], first_row, kind.rows)
         for name in ("valid", "query_segments", "key_segments")
-    )
-    mask = Mask(*masks, kind.causal, kind.prefix)
-    seen = mask.dense(query.shape[2], key.shape[2], first_query=arrays["scalars"][QUERY])
+        if name in arrays
+    }
+    causality = {"causal": kind.causal, "prefix": kind.prefix, "first_query": arrays["scalars"][QUERY]}
+    seen = dense_mask(query.shape[2], key.shape[2], **masks, **causality)
     return logits if seen is None else jnp.where(seen, logits, MASKED_LOGIT), seen
 
 

@@ -1,0 +1,45 @@
+"""Which platform a program is for, and what depends on that beside its operations."""
+
+from typing import Any, Literal
+
+import jax
+
+Platform = Literal["cpu", "gpu", "tpu"]
+
+
+def platform(device: Any = None) -> Platform:
+    """The platform of `device`; None: of the mesh that a program is traced for, or, without one, of this machine."""
+    device = jax.sharding.get_abstract_mesh().abstract_device if device is None else device
+    return jax.default_backend() if device is None else device.platform
+
+
+def train_step_options(device: Any) -> dict[str, bool]:
+    """The compiler's options for a train step.
+
+    XLA's CPU backend copies both moments of Adam in every step unless it looks at where an array is last used, as
+    other backends do by default: the moments' updates write over what the parameters' update reads.
+    """
+    return {"xla_cpu_copy_insertion_use_region_analysis": True} if platform(device) == "cpu" else {}
+
+
+def can_offload(device: Any) -> bool:
+    """Whether the device moves activations to its host's memory."""
+    return platform(device) in ("tpu", "gpu")
+
+
+def tpu_slice(device: Any) -> int:
+    """The number of the TPU slice that a device belongs to, whose chips are wired to each other; 0 for all others.
+
+    Other accelerators number their hosts as slices, whose network may carry any axis of a mesh.
+    """
+    return getattr(device, "slice_index", 0) if platform(device) == "tpu" else 0
+
+
+def has_wired_slices(device: Any) -> bool:
+    """Whether chips are wired in slices: TPUs, and the devices that a CPU simulates in their place."""
+    return platform(device) != "gpu"
+
+
+def unrolls_layers() -> bool:
+    """Whether training compiles each layer by itself: a CPU's loop copies all that waits for the backward pass."""
+    return platform() == "cpu"
