@@ -27,13 +27,13 @@ from rich.console import Console
 from t5x_lite.cli.arguments import load_config
 from t5x_lite.cli.own_data import with_examples
 from t5x_lite.data import WordPiece
+from t5x_lite.evaluation.answers import Answers
+from t5x_lite.evaluation.bootstrap import intervals
+from t5x_lite.evaluation.evaluator import Evaluator
+from t5x_lite.evaluation.scores import example_shares
 from t5x_lite.parallel import MeshShape, make_mesh
 from t5x_lite.runs.open_model import open_checkpoint, tokenizer_from_files
-from t5x_lite.tasks.answers import Answers
-from t5x_lite.tasks.bootstrap import intervals
-from t5x_lite.tasks.scores import example_shares
 from t5x_lite.training import Evaluation, Experiment, Logging
-from t5x_lite.training.held_out import Evaluator
 from t5x_lite.training.initialization import FromModel, FromScratch
 from t5x_lite.training.loop import train
 from t5x_lite.training.step import Program

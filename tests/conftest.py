@@ -60,7 +60,7 @@ ROOMS = (
     "parallel.partitioning",
     "training.step",
     "optim.schedules",
-    "training.evaluation",
+    "evaluation.predictions",
 )
 install_import_hook([f"t5x_lite.{room}" for room in ROOMS], f"sys.modules[{__name__!r}].checked")
 

@@ -15,21 +15,20 @@ from t5x_lite.cli.own_data import of_part, with_data, with_examples
 from t5x_lite.data import Data, ExamplePairs, Source, Tokenizer
 from t5x_lite.data.splits import Documents, format_overlap, overlap
 from t5x_lite.errors import InputError
+from t5x_lite.evaluation.evaluator import held_out_of
+from t5x_lite.evaluation.generation import BatchGenerator, EvalPrompt, questions_of
+from t5x_lite.evaluation.reports import task_figures, text_figures, write_predictions
+from t5x_lite.evaluation.scores import TaskMetric
+from t5x_lite.evaluation.submissions import Submission, submission_of
+from t5x_lite.evaluation.text_metrics import TextMetric
 from t5x_lite.objectives import SequenceToSequence
 from t5x_lite.objectives.task import TaskObjective
 from t5x_lite.parallel import MeshShape, make_mesh
 from t5x_lite.runs.files import local_or_bucket
 from t5x_lite.runs.open_model import open_checkpoint, tokenizer_from_files
-from t5x_lite.tasks.scores import TaskMetric
-from t5x_lite.tasks.submissions import Submission, submission_of
-from t5x_lite.training.answers import BatchGenerator, EvalPrompt, questions_of
 from t5x_lite.training.experiment import Evaluation, Experiment
-from t5x_lite.training.held_out_parts import held_out_of
 from t5x_lite.training.report import describe, preparation
 from t5x_lite.training.step import Program
-from t5x_lite.training.task_report import task_figures
-from t5x_lite.training.text_metrics import TextMetric
-from t5x_lite.training.text_report import text_figures, write_predictions
 
 _ALL = 1 << 30
 

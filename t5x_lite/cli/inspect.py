@@ -16,12 +16,12 @@ from t5x_lite.cli.arguments import ExperimentOptions, load_config, parse, take_c
 from t5x_lite.cli.own_data import with_data
 from t5x_lite.cli.rows import describe_row, legend
 from t5x_lite.data import TokenStore
+from t5x_lite.evaluation.predictions import held_out_features
 from t5x_lite.models import abstract_params, num_params
 from t5x_lite.optim.masks import rate_factors
 from t5x_lite.optim.schedules import Schedule
 from t5x_lite.parallel import logical_axes
 from t5x_lite.pictures.output_files import check_output_path
-from t5x_lite.training.evaluation import held_out_features
 from t5x_lite.training.experiment import Experiment
 from t5x_lite.training.preparation import Prepared, prepare
 

@@ -7,8 +7,8 @@ from t5x_lite.data.records.input_files import JSON_ENDINGS, expand
 from t5x_lite.data.records.pairs import TSV_ENDINGS
 from t5x_lite.data.records.tfds import datasets_in, with_datasets
 from t5x_lite.errors import InputError
+from t5x_lite.evaluation.evaluator import metrics_of
 from t5x_lite.training.experiment import Experiment
-from t5x_lite.training.held_out_parts import metrics_of
 
 Paths = tuple[str, ...]
 

@@ -114,8 +114,7 @@ class TaskObjective(Objective):
         return apply(module, params, forward, key)
 
     def prediction_outputs(self, module: nn.Module, params: Any, features: Features) -> Array:
-        """What the answers to each row are read from (see `t5x_lite.tasks.answers`); unless a task needs more, these
-        are what `predict` says."""
+        """What predictions are read from (see `t5x_lite.evaluation.answers`), by row: `predict`'s ids by default."""
         return self.predict(module, params, features)
 
     def _model_inputs(self, features: Features) -> tuple[Int[Array, "B L"], Int[Array, "B L"] | None]:

@@ -16,12 +16,12 @@ from t5x_lite.data.tasks.multiple_choice import Choice
 from t5x_lite.data.tasks.question_answering import ContextQuestion
 from t5x_lite.data.tasks.tagging import TaggedSentence
 from t5x_lite.errors import InputError
+from t5x_lite.evaluation.answers import Answers, read_answers
 from t5x_lite.models import ElectraPair, ElectraPairConfig, EncoderConfig
 from t5x_lite.objectives import MultipleChoice, QuestionAnswering, Tagging, corrupt_rows
 from t5x_lite.objectives.task import TaskObjective
 from t5x_lite.pretrained.base import Pretrained
 from t5x_lite.pretrained.token_rows import Text, is_one, power, token_batches, token_rows
-from t5x_lite.tasks.answers import Answers, read_answers
 
 Asking = TypeVar("Asking", bound=TaskObjective)
 

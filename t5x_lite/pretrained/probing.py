@@ -12,12 +12,12 @@ from jaxtyping import Float
 from t5x_lite.data.records.tables import Examples, field_of, text_in
 from t5x_lite.data.tasks.classification import LabeledTexts
 from t5x_lite.errors import InputError
+from t5x_lite.evaluation.bootstrap import Figures
+from t5x_lite.evaluation.probe import Intervals, check_labels, fit_probe, score_labels, score_tags
 from t5x_lite.pretrained.base import Pretrained
 from t5x_lite.pretrained.embeddings import TABLE_7, Layers, Pooling, check_layers, check_pooling, has_layers
 from t5x_lite.pretrained.encoder import PretrainedEncoder
 from t5x_lite.pretrained.token_rows import Text
-from t5x_lite.tasks.bootstrap import Figures
-from t5x_lite.tasks.probe import Intervals, check_labels, fit_probe, score_labels, score_tags
 
 Tell = Callable[[str], None]
 """Called with a line about what is being done."""

@@ -10,9 +10,9 @@ from etils import epath
 from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TaskID, TextColumn, TimeRemainingColumn
 
+from t5x_lite.evaluation.text_metrics import Scores
 from t5x_lite.runs.checkpoints import Saved
 from t5x_lite.runs.files import GrowingFile, is_in_bucket
-from t5x_lite.training.text_metrics import Scores
 
 Figures = dict[str, float]
 

@@ -7,9 +7,8 @@ not train on WNLI, whose training set disagrees with its development set; it is 
 import dataclasses
 
 from t5x_lite.data import LabelTemplate, NumberTemplate, TfdsExamples
-from t5x_lite.tasks.metric_names import TextMetric
-from t5x_lite.tasks.shapes import TextLabels
-from t5x_lite.tasks.task import Task, template
+from t5x_lite.evaluation.metric_names import TextMetric
+from t5x_lite.tasks.task import Task, TextLabels, template
 
 
 def _classes(

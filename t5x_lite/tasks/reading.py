@@ -14,8 +14,7 @@ from t5x_lite.data import (
     TfdsExamples,
     UnrolledExamples,
 )
-from t5x_lite.tasks.shapes import AnswerSpans, OneOf
-from t5x_lite.tasks.task import Task, template
+from t5x_lite.tasks.task import AnswerSpans, OneOf, Task, template
 
 NO_ANSWER = "unanswerable"
 """What is written where a text does not answer a question."""

@@ -17,9 +17,8 @@ from t5x_lite.data import (
     PromptTemplate,
     TfdsExamples,
 )
-from t5x_lite.tasks.metric_names import TextMetric
-from t5x_lite.tasks.shapes import OneOf, Shape, TextLabels, WrittenText
-from t5x_lite.tasks.task import Task, template
+from t5x_lite.evaluation.metric_names import TextMetric
+from t5x_lite.tasks.task import OneOf, Shape, Task, TextLabels, WrittenText, template
 
 
 def _task(

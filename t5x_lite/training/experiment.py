@@ -8,14 +8,14 @@ from typing import Any, Literal
 from t5x_lite.data import Data, Mixture
 from t5x_lite.decoding import BeamSearch, GenerationDefaults, Greedy, Method
 from t5x_lite.errors import InputError
+from t5x_lite.evaluation.metric_names import PartMetrics, TextMetric
+from t5x_lite.evaluation.scores import TaskMetric, check_metrics
 from t5x_lite.layers.transformer import Remat
 from t5x_lite.models import ModelConfig
 from t5x_lite.objectives import Objective
 from t5x_lite.objectives.task import TaskObjective
 from t5x_lite.optim.optimizers import Optimizer, ParameterAverage
 from t5x_lite.parallel import MeshShape
-from t5x_lite.tasks.metric_names import PartMetrics, TextMetric
-from t5x_lite.tasks.scores import TaskMetric, check_metrics
 from t5x_lite.training import serialization
 from t5x_lite.training.initialization import FromScratch, Start
 

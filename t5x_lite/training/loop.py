@@ -10,6 +10,7 @@ from etils import epath
 from rich.console import Console
 
 from t5x_lite.data import batches, prefetch
+from t5x_lite.evaluation.evaluator import held_out_of
 from t5x_lite.parallel import batch_sharding, hosts, make_mesh
 from t5x_lite.parallel.sharding import BatchRows, place_copies
 from t5x_lite.runs.checkpoints import Checkpoints
@@ -17,7 +18,6 @@ from t5x_lite.runs.records import NoRecords, Records
 from t5x_lite.runs.workdir import open_workdir, remove_if_empty, tokenizer_files
 from t5x_lite.training import report
 from t5x_lite.training.experiment import Experiment
-from t5x_lite.training.held_out_parts import held_out_of
 from t5x_lite.training.preparation import Prepared, check_mesh, first_state, prepare
 from t5x_lite.training.signals import StopSignals
 from t5x_lite.training.step import Program, TrainState

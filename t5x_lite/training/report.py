@@ -14,17 +14,16 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
 from t5x_lite.data import TokenStore, batches
+from t5x_lite.evaluation.evaluator import Evaluator, MixtureEvaluator
+from t5x_lite.evaluation.samples import fill_ins
+from t5x_lite.evaluation.text_metrics import Scores
 from t5x_lite.parallel import hosts
 from t5x_lite.runs.checkpoints import write_model
 from t5x_lite.runs.files import write_atomically
 from t5x_lite.runs.records import format_figure, format_signatures, format_spans, read_records
 from t5x_lite.runs.workdir import tokenizer_files
 from t5x_lite.training.experiment import Experiment
-from t5x_lite.training.held_out import Evaluator
-from t5x_lite.training.held_out_parts import MixtureEvaluator
-from t5x_lite.training.samples import fill_ins
 from t5x_lite.training.step import Program, TrainState
-from t5x_lite.training.text_metrics import Scores
 
 
 @contextmanager

@@ -9,13 +9,13 @@ import pytest
 
 import t5x_lite
 from t5x_lite.data import Bytes, Data, TsvPairs, make_tokenizer
+from t5x_lite.evaluation.text_metrics import score
 from t5x_lite.models import TransformerConfig
 from t5x_lite.objectives import SequenceToSequence
 from t5x_lite.optim.optimizers import AdamW
 from t5x_lite.runs.checkpoints import write_checkpoint
 from t5x_lite.runs.workdir import tokenizer_files
 from t5x_lite.training import Evaluation, Experiment
-from t5x_lite.training.text_metrics import score
 
 MAX_LENGTH = 10
 TEST = [(f"{number} grüne Flaschen", f"{number} green bottles") for number in range(9)]

@@ -9,6 +9,7 @@ import pytest
 from t5x_lite.data import JsonlExamples, LabeledTexts, ParallelExamples, TableExamples
 from t5x_lite.data.records.annotated import ConllExamples
 from t5x_lite.errors import InputError
+from t5x_lite.evaluation.probe import fit_probe, score_labels
 from t5x_lite.models import GptConfig
 from t5x_lite.pretrained import PretrainedDecoder
 from t5x_lite.pretrained.probing import (
@@ -21,7 +22,6 @@ from t5x_lite.pretrained.probing import (
     probe_texts,
     tagged_examples,
 )
-from t5x_lite.tasks.probe import fit_probe, score_labels
 
 WORDS = ["green", "bottles", "hanging", "on", "the", "fall", "are"]
 

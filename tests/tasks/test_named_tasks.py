@@ -6,8 +6,8 @@ import pytest
 
 from t5x_lite.data import LabelTemplate, TfdsExamples
 from t5x_lite.data.records.tables import Example
-from t5x_lite.tasks import glue, reading, super_glue, tagging, writing
-from t5x_lite.tasks.shapes import TextLabels
+from t5x_lite.tasks import glue, reading, sequences, super_glue
+from t5x_lite.tasks.task import TextLabels
 
 PAPER = {
     glue.COLA: (
@@ -118,17 +118,17 @@ PAPER = {
         "question: Who? context: It.",
         "unanswerable",
     ),
-    writing.WMT14_EN_DE: (
+    sequences.WMT14_EN_DE: (
         {"en": '"Luigi often said to me."', "de": '"Luigi sagte oft zu mir."'},
         'translate English to German: "Luigi often said to me."',
         '"Luigi sagte oft zu mir."',
     ),
-    writing.CNN_DAILY_MAIL: (
+    sequences.CNN_DAILY_MAIL: (
         {"article": "marouane fellaini is back.", "highlights": "He is back."},
         "summarize: marouane fellaini is back.",
         "He is back.",
     ),
-    tagging.CONLL_2003: (
+    sequences.CONLL_2003: (
         {"tokens": ["EU", "rejects"], "ner": ["B-ORG", "O"]},
         "ner sentence: EU rejects",
         "B-ORG O",
@@ -184,8 +184,8 @@ def test_splits_have_the_names_that_their_datasets_give_them():
 
     assert splits(glue.MNLI) == ["validation_matched", "test_matched"]
     assert splits(glue.MNLI_MISMATCHED) == ["validation_mismatched", "test_mismatched"]
-    assert splits(glue.COLA) == splits(writing.WMT16_EN_RO) == ["validation", "test"]
-    assert splits(tagging.CONLL_2003) == ["dev", "test"]
+    assert splits(glue.COLA) == splits(sequences.WMT16_EN_RO) == ["validation", "test"]
+    assert splits(sequences.CONLL_2003) == ["dev", "test"]
     assert [part.split for part in reading.RACE.dev.examples.sources] == ["dev", "dev"]
 
 
@@ -204,14 +204,14 @@ def test_other_datasets_exist_in_tensorflow_datasets():
         "wmt15_translate": set(Wmt15Translate.builder_configs),
         "wmt16_translate": set(Wmt16Translate.builder_configs),
     }
-    tasks = (reading.SQUAD_1_1, reading.SQUAD_2_0, writing.WMT14_EN_DE, writing.WMT14_EN_FR, writing.WMT15_EN_FR)
-    names = [split_of(task).name for task in (*tasks, writing.WMT16_EN_RO)]
+    tasks = (reading.SQUAD_1_1, reading.SQUAD_2_0, sequences.WMT14_EN_DE, sequences.WMT14_EN_FR, sequences.WMT15_EN_FR)
+    names = [split_of(task).name for task in (*tasks, sequences.WMT16_EN_RO)]
     names += [part.name for part in reading.RACE.train.examples.sources]
     for dataset, _, config in (name.partition("/") for name in names):
         assert config in configs[dataset]
     features = Conll2003.builder_configs["conll2003"].features_dict
-    assert {tagging.CONLL_2003.wording.tokens, tagging.CONLL_2003.wording.tags} <= set(features)
-    assert tagging.CONLL_2003.shape.labels == tuple(features["ner"].feature.names)
+    assert {sequences.CONLL_2003.wording.tokens, sequences.CONLL_2003.wording.tags} <= set(features)
+    assert sequences.CONLL_2003.shape.labels == tuple(features["ner"].feature.names)
 
 
 def test_race_and_swag_name_the_right_choice(tmp_path):

@@ -21,8 +21,8 @@ from t5x_lite.data import (
     UnrolledExamples,
 )
 from t5x_lite.errors import InputError
-from t5x_lite.tasks import glue, reading, super_glue, tagging, writing
-from t5x_lite.tasks.metric_names import PartMetrics
+from t5x_lite.evaluation.metric_names import PartMetrics
+from t5x_lite.tasks import glue, reading, sequences, super_glue
 from t5x_lite.tasks.task import metrics_of_parts, mixture, text_classes
 
 LABELS = ("negative", "positive")
@@ -71,14 +71,14 @@ def test_every_shape_gives_the_source_of_its_objective():
     shapes = {
         glue.MRPC: LabeledTexts,
         reading.SQUAD_2_0: Questions,
-        tagging.CONLL_2003: TaggedWords,
+        sequences.CONLL_2003: TaggedWords,
         reading.RACE: Choices,
     }
     for task, source in shapes.items():
         assert isinstance(task.head_data().source, source)
         assert task.head_data().held_out_source.examples == task.dev
     with pytest.raises(InputError, match="the task has no head: its answers are texts"):
-        writing.WMT14_EN_DE.head_data()
+        sequences.WMT14_EN_DE.head_data()
 
 
 def test_races_questions_with_a_head(tmp_path):
@@ -135,6 +135,6 @@ def test_own_files_of_squad_and_conll(tmp_path):
     with pytest.raises(InputError, match="given='answers' is empty in question '2'"):
         list(reading.squad_files("own", (str(tmp_path / "a.json"),)).text_data().source.pairs())
     (tmp_path / "a.conll").write_text("Anna B-PER\nreads O\n")
-    words = tagging.word_tags("names", ConllExamples((str(tmp_path / "a.conll"),)), labels=("O", "B-PER"))
+    words = sequences.word_tags("names", ConllExamples((str(tmp_path / "a.conll"),)), labels=("O", "B-PER"))
     assert list(words.pairs(words.train).pairs()) == [("names sentence: Anna reads", "B-PER O")]
     assert [sentence.tags for sentence in words.head_data().source.tagged()] == [(1, 0)]

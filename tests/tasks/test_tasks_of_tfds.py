@@ -8,7 +8,7 @@ import pytest
 import tensorflow_datasets as tfds
 
 from t5x_lite.errors import InputError
-from t5x_lite.tasks import glue, reading, super_glue, tagging
+from t5x_lite.tasks import glue, reading, sequences, super_glue
 
 F = tfds.features
 TEXT = F.Text()
@@ -51,7 +51,7 @@ def folder(tmp_path_factory, write_dataset):
         asked | {"answers": {"text": ["He", "He"], "answer_start": [0, 0]}},
         asked | {"id": "q2", "question": "Why?", "answers": {"text": [], "answer_start": []}},
     )
-    tags = F.ClassLabel(names=list(tagging.CONLL_2003.shape.labels))
+    tags = F.ClassLabel(names=list(sequences.CONLL_2003.shape.labels))
     words = {"tokens": F.Sequence(TEXT), **{name: F.Sequence(tags) for name in ("pos", "chunks", "ner")}}
     sentence = {"tokens": ["Anna", "reads"], "pos": ["O", "O"], "chunks": ["O", "O"], "ner": ["B-PER", "O"]}
     write("conll2003/conll2003", words, ("train", "dev"), sentence)
@@ -70,7 +70,7 @@ def test_pairs_of_tasks(folder):
         ("question: Who? context: He went.", "He"),
         ("question: Why? context: He went.", "unanswerable"),
     ]
-    assert pairs(tagging.CONLL_2003) == [("ner sentence: Anna reads", "B-PER O")]
+    assert pairs(sequences.CONLL_2003) == [("ner sentence: Anna reads", "B-PER O")]
     assert "tensorflow" not in sys.modules
 
 
@@ -95,7 +95,7 @@ def test_examples_for_heads(folder):
         ("q1", ("He", "He"), (0, 0)),
         ("q2", (), ()),
     ]
-    assert [one.tags for one in head(tagging.CONLL_2003).tagged()] == [(1, 0)]
+    assert [one.tags for one in head(sequences.CONLL_2003).tagged()] == [(1, 0)]
 
 
 def test_a_dataset_that_was_not_prepared_and_needs_tensorflow(folder, tmp_path, capfd):

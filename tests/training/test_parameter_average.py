@@ -143,7 +143,7 @@ def test_everything_but_training_takes_the_average(averaged, run, make_program):
     at_four = flat(read_checkpoint(run / "checkpoints" / "4", cpu).params)
     jax.tree.map(np.testing.assert_array_equal, at_four, flat(state_at(run, 4, program).average))
     # The figures on held-out rows are the average's.
-    from t5x_lite.training.evaluation import evaluate
+    from t5x_lite.evaluation.predictions import evaluate
 
     rows = averaged.data.prepare(averaged.objective.layout).held_out
     last = [record for record in read_records(run / "metrics.jsonl") if record["kind"] == "held_out"][-1]

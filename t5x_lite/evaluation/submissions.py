@@ -1,0 +1,169 @@
+"""A model's answers as files: in a benchmark's format, or as lines of JSON."""
+
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, Literal, get_args
+
+from t5x_lite.data import AnswerTemplate, ExamplePairs, Source, TagTemplate, TextTemplate
+from t5x_lite.data.records.tfds import datasets_in
+from t5x_lite.errors import InputError
+from t5x_lite.evaluation.answers import Answers
+from t5x_lite.objectives import Objective, QuestionAnswering, Tagging
+from t5x_lite.objectives.task import TaskObjective
+from t5x_lite.tasks import glue, super_glue
+from t5x_lite.tasks.task import Task
+
+Submission = Literal["jsonl", "glue", "superglue", "squad", "conll"]
+"""jsonl: an object a line with `example`, `prediction` and `reference`. glue: a table of `index` and `prediction` (Wang
+et al. 2019). superglue: an object a line with `idx` and `label`, of MultiRC one for each paragraph. squad: one object
+of texts by question, and one of how much better no answer fits. conll: a word a line with its tag and the predicted
+one, a blank line behind each sentence."""
+
+_OF_OBJECTIVE = {Tagging: ("conll", "jsonl"), QuestionAnswering: ("squad", "jsonl")}
+_OF_WORDING = {
+    TextTemplate: ("jsonl",),
+    AnswerTemplate: ("jsonl", "squad", "superglue"),
+    TagTemplate: ("jsonl", "conll"),
+}
+
+
+def submission_of(objective: Objective, source: Source, asked: Submission | None = None) -> Submission:
+    """The format that is asked for, or the task's own; `InputError` where it has no room for such answers."""
+    if isinstance(objective, TaskObjective):
+        what, possible = type(objective), _OF_OBJECTIVE.get(type(objective), ("jsonl", "glue", "superglue"))
+    elif isinstance(source, ExamplePairs):
+        what, possible = type(source.wording), _OF_WORDING.get(type(source.wording), ("jsonl", "glue", "superglue"))
+    else:
+        what, possible = type(source), ("jsonl",)
+    if asked is not None and asked not in possible:
+        known = "" if asked in get_args(Submission) else "which is not known, "
+        raise InputError(
+            f"submission={asked!r}, {known}has no room for the answers of {what.__name__}; choose "
+            f"{' or '.join(possible)}"
+        )
+    return asked or possible[0]
+
+
+def submission_files(
+    submission: Submission,
+    answers: Answers,
+    documents: Iterable[Any],
+    labels: Sequence[str] | None,
+    task: Task | None = None,
+) -> dict[str, str]:
+    """The content of each file, by its name.
+
+    Args:
+      submission: the format.
+      answers: of a task.
+      documents: the examples in their order, for the words that tags belong to, and the names that a benchmark has for
+        examples; of those without a name, the number counts.
+      labels: the names of classes, by number; none where answers are numbers, texts, tags or choices.
+      task: that of the benchmark, where it is known, which says how its file is called and names the classes.
+
+    >>> files = submission_files("glue", Answers([1.0, 0.0], [0.0, 0.0], ["0", "1"]), [], ("no", "yes"))
+    >>> files["predictions.tsv"].splitlines()
+    ['index\\tprediction', '0\\tyes', '1\\tno']
+    """
+    if submission in ("glue", "superglue"):
+        if task and not task.submission.endswith({"glue": ".tsv", "superglue": ".jsonl"}[submission]):
+            task = None  # of the other benchmark
+        labels = (task.submitted if task else ()) or labels
+        # What is none of the classes has to be one of them there.
+        said = [_named(max(one, 0) if isinstance(one, int) else one, labels) for one in answers.predictions]
+        known = [getattr(document, "name", None) for document in documents] or [None] * len(said)
+        names = [
+            number if name is None else name for number, name in zip(answers.names, known[: len(said)], strict=True)
+        ]
+    match submission:
+        case "glue":
+            rows = sorted(zip(names, said, strict=True), key=_by_number)
+            table = ["index\tprediction", *(f"{name}\t{value}" for name, value in rows)]
+            return {task.submission if task else "predictions.tsv": _lines(table)}
+        case "superglue":
+            return {
+                task.submission if task else "predictions.jsonl": _lines(map(json.dumps, _of_super_glue(names, said)))
+            }
+        case "squad":
+            texts = dict(_pairs(answers))
+            doubts = dict(zip(answers.names, answers.no_answer or [], strict=False))
+            return {"predictions.json": _json(texts)} | ({"no_answer.json": _json(doubts)} if doubts else {})
+        case "conll":
+            sentences = zip(documents, answers.references, answers.predictions, strict=False)
+            blocks = ("\n".join(map(_word, document.words, *tags)) + "\n" for document, *tags in sentences)
+            return {"predictions.txt": _lines(blocks)}
+    rows = (
+        json.dumps(
+            {"example": name, "prediction": _named(said, labels), "reference": _named(right, labels)},
+            ensure_ascii=False,
+        )
+        for (name, said), right in zip(_pairs(answers), answers.references, strict=True)
+    )
+    return {"predictions.jsonl": _lines(rows)}
+
+
+def _pairs(answers: Answers) -> list[tuple[str, Any]]:
+    return list(zip(answers.names, answers.predictions, strict=True))
+
+
+def _by_number(row: tuple[Any, Any]) -> int:
+    """Tables go by the index; names that are no numbers stay in their order."""
+    return int(row[0]) if str(row[0]).isdecimal() else 0
+
+
+def _of_super_glue(names: Sequence[Any], said: Sequence[Any]) -> Iterator[dict[str, Any]]:
+    """The objects of a file: one for each example, but of MultiRC, whose names have parts, one for each paragraph."""
+    if not (names and isinstance(names[0], dict) and "answer" in names[0]):
+        for name, value in zip(names, said, strict=True):
+            number = name.get("query", name) if isinstance(name, dict) else name
+            yield {"idx": int(number) if str(number).isdecimal() else number, "label": value}
+        return
+    paragraphs: dict[int, dict[int, list[dict[str, Any]]]] = {}
+    for name, value in zip(names, said, strict=True):
+        answers = paragraphs.setdefault(name["paragraph"], {}).setdefault(name["question"], [])
+        answers.append({"idx": name["answer"], "label": value})
+    for paragraph, questions in paragraphs.items():
+        of_questions = [{"idx": number, "answers": answers} for number, answers in questions.items()]
+        yield {"idx": paragraph, "passage": {"questions": of_questions}}
+
+
+def _word(word: str, tag: str, said: str) -> str:
+    return f"{word} {tag} {said}"
+
+
+def _named(value: Any, labels: Sequence[str] | None) -> Any:
+    if labels and isinstance(value, int | float):
+        return labels[int(value)]
+    return round(value, 6) if isinstance(value, float) else value
+
+
+def _lines(lines: Iterable[str]) -> str:
+    return "".join(f"{line}\n" for line in lines)
+
+
+def _json(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False, indent=1) + "\n"
+
+
+_TASKS = (*glue.GLUE, glue.MNLI_MISMATCHED, *super_glue.SUPER_GLUE)
+
+
+def task_of(examples: Any) -> Task | None:
+    """The task of GLUE or SuperGLUE whose dataset of TensorFlow Datasets the examples are; None where they are others.
+
+    >>> from t5x_lite.data import TfdsExamples
+    >>> task_of(TfdsExamples("glue/mnli", "test_mismatched")).submission, task_of(TfdsExamples("snli"))
+    ('MNLI-mm.tsv', None)
+    """
+    found = {(one.name.partition(":")[0], one.split) for one in datasets_in(examples)}
+    names = {name for name, _ in found}
+    tasks = [task for task in _TASKS if names == {one.name for one in datasets_in(task.train)}]
+    # Two tasks may share a dataset, and differ by the split that they are evaluated on.
+    of_split = [
+        task for task in tasks if found in ({(s.name, s.split) for s in datasets_in(e)} for e in _held_out(task))
+    ]
+    return next(iter(of_split or tasks), None)
+
+
+def _held_out(task: Task) -> tuple[Any, Any]:
+    return task.dev, task.test
