@@ -72,11 +72,11 @@ ORACLES = {"torch", "transformers"}
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Those that start whole runs come first: a long file at the end would keep one process alone.
+    """Notebooks and whole runs come first: a long file at the end would keep one process alone.
 
     What needs an oracle is marked, so that `-m oracle` runs it alone.
     """
-    items.sort(key=lambda item: not item.nodeid.startswith("tests/training"))
+    items.sort(key=lambda item: not item.nodeid.startswith(("tests/notebooks", "tests/training")))
     for item in items:
         if ORACLES & {*item.fixturenames, *vars(item.getparent(pytest.Module).obj)}:
             item.add_marker("oracle")

@@ -141,6 +141,7 @@ def test_a_tiny_t5_fills_in_blanks(execute):
     assert notebook.pictures() == {"loss_curve"}
 
 
+@pytest.mark.slow
 def test_a_look_inside(execute):
     notebook = execute("2")
     assert "cross_attention" in notebook.printed("parts")
@@ -155,6 +156,7 @@ def test_a_look_inside(execute):
     assert len(notebook.printed("neighbours").splitlines()) == 4
 
 
+@pytest.mark.slow
 def test_electra_and_bert_at_equal_compute(execute):
     notebook = execute("3")
     compute = notebook.value("[flops(bert) * bert.steps, flops(electra) * electra.steps]")
@@ -171,6 +173,7 @@ def test_electra_and_bert_at_equal_compute(execute):
     assert notebook.pictures() == {"draw_curves"}
 
 
+@pytest.mark.slow
 def test_fine_tuning_on_a_table(execute):
     notebook = execute("4")
     assert "random are classification/scores/" in notebook.printed("fine_tune")
@@ -184,6 +187,7 @@ def test_fine_tuning_on_a_table(execute):
     assert "label='kind' is missing in " in second
 
 
+@pytest.mark.slow
 def test_a_pod_is_planned_or_the_extra_is_named(execute):
     notebook = execute("5")
     assert "11,307,321,344 parameters, 42.1 GiB in float32" in notebook.printed("count")
@@ -197,6 +201,7 @@ def test_a_pod_is_planned_or_the_extra_is_named(execute):
         assert notebook.pictures() == {"picture"}
 
 
+@pytest.mark.slow
 def test_to_hugging_face_and_back(execute):
     notebook = execute("6")
     assert "decoder.block.0.layer.0.SelfAttention.k.weight" in notebook.printed("export")
@@ -205,7 +210,5 @@ def test_to_hugging_face_and_back(execute):
     assert ours == theirs
     if importlib.util.find_spec("torch") is None or importlib.util.find_spec("transformers") is None:
         assert "pip install 't5x_lite[oracle]' to compare" in notebook.printed("transformers")
-
-
-def test_the_logits_in_hugging_faces_format_are_those_of_transformers(execute, torch, transformers):
-    assert execute("6").value("largest") < 1e-4
+    else:
+        assert notebook.value("largest") < 1e-4, "the logits in Hugging Face's format are those of Transformers"

@@ -123,6 +123,7 @@ def checkpoints(workdir: Path) -> list[int]:
     return sorted(int(path.name) for path in (workdir / "checkpoints").iterdir())
 
 
+@pytest.mark.slow
 def test_four_processes_make_the_run_of_one_over_a_signal_to_one_of_them(start, alone, long, tmp_path):
     """It saves the same step on all, and the same command goes on."""
     process = start("--local-processes", 4, "--workdir", tmp_path)
@@ -154,6 +155,7 @@ def test_four_processes_make_the_run_of_one_over_a_signal_to_one_of_them(start, 
     assert all(0 < record["blocked_share"] < 1 for record in saves)
 
 
+@pytest.mark.slow
 def test_the_death_of_one_ends_the_others_and_two_go_on(start, alone, tmp_path):
     process = start("--local-processes", 4, "--workdir", tmp_path)
     wait_for_steps(tmp_path, process, 85)
