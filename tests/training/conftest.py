@@ -1,5 +1,6 @@
 """A run small enough to be made many times, and its compiled program, shared."""
 
+import copy
 import os
 from collections.abc import Callable
 from dataclasses import replace
@@ -8,6 +9,7 @@ from pathlib import Path
 import jax
 import numpy as np
 import pytest
+from jax.sharding import Mesh
 from rich.console import Console
 
 from t5x_lite.data import ByteLevelBPE, Bytes, Data, TextFiles, Vocabulary, WordPiece
@@ -27,6 +29,7 @@ from t5x_lite.objectives import (
     Distillation,
     MaskedLanguageModel,
     NextSentencePrediction,
+    Objective,
     ReplacedTokenDetection,
     SentenceOrderPrediction,
     SequenceToSequence,
@@ -36,7 +39,7 @@ from t5x_lite.objectives import (
 from t5x_lite.optim.optimizers import AdamW
 from t5x_lite.optim.schedules import Constant
 from t5x_lite.parallel import make_mesh
-from t5x_lite.training import Checkpointing, Evaluation, Experiment, Logging, loop, report
+from t5x_lite.training import Checkpointing, Evaluation, Experiment, Logging, loop
 from t5x_lite.training.initialization import FromModel
 from t5x_lite.training.step import Program
 
@@ -84,6 +87,9 @@ WRITERS = {
     "GPT": (CausalLanguageModel(24, within_documents=True), GptConfig(**ENCODER, embedding_dropout_rate=0.0)),
 }
 """Models that write text, each with an objective."""
+
+AROUND_THE_STEP = {"steps", "evaluation", "generation", "checkpoints", "logging", "start"}
+"""Fields of an experiment that its compiled program does not depend on."""
 
 
 @pytest.fixture(scope="session")
@@ -196,9 +202,35 @@ def console():
 
 
 @pytest.fixture(scope="session")
-def train(console) -> Callable[..., None]:
-    """`train(experiment, workdir, devices=1)`."""
-    return lambda experiment, workdir, devices=1: loop.train(experiment, workdir, console, jax.devices()[:devices])
+def programs() -> dict[Experiment, Program]:
+    """The programs of the runs below, by experiment; those on several devices are not among them."""
+    return {}
+
+
+@pytest.fixture(scope="session")
+def train(console, programs) -> Callable[..., None]:
+    """`train(experiment, workdir, devices=1, report=True)`: runs that compute the same share what is compiled; without
+    `report` a run ends at its last step."""
+    compiled: dict[tuple, Program] = {}
+
+    def shared(experiment: Experiment, objective: Objective, mesh: Mesh) -> Program:
+        step = tuple(value for name, value in vars(experiment).items() if name not in AROUND_THE_STEP)
+        if (step, objective, mesh) not in compiled:
+            compiled[step, objective, mesh] = Program(experiment, objective, mesh)
+        program = copy.copy(compiled[step, objective, mesh])
+        program.experiment = experiment
+        if mesh.size == 1:
+            programs[experiment] = program
+        return program
+
+    def run(experiment: Experiment, workdir: Path, devices: int = 1, report: bool = True) -> None:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(loop, "Program", shared)
+            if not report:
+                patch.setattr(loop.report, "finish", lambda *args: None)
+            loop.train(experiment, workdir, console, jax.devices()[:devices])
+
+    return run
 
 
 @pytest.fixture(scope="session")
@@ -239,30 +271,7 @@ def experiment_of(tiny, sentences, run_of) -> Callable[[str], Experiment]:
 
 
 @pytest.fixture(scope="session")
-def programs() -> dict[Experiment, Program]:
-    """The programs of the runs below."""
-    return {}
-
-
-@pytest.fixture(scope="session")
-def train_encoder(train, programs) -> Callable[..., None]:
-    """`train_encoder(experiment, workdir)`, on one device; runs of one experiment share their compiled program."""
-
-    def shared(experiment: Experiment, *args: object) -> Program:
-        if experiment not in programs:
-            programs[experiment] = Program(experiment, *args)
-        return programs[experiment]
-
-    def run(experiment: Experiment, workdir: Path) -> None:
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(loop, "Program", shared)
-            train(experiment, workdir)
-
-    return run
-
-
-@pytest.fixture(scope="session")
-def run_of(request, tmp_path_factory, train_encoder) -> Callable[[str], Path]:
+def run_of(request, tmp_path_factory, train) -> Callable[[str], Path]:
     """`run_of(family)`: the folder of its run, made once; with the report at its end, which takes its time, for two."""
     folders: dict[str, Path] = {}
 
@@ -270,10 +279,7 @@ def run_of(request, tmp_path_factory, train_encoder) -> Callable[[str], Path]:
         if family not in folders:
             experiment_of = request.getfixturevalue("experiment_of")
             folder = tmp_path_factory.mktemp(family)
-            with pytest.MonkeyPatch.context() as patch:
-                if family not in ("BERT", "ELECTRA"):
-                    patch.setattr(report, "finish", lambda *args: None)
-                train_encoder(experiment_of(family), folder)
+            train(experiment_of(family), folder, report=family in ("BERT", "ELECTRA"))
             folders[family] = folder
         return folders[family]
 

@@ -16,7 +16,6 @@ from t5x_lite.errors import InputError
 from t5x_lite.objectives import MaskedLanguageModel
 from t5x_lite.parallel import batch_sharding
 from t5x_lite.runs.records import Records, read_records
-from t5x_lite.training import report
 from t5x_lite.training.initialization import FromRun
 
 FIGURES = {
@@ -45,7 +44,7 @@ def params_of(workdir):
 
 @pytest.mark.parametrize("family", ["BERT", "RoBERTa", "ELECTRA", "DistilBERT"])
 def test_stopped_and_gone_on_with_it_is_the_same_run(
-    family, experiment_of, run_of, train_encoder, programs, tmp_path, monkeypatch
+    family, experiment_of, run_of, train, programs, tmp_path, monkeypatch
 ):
     undisturbed, experiment = run_of(family), experiment_of(family)
     record = Records.train
@@ -57,11 +56,9 @@ def test_stopped_and_gone_on_with_it_is_the_same_run(
 
     with monkeypatch.context() as patch:
         patch.setattr(Records, "train", stop_at_3)
-        train_encoder(experiment, tmp_path)
+        train(experiment, tmp_path)
     assert 3 <= max(int(path.name) for path in (tmp_path / "checkpoints").iterdir()) < 6
-    with monkeypatch.context() as patch:
-        patch.setattr(report, "finish", lambda *args: None)
-        train_encoder(experiment, tmp_path)
+    train(experiment, tmp_path, report=False)
 
     assert figures(tmp_path) == figures(undisturbed)
     ours, expected = params_of(tmp_path), params_of(undisturbed)
@@ -117,13 +114,13 @@ def test_a_batch_that_asks_for_nothing_has_finite_figures(run_of, experiment_of,
     assert program.train_step._cache_size() == 1
 
 
-def test_another_teacher_is_refused(run_of, experiment_of, train_encoder, tmp_path):
+def test_another_teacher_is_refused(run_of, experiment_of, train, tmp_path):
     student, teacher = run_of("DistilBERT"), run_of("teacher")
     latest = teacher / "checkpoints" / "6"
     latest.rename(tmp_path / "6")
     try:
         with pytest.raises(InputError, match="began with another teacher; bring that one back"):
-            train_encoder(replace(experiment_of("DistilBERT"), steps=7), student)
+            train(replace(experiment_of("DistilBERT"), steps=7), student)
     finally:
         (tmp_path / "6").rename(latest)
 
@@ -134,21 +131,18 @@ def test_the_teacher_is_no_part_of_the_checkpoint(run_of, experiment_of):
     assert len(params_of(run_of("DistilBERT"))["encoder/layers/feed_forward/wi/kernel"]) == 1
 
 
-def test_phase_two_goes_on_with_other_rows_where_phase_one_ended(
-    run_of, experiment_of, train_encoder, tmp_path, monkeypatch
-):
+def test_phase_two_goes_on_with_other_rows_where_phase_one_ended(run_of, experiment_of, train, tmp_path):
     """BERT's own way (Devlin et al. 2019, A.2): the step, and with it the learning rate and the data, counts on."""
-    monkeypatch.setattr(report, "finish", lambda *args: None)
     first = experiment_of("teacher")
     longer = replace(first, objective=MaskedLanguageModel(20), start=FromRun(str(run_of("teacher"))), steps=9)
-    train_encoder(longer, tmp_path / "second")
+    train(longer, tmp_path / "second", report=False)
     records = read_records(tmp_path / "second" / "metrics.jsonl")
     assert [record["step"] for record in records if record["kind"] == "train"] == [7, 8, 9]
     assert sorted(path.name for path in (tmp_path / "second" / "checkpoints").iterdir()) == ["9"]
     # Once it has a checkpoint of its own, it goes on from there and needs the first run no more.
     moved = run_of("teacher").rename(tmp_path / "moved")
     try:
-        train_encoder(replace(longer, steps=10), tmp_path / "second")
+        train(replace(longer, steps=10), tmp_path / "second", report=False)
     finally:
         moved.rename(run_of("teacher"))
     records = read_records(tmp_path / "second" / "metrics.jsonl")

@@ -17,7 +17,7 @@ from t5x_lite.optim.masks import TrainedPart
 from t5x_lite.optim.optimizers import Adafactor, Adam, AdamW, Lamb, ParameterAverage
 from t5x_lite.optim.schedules import Constant
 from t5x_lite.parallel import MeshShape, make_mesh
-from t5x_lite.training import Evaluation, Experiment, report
+from t5x_lite.training import Evaluation, Experiment
 from t5x_lite.training.experiment import differences
 from t5x_lite.training.initialization import FromRun
 from t5x_lite.training.step import Program
@@ -183,11 +183,9 @@ def frozen_run(experiment_of) -> Experiment:
 
 
 @pytest.fixture(scope="module")
-def finished(frozen_run, train_encoder, tmp_path_factory):
+def finished(frozen_run, train, tmp_path_factory):
     """The folder of the whole run, with a checkpoint after three of its steps."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(report, "finish", lambda *args: None)
-        train_encoder(frozen_run, folder := tmp_path_factory.mktemp("frozen"))
+    train(frozen_run, folder := tmp_path_factory.mktemp("frozen"), report=False)
     return folder
 
 
@@ -229,13 +227,12 @@ def test_steps_leave_it_alone_on_one_device_and_on_eight(program, frozen_run):
         np.testing.assert_allclose(results["eight"][0][path], leaf, rtol=1e-3, atol=1e-4, err_msg=path)
 
 
-def test_a_run_goes_on_with_it_and_says_what_is_frozen(finished, frozen_run, train_encoder, console, tmp_path):
+def test_a_run_goes_on_with_it_and_says_what_is_frozen(finished, frozen_run, train, console, tmp_path):
     """Stopped and gone on with, it is the same to the last bit."""
     shutil.copytree(finished, tmp_path / "again")
     shutil.rmtree(tmp_path / "again" / "checkpoints" / "4")
-    with pytest.MonkeyPatch.context() as patch, console.capture() as message:
-        patch.setattr(report, "finish", lambda *args: None)
-        train_encoder(frozen_run, tmp_path / "again")
+    with console.capture() as message:
+        train(frozen_run, tmp_path / "again", report=False)
     assert "resuming from step 3" in message.get()
     assert "parameters: the lowest 1 of 2 encoder/layers, embeddings/*, encoder/layers/self_attention/" in message.get()
     ours, expected = (flat(load(folder).params) for folder in (tmp_path / "again", finished))
@@ -243,10 +240,10 @@ def test_a_run_goes_on_with_it_and_says_what_is_frozen(finished, frozen_run, tra
         np.testing.assert_array_equal(ours[path], value, err_msg=path)
 
 
-def test_runs_with_other_moments_are_refused(finished, frozen_run, train_encoder, tmp_path):
+def test_runs_with_other_moments_are_refused(finished, frozen_run, train, tmp_path):
     """To go on with, and to begin with by `FromRun`, which takes the optimizer's state."""
     other = replace(frozen_run, optimizer=replace(frozen_run.optimizer, frozen_layers=0), steps=9)
     with pytest.raises(InputError, match=r"holds a run that differs in optimizer.frozen_layers \(1 there, 0 here\)"):
-        train_encoder(other, finished)
+        train(other, finished)
     with pytest.raises(InputError, match="holds a run with optimizer.frozen_layers=1, this one has 0, so that their"):
-        train_encoder(replace(other, start=FromRun(str(finished))), tmp_path / "other")
+        train(replace(other, start=FromRun(str(finished))), tmp_path / "other")

@@ -94,7 +94,7 @@ def test_asked_to_stop_it_saves_and_goes_on_later(tiny, undisturbed, tmp_path, t
         train(tiny, tmp_path)
     stopped_at = max(int(path.name) for path in (tmp_path / "checkpoints").iterdir())
     assert 3 <= stopped_at < 6
-    train(tiny, tmp_path)
+    train(tiny, tmp_path, report=False)
     assert_identical(tmp_path, undisturbed)
 
 
@@ -107,11 +107,11 @@ def test_dying_between_checkpoints_changes_nothing(tiny, undisturbed, tmp_path, 
         with pytest.raises(MemoryError):
             train(tiny, tmp_path)
     assert losses(tmp_path)[-1][0] == 5
-    train(tiny, tmp_path)
+    train(tiny, tmp_path, report=False)
     assert_identical(tmp_path, undisturbed)
 
 
-def test_killed_by_the_system(tiny, undisturbed, tmp_path, train):
+def test_killed_by_the_system(tiny, undisturbed, tmp_path, train, quick_compiler):
     workdir, config = tmp_path / "run", tmp_path / "config.py"
     config.write_text(
         "import sys\n"
@@ -119,7 +119,7 @@ def test_killed_by_the_system(tiny, undisturbed, tmp_path, train):
         f"experiment = Experiment.from_json(open({str(undisturbed / 'experiment.json')!r}).read())\n"
     )
     command = [sys.executable, "-m", "t5x_lite", "train", str(config), "--workdir", str(workdir)]
-    environment = os.environ | {"XLA_FLAGS": "", "JAX_PLATFORMS": "cpu"}
+    environment = os.environ | {"XLA_FLAGS": quick_compiler, "JAX_PLATFORMS": "cpu"}
     process = subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     deadline = time.monotonic() + 120
     while process.poll() is None and time.monotonic() < deadline:
@@ -129,7 +129,7 @@ def test_killed_by_the_system(tiny, undisturbed, tmp_path, train):
     process.kill()
     process.wait()
     assert losses(workdir), "the process never came to its first step"
-    train(tiny, workdir)
+    train(tiny, workdir, report=False)
     # Another process on another number of threads: the same batches, the same figures to rounding.
     assert [entry[:2] for entry in losses(workdir)] == [entry[:2] for entry in losses(undisturbed)]
     np.testing.assert_allclose([e[2] for e in losses(workdir)], [e[2] for e in losses(undisturbed)], rtol=1e-5)
@@ -139,7 +139,7 @@ def test_it_goes_on_with_eight_devices_where_one_stopped(tiny, undisturbed, tmp_
     with monkeypatch.context() as patch:
         at_step(patch, 3, lambda: signal.raise_signal(signal.SIGTERM))
         train(tiny, tmp_path)
-    train(replace(tiny, mesh=MeshShape(2, 2, tensor=2)), tmp_path, devices=8)
+    train(replace(tiny, mesh=MeshShape(2, 2, tensor=2)), tmp_path, devices=8, report=False)
     assert [entry[:2] for entry in losses(tmp_path)] == [entry[:2] for entry in losses(undisturbed)]
     np.testing.assert_allclose([e[2] for e in losses(tmp_path)], [e[2] for e in losses(undisturbed)], rtol=1e-5)
 
@@ -156,7 +156,7 @@ def test_other_text_is_refused(tiny, tmp_path, train):
     text = tmp_path / "text.txt"
     text.write_text(Path(tiny.data.source.paths[0]).read_text())
     experiment = replace(tiny, steps=1, data=replace(tiny.data, source=replace(tiny.data.source, paths=(str(text),))))
-    train(experiment, tmp_path / "run")
+    train(experiment, tmp_path / "run", report=False)
     text.write_text(text.read_text().replace("alpha", "omega"))
     with pytest.raises(InputError, match="began on other data"):
         train(replace(experiment, steps=2), tmp_path / "run")
@@ -211,7 +211,7 @@ def test_a_workdir_that_is_a_file(tiny, tmp_path, train):
 
 
 def test_another_tokenizer_in_the_run_is_refused(tiny, tmp_path, train):
-    train(replace(tiny, steps=1), tmp_path)
+    train(replace(tiny, steps=1), tmp_path, report=False)
     config = tmp_path / "tokenizer" / "tokenizer_config.json"
     config.write_text(config.read_text().replace('"extra_ids": 0', '"extra_ids": 5'))
     with pytest.raises(InputError, match="is not the tokenizer that the run began with"):

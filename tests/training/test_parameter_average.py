@@ -18,7 +18,6 @@ from t5x_lite.optim.optimizers import ParameterAverage
 from t5x_lite.parallel import MeshShape
 from t5x_lite.runs.checkpoints import read_checkpoint, read_state
 from t5x_lite.runs.records import Records, read_records
-from t5x_lite.training import report
 from t5x_lite.training.initialization import FromModel, FromRun
 from t5x_lite.training.preparation import first_state, prepare
 
@@ -113,11 +112,10 @@ def test_stopped_and_gone_on_with_it_is_the_same_run(averaged, run, tmp_path, tr
         if step == 3:
             signal.raise_signal(signal.SIGTERM)
 
-    monkeypatch.setattr(report, "finish", lambda *args: None)
     with monkeypatch.context() as patch:
         patch.setattr(Records, "train", stop_at_3)
         train(averaged, tmp_path)
-    train(averaged, tmp_path)
+    train(averaged, tmp_path, report=False)
     program = make_program(averaged)
     ours, undisturbed = (state_at(workdir, 6, program) for workdir in (tmp_path, run))
     jax.tree.map(np.testing.assert_array_equal, ours, undisturbed)
@@ -152,9 +150,8 @@ def test_everything_but_training_takes_the_average(averaged, run, make_program):
     assert last["loss"] != pytest.approx(losses[1], rel=1e-6)
 
 
-def test_a_run_without_it_writes_what_it_always_wrote(tiny, run, begun, tmp_path, train, monkeypatch):
-    monkeypatch.setattr(report, "finish", lambda *args: None)
-    train(replace(tiny, steps=2), tmp_path)
+def test_a_run_without_it_writes_what_it_always_wrote(tiny, run, begun, tmp_path, train):
+    train(replace(tiny, steps=2), tmp_path, report=False)
     names = {path.name for path in (tmp_path / "checkpoints" / "2").iterdir() if path.is_dir()}
     assert "average" not in names
     assert {path.name for path in (run / "checkpoints" / "6").iterdir() if path.is_dir()} == names | {"average"}

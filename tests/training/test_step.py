@@ -51,8 +51,11 @@ def on_one_device(tiny, make_program, raw):
 
 @pytest.mark.parametrize(
     "shape",
-    [MeshShape(2, 4), MeshShape(1, tensor=2, sequence=4), MeshShape(2, 2, 2)],
-    ids=["data and fsdp", "tensor and sequence", "mixed"],
+    [
+        pytest.param(MeshShape(2, 4), marks=pytest.mark.slow, id="data and fsdp"),
+        pytest.param(MeshShape(1, tensor=2, sequence=4), marks=pytest.mark.slow, id="tensor and sequence"),
+        pytest.param(MeshShape(1, 2, tensor=2, sequence=2), id="mixed"),
+    ],
 )
 def test_eight_devices_compute_what_one_does(tiny, make_program, raw, on_one_device, shape):
     """With dropout on: the random numbers do not depend on the mesh either. Four do not divide the targets' length."""
