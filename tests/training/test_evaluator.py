@@ -12,6 +12,7 @@ from rich.console import Console
 import t5x_lite
 from t5x_lite.data import ByteLevelBPE, Bytes, Data, SentencePiece, TsvPairs, make_tokenizer
 from t5x_lite.errors import InputError
+from t5x_lite.evaluation import evaluator
 from t5x_lite.evaluation.evaluator import Evaluator, count_words
 from t5x_lite.evaluation.text_metrics import score
 from t5x_lite.models import TransformerConfig
@@ -63,7 +64,7 @@ def run(experiment, tmp_path_factory):
             sheets.append(self)
 
     with (folder / "printed.txt").open("w") as file, pytest.MonkeyPatch.context() as patch:
-        patch.setattr(held_out_parts, "Evaluator", Kept)
+        patch.setattr(evaluator, "Evaluator", Kept)
         loop.train(experiment, folder / "run", Console(file=file, width=300), jax.devices()[:1])
     (held_out,) = sheets
     return folder / "run", (folder / "printed.txt").read_text(), held_out
