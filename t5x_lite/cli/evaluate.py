@@ -94,7 +94,7 @@ def run(arguments: list[str]) -> None:
     of_task = isinstance(experiment.objective, TaskObjective)
     experiment = replace(experiment, evaluation=_settings(experiment.evaluation, command, of_task=of_task))
     tokenizer = tokenizer_from_files(checkpoint.tokenizer_files)
-    if tokenizer is None:
+    if tokenizer is None and experiment.data.tokenizer is not None:
         raise InputError(f"{command.run} came without a tokenizer; evaluation of text needs one")
     console = Console(stderr=True)
     if command.unlabeled and not of_task:
@@ -119,11 +119,11 @@ def run(arguments: list[str]) -> None:
     print(json.dumps(figures) if command.json else describe(figures) if figures else f"answers are in {command.out}")
 
 
-def _placed(experiment: Experiment, tokenizer: Tokenizer, params: Any) -> tuple[Program, Any]:
+def _placed(experiment: Experiment, tokenizer: Tokenizer | None, params: Any) -> tuple[Program, Any]:
     """The run's program, and the parameters where it has them: on one device, whatever the run had, for its batch need
     not be divided by the devices here."""
     one_device = make_mesh(MeshShape(), jax.local_devices()[:1])
-    objective = experiment.objective.for_vocabulary(tokenizer.vocabulary)
+    objective = experiment.objective.for_vocabulary(tokenizer.vocabulary) if tokenizer else experiment.objective
     program = Program(replace(experiment, mesh=MeshShape()), objective, one_device)
     return program, jax.device_put(params, program.state_shardings.params)
 

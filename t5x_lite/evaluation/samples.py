@@ -27,6 +27,8 @@ def fill_ins(program: Program, params: Any, store: TokenStore, num_rows: int = 5
     """
     features = held_out_features(program.objective, store.held_out, num_rows)
     features = {name: value[:num_rows] for name, value in _samples(program, params, features).items()}
+    if store.tokenizer is None:
+        return _by_row(features, _ranges)
     decode, pad_id = store.tokenizer.decode, store.tokenizer.vocabulary.pad_id
     match program.objective:
         case Classification():
@@ -52,8 +54,19 @@ def fill_ins(program: Program, params: Any, store: TokenStore, num_rows: int = 5
     )
 
 
+def _ranges(row: Row) -> str:
+    """Arrays by shape and range, single numbers as they are."""
+
+    def one(value: np.ndarray) -> str:
+        return (
+            f"{value.dtype}{list(value.shape)} from {value.min():g} to {value.max():g}" if value.ndim else f"{value:g}"
+        )
+
+    return "".join(f"{name + ':':<8}{one(value)}\n" for name, value in row.items())
+
+
 def _by_row(features: dict[str, np.ndarray], spelled: Callable[[Row], str]) -> str:
-    count = len(features["inputs"])
+    count = len(next(iter(features.values())))
     rows = [{name: value[row] for name, value in features.items()} for row in range(count)]
     return "\n".join(f"--- held-out example {number}\n{spelled(row)}" for number, row in enumerate(rows))
 
@@ -109,7 +122,7 @@ def _samples(program: Program, params: Any, features: dict[str, np.ndarray]) -> 
     """What the model says to features, and some rows more: on the run's own devices, one of which could not hold it."""
     batch = batch_sharding(program.mesh)
     share = program.mesh.shape["data"] * program.mesh.shape["fsdp"]
-    count = len(features["inputs"])
+    count = len(next(iter(features.values())))
     rows = BatchRows(batch, -(-count // share) * share)
 
     def samples(params: Any, features: Any) -> Any:

@@ -161,6 +161,8 @@ def objective_without_text(experiment: Experiment) -> Objective:
     objective = experiment.objective
     if isinstance(objective, Distillation):
         objective = objective.for_teacher(open_model(objective.teacher).config, experiment.model)
+    if experiment.data.tokenizer is None:
+        return objective
     added_ids = objective.layout.added_ids
     vocabulary = expected_vocabulary(experiment.data.tokenizer, experiment.model.vocab_size - len(added_ids))
     check_vocabulary(experiment.model, vocabulary, added_ids)

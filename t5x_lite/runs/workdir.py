@@ -95,8 +95,8 @@ def has_begun(workdir: epath.Path) -> bool:
 
 
 def saved_tokenizer(workdir: epath.Path) -> Tokenizer | None:
-    """The tokenizer that the run began with, if it has begun."""
-    if not has_begun(workdir):
+    """The tokenizer that the run began with; None where it has none, or has not begun."""
+    if not has_begun(workdir) or not tokenizer_files(workdir / "tokenizer"):
         return None
     if not is_in_bucket(workdir):
         return load_tokenizer(Path(workdir / "tokenizer"))
@@ -110,7 +110,7 @@ def begin(workdir: epath.Path, experiment: Experiment, store: TokenStore, teache
     folder, record = workdir / "tokenizer", workdir / "store.json"
     figures = {
         "key": store.key,
-        "tokenizer": store.tokenizer.fingerprint,
+        "tokenizer": store.tokenizer.fingerprint if store.tokenizer else "",
         "train_rows": len(store.train),
         "held_out_rows": len(store.held_out),
     }
@@ -118,7 +118,7 @@ def begin(workdir: epath.Path, experiment: Experiment, store: TokenStore, teache
         figures["teacher"] = _digest(teacher)
     if has_begun(workdir):
         before = json.loads(record.read_text())
-        if before["tokenizer"] != store.tokenizer.fingerprint:
+        if before["tokenizer"] != figures["tokenizer"]:
             raise InputError(f"{folder} is not the tokenizer that the run began with; put that one back")
         if before["key"] != store.key:
             raise InputError(
@@ -133,9 +133,10 @@ def begin(workdir: epath.Path, experiment: Experiment, store: TokenStore, teache
         # Not at once, and need not be: without a checkpoint the next run writes it anew.
         folder.rmtree(missing_ok=True)
         folder.mkdir()
-        with tempfile.TemporaryDirectory() as made:
-            store.tokenizer.save(Path(made))
-            _write_files(folder, tokenizer_files(epath.Path(made)))
+        if store.tokenizer:
+            with tempfile.TemporaryDirectory() as made:
+                store.tokenizer.save(Path(made))
+                _write_files(folder, tokenizer_files(epath.Path(made)))
     write_atomically(workdir / "experiment.json", experiment.to_json() + "\n")
     write_atomically(record, json.dumps(figures) + "\n")
 

@@ -62,9 +62,9 @@ def prepare(experiment: Experiment, console: Console, workdir: epath.Path | None
     store = _store(experiment, objective, tokenizer, console)
     for remark in store.remarks:
         console.print(remark, highlight=False, markup=False, soft_wrap=True)
-    vocabulary = store.tokenizer.vocabulary
-    check_vocabulary(experiment.model, vocabulary, objective.layout.added_ids)
-    objective = objective.for_vocabulary(vocabulary)
+    if store.tokenizer:
+        check_vocabulary(experiment.model, store.tokenizer.vocabulary, objective.layout.added_ids)
+        objective = objective.for_vocabulary(store.tokenizer.vocabulary)
     if workdir:
         with hosts.in_turn():
             if hosts.is_first():
@@ -119,9 +119,10 @@ def first_state(program: Program, prepared: Prepared, console: Console) -> Train
         case FromModel(layers=layers):
             state = program.init()
             source, part = part_for(experiment.model, prepared.start.config, prepared.start.params)
-            size = prepared.store.tokenizer.vocabulary.size
-            new_ids = NewIds.of(experiment.model, size, prepared.store.layout.added_ids)
-            source, new = new_ids.filled_in(source, state.params)
+            new = ""
+            if tokenizer := prepared.store.tokenizer:
+                new_ids = NewIds.of(experiment.model, tokenizer.vocabulary.size, prepared.store.layout.added_ids)
+                source, new = new_ids.filled_in(source, state.params)
             params, fresh = overlay(state.params, source, layers)
             message = f"parameters of {experiment.start.folder}{part}{describe_overlay(params, source, fresh)}{new}"
             console.print(message, highlight=False, markup=False, soft_wrap=True)
