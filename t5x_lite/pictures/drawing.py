@@ -1,13 +1,19 @@
-"""A matplotlib figure without pyplot: no display, no global state."""
+"""Pictures of arrays: learning curves, attention weights, positions, each a matplotlib figure without pyplot."""
 
 import io
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
+import numpy as np
+from jaxtyping import Float
+from matplotlib import colormaps
+from matplotlib.colors import PowerNorm
 from matplotlib.figure import Figure
 from matplotlib.ticker import EngFormatter
 
+from t5x_lite.layers.positions import relative_position_buckets
 from t5x_lite.pictures.output_files import check_output_path, write_atomically
 
 
@@ -76,3 +82,194 @@ def draw_curves(
     else:
         axes.legend(fontsize=9)
     return picture
+
+
+_COLORS = "Blues"
+_CELL = 0.24  # inches of a token
+_MOST_CELLS = 64
+"""Tokens up to which each has its own label."""
+_MOST_SMALL_CELLS = 40
+"""The same where several heads share the picture."""
+_LONGEST = 18
+"""Characters of a label."""
+
+
+def draw_attention(
+    weights: Float[np.ndarray, "L M"], queries: Sequence[str], keys: Sequence[str], title: str = ""
+) -> Picture:
+    """One head: a row for each query, a column for each key, dark where the query looks."""
+    width, height = (max(2.4, _CELL * min(len(side), _MOST_CELLS)) for side in (keys, queries))
+    label = 0.085 * max(len(_short(token)) for token in (*queries, *keys))
+    picture = Picture(figsize=(width + label + 1.1, height + label + 0.7), layout="constrained")
+    axes = picture.subplots()
+    image = _show(axes, weights)
+    _label(axes, queries, keys)
+    axes.set(ylabel="looks", xlabel="at")
+    if title:
+        axes.set_title(title)
+    picture.colorbar(image, ax=axes, label="weight", shrink=min(1.0, 2.4 / height), aspect=12)
+    return picture
+
+
+def draw_attention_heads(
+    weights: Float[np.ndarray, "T L M"],
+    queries: Sequence[str],
+    keys: Sequence[str],
+    names: Sequence[str],
+    title: str = "",
+) -> Picture:
+    """Some heads side by side, up to four in a row, each under its name; with tokens where they are few."""
+    count, length, memory_length = weights.shape
+    columns = min(4, count)
+    labelled = max(length, memory_length) <= _MOST_SMALL_CELLS
+    label = 0.075 * max(len(_short(token)) for token in (*queries, *keys)) if labelled else 0.0
+    cell = 0.17 if labelled else 2.4 / max(length, memory_length)
+    width, height = (max(1.0, cell * size) + label + 0.15 for size in (memory_length, length))
+    rows = -(-count // columns)
+    picture = Picture(figsize=(0.4 + columns * width, 0.5 + rows * (height + 0.25)), layout="constrained")
+    table = picture.subplots(rows, columns, squeeze=False).ravel()
+    for axes, of_head, name in zip(table, weights, names, strict=False):
+        _show(axes, of_head)
+        axes.set_title(name, fontsize=9)
+        if labelled:
+            _label(axes, queries, keys, size=7)
+        else:
+            axes.set(xticks=[], yticks=[])
+    for axes in table[count:]:
+        axes.set_axis_off()
+    if title:
+        picture.suptitle(title)
+    return picture
+
+
+def draw_attention_layers(weights: Float[np.ndarray, "N H L M"], title: str = "") -> Picture:
+    """All heads of all layers as small maps: a row for each layer, a column for each head."""
+    num_layers, num_heads, length, memory_length = weights.shape
+    width = 1.0 if num_heads <= 16 else 0.6
+    height = width * min(max(length / memory_length, 0.3), 3.0)
+    size = 0.8 + num_heads * width, 0.9 + num_layers * (height + 0.04)
+    picture = Picture(figsize=(max(size[0], 3.0), size[1]), layout="constrained")
+    table = picture.subplots(num_layers, num_heads, squeeze=False)
+    for layer, head in np.ndindex(num_layers, num_heads):
+        axes = table[layer, head]
+        _show(axes, weights[layer, head])
+        axes.set(xticks=[], yticks=[])
+        if layer == 0:
+            axes.set_title(f"head {head}" if head == 0 else str(head), fontsize=8)
+        if head == 0:
+            axes.set_ylabel(f"layer {layer}" if layer == 0 else str(layer), fontsize=8)
+    if title:
+        picture.suptitle(title)
+    return picture
+
+
+def _show(axes: Any, weights: Float[np.ndarray, "L M"]) -> Any:
+    # By the square root, since in long texts all weights are small.
+    # Cells are shown as they are, or averaged where there are more of them than pixels.
+    norm = PowerNorm(0.5, vmin=0.0, vmax=1.0)
+    smooth = "nearest" if max(weights.shape) <= _MOST_CELLS else "antialiased"
+    return axes.imshow(weights, cmap=_COLORS, norm=norm, aspect="auto", interpolation=smooth)
+
+
+def _label(axes: Any, queries: Sequence[str], keys: Sequence[str], size: float = 8.0) -> None:
+    """Tokens beside the rows and below the columns; of long texts every second one, third one, ..."""
+    for side, tokens in ((axes.yaxis, queries), (axes.xaxis, keys)):
+        places = range(0, len(tokens), -(-len(tokens) // _MOST_CELLS))
+        # parse_math: a token with two dollars is no formula.
+        side.set_ticks(places, [_short(tokens[place]) for place in places], fontsize=size, parse_math=False)
+    for text in axes.get_xticklabels():
+        text.set(rotation=90)
+    axes.tick_params(length=2, pad=2)
+
+
+def _short(token: str) -> str:
+    return token if len(token) <= _LONGEST else f"{token[: _LONGEST - 1]}…"
+
+
+@dataclass(frozen=True)
+class RelativeBias:
+    """T5's bias as it is learned: a number for each bucket of distances and each head."""
+
+    buckets: Float[np.ndarray, "R H"]
+    bidirectional: bool
+    max_distance: int
+
+    def by_distance(self, most: int) -> Float[np.ndarray, "H T"]:
+        """The bias of each head at the distances -most .. most, key minus query; -most .. 0 for a causal stack."""
+        relative = np.arange(-most, most + 1 if self.bidirectional else 1)
+        found = relative_position_buckets(
+            relative,
+            bidirectional=self.bidirectional,
+            num_buckets=len(self.buckets),
+            max_distance=self.max_distance,
+        )
+        return self.buckets[found].T
+
+
+def draw_positions(tables: Mapping[str, Float[np.ndarray, "P D"]]) -> Picture:
+    """The vectors of the positions of each stack, and how alike they are: the cosine of every two."""
+    picture = Picture(figsize=(10, 4.2 * len(tables)), layout="constrained")
+    rows = picture.subplots(len(tables), 2, squeeze=False)
+    for (name, table), (vectors, likeness) in zip(tables.items(), rows, strict=True):
+        most = float(np.percentile(np.abs(table), 99.5)) or 1.0
+        image = vectors.imshow(
+            table, cmap="RdBu_r", vmin=-most, vmax=most, aspect="auto", interpolation=_filter(table.shape)
+        )
+        vectors.set(title=f"{name}: vectors", xlabel="feature", ylabel="position")
+        picture.colorbar(image, ax=vectors)
+        normed = table / np.maximum(np.linalg.norm(table, axis=1, keepdims=True), 1e-12)
+        cosines = normed @ normed.T
+        image = likeness.imshow(cosines, cmap="RdBu_r", vmin=-1, vmax=1, interpolation=_filter(cosines.shape))
+        likeness.set(title=f"{name}: cosine of two positions", xlabel="position", ylabel="position")
+        picture.colorbar(image, ax=likeness)
+    return picture
+
+
+def draw_relative_bias(stacks: Mapping[str, RelativeBias]) -> Picture:
+    """The bias of each head of each stack by distance, as lines and as a map; far distances are drawn close together,
+    as the buckets are."""
+    picture = Picture(figsize=(10, 4.0 * len(stacks)), layout="constrained")
+    rows = picture.subplots(len(stacks), 2, squeeze=False)
+    for (name, bias), (lines, grid) in zip(stacks.items(), rows, strict=True):
+        most = bias.max_distance + max(2, bias.max_distance // 8)  # the end shows that all beyond is alike
+        values = bias.by_distance(most)
+        num_heads, distances = len(values), np.arange(-most, -most + values.shape[1])
+        colors = _colors(num_heads)
+        for head, of_head in enumerate(values):
+            lines.plot(distances, of_head, drawstyle="steps-mid", color=colors[head], linewidth=1.2, label=str(head))
+        lines.set(title=f"{name}: bias by distance", ylabel="added to the logits")
+        lines.grid(alpha=0.3)
+        if num_heads <= 16:
+            lines.legend(title="head", loc="upper left", bbox_to_anchor=(1.0, 1.0), fontsize=7, title_fontsize=8)
+        highest = float(np.abs(values).max()) or 1.0
+        edges = np.append(distances, distances[-1] + 1) - 0.5
+        image = grid.pcolormesh(
+            edges, np.arange(num_heads + 1) - 0.5, values, cmap="RdBu_r", vmin=-highest, vmax=highest
+        )
+        grid.invert_yaxis()
+        grid.yaxis.get_major_locator().set_params(integer=True)
+        grid.set(title=f"{name}: the same, head by head", ylabel="head")
+        picture.colorbar(image, ax=grid)
+        for axes in (lines, grid):
+            _scale(axes, bias, most)
+    return picture
+
+
+def _scale(axes: Any, bias: RelativeBias, most: int) -> None:
+    """Distances in proportion as far as each has a bucket of its own, logarithmic beyond."""
+    exact = len(bias.buckets) // (4 if bias.bidirectional else 2)
+    axes.set_xscale("symlog", linthresh=max(exact, 1), linscale=1.5)
+    behind = sorted({-most, -exact, -max(exact // 2, 1)} | {-bias.max_distance // 4})
+    ticks = [*behind, 0, *(-tick for tick in reversed(behind))] if bias.bidirectional else [*behind, 0]
+    axes.set_xticks(ticks, [str(tick) for tick in ticks])
+    axes.set_xticks([], minor=True)
+    axes.set(xlabel="key minus query", xlim=(-most - 0.5, (most if bias.bidirectional else 0) + 0.5))
+
+
+def _colors(count: int) -> np.ndarray:
+    return colormaps["tab10"](np.arange(count)) if count <= 10 else colormaps["viridis"](np.linspace(0, 0.95, count))
+
+
+def _filter(shape: tuple[int, ...]) -> str:
+    """Cells as they are, or averaged where there are more of them than pixels."""
+    return "nearest" if max(shape) <= 400 else "antialiased"

@@ -1,46 +1,159 @@
-"""Heat maps of attention."""
+"""Attention masks from the models themselves, and the page as a browser's parser reads it."""
 
+import base64
+import json
+import re
+from dataclasses import replace
+from html.parser import HTMLParser
+
+import jax
+import jax.numpy as jnp
 import numpy as np
+import pytest
 
-from t5x_lite.pictures import draw_attention, draw_attention_heads, draw_attention_layers
+from t5x_lite.data import Vocabulary
+from t5x_lite.errors import InputError
+from t5x_lite.models import BertConfig, ElectraConfig, ElectraPairConfig, GptConfig, T5Config, T5DecoderConfig
+from t5x_lite.objectives import (
+    CausalLanguageModel,
+    MaskedLanguageModel,
+    PrefixLanguageModel,
+    ReplacedTokenDetection,
+    SequenceToSequence,
+)
+from t5x_lite.objectives.base import corrupt_rows
+from t5x_lite.pictures import attention as room
+from t5x_lite.pictures.attention import attention_masks, attention_page, framed
 
-
-def labels(axis):
-    return [label.get_text() for label in axis.get_ticklabels()]
-
-
-def test_one_head_has_its_tokens():
-    weights = np.random.default_rng(0).random((3, 2))
-    picture = draw_attention(weights, ["a", "b$", "c$d$"], ["x", "averyveryveryverylongword"], "head")
-    axes = picture.axes[0]
-    np.testing.assert_array_equal(axes.images[0].get_array(), weights)
-    assert axes.images[0].get_clim() == (0.0, 1.0), "pictures of several heads compare"
-    assert labels(axes.yaxis) == ["a", "b$", "c$d$"]
-    assert labels(axes.xaxis) == ["x", "averyveryveryvery…"]
-    picture.png()  # two dollars are no formula
-
-
-def test_of_long_texts_some_tokens_are_named():
-    tokens = [f"w{n}" for n in range(200)]
-    axes = draw_attention(np.zeros((200, 200)), tokens, tokens).axes[0]
-    named = labels(axes.xaxis)
-    assert named == tokens[::4]
-    assert axes.figure.get_size_inches().max() < 20
+VOCABULARY = Vocabulary(40, pad_id=0, eos_id=1, cls_id=3, sep_id=1, mask_id=4)
+SIZES = {"vocab_size": 40, "embed_dim": 6, "num_heads": 2, "mlp_dim": 5, "num_layers": 1}
+T5 = T5Config(40, 6, 2, 3, 5, num_encoder_layers=1, num_decoder_layers=1)
 
 
-def test_heads_lie_in_rows_of_four():
-    weights = np.random.default_rng(0).random((6, 3, 3))
-    picture = draw_attention_heads(weights, "abc", "abc", [f"head {h}" for h in range(6)])
-    drawn = [axes for axes in picture.axes if axes.images]
-    assert [axes.get_title() for axes in drawn] == [f"head {h}" for h in range(6)]
-    assert {round(axes.get_position().y0, 2) for axes in drawn[:4]}.isdisjoint(
-        round(axes.get_position().y0, 2) for axes in drawn[4:]
-    )
-    assert len(picture.axes) == 8
-    assert not any(axes.axison for axes in picture.axes[6:])
+def masks_of(objective, model, raw):
+    objective = objective.for_vocabulary(VOCABULARY)
+    raw = jnp.array(raw, jnp.int32)
+    batch = {"inputs": raw[:, :6], "targets": raw[:, 6:]} if isinstance(objective, SequenceToSequence) else {"ids": raw}
+    features = corrupt_rows(objective, jax.random.key(0), batch)
+    return {name: np.asarray(value) for name, value in features.items()}, attention_masks(objective, model, features)
 
 
-def test_all_layers_are_a_table():
-    weights = np.random.default_rng(0).random((2, 3, 4, 5))
-    picture = draw_attention_layers(weights, "title")
-    np.testing.assert_array_equal([axes.images[0].get_array() for axes in picture.axes], weights.reshape(6, 4, 5))
+def test_packed_pairs_stay_apart():
+    raw = [[10, 11, 1, 12, 1, 0, 20, 1, 21, 22, 1]]
+    _, masks = masks_of(SequenceToSequence(6, target_length=5), T5, raw)
+    inputs, targets = np.array([1, 1, 1, 2, 2, 3]), np.array([1, 1, 2, 2, 2])
+    assert list(masks) == ["encoder", "decoder", "cross"]
+    np.testing.assert_array_equal(masks["encoder"][0], inputs[:, None] == inputs)
+    np.testing.assert_array_equal(masks["decoder"][0], (targets[:, None] == targets) & np.tri(5, dtype=bool))
+    np.testing.assert_array_equal(masks["cross"][0], targets[:, None] == inputs)
+
+
+def test_stacks_that_share_their_layers_are_two():
+    shared = replace(T5, stacks_share_parameters=True)
+    raw = [[10, 11, 1, 0, 0, 0, 20, 1, 0, 0, 0]]
+    _, masks = masks_of(SequenceToSequence(6, target_length=5, packed=False), shared, raw)
+    assert list(masks) == ["encoder", "decoder", "cross"]
+    np.testing.assert_array_equal(masks["cross"][0], np.tile([1, 1, 1, 0, 0, 0], (5, 1)))
+
+
+@pytest.mark.parametrize("full_prefix", [True, False])
+def test_a_prefix_lm_is_whole_before_its_cut(full_prefix):
+    model = T5DecoderConfig(**SIZES, head_dim=3, full_prefix=full_prefix)
+    features, masks = masks_of(PrefixLanguageModel(8), model, [list(range(10, 18))])
+    # The decoder reads the inputs less their EOS, which begins the targets.
+    inputs = int((features["inputs"][0] > 0).sum()) - 1
+    (mask,) = masks["decoder"]
+    width = len(mask) - features["targets"].shape[1]
+    seen = np.tri(len(mask), dtype=bool)
+    if full_prefix:
+        seen[:width, :width] = True
+    seen[:, : width - inputs] = False  # padding is in front
+    np.testing.assert_array_equal(mask[width - inputs :], seen[width - inputs :])
+
+
+def test_a_causal_model_and_encoders():
+    gpt = GptConfig(**SIZES, max_length=8)
+    _, masks = masks_of(CausalLanguageModel(5), gpt, [list(range(10, 16))])
+    np.testing.assert_array_equal(masks["decoder"][0], np.tri(5, dtype=bool))
+    row = [3, 10, 11, 12, 13, 14, 1, 0]
+    bert = BertConfig(**SIZES, max_length=8, heads=("masked_lm",))
+    _, masks = masks_of(MaskedLanguageModel(8), bert, [row])
+    np.testing.assert_array_equal(masks["encoder"][0], np.tile([1] * 7 + [0], (8, 1)))
+    electra = ElectraConfig(**SIZES, max_length=8, token_embed_dim=4, heads=("replaced_token",))
+    pair = ElectraPairConfig(replace(electra, heads=("masked_lm",)), electra)
+    _, masks = masks_of(ReplacedTokenDetection(8), pair, [row])
+    assert list(masks) == ["generator", "discriminator"]
+    np.testing.assert_array_equal(masks["generator"], masks["discriminator"])
+
+
+HOSTILE = [
+    "</script><script>alert(1)</script>",
+    "<!--<script>",
+    "</script ",
+    "]]>",
+    "&amp;",
+    '"',
+    "\\",
+    "\u2028",
+    "{{attention}}",
+    "ж",
+]
+
+
+class Page(HTMLParser):
+    """Elements by name, and what stands in each script."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.tags, self.scripts, self.links = [], [], []
+        self.feed(text)
+
+    def handle_starttag(self, tag, attributes):
+        self.tags.append(tag)
+        self.links += [value for name, value in attributes if name in ("src", "href", "action", "data")]
+        if tag == "script":
+            self.scripts.append("")
+
+    def handle_data(self, data):
+        if self.lasttag == "script" and self.tags[-1] == "script":
+            self.scripts[-1] += data
+
+
+@pytest.fixture(scope="module")
+def maps():
+    random = np.random.default_rng(0)
+    return {
+        "self": (random.dirichlet(np.ones(10), (2, 3, 10)).astype(np.float32), HOSTILE, HOSTILE),
+        "cross": (random.dirichlet(np.ones(10), (1, 2, 4)).astype(np.float32), list("abcd"), HOSTILE),
+    }
+
+
+def test_the_data_come_back_whatever_the_tokens(maps):
+    page = Page(attention_page(maps, kind="cross", layer=0, head=1))
+    assert len(page.scripts) == 2, "no token begins or ends a script"
+    data = json.loads(page.scripts[0])
+    assert data["start"] == {"kind": 1, "layer": 0, "head": 1}
+    for (kind, (weights, queries, keys)), found in zip(maps.items(), data["kinds"], strict=True):
+        assert (found["kind"], found["queries"], found["keys"]) == (kind, list(queries), list(keys))
+        numbers = np.frombuffer(base64.b64decode(found["weights"]), "<u2").reshape(found["shape"])
+        np.testing.assert_allclose(numbers / 65535, weights, atol=0.5 / 65535 + 1e-7)
+
+
+def test_it_loads_nothing(maps):
+    text = attention_page(maps)
+    page = Page(text)
+    assert page.links == ["data:,"]
+    assert not re.search(r"https?:|@import|url\(|fetch\(|XMLHttpRequest|WebSocket|import\(", text)
+    assert "default-src 'none'" in text
+    assert "innerHTML" not in text
+
+
+def test_a_frame_holds_the_page_and_nothing_more(maps):
+    frame = Page(framed(maps))
+    assert frame.tags == ["iframe"]
+
+
+def test_a_page_too_large_for_a_browser(maps, monkeypatch):
+    monkeypatch.setattr(room, "_MOST", 500)
+    with pytest.raises(InputError, match="the page would hold 680 weights, and browsers open 500; give a shorter text"):
+        attention_page(maps)
