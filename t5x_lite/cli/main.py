@@ -1,42 +1,38 @@
 """Which command is meant, and what becomes of its errors: one sentence and exit status 2 for bad input."""
 
+import difflib
 import errno
 import importlib
 import logging
 import os
+import re
 import sys
 import traceback
 import warnings
+from pathlib import Path
 
 import t5x_lite
+from t5x_lite.cache import cache_folder
 from t5x_lite.cli.allocator import keep_memory
-from t5x_lite.cli.compiled_programs import keep_compiled_programs
 from t5x_lite.errors import InputError
 
-COMMANDS = {
-    "train": "train CONFIG [options]     pretrain or fine-tune, on one host or many; goes on from its own checkpoints",
-    "inspect": "inspect CONFIG [options]   parameters, learning rate, batch shapes, and three real rows",
-    "plan": "plan CONFIG --topology T   memory, collectives and speed on a TPU pod, before anyone pays for it",
-    "evaluate": "evaluate RUN [options]     loss, BLEU or the scores of a task on held-out data, and the answers",
-    "average": "average RUN --last 5       the mean of a run's last checkpoints, as a checkpoint of its own",
-    "generate": "generate RUN TEXT...       what a model writes: blanks filled in, translations, continuations",
-    "score": "score RUN PROMPT ANSWER... how likely answers are behind a prompt",
-    "fill_mask": "fill_mask RUN TEXT         suggest tokens for each [MASK] of a text",
-    "attention": "attention RUN TEXT         where a model looks: a page to click through, or a picture",
-    "neighbours": "neighbours RUN WORD...     the tokens whose embeddings are nearest to a word's",
-    "positions": "positions RUN              what a model knows of positions, as a picture",
-    "plot": "plot RUN RUN ...           learning curves of several runs in one picture",
-    "probe": "probe RUN --train FILES    what a linear classifier reads off each layer of a frozen model",
-    "convert": "convert SRC DST            a run into a Hugging Face folder, or the other way round",
-}
+_MARKED = re.compile(r'^@subcommand\ndef (\w+)\(.*\n    """(.+?): (.+)"""$', re.MULTILINE)
 
-_PLACES_THAT_REFUSE = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EISDIR, errno.EEXIST)
 
-USAGE = f"""t5x_lite {t5x_lite.__version__}: T5, BERT, ELECTRA, BART, GPT and their kin in JAX, from text to checkpoints
+def find_commands() -> dict[str, tuple[str, str, str]]:
+    """(module, usage, summary) by command, from the sources in `cli/commands`: nothing is imported."""
+    files = sorted((Path(__file__).parent / "commands").glob("*.py"))
+    found = [(file.stem, match) for file in files for match in _MARKED.finditer(file.read_text(encoding="utf-8"))]
+    return {match[1]: (module, match[2], match[3]) for module, match in sorted(found, key=lambda each: each[1][1])}
+
+
+_UNUSABLE_PATHS = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EISDIR, errno.EEXIST)
+
+_USAGE = """t5x_lite {version}: T5, BERT, ELECTRA, BART, GPT and their kin in JAX, from text to checkpoints
 
 usage: python -m t5x_lite COMMAND ...
 
-  {(chr(10) + "  ").join(COMMANDS.values())}
+{commands}
 
 "COMMAND --help" lists a command's options; for train, inspect and plan "COMMAND CONFIG --help" lists every field of the
 experiment, each of which can be overridden (--steps 200 --objective.input-length 128).
@@ -46,49 +42,51 @@ experiment, each of which can be overridden (--steps 200 --objective.input-lengt
 def main(argv: list[str] | None = None) -> int:
     """Runs a command; returns the exit status.
 
-    0, 1 for a run that failed, 2 for bad input; 75 for a run on several hosts that was asked to stop, for a supervisor
-    to start it again.
+    0 is success, 1 a run that failed, 2 bad input, 75 a run on several hosts that a signal stopped and
+    that a supervisor should start again.
     """
     argv = sys.argv[1:] if argv is None else argv
     if not argv or argv[0] in ("-h", "--help", "help"):
-        print(USAGE, end="")
+        lines = [f"  {usage:<27}{summary}" for _, usage, summary in find_commands().values()]
+        print(_USAGE.format(version=t5x_lite.__version__, commands="\n".join(lines)), end="")
         return 0 if argv else 2
     if argv[0] == "--version":
         print(f"t5x_lite {t5x_lite.__version__}")
         return 0
     command, *arguments = argv
-    if command not in COMMANDS:
-        return _fail(f"command {command!r} is not known; choose one of {', '.join(COMMANDS)}", 2)
-    if command != "train":
-        return _status_of(command, arguments)
+    commands = find_commands()
+    if command not in commands:
+        near = difflib.get_close_matches(command, commands, n=1)
+        meant = f"; perhaps you meant {near[0]}" if near else ""
+        return _fail(f"command {command!r} is not known{meant}; choose one of {', '.join(commands)}", 2)
     try:
-        status = _status_of(command, arguments)
+        status = _run(command, commands[command][0], arguments)
     except Exception:
-        if not _others_wait():
+        if not _is_distributed():
             raise
         traceback.print_exc()
         status = 1
-    if status and _others_wait():
+    if status and _is_distributed():
         from t5x_lite.parallel import hosts
 
         hosts.leave(status)
     return status
 
 
-def _others_wait() -> bool:
-    """Whether this process is still one of several, which would wait for it at the end of the interpreter."""
+def _is_distributed() -> bool:
+    """Whether this process is one of several, which wait for it when the interpreter ends."""
     return "jax" in sys.modules and sys.modules["jax"].distributed.is_initialized()
 
 
-def _status_of(command: str, arguments: list[str]) -> int:
+def _run(command: str, module: str, arguments: list[str]) -> int:
+    """Runs a command; returns its exit status, after one sentence about an error that the user can mend."""
     try:
         _silence_background_tasks()
-        # Imported for its command alone: --help of one does not pay for the libraries of another.
         if command in ("train", "generate"):
             keep_memory()
         if command != "plan":  # which says how long the compiler takes
             keep_compiled_programs()
-        return importlib.import_module(f"t5x_lite.cli.{command}").run(arguments) or 0
+        return getattr(importlib.import_module(f"t5x_lite.cli.commands.{module}"), command)(arguments) or 0
     except InputError as error:
         return _fail(str(error), 2)
     except BrokenPipeError:
@@ -96,9 +94,11 @@ def _status_of(command: str, arguments: list[str]) -> int:
     except OSError as error:
         if error.errno == errno.ENOSPC:
             return _disk_full(error.filename)
-        if error.errno not in _PLACES_THAT_REFUSE:
+        if error.errno not in _UNUSABLE_PATHS:
             raise
-        return _fail(f"{error.filename or 'a file'}: {error.strerror}; choose another place or change its rights", 2)
+        return _fail(
+            f"{error.filename or 'a file'}: {error.strerror}; choose another path or change its permissions", 2
+        )
     except KeyboardInterrupt:
         return _fail("interrupted", 130)
     except Exception as error:
@@ -109,8 +109,18 @@ def _status_of(command: str, arguments: list[str]) -> int:
         raise
 
 
+def keep_compiled_programs() -> None:
+    """Keeps compiled programs in the cache folder from one command to the next.
+
+    Call it before jax is imported, which reads the folder from the environment. A $JAX_COMPILATION_CACHE_DIR that
+    is set already stays; an empty one keeps nothing.
+    """
+    if "jax" not in sys.modules:
+        os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(cache_folder() / "compiled"))
+
+
 def _silence_background_tasks() -> None:
-    # What goes wrong is said here, in one sentence; Orbax's threads and tasks log it with a traceback each before.
+    # Errors end in one sentence here; Orbax's threads and tasks would log each with a traceback before.
     from absl import logging as absl_logging  # Orbax's
 
     absl_logging.set_verbosity(absl_logging.FATAL)

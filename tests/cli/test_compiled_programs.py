@@ -5,7 +5,7 @@ import sys
 from pathlib import Path
 
 PROGRAM = """
-from t5x_lite.cli.compiled_programs import keep_compiled_programs
+from t5x_lite.cli.main import keep_compiled_programs
 
 keep_compiled_programs()
 import jax

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from t5x_lite.cli.inspect import parameter_table
+from t5x_lite.cli.commands.inspect import parameter_table
 from t5x_lite.objectives import Distillation
 from t5x_lite.optim.optimizers import AdamW
 from t5x_lite.optim.schedules import Constant

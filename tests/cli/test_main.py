@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from t5x_lite.cli import main
-from t5x_lite.cli.main import COMMANDS
+from t5x_lite.cli.main import find_commands
 from t5x_lite.objectives import SpanCorruption
 
 CONFIG = """
@@ -64,7 +64,7 @@ def run(capsys, *arguments) -> tuple[int, str, str]:
 def test_usage_names_every_command(capsys):
     status, out, _ = run(capsys, "--help")
     assert status == 0
-    for command in COMMANDS:
+    for command in find_commands():
         assert f"  {command} " in out
         status, help_text, _ = run(capsys, command, "--help")
         assert status == 0

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from t5x_lite.cli.arguments import load_config, parse
-from t5x_lite.cli.train import Train
+from t5x_lite.cli.commands.train import Train
 from t5x_lite.data import ExamplePairs, Mixture, Part, Proportional, TableExamples, TextTemplate, TsvPairs
 from t5x_lite.errors import InputError
 from t5x_lite.objectives import Distillation

@@ -7,7 +7,7 @@ from dataclasses import replace
 import jax.numpy as jnp
 import pytest
 
-from t5x_lite.cli.own_data import with_data
+from t5x_lite.cli.arguments import with_data
 from t5x_lite.data import Bytes, Data, JsonlPairs, ParallelFiles, PythonDocs, TextFiles, TsvPairs
 from t5x_lite.errors import InputError
 from t5x_lite.models import T5Config

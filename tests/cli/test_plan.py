@@ -6,8 +6,8 @@ from dataclasses import replace
 import pytest
 from rich.console import Console
 
-from t5x_lite.cli import plan as command
-from t5x_lite.cli.plan import draw_plan, plan_json, print_plan, ranking
+from t5x_lite.cli.commands import plan as command
+from t5x_lite.cli.plan_tables import draw_plan, plan_json, print_plan, ranking
 from t5x_lite.parallel.collectives import Collective
 from t5x_lite.planning.chips import GIB, Topology
 from t5x_lite.planning.plan import Cost, Memory, Plan

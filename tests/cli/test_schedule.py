@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from t5x_lite.cli.inspect import draw, rates, save
+from t5x_lite.cli.commands.inspect import draw, rates, save
 from t5x_lite.errors import InputError
 from t5x_lite.optim.schedules import Constant, InverseSqrt, LinearDecay
 

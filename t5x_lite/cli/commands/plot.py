@@ -1,4 +1,4 @@
-"""`plot RUN RUN ...`: learning curves of several runs in one picture."""
+"""`plot`: learning curves of several runs in one picture."""
 
 from dataclasses import dataclass
 from itertools import takewhile
@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 import tyro
 
-from t5x_lite.cli.arguments import parse
+from t5x_lite.cli.arguments import parse, subcommand
 from t5x_lite.errors import InputError
 from t5x_lite.pictures.output_files import check_output_path
 from t5x_lite.runs.files import local_or_bucket
@@ -52,7 +52,9 @@ class Run:
         return [(one["step"] * scale, one[figure]) for one in self.records if one["kind"] == kind and figure in one]
 
 
-def run(arguments: list[str]) -> None:
+@subcommand
+def plot(arguments: list[str]) -> None:
+    """plot RUN RUN ...: learning curves of several runs in one picture"""
     command = parse(Plot, arguments, prog="t5x-lite plot")
     if not command.run:
         raise InputError("run is missing; write t5x-lite plot runs/a runs/b")

@@ -1,4 +1,4 @@
-"""`evaluate RUN`."""
+"""`evaluate`: a run on held-out data."""
 
 import itertools
 import json
@@ -10,8 +10,7 @@ import jax
 import tyro
 from rich.console import Console
 
-from t5x_lite.cli.arguments import parse
-from t5x_lite.cli.own_data import of_part, with_data, with_examples
+from t5x_lite.cli.arguments import of_part, parse, subcommand, with_data, with_examples
 from t5x_lite.data import Data, ExamplePairs, Source, Tokenizer
 from t5x_lite.data.splits import Documents, format_overlap, overlap
 from t5x_lite.errors import InputError
@@ -78,7 +77,9 @@ class Evaluate:
     """Print the figures as JSON."""
 
 
-def run(arguments: list[str]) -> None:
+@subcommand
+def evaluate(arguments: list[str]) -> None:
+    """evaluate RUN [options]: loss, BLEU or the scores of a task on held-out data, and predictions"""
     command = parse(Evaluate, arguments, prog="t5x-lite evaluate")
     if command.rows is not None and command.rows < 1:
         raise InputError(f"rows={command.rows} is too small; choose 1 or more")

@@ -1,4 +1,4 @@
-"""Pictures of a learning rate over a run: in the terminal, and as a file."""
+"""`inspect`: parameters, learning rate, batch shapes and real rows of a config."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,8 +12,7 @@ from jaxtyping import Float, Int
 from rich.console import Console
 from rich.table import Table
 
-from t5x_lite.cli.arguments import ExperimentOptions, load_config, parse, take_config
-from t5x_lite.cli.own_data import with_data
+from t5x_lite.cli.arguments import DataOptions, ExperimentOptions, load_config, parse, subcommand, take_config
 from t5x_lite.cli.rows import describe_row, legend
 from t5x_lite.data import TokenStore
 from t5x_lite.evaluation.predictions import held_out_features
@@ -94,37 +93,22 @@ and the options of train, without --workdir: "{PROG} CONFIG --help" lists them."
 
 
 @dataclass(frozen=True)
-class Inspect:
+class Inspect(DataOptions):
     """Show what the config describes, with these fields of the experiment changed."""
 
     experiment: ExperimentOptions
-    text: tuple[str, ...] = ()
-    """Files, globs or folders (.txt, .jsonl, .gz) to take the rows from instead of the config's source."""
-    pairs: tuple[str, ...] = ()
-    """The same for objectives on pairs: .tsv or .jsonl, and their .gz, read as the config reads its own."""
-    held_out_pairs: tuple[str, ...] = ()
-    """Pairs to evaluate on, instead of a part of the others."""
-    examples: tuple[str, ...] = ()
-    """Files with the examples of a task, like those of the config."""
-    held_out_examples: tuple[str, ...] = ()
-    """Examples to evaluate on."""
     schedule: str = ""
     """A PNG file to draw the learning rate into."""
     corruption: str = ""
     """A PNG file to draw the three rows into, before and after, and the masks of the attention."""
 
 
-def run(arguments: list[str]) -> None:
+@subcommand
+def inspect(arguments: list[str]) -> None:
+    """inspect CONFIG [options]: parameters, learning rate, batch shapes, and three real rows"""
     config, arguments = take_config(arguments, PROG, USAGE)
     command = parse(Inspect, arguments, prog=f"{PROG} {config}", default=Inspect(load_config(config)))
-    experiment = with_data(
-        command.experiment,
-        text=command.text,
-        pairs=command.pairs,
-        held_out_pairs=command.held_out_pairs,
-        examples=command.examples,
-        held_out_examples=command.held_out_examples,
-    )
+    experiment = command.apply(command.experiment)
     if command.corruption:
         check_output_path(Path(command.corruption).expanduser(), "corruption")
     console = Console()

@@ -1,11 +1,11 @@
-"""`attention RUN TEXT`."""
+"""`attention`, `neighbours`, `positions`: what a model has learned, as pages, lists and pictures."""
 
 from dataclasses import dataclass
 from pathlib import Path
 
 import tyro
 
-from t5x_lite.cli.arguments import parse
+from t5x_lite.cli.arguments import parse, subcommand
 from t5x_lite.errors import InputError
 from t5x_lite.pictures.output_files import check_output_path
 from t5x_lite.pretrained import PretrainedEncoder, load
@@ -33,7 +33,9 @@ class ShowAttention:
     """Tokens of what an encoder-decoder writes."""
 
 
-def run(arguments: list[str]) -> None:
+@subcommand
+def attention(arguments: list[str]) -> None:
+    """attention RUN TEXT: attention weights, as a page to click through or a picture"""
     command = parse(ShowAttention, arguments, prog="t5x-lite attention")
     if not 1 <= len(command.text) <= 2:
         problem = "text is missing" if not command.text else f"there are {len(command.text)} texts"
@@ -54,4 +56,51 @@ def run(arguments: list[str]) -> None:
             f"{one.kind}: {one.num_layers} layers of {one.num_heads} heads, "
             f"{len(one.queries)} tokens look at {len(one.keys)}"
         )
+    print(out)
+
+
+@dataclass(frozen=True)
+class ShowNeighbours:
+    """The tokens whose embeddings are nearest to a word's: cosine and token, the nearest first."""
+
+    run: tyro.conf.Positional[str]
+    """The folder of a run or of one of its checkpoints, a Hugging Face folder, or a Hugging Face hub name."""
+    word: tyro.conf.Positional[tuple[str, ...]]
+    """One or more words; of one that is several tokens the mean of their vectors is taken."""
+    k: int = 10
+    """Tokens for each word."""
+
+
+@subcommand
+def neighbours(arguments: list[str]) -> None:
+    """neighbours RUN WORD...: the tokens whose embeddings are nearest to a word's"""
+    command = parse(ShowNeighbours, arguments, prog="t5x-lite neighbours")
+    if not command.word:
+        raise InputError(f"word is missing; write t5x-lite neighbours {command.run} list")
+    model = load(command.run)
+    found = {word: model.neighbours(word, command.k) for word in command.word}
+    for word, neighbours in found.items():
+        print(word)
+        for token, similarity in neighbours:
+            print(f"{similarity:8.3f}  {token}")
+
+
+@dataclass(frozen=True)
+class ShowPositions:
+    """What a model knows of positions, as a picture: the vectors of all of them and how alike they are, or T5's bias of
+    each head by distance."""
+
+    run: tyro.conf.Positional[str]
+    """The folder of a run or of one of its checkpoints, a Hugging Face folder, or a Hugging Face hub name."""
+    out: str = "positions.png"
+    """The picture, a PNG file."""
+
+
+@subcommand
+def positions(arguments: list[str]) -> None:
+    """positions RUN: position embeddings or relative biases, as a picture"""
+    command = parse(ShowPositions, arguments, prog="t5x-lite positions")
+    out = Path(command.out).expanduser()
+    check_output_path(out, "out")
+    load(command.run).plot_positions().save(out)
     print(out)

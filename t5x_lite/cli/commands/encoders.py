@@ -1,4 +1,4 @@
-"""`probe RUN`: what the layers of a frozen model know of a task."""
+"""`fill_mask` and `probe`: what an encoder knows."""
 
 import dataclasses
 import json
@@ -8,12 +8,12 @@ import numpy as np
 import tyro
 from rich.console import Console
 
-from t5x_lite.cli.arguments import parse
+from t5x_lite.cli.arguments import parse, subcommand
 from t5x_lite.data.records.annotated import ConllExamples
 from t5x_lite.data.records.input_files import JSON_ENDINGS, check_paths, expand
 from t5x_lite.data.records.tables import TABLE_ENDINGS, JsonlExamples, ParallelExamples, TableExamples
 from t5x_lite.errors import InputError
-from t5x_lite.pretrained import load
+from t5x_lite.pretrained import Suggestion, load
 from t5x_lite.pretrained.embeddings import Pooling
 from t5x_lite.pretrained.probing import (
     Labeled,
@@ -26,6 +26,34 @@ from t5x_lite.pretrained.probing import (
     split,
     tagged_examples,
 )
+
+
+@dataclass(frozen=True)
+class FillMask:
+    """The likeliest tokens for each mask of a text: probability, token, and the text with the token in it."""
+
+    run: tyro.conf.Positional[str]
+    """The folder of a run or of one of its checkpoints, a Hugging Face folder, or a Hugging Face hub name."""
+    text: tyro.conf.Positional[tuple[str, ...]]
+    """One or more texts with masks ([MASK] or <mask>, as the tokenizer has it): "Return a [MASK] of the list.\""""
+    top_k: int = 5
+    """Tokens for each mask."""
+
+
+@subcommand
+def fill_mask(arguments: list[str]) -> None:
+    """fill_mask RUN TEXT: suggest tokens for each [MASK] of a text"""
+    command = parse(FillMask, arguments, prog="t5x-lite fill_mask")
+    if not command.text:
+        raise InputError(f'text is missing; write t5x-lite fill_mask {command.run} "a text with a [MASK] in it"')
+    answers = load(command.run).fill_mask(list(command.text), top_k=command.top_k)
+    masks = [mask for answer in answers for mask in ([answer] if isinstance(answer[0], Suggestion) else answer)]
+    print("\n\n".join(_lines(suggestions) for suggestions in masks))
+
+
+def _lines(suggestions: list[Suggestion]) -> str:
+    width = max(len(suggestion.token) for suggestion in suggestions)
+    return "\n".join(f"{one.probability:6.1%}  {one.token:<{width}}  {one.text}" for one in suggestions)
 
 
 @dataclass(frozen=True)
@@ -76,7 +104,9 @@ class Probe:
     """Print the figures as JSON."""
 
 
-def run(arguments: list[str]) -> None:
+@subcommand
+def probe(arguments: list[str]) -> None:
+    """probe RUN --train FILES: what a linear classifier reads off each layer of a frozen model"""
     command = parse(Probe, arguments, prog="t5x-lite probe")
     for name in ("num_train", "num_test"):
         if getattr(command, name) < 0:

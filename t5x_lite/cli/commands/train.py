@@ -1,0 +1,116 @@
+"""`train`: a config, from text to checkpoints."""
+
+import os
+import platform
+from dataclasses import dataclass
+from importlib import metadata
+from pathlib import Path
+
+from rich.console import Console
+
+from t5x_lite.cli.arguments import DataOptions, ExperimentOptions, load_config, parse, subcommand, take_config
+from t5x_lite.cli.local_processes import run_local_processes
+from t5x_lite.errors import InputError
+from t5x_lite.parallel import hosts
+from t5x_lite.parallel.processes import Place
+from t5x_lite.planning.chips import enlarge_stacks
+from t5x_lite.runs.files import local_or_bucket
+from t5x_lite.training import loop
+from t5x_lite.training.experiment import flat_fields
+from t5x_lite.training.signals import Stopped
+
+PROG = "t5x-lite train"
+USAGE = f"""usage: {PROG} CONFIG [options]
+
+Trains what CONFIG describes, from text to checkpoints; CONFIG is a Python file that binds `experiment`. If the
+workdir holds checkpoints of the same experiment, training goes on from the last one. SIGTERM and Ctrl-C save and exit.
+
+  --workdir FOLDER     checkpoints, records and pictures go there, on a disk or in a bucket such as gs://bucket/run
+                       (default: runs/<name of CONFIG>)
+  --text PATH ...      train on these files, globs or folders (.txt, .jsonl, .gz) instead of the config's source
+  --pairs PATH ...     the same for objectives on pairs: .tsv (source TAB target) or .jsonl, and their .gz
+  --held-out-pairs PATH ...  pairs to evaluate on, instead of a part of the others
+  --examples PATH ...  the same for tasks, whose files are like those of the config
+  --held-out-examples PATH ...  examples to evaluate on
+
+On several hosts run the same command on each. On a TPU pod, on GKE and in a SLURM step they find each other; elsewhere
+
+  --coordinator HOST:PORT --num-processes N --process-id I   say where process 0 listens, and which one this is
+  --join-timeout SECONDS     how long to wait for the others at the start (default: 300)
+  --local-processes N        N processes on this machine's CPUs: a pod in miniature
+
+A signal to one of them saves the same step on all and ends them with status 75, for a supervisor to start them again.
+
+and every field of the experiment, such as --steps 200 --objective.noise-density 0.3 --mesh.fsdp 4:
+"{PROG} CONFIG --help" lists them with CONFIG's values."""
+
+PACKAGES = ("t5x_lite", "jax", "jaxlib", "libtpu", "flax", "optax", "orbax-checkpoint", "grain", "numpy", "tokenizers")
+"""Those that have to be of one version on all hosts."""
+
+
+@dataclass(frozen=True)
+class Train(DataOptions):
+    """Train what the config describes, with these fields of the experiment changed."""
+
+    experiment: ExperimentOptions
+    workdir: str
+    """Checkpoints, records and pictures go there, on a disk or in a bucket such as gs://bucket/run; if it holds
+    checkpoints of this experiment, training goes on."""
+    coordinator: str = ""
+    """HOST:PORT of process 0, for several hosts; on a TPU pod, on GKE and in a SLURM step it is found."""
+    num_processes: int = 0
+    """Processes of the run, with --coordinator."""
+    process_id: int = -1
+    """Which of them this is, from 0, with --coordinator."""
+    join_timeout: int = 300
+    """Seconds to wait at the start for the other processes."""
+    local_processes: int = 1
+    """Processes to run on this machine's CPUs: a pod in miniature."""
+
+
+@subcommand
+def train(arguments: list[str]) -> int:
+    """train CONFIG [options]: pretrain or fine-tune, on one host or many; goes on from its own checkpoints"""
+    config, arguments = take_config(arguments, PROG, USAGE)
+    default = Train(load_config(config), f"runs/{Path(config).stem}")
+    command = parse(Train, arguments, prog=f"{PROG} {config}", default=default)
+    experiment = command.apply(command.experiment)
+    if command.local_processes != 1:
+        if command.coordinator:
+            raise InputError("--local-processes and --coordinator are two ways to start; give one of them")
+        return run_local_processes(command.local_processes, ["train", config, *arguments])
+    console, place = Console(), _place(command)
+    facts = {name: str(value) for name, value in flat_fields(experiment)} | {"--workdir": command.workdir} | _versions()
+    enlarge_stacks()
+    stopped = os.EX_TEMPFAIL if place is not None or os.environ.get("T5X_LITE_SUPERVISED") else 0
+    try:
+        with hosts.joined(place, facts, timeout=command.join_timeout):
+            finished = loop.train(experiment, local_or_bucket(command.workdir), console)
+    except Stopped:
+        if place is None or hosts.is_first():
+            console.print("stopped before the first step; there was nothing to save", highlight=False)
+        return stopped
+    return 0 if finished else stopped
+
+
+def _place(command: Train) -> Place | None:
+    """Among the processes of a run; None for one that is alone."""
+    given = (bool(command.coordinator), command.num_processes > 0, command.process_id >= 0)
+    if all(given):
+        return Place(command.coordinator, command.num_processes, command.process_id)
+    if any(given):
+        raise InputError(
+            f"--coordinator {command.coordinator or '(none)'} --num-processes {command.num_processes} --process-id "
+            f"{command.process_id} do not say which process this is; give all three, or none on a TPU pod, GKE or SLURM"
+        )
+    return hosts.find_place(command.join_timeout)
+
+
+def _versions() -> dict[str, str]:
+    found = {"Python": platform.python_version()}
+    for name in PACKAGES:
+        try:
+            found[name] = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            found[name] = "none"
+    return found
