@@ -24,8 +24,7 @@ import jax
 import numpy as np
 from rich.console import Console
 
-from t5x_lite.cli.arguments import load_config
-from t5x_lite.cli.arguments import with_examples
+from t5x_lite.cli.arguments import load_config, with_examples
 from t5x_lite.data import WordPiece
 from t5x_lite.evaluation.answers import Answers
 from t5x_lite.evaluation.bootstrap import intervals

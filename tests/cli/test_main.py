@@ -125,7 +125,7 @@ def test_inspect_shows_parameters_shapes_and_rows(capsys, folder, monkeypatch):
     assert "encoder/layers/feed_forward/wi/kernel" in out
     assert "layers, embed, mlp" in out
     assert "8 x 24" in out
-    assert out.count("raw") >= 3
+    assert out.count("  row\n") >= 3
     assert "<extra_id_0>" in out
 
 
