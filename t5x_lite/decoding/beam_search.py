@@ -1,5 +1,7 @@
 """Beam search: the best texts of several beginnings that are kept side by side."""
 
+import math
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -7,9 +9,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
-from t5x_lite.decoding.logits import GenerationConstraints, best_tokens
-from t5x_lite.decoding.methods import BeamSearch
-from t5x_lite.decoding.token_by_token import Step
+from t5x_lite.decoding.methods import DecodingStart, GenerationConstraints, Method, Step, best_tokens, check_num_results
+from t5x_lite.errors import InputError
 
 NEVER = -jnp.inf
 """The log-probability of what does not exist."""
@@ -58,47 +59,107 @@ class State(NamedTuple):
     cache: Any
 
 
-def search(
-    step: Step, cache: Any, start_ids: Int[Array, "B"], method: BeamSearch, limits: GenerationConstraints
-) -> tuple[Int[Array, "B N L"], Float[Array, "B N"]]:
-    """(ids, scores) of the best texts: see `decode` and `BeamSearch`."""
-    batch_size, beams = len(start_ids), method.num_beams
-    ids = jnp.full((batch_size, beams, limits.max_length), limits.pad_id, jnp.int32)
-    start = State(
-        index=jnp.int32(0),
-        last=jnp.repeat(start_ids.astype(jnp.int32), beams),
-        # All begin alike, so only one of them counts.
-        running=Texts(ids, jnp.where(jnp.arange(beams) == 0, 0.0, NEVER)[None].repeat(batch_size, axis=0)),
-        ended=Texts(ids, jnp.full((batch_size, beams), NEVER)),
-        done=jnp.zeros(batch_size, bool),
-        cache=cache.repeat(beams),
-    )
-    last = jax.lax.while_loop(
-        lambda state: (state.index < limits.max_length) & ~state.done.all(),
-        partial(_advance, step, method, limits),
-        start,
-    )
-    return last.ended.ids[:, : method.num_results], last.ended.values[:, : method.num_results]
+@dataclass(frozen=True)
+class BeamSearch(Method):
+    """The `num_beams` best beginnings, extended by a token at a time.
+
+    A text of n tokens, EOS included, scores its log-probability divided by ``((5 + n) / 6) ** alpha`` (Wu et al. 2016,
+    section 7). Each step takes the best 2 num_beams continuations of all beginnings; of these the best num_beams that
+    do not end go on, and an EOS ends a text if it ranks among the best num_beams, as in fairseq and Transformers. At
+    the maximum length the best num_beams count as ended.
+    """
+
+    num_beams: int = 4
+    """Beginnings that are kept for an input."""
+    alpha: float = 0.6
+    """Of the length penalty: 0 is none, and more favours longer texts."""
+    early_stopping: bool = False
+    """Stop as soon as num_beams texts of an input have ended. Otherwise only when no beginning can get a better score
+    than the worst of them, even if it went on to the best length without losing probability. A single beam stops at its
+    first EOS, as greedy decoding does."""
+    num_results: int = 1
+    """The best texts are given, best first; at most num_beams."""
+    exhaustive_eos: bool = False
+    """Let the EOS behind every beginning end a text, however low it ranks. A search as wide as all beginnings is then
+    exhaustive; the beam may be wider than the vocabulary."""
+    length_power: float | None = None
+    """Divide by ``n ** length_power`` instead, and judge beginnings by their score at their present length: as
+    Transformers does with its `length_penalty`."""
+
+    def __post_init__(self) -> None:
+        if self.num_beams < 1:
+            raise InputError(f"num_beams={self.num_beams} is too small; choose 1 or more")
+        check_num_results(self.num_results)
+        if self.num_results > self.num_beams:
+            raise InputError(
+                f"num_results={self.num_results} exceeds num_beams={self.num_beams}; choose at most as many results "
+                "as beams"
+            )
+        for name in ("alpha", "length_power"):
+            value = getattr(self, name)
+            if value is not None and not math.isfinite(value):
+                raise InputError(f"{name}={value} is not a finite number; choose e.g. 0.6")
+
+    @property
+    def stops_when_full(self) -> bool:
+        """Whether num_beams ended texts of an input are final."""
+        return self.early_stopping or (self.num_beams == 1 and not self.exhaustive_eos)
+
+    def length_penalty(self, length: Float[Array, ""] | float) -> Float[Array, ""] | float:
+        """What the log-probability of a text of `length` tokens is divided by; also of traced numbers.
+
+        >>> BeamSearch(alpha=1.0).length_penalty(7)
+        2.0
+        """
+        if self.length_power is not None:
+            return length**self.length_power
+        return ((5.0 + length) / 6.0) ** self.alpha
+
+    def check(self, vocab_size: int) -> None:
+        if self.num_beams > vocab_size and not self.exhaustive_eos:
+            raise InputError(
+                f"num_beams={self.num_beams} is wider than the vocabulary of {vocab_size} ids; choose {vocab_size} or "
+                "fewer"
+            )
+
+    def write(self, start: DecodingStart) -> tuple[Int[Array, "B N L"], Float[Array, "B N"]]:
+        constraints, beams, batch_size = start.constraints, self.num_beams, len(start.start_ids)
+        ids = jnp.full((batch_size, beams, constraints.max_length), constraints.pad_id, jnp.int32)
+        begin = State(
+            index=jnp.int32(0),
+            last=jnp.repeat(start.start_ids.astype(jnp.int32), beams),
+            # All begin alike, so only one of them counts.
+            running=Texts(ids, jnp.where(jnp.arange(beams) == 0, 0.0, NEVER)[None].repeat(batch_size, axis=0)),
+            ended=Texts(ids, jnp.full((batch_size, beams), NEVER)),
+            done=jnp.zeros(batch_size, bool),
+            cache=start.cache.repeat(beams),
+        )
+        last = jax.lax.while_loop(
+            lambda state: (state.index < constraints.max_length) & ~state.done.all(),
+            partial(_advance, start.step, self, constraints),
+            begin,
+        )
+        return last.ended.ids[:, : self.num_results], last.ended.values[:, : self.num_results]
 
 
-def _advance(step: Step, method: BeamSearch, limits: GenerationConstraints, state: State) -> State:
+def _advance(step: Step, method: BeamSearch, constraints: GenerationConstraints, state: State) -> State:
     beams, length = method.num_beams, state.index + 1
     logits, cache = step(state.last[:, None], state.cache, state.index)
-    logits, log_z = limits.apply(logits[:, 0], state.index)
+    logits, log_z = constraints.apply(logits[:, 0], state.index)
     past = state.running.values.reshape(-1, 1) - log_z
     candidates = _candidates(logits, past, beams)
 
-    ends = limits.ends(candidates.tokens)
-    at_end = length == limits.max_length
+    ends = constraints.ends(candidates.tokens)
+    at_end = length == constraints.max_length
     endings = candidates.texts(state.running, state.index)
     if not method.exhaustive_eos:
         eligible = (ends | at_end) & (jnp.arange(ends.shape[1]) < beams)[None]
-    elif limits.eos_id is None:
+    elif constraints.eos_id is None:
         eligible = ends | at_end
     else:
         eligible = ~ends & at_end  # what ends with EOS comes from the other list
-        every = _every_ending(logits, past, limits.eos_id, beams).texts(state.running, state.index)
-        endings = endings.beside(every)
+        all_eos = _all_eos(logits, past, constraints.eos_id, beams).texts(state.running, state.index)
+        endings = endings.beside(all_eos)
         eligible = jnp.pad(eligible, ((0, 0), (0, beams)), constant_values=True)
     eligible &= ~state.done[:, None]
     scores = jnp.where(eligible, endings.values / method.length_penalty(length.astype(jnp.float32)), NEVER)
@@ -109,7 +170,7 @@ def _advance(step: Step, method: BeamSearch, limits: GenerationConstraints, stat
     chosen = jnp.take_along_axis(candidates.beams, places, axis=1)
     rows = jnp.arange(len(chosen))[:, None] * beams + chosen
     last = jax.lax.dynamic_index_in_dim(running.ids, state.index, axis=2, keepdims=False)
-    done = state.done | _cannot_improve(method, limits, length, running, ended)
+    done = state.done | _cannot_improve(method, constraints, length, running, ended)
     return State(length, last.reshape(-1), running, ended, done, cache.take(rows.reshape(-1)))
 
 
@@ -123,7 +184,7 @@ def _candidates(logits: Float[Array, "R V"], past: Float[Array, "R 1"], beams: i
     return Candidates(values, places // each, jnp.take_along_axis(tokens, places, axis=1))
 
 
-def _every_ending(logits: Float[Array, "R V"], past: Float[Array, "R 1"], eos_id: int, beams: int) -> Candidates:
+def _all_eos(logits: Float[Array, "R V"], past: Float[Array, "R 1"], eos_id: int, beams: int) -> Candidates:
     """The EOS behind each beam."""
     values = (past[:, 0] + logits[:, eos_id]).reshape(-1, beams)
     return Candidates(
@@ -132,13 +193,13 @@ def _every_ending(logits: Float[Array, "R V"], past: Float[Array, "R 1"], eos_id
 
 
 def _cannot_improve(
-    method: BeamSearch, limits: GenerationConstraints, length: Int[Array, ""], running: Texts, ended: Texts
+    method: BeamSearch, constraints: GenerationConstraints, length: Int[Array, ""], running: Texts, ended: Texts
 ) -> Bool[Array, "B"]:
     """Where enough texts have ended and no beginning of `length` tokens can get a better score."""
     full = ended.values[:, -1] > NEVER
     if method.stops_when_full:
         return full
-    now, most = length.astype(jnp.float32), float(limits.max_length)
+    now, most = length.astype(jnp.float32), float(constraints.max_length)
     if method.length_power is not None:
         penalty = method.length_penalty(now)
     else:

@@ -8,11 +8,8 @@ import jax.numpy as jnp
 from flax import linen as nn
 from jaxtyping import Array, Bool, Float, Int, Key
 
-from t5x_lite.decoding.beam_search import search
-from t5x_lite.decoding.logits import GenerationConstraints
-from t5x_lite.decoding.methods import BeamSearch, Method, Sampling
-from t5x_lite.decoding.token_by_token import write
-from t5x_lite.errors import InputError
+from t5x_lite.decoding.methods import DecodingStart, GenerationConstraints, Method
+from t5x_lite.decoding.sampling import Greedy
 
 
 class Decoded(NamedTuple):
@@ -22,7 +19,7 @@ class Decoded(NamedTuple):
     """The texts of each input, EOS included, padding behind; best first where they were searched."""
     scores: Float[Array, "B N"]
     """Their log-probability under the model, in nats: divided by the length penalty where they were searched; of
-    temperature 1 and all tokens where they were sampled. Minus infinity where there are fewer texts than asked for."""
+    temperature 1 and all tokens where they were sampled. Minus infinity where there are fewer texts."""
 
 
 def decode(
@@ -64,23 +61,17 @@ def decode(
     Raises:
       InputError: a maximum length below 1, a beam wider than the vocabulary, more rows than the model has positions.
     """
-    limits = GenerationConstraints(max_length, eos_id, pad_id, forced_first_id, forced_last_id, suppressed_ids)
-    size = module.config.vocab_size
-    if isinstance(method, BeamSearch) and method.num_beams > size and not method.exhaustive_eos:
-        raise InputError(
-            f"num_beams={method.num_beams} is wider than the vocabulary of {size} ids; choose {size} or fewer"
-        )
-    if isinstance(method, Sampling) and key is None:
-        raise ValueError("sampling needs a key")
+    constraints = GenerationConstraints(max_length, eos_id, pad_id, forced_first_id, forced_last_id, suppressed_ids)
+    method.check(module.config.vocab_size)
     rows = jnp.arange(len(inputs)) if rows is None else rows
-    return Decoded(*_decode(module, method, limits, params, inputs, inputs_valid, start_ids, key, rows))
+    return Decoded(*_decode(module, method, constraints, params, inputs, inputs_valid, start_ids, key, rows))
 
 
 @partial(jax.jit, static_argnums=(0, 1, 2))
 def _decode(
     module: nn.Module,
     method: Method,
-    limits: GenerationConstraints,
+    constraints: GenerationConstraints,
     params: Any,
     inputs: Int[Array, "B M"],
     inputs_valid: Bool[Array, "B M"] | None,
@@ -89,8 +80,31 @@ def _decode(
     rows: Int[Array, "B"],
 ) -> tuple[Int[Array, "B N L"], Float[Array, "B N"]]:
     apply = partial(module.apply, {"params": params})
-    cache = apply(inputs, inputs_valid=inputs_valid, max_length=limits.max_length, method="start_decoding")
-    step = partial(apply, method="decode_step")
-    if isinstance(method, BeamSearch):
-        return search(step, cache, start_ids, method, limits)
-    return write(step, cache, start_ids, method, limits, key, rows)
+    cache = apply(inputs, inputs_valid=inputs_valid, max_length=constraints.max_length, method="start_decoding")
+    return method.write(DecodingStart(partial(apply, method="decode_step"), cache, start_ids, constraints, key, rows))
+
+
+def greedy_decode(
+    module: nn.Module,
+    params: Any,
+    inputs: Int[Array, "B M"],
+    *,
+    max_length: int,
+    inputs_valid: Bool[Array, "B M"] | None = None,
+    start_id: int = 0,
+    eos_id: int | None = 1,
+    pad_id: int = 0,
+) -> Int[Array, "B L"]:
+    """The ids written, EOS included, padding behind: see `decode`. `start_id` is what each decoder reads first."""
+    decoded = decode(
+        module,
+        params,
+        inputs,
+        method=Greedy(),
+        start_ids=jnp.full(len(inputs), start_id, jnp.int32),
+        max_length=max_length,
+        inputs_valid=inputs_valid,
+        eos_id=eos_id,
+        pad_id=pad_id,
+    )
+    return decoded.ids[:, 0]

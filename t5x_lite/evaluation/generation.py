@@ -130,7 +130,7 @@ class BatchGenerator:
                     start_ids=jnp.full(len(inputs), start_id, jnp.int32),
                     max_length=max_length,
                     inputs_valid=valid,
-                    **experiment.generation.limits(vocabulary),
+                    **experiment.generation.constraints(vocabulary),
                 ).ids[:, 0]
 
         batch = batch_sharding(mesh)

@@ -290,7 +290,7 @@ class PretrainedTextModel(Pretrained):
             batch_size=batch_size,
             longest=self._longest_inputs(max_length),
             progress=progress,
-            **self.generation.limits(self._vocabulary),
+            **self.generation.constraints(self._vocabulary),
         )
 
     def _scores(self, row: Row, answers: list[list[int]], batch_size: int) -> list[float]:

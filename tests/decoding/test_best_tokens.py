@@ -3,7 +3,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from t5x_lite.decoding.logits import best_tokens
+from t5x_lite.decoding.methods import best_tokens
 
 
 @pytest.mark.parametrize("size", [5, 128, 300, 1280])

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from t5x_lite.decoding import Sampling, decode
-from t5x_lite.decoding.logits import draw, sample_tokens
+from t5x_lite.decoding.sampling import draw, sample_tokens
 
 scipy_stats = pytest.importorskip("scipy.stats")
 
