@@ -245,7 +245,10 @@ def test_without_gcloud(tpu_vm, tmp_path, monkeypatch, capsys):
 
 @pytest.mark.parametrize("folder", ["gs://bucket/a", "/mnt/shared/a"])
 def test_workdirs_that_outlive_the_machines(tpu_vm, folder):
-    tpu_vm.check_train([TRAIN[0], "--steps", "3", f"--workdir={folder}"])
+    train = [TRAIN[0], "--steps", "3"]
+    assert tpu_vm.check_train([*train, f"--workdir={folder}"]) is None
+    with pytest.raises(tpu_vm.Refusal, match="workdir"):
+        tpu_vm.check_train([*train, "--workdir=runs/a"])
 
 
 def test_the_checkout_is_what_git_knows_or_does_not_ignore(tpu_vm, tmp_path, monkeypatch):

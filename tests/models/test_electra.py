@@ -4,9 +4,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from flax import linen as nn
 
 from t5x_lite.errors import InputError
-from t5x_lite.models import ElectraConfig, ElectraPairConfig
+from t5x_lite.models import ElectraConfig, ElectraPairConfig, abstract_params
 
 DISCRIMINATOR = ElectraConfig(
     vocab_size=30,
@@ -103,4 +104,8 @@ def test_networks_that_do_not_fit(generator, discriminator, message):
 
 
 def test_a_generator_may_be_as_large_as_its_discriminator():
-    ElectraPairConfig(replace(DISCRIMINATOR, heads=("masked_lm",)), DISCRIMINATOR)
+    pair = ElectraPairConfig(replace(DISCRIMINATOR, heads=("masked_lm",)), DISCRIMINATOR)
+    params = abstract_params(pair)
+    assert set(params["generator"]) == {"projection", "encoder", "masked_lm"}
+    generator, discriminator = (nn.unbox(params[part]["encoder"]) for part in ("generator", "discriminator"))
+    assert jax.tree.map(lambda leaf: leaf.shape, generator) == jax.tree.map(lambda leaf: leaf.shape, discriminator)

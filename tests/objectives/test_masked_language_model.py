@@ -294,4 +294,10 @@ def test_rows_of_another_length_and_an_unknown_vocabulary(vocabulary):
         objective.for_vocabulary(vocabulary).corrupt(jax.random.key(0), {"ids": jnp.arange(13)})
     with pytest.raises(ValueError, match="for_vocabulary"):
         objective.corrupt(jax.random.key(0), {"ids": jnp.arange(12)})
-    assert Vocabulary(61, mask_id=60).mask_id == 60
+    ids = {"mask_id": 60, "cls_id": 59, "sep_id": 58}
+    assert objective.for_vocabulary(Vocabulary(61, **ids)).vocabulary.mask_id == 60
+    for role in ids:
+        with pytest.raises(
+            InputError, match=f"no {role.removesuffix('_id')} token, which MaskedLanguageModel needs; use"
+        ):
+            objective.for_vocabulary(Vocabulary(61, **ids | {role: None}))

@@ -70,7 +70,9 @@ def test_rows_of_the_store_become_features():
     assert features["targets"][2].tolist() == [18, 1, 0, 0, 0, 0, 0, 0, 0]
 
 
-@pytest.fixture(scope="module", params=("T5", "Transformer", "BART"))
+@pytest.fixture(
+    scope="module", params=["T5", *(pytest.param(name, marks=pytest.mark.slow) for name in ("Transformer", "BART"))]
+)
 def encoder_decoder(request, make_model):
     return make_model(MODELS[request.param])
 

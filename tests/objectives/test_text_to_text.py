@@ -137,7 +137,13 @@ def test_models_that_do_not_fit(objective, model, message):
     ],
 )
 def test_models_that_fit(objective, model):
-    objective.check_model(model)
+    """An encoder never does; one that ends before the rows do not either, which one of relative positions cannot."""
+    assert objective.check_model(model) is None
+    with pytest.raises(InputError, match="model is a BertConfig"):
+        objective.check_model(BertConfig(vocab_size=100))
+    if model is not T5:
+        with pytest.raises(InputError, match="max_length=2"):
+            objective.check_model(replace(model, max_length=2))
 
 
 @pytest.mark.parametrize("kind", [Deshuffling, PrefixLanguageModel, SequenceToSequence, BartDenoising, DropTokens])

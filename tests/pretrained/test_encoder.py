@@ -1,3 +1,4 @@
+import functools
 from dataclasses import replace
 
 import jax
@@ -20,7 +21,12 @@ def plain(model, text, **asked):
     """Every output for one text, by the module itself, without padding."""
     vocabulary = model.tokenizer.vocabulary
     ids = jnp.array([[vocabulary.cls_id, *model.tokenizer.encode(text), vocabulary.sep_id]])
-    return ids, model.module.apply({"params": model.params}, ids, **asked)
+    return ids, compiled(model.module, **asked)({"params": model.params}, ids)
+
+
+@functools.cache
+def compiled(module, **asked):
+    return jax.jit(functools.partial(module.apply, **asked))
 
 
 @pytest.mark.parametrize("pooling", ["mean", "cls"])
@@ -53,7 +59,7 @@ def test_pairs_have_two_segments(bert):
     a, b = [*encode("the wall"), vocabulary.sep_id], [*encode("bottles fall"), vocabulary.sep_id]
     ids = jnp.array([[vocabulary.cls_id, *a, *b]])
     segments = jnp.array([[0] * (1 + len(a)) + [1] * len(b)])
-    outputs = bert.module.apply({"params": bert.params}, ids, segments)
+    outputs = compiled(bert.module)({"params": bert.params}, ids, segments)
     np.testing.assert_allclose(
         bert.encode(("the wall", "bottles fall"), pooling="cls"), outputs["hidden"][0, 0], atol=1e-5
     )

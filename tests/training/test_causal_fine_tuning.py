@@ -130,7 +130,7 @@ CASES = {
 }
 
 
-@pytest.mark.parametrize("family", CASES)
+@pytest.mark.parametrize("family", ["GPT", pytest.param("BART", marks=pytest.mark.slow)])
 def test_eight_devices_are_one(experiment, data, family):
     model, objective = CASES[family]
     store = data.prepare(objective.layout)

@@ -92,6 +92,7 @@ def test_a_run_learns_its_task_and_says_what_was_new(fine_tuned):
     assert "an example (a guess: 0.6" in printed
 
 
+@pytest.mark.slow
 def test_stopped_and_gone_on_with_it_is_the_same_run(fine_tuned, classifier, train, tmp_path):
     train(replace(classifier, steps=30), tmp_path)
     train(classifier, tmp_path)
@@ -108,7 +109,7 @@ def test_stopped_and_gone_on_with_it_is_the_same_run(fine_tuned, classifier, tra
     assert losses[0] == losses[1]
 
 
-@pytest.mark.parametrize("num_classes", [2, 1])
+@pytest.mark.parametrize("num_classes", [2, pytest.param(1, marks=pytest.mark.slow)])
 def test_eight_devices_are_one(classifier, task, num_classes):
     model = replace(classifier.model, num_classes=num_classes)
     experiment = replace(classifier, model=model, data=task(numbers=num_classes == 1))
@@ -187,7 +188,7 @@ TASKS = {
 }
 
 
-@pytest.mark.parametrize("kind", TASKS)
+@pytest.mark.parametrize("kind", ["tags", "questions", pytest.param("choices", marks=pytest.mark.slow)])
 def test_tasks_on_words_texts_and_choices_are_learned(kind, classifier, annotated, train, tmp_path):
     objective, metrics, figure, enough = TASKS[kind]
     experiment = replace(

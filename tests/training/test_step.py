@@ -162,6 +162,17 @@ def test_a_dimension_the_mesh_does_not_divide_is_named(tiny, make_program):
         make_program(replace(tiny, model=model, mesh=MeshShape(4, tensor=2)), devices=8)
 
 
+families = pytest.mark.parametrize(
+    "encoder",
+    [
+        *(pytest.param(family, marks=pytest.mark.slow) for family in ("BERT", "SpanBERT", "ALBERT")),
+        *("RoBERTa", "ELECTRA", "DistilBERT"),
+    ],
+    indirect=True,
+)
+"""The quick suite has those with dropout, with two networks and with a teacher."""
+
+
 @pytest.fixture(scope="module")
 def encoder_on_one_device(encoder, make_program, encoder_rows):
     return gradients(make_program(encoder), encoder_rows)
@@ -176,6 +187,7 @@ def encoder_on_eight(encoder, make_program):
     return program, begin(program)
 
 
+@families
 def test_an_encoder_on_eight_devices_and_in_parts_computes_what_it_does_on_one_at_once(
     encoder_on_eight, encoder_rows, encoder_on_one_device
 ):
@@ -190,6 +202,7 @@ def test_an_encoder_on_eight_devices_and_in_parts_computes_what_it_does_on_one_a
         np.testing.assert_allclose(grads[name], expected, rtol=0, atol=atol, err_msg=name)
 
 
+@families
 def test_encoders_are_born_sharded(encoder_on_eight):
     """Parameters, Adam's two moments, and a teacher."""
     _, state = encoder_on_eight
