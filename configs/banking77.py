@@ -13,7 +13,7 @@ from dataclasses import replace
 
 from gutenberg_bert import fine_tuning
 
-from t5x_lite.data import LabeledTexts, TableExamples
+from t5x_lite.data import LabeledTexts, TableFiles
 from t5x_lite.objectives import Classification
 from t5x_lite.optim.optimizers import AdamW
 from t5x_lite.optim.schedules import LinearDecay
@@ -46,7 +46,7 @@ LABELS = (
 
 def queries(file: str) -> LabeledTexts:
     """The examples of a file."""
-    return LabeledTexts(TableExamples((file,)), label="category", labels=LABELS)
+    return LabeledTexts(TableFiles((file,)), label="category", labels=LABELS)
 
 
 experiment = replace(

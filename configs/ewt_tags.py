@@ -13,7 +13,7 @@ from dataclasses import replace
 
 from gutenberg_bert import fine_tuning
 
-from t5x_lite.data import ConllExamples, TaggedWords
+from t5x_lite.data import ConllFiles, TaggedWords
 from t5x_lite.objectives import Tagging
 
 # fmt: off
@@ -29,7 +29,7 @@ experiment = replace(
     objective=Tagging(input_length=64),
     data=replace(
         fine_tuning.data,
-        source=TaggedWords(ConllExamples(("train_form_upos.tsv.gz",)), LABELS),
-        held_out_source=TaggedWords(ConllExamples(("en_ewt-ud-dev.conllu.gz",), token_column=1, tag_column=3), LABELS),
+        source=TaggedWords(ConllFiles(("train_form_upos.tsv.gz",)), LABELS),
+        held_out_source=TaggedWords(ConllFiles(("en_ewt-ud-dev.conllu.gz",), token_column=1, tag_column=3), LABELS),
     ),
 )

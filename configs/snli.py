@@ -14,7 +14,7 @@ from dataclasses import replace
 
 from gutenberg_bert import fine_tuning
 
-from t5x_lite.data import LabeledTexts, ParallelExamples
+from t5x_lite.data import LabeledTexts, ParallelFiles
 from t5x_lite.objectives import Classification
 from t5x_lite.optim.optimizers import AdamW
 from t5x_lite.optim.schedules import LinearDecay
@@ -26,7 +26,7 @@ LABELS = ("entailment", "neutral", "contradiction")
 def pairs(split: str) -> LabeledTexts:
     """The examples of a split."""
     files = tuple(f"{name}.{split}.gz" for name in ("s1", "s2", "labels"))
-    examples = ParallelExamples(("premise", "hypothesis", "label"), files)
+    examples = ParallelFiles(("premise", "hypothesis", "label"), files)
     return LabeledTexts(examples, ("premise", "hypothesis"), labels=LABELS)
 
 

@@ -14,7 +14,7 @@ from dataclasses import replace
 
 from gutenberg_bert import fine_tuning
 
-from t5x_lite.data import ConllExamples, TaggedWords
+from t5x_lite.data import ConllFiles, TaggedWords
 from t5x_lite.objectives import Tagging
 from t5x_lite.optim.optimizers import AdamW
 from t5x_lite.optim.schedules import LinearDecay
@@ -26,7 +26,7 @@ experiment = replace(
     objective=Tagging(input_length=64),
     data=replace(
         fine_tuning.data,
-        source=TaggedWords(ConllExamples(("wikigold.conll.txt",)), ("O", "I-PER", "I-LOC", "I-ORG", "I-MISC")),
+        source=TaggedWords(ConllFiles(("wikigold.conll.txt",)), ("O", "I-PER", "I-LOC", "I-ORG", "I-MISC")),
         held_out=0.2,
     ),
     optimizer=AdamW(LinearDecay(peak=5e-4, warmup_steps=40, total_steps=401), clip_norm=1.0),

@@ -13,7 +13,7 @@ from dataclasses import replace
 
 from gutenberg_bert import fine_tuning
 
-from t5x_lite.data import Questions, SquadExamples
+from t5x_lite.data import Questions, SquadFiles
 from t5x_lite.objectives import QuestionAnswering
 from t5x_lite.optim.optimizers import AdamW
 from t5x_lite.optim.schedules import LinearDecay
@@ -25,8 +25,8 @@ experiment = replace(
     objective=QuestionAnswering(input_length=128, stride=48, question_length=32),
     data=replace(
         fine_tuning.data,
-        source=Questions(SquadExamples(("xquad.en.json.gz",), parts=2, part=0)),
-        held_out_source=Questions(SquadExamples(("xquad.en.json.gz",), parts=2, part=1)),
+        source=Questions(SquadFiles(("xquad.en.json.gz",), parts=2, part=0)),
+        held_out_source=Questions(SquadFiles(("xquad.en.json.gz",), parts=2, part=1)),
     ),
     optimizer=AdamW(LinearDecay(peak=5e-4, warmup_steps=30, total_steps=301), clip_norm=1.0),
     steps=300,

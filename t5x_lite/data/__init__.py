@@ -13,12 +13,13 @@ from t5x_lite.data.layouts.sentences import SentenceRule, split_sentences
 from t5x_lite.data.layouts.text import Sentences, Stream
 from t5x_lite.data.mixture_store import MixtureStore
 from t5x_lite.data.mixtures import Equal, Fixed, Mixture, Part, Proportional, Rates
-from t5x_lite.data.records.annotated import ConllExamples, SquadExamples
-from t5x_lite.data.records.pairs import EvalExample, JsonlPairs, PairSource, ParallelFiles, TfdsPairs, TsvPairs
-from t5x_lite.data.records.tables import ClassFiles, Example, Examples, JsonlExamples, ParallelExamples, TableExamples
-from t5x_lite.data.records.text import PythonDocs, Source, TextFiles
-from t5x_lite.data.records.tfds import Tfds, TfdsExamples
-from t5x_lite.data.records.views import ComposedExamples, JoinedExamples, UnrolledExamples
+from t5x_lite.data.records.annotated import ConllFiles, SquadFiles
+from t5x_lite.data.records.base import Record, Records, Source
+from t5x_lite.data.records.pairs import EvalExample, JsonlPairs, PairSource, ParallelPairs, TfdsPairs, TsvPairs
+from t5x_lite.data.records.tables import ClassFiles, JsonlFiles, ParallelFiles, TableFiles
+from t5x_lite.data.records.text import PythonDocs, TextFiles
+from t5x_lite.data.records.tfds import Tfds
+from t5x_lite.data.records.views import ComposedRecords, JoinedRecords, UnrolledRecords
 from t5x_lite.data.store import SplitFigures, TokenStore, prepare
 from t5x_lite.data.stored_rows import Rows
 from t5x_lite.data.tasks.classification import Delimited, Labeled, LabeledTexts
@@ -57,20 +58,18 @@ __all__ = [
     "Choices",
     "ClassFiles",
     "Column",
-    "ComposedExamples",
-    "ConllExamples",
+    "ComposedRecords",
+    "ConllFiles",
     "CoreferenceTemplate",
     "Data",
     "Delimited",
     "DelimitedChoices",
     "Equal",
     "EvalExample",
-    "Example",
     "ExamplePairs",
-    "Examples",
     "Fixed",
-    "JoinedExamples",
-    "JsonlExamples",
+    "JoinedRecords",
+    "JsonlFiles",
     "JsonlPairs",
     "LabelTemplate",
     "Labeled",
@@ -82,8 +81,8 @@ __all__ = [
     "NumberTemplate",
     "PairSource",
     "Pairs",
-    "ParallelExamples",
     "ParallelFiles",
+    "ParallelPairs",
     "Part",
     "PromptTemplate",
     "Proportional",
@@ -91,6 +90,8 @@ __all__ = [
     "QuestionWindows",
     "Questions",
     "Rates",
+    "Record",
+    "Records",
     "Row",
     "RowBuilder",
     "RowSpec",
@@ -100,9 +101,9 @@ __all__ = [
     "Sentences",
     "Source",
     "SplitFigures",
-    "SquadExamples",
+    "SquadFiles",
     "Stream",
-    "TableExamples",
+    "TableFiles",
     "TagTemplate",
     "Tagged",
     "TaggedWords",
@@ -110,14 +111,13 @@ __all__ = [
     "TextPairs",
     "TextTemplate",
     "Tfds",
-    "TfdsExamples",
     "TfdsPairs",
     "TokenStore",
     "Tokenizer",
     "TokenizerConfig",
     "TokenizerFile",
     "TsvPairs",
-    "UnrolledExamples",
+    "UnrolledRecords",
     "Vocabulary",
     "WordPiece",
     "batches",

@@ -9,7 +9,8 @@ from t5x_lite.data.layouts.base import Layout
 from t5x_lite.data.layouts.sentences import SentenceRule
 from t5x_lite.data.mixture_store import prepare_mixture
 from t5x_lite.data.mixtures import Mixture
-from t5x_lite.data.records.text import PythonDocs, Source
+from t5x_lite.data.records.base import Source
+from t5x_lite.data.records.text import PythonDocs
 from t5x_lite.data.store import TokenStore, prepare
 from t5x_lite.errors import InputError
 from t5x_lite.tokenizers.config import SentencePiece, Tokenizer, TokenizerConfig
@@ -20,7 +21,7 @@ class Data:
     """Text, how it is tokenized and where the tokens are kept."""
 
     source: Source = field(default_factory=PythonDocs)
-    """The corpus: PythonDocs, TextFiles or Tfds; of pairs TsvPairs, JsonlPairs, ParallelFiles or TfdsPairs, of tasks
+    """The corpus: PythonDocs, TextFiles or Tfds; of pairs TsvPairs, JsonlPairs, ParallelPairs or TfdsPairs, of tasks
     ExamplePairs; or a Mixture of several."""
     tokenizer: TokenizerConfig | None = field(default_factory=lambda: SentencePiece(vocab_size=8_000))
     """SentencePiece, WordPiece or ByteLevelBPE (trained on the corpus or loaded), TokenizerFile or Bytes; 8,000 pieces

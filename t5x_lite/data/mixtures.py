@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from t5x_lite.data.records.text import Source
+from t5x_lite.data.records.base import Source
 from t5x_lite.errors import InputError
 
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from t5x_lite.data.layouts.base import Example, Layout
 from t5x_lite.data.layouts.sentences import SentenceRule
-from t5x_lite.data.records.text import Source
+from t5x_lite.data.records.base import Source
 from t5x_lite.errors import InputError
 from t5x_lite.tokenizers.base import Tokenizer
 

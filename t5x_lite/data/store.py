@@ -14,7 +14,7 @@ import numpy as np
 from t5x_lite.data.atomic_folder import write_folder
 from t5x_lite.data.layouts.base import Example, Layout, Row, RowBuilder, UnfitDocumentError
 from t5x_lite.data.layouts.sentences import SentenceRule, check_rule
-from t5x_lite.data.records.text import Source
+from t5x_lite.data.records.base import Source
 from t5x_lite.data.split_figures import SplitFigures, read_figures, write_figures
 from t5x_lite.data.splits import Corpus, Documents, Overlap, OverlapCounter, Part, Progress, format_overlap
 from t5x_lite.data.stored_rows import SPLITS, Rows, RowWriter

@@ -12,14 +12,14 @@ from jaxtyping import Float
 from t5x_lite.data import (
     AnswerTemplate,
     CoreferenceTemplate,
-    Example,
     LabelTemplate,
     NumberTemplate,
     PromptTemplate,
+    Record,
     TagTemplate,
     Tokenizer,
 )
-from t5x_lite.data.records.tables import field_of, name_of, text_in
+from t5x_lite.data.records.base import field_of, name_of, text_in
 from t5x_lite.data.tasks.question_answering import ContextQuestion
 from t5x_lite.objectives import QuestionAnswering, Tagging
 from t5x_lite.objectives.task import TaskObjective
@@ -240,7 +240,7 @@ def names_referent(text: str, candidate: str) -> bool:
     return bool(said) and possessive[0] == possessive[1] and (said <= meant or meant <= said)
 
 
-def read_texts(wording: PromptTemplate, examples: Sequence[Example], texts: Sequence[str], *, labeled: bool) -> Answers:
+def read_texts(wording: PromptTemplate, examples: Sequence[Record], texts: Sequence[str], *, labeled: bool) -> Answers:
     """The class, number, tags or text that each text is; what is no class's word is `NO_CLASS`.
 
     Args:
@@ -258,7 +258,7 @@ def read_texts(wording: PromptTemplate, examples: Sequence[Example], texts: Sequ
     return Answers(predictions, references, [number if name is None else name for number, name in enumerate(names)])
 
 
-def _read(wording: PromptTemplate, example: Example, text: str) -> int | float | list[str] | str:
+def _read(wording: PromptTemplate, example: Record, text: str) -> int | float | list[str] | str:
     match wording:
         case LabelTemplate():
             return class_of(text, wording.answers)

@@ -7,8 +7,8 @@ from typing import Any
 
 from etils import epath
 
-from t5x_lite.data import Example, ExamplePairs, TagTemplate, Tokenizer
-from t5x_lite.data.records.tables import field_of
+from t5x_lite.data import ExamplePairs, Record, TagTemplate, Tokenizer
+from t5x_lite.data.records.base import field_of
 from t5x_lite.data.tasks.tagging import TaggedSentence
 from t5x_lite.errors import InputError
 from t5x_lite.evaluation.answer_metrics import Written
@@ -99,12 +99,14 @@ def _submitted(submission: Submission, source: ExamplePairs, texts: Sequence[str
     return submission_files(submission, answers, *_described(source, examples))
 
 
-def _described(source: ExamplePairs, examples: Sequence[Example]) -> tuple[Sequence[Any], Sequence[str], Task | None]:
+def _described(source: ExamplePairs, examples: Sequence[Record]) -> tuple[Sequence[Any], Sequence[str], Task | None]:
     """(the examples with their words, the names of the classes, the task of a benchmark)."""
     wording = source.wording
     documents: Sequence[Any] = examples
     if isinstance(wording, TagTemplate):
-        documents = [TaggedSentence(one.place, tuple(field_of(one, wording.tokens, "tokens")), ()) for one in examples]
+        documents = [
+            TaggedSentence(one.location, tuple(field_of(one, wording.tokens, "tokens")), ()) for one in examples
+        ]
     return documents, getattr(wording, "labels", wording.answers), task_of(source.examples)
 
 

@@ -151,8 +151,8 @@ _TASKS = (*glue.GLUE, glue.MNLI_MISMATCHED, *super_glue.SUPER_GLUE)
 def task_of(examples: Any) -> Task | None:
     """The task of GLUE or SuperGLUE whose dataset of TensorFlow Datasets the examples are; None where they are others.
 
-    >>> from t5x_lite.data import TfdsExamples
-    >>> task_of(TfdsExamples("glue/mnli", "test_mismatched")).submission, task_of(TfdsExamples("snli"))
+    >>> from t5x_lite.data import Tfds
+    >>> task_of(Tfds("glue/mnli", "test_mismatched")).submission, task_of(Tfds("snli"))
     ('MNLI-mm.tsv', None)
     """
     found = {(one.name.partition(":")[0], one.split) for one in datasets_in(examples)}

@@ -12,7 +12,7 @@ from jaxtyping import Int
 
 from t5x_lite.data.layouts.base import Row
 from t5x_lite.data.layouts.sentences import SentenceRule
-from t5x_lite.data.records.text import Source
+from t5x_lite.data.records.base import Source
 from t5x_lite.data.splits import Documents
 from t5x_lite.data.stored_rows import stack
 from t5x_lite.errors import InputError

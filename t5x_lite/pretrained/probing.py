@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Float
 
-from t5x_lite.data.records.tables import Examples, field_of, text_in
+from t5x_lite.data.records.base import Records, field_of, text_in
 from t5x_lite.data.tasks.classification import LabeledTexts
 from t5x_lite.errors import InputError
 from t5x_lite.evaluation.bootstrap import Figures
@@ -134,7 +134,7 @@ def probe_tags(
 
 
 def labeled_examples(
-    examples: Examples, *, texts: tuple[str, ...] = ("text",), label: str = "label", left_out: tuple[str, ...] = ()
+    examples: Records, *, texts: tuple[str, ...] = ("text",), label: str = "label", left_out: tuple[str, ...] = ()
 ) -> list[Labeled]:
     """The text, or the two of a pair, and the label of each record, but for labels that are left out.
 
@@ -162,8 +162,8 @@ def examples_of(source: LabeledTexts) -> list[Labeled]:
     ]
 
 
-def tagged_examples(examples: Examples) -> list[Tagged]:
-    """The words and tags of each sentence of `ConllExamples`."""
+def tagged_examples(examples: Records) -> list[Tagged]:
+    """The words and tags of each sentence of `ConllFiles`."""
     return [Tagged(field_of(one, "tokens", "tokens"), field_of(one, "tags", "tags")) for one in examples]
 
 

@@ -6,7 +6,7 @@ not train on WNLI, whose training set disagrees with its development set; it is 
 
 import dataclasses
 
-from t5x_lite.data import LabelTemplate, NumberTemplate, TfdsExamples
+from t5x_lite.data import LabelTemplate, NumberTemplate, Tfds
 from t5x_lite.evaluation.metric_names import TextMetric
 from t5x_lite.tasks.task import Task, TextLabels, template
 
@@ -18,12 +18,12 @@ def _classes(
     submitted = () if "entailment" in labels and config != "wnli" else (0, 1)
     return Task(
         config,
-        TfdsExamples(f"glue/{config}"),
-        TfdsExamples(f"glue/{config}", "validation"),
+        Tfds(f"glue/{config}"),
+        Tfds(f"glue/{config}", "validation"),
         LabelTemplate(template(config, *texts), labels=labels),
         TextLabels(texts, labels=labels),
         metrics,
-        TfdsExamples(f"glue/{config}", "test"),
+        Tfds(f"glue/{config}", "test"),
         submission,
         submitted,
     )
@@ -38,12 +38,12 @@ MRPC = _classes("mrpc", "MRPC.tsv", ("not_equivalent", "equivalent"), _BOTH_SENT
 QQP = _classes("qqp", "QQP.tsv", ("not_duplicate", "duplicate"), ("question1", "question2"), "f1", "exact_match")
 STSB = Task(
     "stsb",
-    TfdsExamples("glue/stsb"),
-    TfdsExamples("glue/stsb", "validation"),
+    Tfds("glue/stsb"),
+    Tfds("glue/stsb", "validation"),
     NumberTemplate(template("stsb", *_BOTH_SENTENCES)),
     TextLabels(_BOTH_SENTENCES),
     ("pearson", "spearman"),
-    TfdsExamples("glue/stsb", "test"),
+    Tfds("glue/stsb", "test"),
     "STS-B.tsv",
 )
 # A template has the hypothesis first, a head the premise, as BERT's authors do.
@@ -53,14 +53,14 @@ _MNLI = _classes(
 MNLI = dataclasses.replace(
     _MNLI,
     shape=dataclasses.replace(_MNLI.shape, texts=("premise", "hypothesis")),
-    dev=TfdsExamples("glue/mnli", "validation_matched"),
-    test=TfdsExamples("glue/mnli", "test_matched"),
+    dev=Tfds("glue/mnli", "validation_matched"),
+    test=Tfds("glue/mnli", "test_matched"),
 )
 MNLI_MISMATCHED = dataclasses.replace(
     MNLI,
     name="mnli_mismatched",
-    dev=TfdsExamples("glue/mnli", "validation_mismatched"),
-    test=TfdsExamples("glue/mnli", "test_mismatched"),
+    dev=Tfds("glue/mnli", "validation_mismatched"),
+    test=Tfds("glue/mnli", "test_mismatched"),
     submission="MNLI-mm.tsv",
 )
 """The same training set, evaluated on other genres."""

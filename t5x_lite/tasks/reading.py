@@ -6,13 +6,13 @@ The paper has no wording for questions without an answer, for RACE and for SWAG:
 
 from t5x_lite.data import (
     AnswerTemplate,
-    Examples,
-    JoinedExamples,
+    JoinedRecords,
     LabelTemplate,
-    SquadExamples,
-    TableExamples,
-    TfdsExamples,
-    UnrolledExamples,
+    Records,
+    SquadFiles,
+    TableFiles,
+    Tfds,
+    UnrolledRecords,
 )
 from t5x_lite.tasks.task import AnswerSpans, OneOf, Task, template
 
@@ -26,8 +26,8 @@ def _squad(name: str, config: str, *, may_be_unanswerable: bool) -> Task:
     answers, no_answer = "answers/text", NO_ANSWER if may_be_unanswerable else ""
     return Task(
         name,
-        TfdsExamples(f"squad/{config}"),
-        TfdsExamples(f"squad/{config}", "validation"),
+        Tfds(f"squad/{config}"),
+        Tfds(f"squad/{config}", "validation"),
         AnswerTemplate(_QUESTION, answers, no_answer=no_answer),
         AnswerSpans(answers, "answers/answer_start"),
         ("squad",),
@@ -44,8 +44,8 @@ def squad_files(
     """SQuAD's task over JSON files in its format; without `dev` a part of the others is held out."""
     return Task(
         name,
-        SquadExamples(train),
-        SquadExamples(dev) if dev else None,
+        SquadFiles(train),
+        SquadFiles(dev) if dev else None,
         AnswerTemplate(_QUESTION, no_answer=NO_ANSWER if may_be_unanswerable else ""),
         AnswerSpans(),
         ("squad",),
@@ -56,9 +56,9 @@ _FOUR = ("choice1", "choice2", "choice3", "choice4")
 
 
 def _race(name: str, *levels: str) -> Task:
-    def examples(split: str) -> Examples:
-        articles = tuple(TfdsExamples(f"race/{level}", split) for level in levels)
-        return UnrolledExamples(JoinedExamples(articles), ("questions", "answers", "options"))
+    def examples(split: str) -> Records:
+        articles = tuple(Tfds(f"race/{level}", split) for level in levels)
+        return UnrolledRecords(JoinedRecords(articles), ("questions", "answers", "options"))
 
     options = tuple(f"options/{number}" for number in range(4))
     choices = " ".join(f"{word}: {{{option}}}" for word, option in zip(_FOUR, options, strict=True))
@@ -86,7 +86,7 @@ def swag(train: str, dev: str = "", test: str = "") -> Task:
     `dev` a part of the others is held out."""
     endings = tuple(f"ending{number}" for number in range(4))
     labels = tuple("0123")
-    train_, dev_, test_ = (TableExamples((path,)) if path else None for path in (train, dev, test))
+    train_, dev_, test_ = (TableFiles((path,)) if path else None for path in (train, dev, test))
     return Task(
         "swag",
         train_,

@@ -3,31 +3,31 @@
 Translation and summaries are worded as in Raffel et al. 2020, appendix D; the paper has no tagging.
 """
 
-from t5x_lite.data import Examples, TagTemplate, TextTemplate, TfdsExamples
+from t5x_lite.data import Records, TagTemplate, TextTemplate, Tfds
 from t5x_lite.evaluation.metric_names import TextMetric
 from t5x_lite.tasks.task import Task, WordTags, WrittenText
 
 CONLL_2003 = Task(
     "conll2003",
-    TfdsExamples("conll2003"),
-    TfdsExamples("conll2003", "dev"),
+    Tfds("conll2003"),
+    Tfds("conll2003", "dev"),
     TagTemplate("ner sentence: {tokens}", tags="ner"),
     WordTags(("O", *(f"{place}-{kind}" for kind in ("PER", "ORG", "LOC", "MISC") for place in "BI")), tags="ner"),
     ("entities",),
-    TfdsExamples("conll2003", "test"),
+    Tfds("conll2003", "test"),
 )
 """English named entities of the shared task (Tjong Kim Sang and De Meulder 2003), tags in IOB2."""
 
 
 def word_tags(
     name: str,
-    train: Examples,
-    dev: Examples | None = None,
+    train: Records,
+    dev: Records | None = None,
     *,
     labels: tuple[str, ...],
     metrics: tuple[TextMetric, ...] = ("entities",),
 ) -> Task:
-    """A tagging task over one's own files, such as ConllExamples, whose fields are `tokens` and `tags`; without `dev` a
+    """A tagging task over one's own files, such as ConllFiles, whose fields are `tokens` and `tags`; without `dev` a
     part of the others is held out. `tags` is the metric for tags of words, `entities` for those of entities."""
     return Task(name, train, dev, TagTemplate(f"{name} sentence: {{tokens}}"), WordTags(labels), metrics)
 
@@ -51,7 +51,7 @@ def translation(name: str, dataset: str, source: str, target: str) -> Task:
     >>> translation("wmt14_en_de", "wmt14_translate/de-en", "en", "de").wording.source
     'translate English to German: {en}'
     """
-    train, dev, test = (TfdsExamples(dataset, split) for split in ("train", "validation", "test"))
+    train, dev, test = (Tfds(dataset, split) for split in ("train", "validation", "test"))
     wording = TextTemplate(
         f"translate {LANGUAGES.get(source, source)} to {LANGUAGES.get(target, target)}: {{{source}}}", f"{{{target}}}"
     )
@@ -65,10 +65,10 @@ WMT16_EN_RO = translation("wmt16_en_ro", "wmt16_translate/ro-en", "en", "ro")
 
 CNN_DAILY_MAIL = Task(
     "cnn_dailymail",
-    TfdsExamples("cnn_dailymail"),
-    TfdsExamples("cnn_dailymail", "validation"),
+    Tfds("cnn_dailymail"),
+    Tfds("cnn_dailymail", "validation"),
     TextTemplate("summarize: {article}", "{highlights}"),
     WrittenText(),
     ("rouge",),
-    TfdsExamples("cnn_dailymail", "test"),
+    Tfds("cnn_dailymail", "test"),
 )

@@ -11,11 +11,11 @@ import dataclasses
 
 from t5x_lite.data import (
     AnswerTemplate,
-    ComposedExamples,
+    ComposedRecords,
     CoreferenceTemplate,
     LabelTemplate,
     PromptTemplate,
-    TfdsExamples,
+    Tfds,
 )
 from t5x_lite.evaluation.metric_names import TextMetric
 from t5x_lite.tasks.task import OneOf, Shape, Task, TextLabels, WrittenText, template
@@ -30,13 +30,13 @@ def _task(
     name: str = "",
     submitted: tuple[str | int, ...] = (),
 ) -> Task:
-    train, dev, test = (TfdsExamples(f"super_glue/{config}", split) for split in ("train", "validation", "test"))
+    train, dev, test = (Tfds(f"super_glue/{config}", split) for split in ("train", "validation", "test"))
     return Task(name or config, train, dev, wording, shape, metrics, test, submission, submitted)
 
 
 def _with_field(task: Task, field: str, template: str) -> Task:
     """With one more field, for its head."""
-    composed = {name: ComposedExamples(getattr(task, name), field, template) for name in ("train", "dev", "test")}
+    composed = {name: ComposedRecords(getattr(task, name), field, template) for name in ("train", "dev", "test")}
     return dataclasses.replace(task, **composed)
 
 

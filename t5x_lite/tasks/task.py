@@ -10,7 +10,6 @@ from t5x_lite.data import (
     Choices,
     Data,
     ExamplePairs,
-    Examples,
     LabeledTexts,
     LabelTemplate,
     Mixture,
@@ -19,6 +18,7 @@ from t5x_lite.data import (
     Proportional,
     Questions,
     Rates,
+    Records,
     Source,
     TaggedWords,
 )
@@ -32,7 +32,7 @@ class Shape(ABC):
     """The fields of an example, and what they are to a head."""
 
     @abstractmethod
-    def source(self, examples: Examples) -> Source:
+    def source(self, examples: Records) -> Source:
         """Examples of this shape, as a head's objective trains on them."""
 
 
@@ -49,7 +49,7 @@ class TextLabels(Shape):
     left_out: tuple[str, ...] = ()
     """Labels whose examples are left out."""
 
-    def source(self, examples: Examples) -> LabeledTexts:
+    def source(self, examples: Records) -> LabeledTexts:
         return LabeledTexts(examples, self.texts, self.label, self.labels, self.left_out)
 
 
@@ -64,7 +64,7 @@ class WordTags(Shape):
     tags: str = "tags"
     """The field of their tags, a list of the same length."""
 
-    def source(self, examples: Examples) -> TaggedWords:
+    def source(self, examples: Records) -> TaggedWords:
         return TaggedWords(examples, self.labels, self.words, self.tags)
 
 
@@ -81,7 +81,7 @@ class AnswerSpans(Shape):
     context: str = "context"
     """The field of the text that the answer is in."""
 
-    def source(self, examples: Examples) -> Questions:
+    def source(self, examples: Records) -> Questions:
         return Questions(examples, self.question, self.context, self.answers, self.starts)
 
 
@@ -100,7 +100,7 @@ class OneOf(Shape):
     labels: tuple[str, ...] = ()
     """How the label names each choice; empty: 0, 1, 2 ..."""
 
-    def source(self, examples: Examples) -> Choices:
+    def source(self, examples: Records) -> Choices:
         return Choices(examples, self.context, self.choices, self.question, self.label, self.labels)
 
 
@@ -108,7 +108,7 @@ class OneOf(Shape):
 class WrittenText(Shape):
     """Another text: there is no head for it, but text to text alone."""
 
-    def source(self, examples: Examples) -> Source:
+    def source(self, examples: Records) -> Source:
         raise InputError("the task has no head: its answers are texts; use text_data with SequenceToSequence")
 
 
@@ -118,8 +118,8 @@ class Task:
 
     name: str
     """As figures call it."""
-    train: Examples
-    dev: Examples | None
+    train: Records
+    dev: Records | None
     """What is evaluated on; None holds out a part of `train`."""
     wording: PromptTemplate
     """Text to text: what is read, and what is to be written."""
@@ -127,7 +127,7 @@ class Task:
     """What a head is asked instead."""
     text_metrics: tuple[TextMetric, ...]
     """What written answers are scored by."""
-    test: Examples | None = None
+    test: Records | None = None
     """Whose labels a benchmark may hide."""
     submission: str = ""
     """The name of the file with predictions that its benchmark takes; empty where there is none."""
@@ -142,7 +142,7 @@ class Task:
         """What an experiment with a head takes as `data`. Raises `InputError` for a task whose answers are texts."""
         return Data(self.shape.source(self.train), held_out_source=self._held_out(self.shape.source), **options)
 
-    def pairs(self, examples: Examples) -> ExamplePairs:
+    def pairs(self, examples: Records) -> ExamplePairs:
         """Some of its examples in words."""
         return ExamplePairs(examples, self.wording)
 
@@ -171,8 +171,8 @@ def metrics_of_parts(tasks: Sequence[Task]) -> tuple[PartMetrics, ...]:
 
 def text_classes(
     name: str,
-    train: Examples,
-    dev: Examples | None = None,
+    train: Records,
+    dev: Records | None = None,
     *,
     labels: tuple[str, ...],
     texts: tuple[str, ...] = ("text",),
@@ -194,8 +194,8 @@ def text_classes(
       left_out: labels whose examples are left out.
       source: the template of what is read; empty: the name and the fields as the T5 paper has them.
 
-    >>> from t5x_lite.data import TfdsExamples
-    >>> task = text_classes("snli", train=TfdsExamples("snli"), labels=("yes", "no"), texts=("premise", "hypothesis"))
+    >>> from t5x_lite.data import Tfds
+    >>> task = text_classes("snli", train=Tfds("snli"), labels=("yes", "no"), texts=("premise", "hypothesis"))
     >>> task.wording.source
     'snli premise: {premise} hypothesis: {hypothesis}'
     """

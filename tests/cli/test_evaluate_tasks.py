@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from t5x_lite.data import Choices, Data, JsonlExamples, LabeledTexts, Questions, TaggedWords, WordPiece, make_tokenizer
+from t5x_lite.data import Choices, Data, JsonlFiles, LabeledTexts, Questions, TaggedWords, WordPiece, make_tokenizer
 from t5x_lite.errors import InputError
 from t5x_lite.models import BertConfig
 from t5x_lite.objectives import Classification, MultipleChoice, QuestionAnswering, Tagging
@@ -71,7 +71,7 @@ def run_of_task(tmp_path_factory, make_params):
         records = {"train": [record(n) for n in range(12)], "dev": [record(n) for n in range(12, 31)]}
         for name, some in records.items():
             (folder / f"{name}.jsonl").write_text("".join(json.dumps(one) + "\n" for one in some))
-        train, dev = (source(JsonlExamples((str(folder / f"{name}.jsonl"),)), **options) for name in records)
+        train, dev = (source(JsonlFiles((str(folder / f"{name}.jsonl"),)), **options) for name in records)
         tokenizer = make_tokenizer(WordPiece(vocab_size=60), train.documents)
         tokenizer.save(folder / "run" / "tokenizer")
         model = BertConfig(

@@ -99,10 +99,10 @@ def test_plot_bad_input(run, runs, tmp_path, monkeypatch, name, experiments):
 def of_labels(experiment: Experiment) -> Experiment:
     from dataclasses import replace
 
-    from t5x_lite.data import JsonlExamples, LabeledTexts
+    from t5x_lite.data import JsonlFiles, LabeledTexts
     from t5x_lite.objectives import Classification
 
-    data = replace(experiment.data, source=LabeledTexts(JsonlExamples(("absent.jsonl",)), ("text",), labels=("a", "b")))
+    data = replace(experiment.data, source=LabeledTexts(JsonlFiles(("absent.jsonl",)), ("text",), labels=("a", "b")))
     model = replace(experiment.model, heads=("classification",))
     return replace(experiment, model=model, objective=Classification(32), data=data)
 

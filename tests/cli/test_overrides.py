@@ -7,7 +7,7 @@ import pytest
 
 from t5x_lite.cli.arguments import load_config, parse
 from t5x_lite.cli.commands.train import Train
-from t5x_lite.data import ExamplePairs, Mixture, Part, Proportional, TableExamples, TextTemplate, TsvPairs
+from t5x_lite.data import ExamplePairs, Mixture, Part, Proportional, TableFiles, TextTemplate, TsvPairs
 from t5x_lite.errors import InputError
 from t5x_lite.objectives import Distillation
 from t5x_lite.training.initialization import FromModel
@@ -63,7 +63,7 @@ def test_a_source_of_what_is_held_out(experiments):
 
 
 def test_the_parts_of_a_mixture_by_number(experiments):
-    part = Part("one", ExamplePairs(TableExamples(("a.tsv",)), TextTemplate("{a}", "{b}", replacements=(("x", "y"),))))
+    part = Part("one", ExamplePairs(TableFiles(("a.tsv",)), TextTemplate("{a}", "{b}", replacements=(("x", "y"),))))
     mixture = Mixture((part, Part("two", TsvPairs(("b.tsv",)))), Proportional(limit=9))
     bert = replace(experiments["bert"], data=replace(experiments["bert"].data, source=mixture))
     assert parsed(bert) == bert

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import pytest
 
 from t5x_lite.cli.arguments import with_data
-from t5x_lite.data import Bytes, Data, JsonlPairs, ParallelFiles, PythonDocs, TextFiles, TsvPairs
+from t5x_lite.data import Bytes, Data, JsonlPairs, ParallelPairs, PythonDocs, TextFiles, TsvPairs
 from t5x_lite.errors import InputError
 from t5x_lite.models import T5Config
 from t5x_lite.objectives import SequenceToSequence, SpanCorruption
@@ -84,7 +84,7 @@ def test_own_data_takes_the_place_of_the_configs(folder, experiment):
             TsvPairs(("TSV",), prefix="p"),
             JsonlPairs(("JSON",), "x", "y", prefix="p"),
         ),
-        (ParallelFiles(("a",), ("b",), prefix="p"), TsvPairs(("TSV",), prefix="p"), JsonlPairs(("JSON",), prefix="p")),
+        (ParallelPairs(("a",), ("b",), prefix="p"), TsvPairs(("TSV",), prefix="p"), JsonlPairs(("JSON",), prefix="p")),
         (PythonDocs(), TsvPairs(("TSV",)), JsonlPairs(("JSON",))),
     ],
 )

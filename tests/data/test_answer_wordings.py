@@ -3,7 +3,7 @@
 import pytest
 
 from t5x_lite.data import AnswerTemplate, CoreferenceTemplate, TagTemplate
-from t5x_lite.data.records.tables import Example
+from t5x_lite.data.records.base import Record
 from t5x_lite.data.tasks.templates import UnknownLabelError
 from t5x_lite.errors import InputError
 
@@ -11,7 +11,7 @@ QUESTION = "question: {question} context: {context}"
 
 
 def question(*answers, **fields):
-    return Example("dev.json", {"question": "Who?", "context": "They.", "answers": list(answers)} | fields)
+    return Record("dev.json", {"question": "Who?", "context": "They.", "answers": list(answers)} | fields)
 
 
 def test_the_first_answer_is_learnt_and_every_one_is_right():
@@ -38,7 +38,7 @@ def test_questions_without_an_answer():
 
 def test_words_and_tags_stand_between_blanks():
     wording = TagTemplate("ner sentence: {words}", tokens="words", tags="ner")
-    found = Example("a.conll:1", {"words": ["U.N.", "official", ","], "ner": ["B-ORG", "O", "O"]})
+    found = Record("a.conll:1", {"words": ["U.N.", "official", ","], "ner": ["B-ORG", "O", "O"]})
     assert list(wording.pairs(found)) == [("ner sentence: U.N. official ,", "B-ORG O O")]
     with pytest.raises(InputError, match="a.conll:1 has 3 words and 2 tags"):
         list(wording.pairs(found._replace(fields=found.fields | {"ner": ["O", "O"]})))
@@ -52,7 +52,7 @@ TEXT = "The stable was very roomy, with four good stalls; a large window opened 
 def winograd(**fields):
     place = TEXT.split().index("it")
     known = {"text": TEXT, "span1_text": "The stable", "span2_text": "it", "span2_index": place, "label": "True"}
-    return Example("train:0", known | fields)
+    return Record("train:0", known | fields)
 
 
 def test_the_pronoun_is_marked_and_its_referent_learnt():

@@ -10,7 +10,7 @@ from t5x_lite.data import (
     ChoiceSets,
     Data,
     ExamplePairs,
-    JsonlExamples,
+    JsonlFiles,
     Labeled,
     LabeledTexts,
     LabelTemplate,
@@ -47,7 +47,7 @@ def records(tmp_path):
     def write(name, some):
         path = tmp_path / f"{name}.jsonl"
         path.write_text("".join(json.dumps(record) + "\n" for record in some))
-        return JsonlExamples((str(path),))
+        return JsonlFiles((str(path),))
 
     return write
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from t5x_lite.data import Bytes, Data, Stream, TextPairs, TsvPairs, prepare, splits
-from t5x_lite.data.records.pairs import PairSource, Record
+from t5x_lite.data.records.pairs import PairRecord, PairSource
 from t5x_lite.data.splits import split_documents
 from t5x_lite.data.stored_rows import stack
 from t5x_lite.errors import InputError
@@ -27,8 +27,8 @@ class Held(PairSource):
     all_pairs: tuple[tuple[str, str], ...] = PAIRS
     name: str = "memory"
 
-    def records(self) -> Iterator[Record]:
-        return (Record((Path(self.name),), number, *pair) for number, pair in enumerate(self.all_pairs, start=11))
+    def records(self) -> Iterator[PairRecord]:
+        return (PairRecord((Path(self.name),), number, *pair) for number, pair in enumerate(self.all_pairs, start=11))
 
     def fingerprint(self) -> str:
         return repr(self)

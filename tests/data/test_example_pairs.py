@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from t5x_lite.data import AnswerTemplate, ExamplePairs, JsonlExamples, LabelTemplate, TableExamples, UnrolledExamples
+from t5x_lite.data import AnswerTemplate, ExamplePairs, JsonlFiles, LabelTemplate, TableFiles, UnrolledRecords
 from t5x_lite.errors import InputError
 
 WORDING = LabelTemplate("topic question: {text}", labels=("0", "1"), words=("sport", "art"), left_out=("-",))
@@ -17,7 +17,7 @@ def table(tmp_path):
     def write(*rows):
         path = tmp_path / "a.tsv"
         path.write_text("text\tlabel\n" + "".join("\t".join(row) + "\n" for row in rows))
-        return TableExamples((str(path),))
+        return TableFiles((str(path),))
 
     return write
 
@@ -69,7 +69,7 @@ def test_a_fingerprint_follows_examples_and_words(table):
 def test_an_example_of_several_answers_is_asked_once_and_may_be_learnt_several_times(tmp_path):
     path = tmp_path / "a.jsonl"
     path.write_text(json.dumps({"q": "Who?", "answers": ["he", "she"]}) + "\n")
-    source = ExamplePairs(JsonlExamples((str(path),)), AnswerTemplate("{q}", each=True))
+    source = ExamplePairs(JsonlFiles((str(path),)), AnswerTemplate("{q}", each=True))
     assert list(source.pairs()) == [("Who?", "he"), ("Who?", "she")]
     assert [one.right for one in source.asked()] == [("he", "she")]
     assert source.location(2) == f"{path}:1"
@@ -80,7 +80,7 @@ def test_records_of_several_examples_are_taken_apart(tmp_path):
     record = {"article": "It rained.", "questions": ["Why?", "When?"], "answers": ["B", "A"]}
     record["options"] = [["x", "y"], ["u", "v"]]
     path.write_text(json.dumps(record) + "\n")
-    examples = UnrolledExamples(JsonlExamples((str(path),)), ("questions", "answers", "options"))
+    examples = UnrolledRecords(JsonlFiles((str(path),)), ("questions", "answers", "options"))
     wording = LabelTemplate(
         "{questions} choice1: {options/0} choice2: {options/1} article: {article}", "answers", ("A", "B"), ("1", "2")
     )
@@ -88,7 +88,7 @@ def test_records_of_several_examples_are_taken_apart(tmp_path):
         ("Why? choice1: x choice2: y article: It rained.", "2"),
         ("When? choice1: u choice2: v article: It rained.", "1"),
     ]
-    assert [example.place for example in examples] == [f"item 1 of {path}:1", f"item 2 of {path}:1"]
+    assert [example.location for example in examples] == [f"item 1 of {path}:1", f"item 2 of {path}:1"]
     for fields in (("questions", "article"), ("questions", "options/0/0")):
         with pytest.raises(InputError, match=r"are no lists of one length in .*:1 \(2, "):
-            list(UnrolledExamples(JsonlExamples((str(path),)), fields))
+            list(UnrolledRecords(JsonlFiles((str(path),)), fields))

@@ -5,15 +5,8 @@ import json
 
 import pytest
 
-from t5x_lite.data.records.tables import (
-    ClassFiles,
-    Example,
-    JsonlExamples,
-    ParallelExamples,
-    TableExamples,
-    field_of,
-    text_in,
-)
+from t5x_lite.data.records.base import Record, field_of, text_in
+from t5x_lite.data.records.tables import ClassFiles, JsonlFiles, ParallelFiles, TableFiles
 from t5x_lite.errors import InputError
 
 RECORDS = [{"text": "good, bad", "label": "a"}, {"text": '猫 "here"', "label": "b"}]
@@ -35,35 +28,35 @@ def test_every_kind_of_file_gives_the_same_records(tmp_path, ending):
     csv = 'text,label\n"good, bad",a\n"猫 ""here""",b\n'
     jsonl = "".join(json.dumps(record) + "\n" for record in RECORDS)
     sides = [write(tmp_path / f"{n}{ending}", "".join(f"{r[n]}\n" for r in RECORDS)) for n in ("text", "label")]
-    assert fields(TableExamples((write(tmp_path / f"a.tsv{ending}", tsv),))) == RECORDS
-    assert fields(TableExamples((write(tmp_path / f"a.csv{ending}", csv),))) == RECORDS
-    assert fields(JsonlExamples((write(tmp_path / f"a.jsonl{ending}", jsonl),))) == RECORDS
-    assert fields(ParallelExamples(("text", "label"), tuple(sides))) == RECORDS
+    assert fields(TableFiles((write(tmp_path / f"a.tsv{ending}", tsv),))) == RECORDS
+    assert fields(TableFiles((write(tmp_path / f"a.csv{ending}", csv),))) == RECORDS
+    assert fields(JsonlFiles((write(tmp_path / f"a.jsonl{ending}", jsonl),))) == RECORDS
+    assert fields(ParallelFiles(("text", "label"), tuple(sides))) == RECORDS
 
 
 def test_a_table_without_a_first_line_of_names(tmp_path):
     path = write(tmp_path / "plain.data", "1,x\n2,y\n")
-    source = TableExamples((path,), columns=("id", "word"), separator="comma")
+    source = TableFiles((path,), columns=("id", "word"), separator="comma")
     assert fields(source) == [{"id": "1", "word": "x"}, {"id": "2", "word": "y"}]
-    assert [example.place for example in source] == [f"{path}:1", f"{path}:2"]
+    assert [example.location for example in source] == [f"{path}:1", f"{path}:2"]
 
 
 def test_the_index_that_pandas_writes_has_no_name(tmp_path):
     path = write(tmp_path / "a.csv", ",text\n0,x\n1,y\n")
-    assert fields(TableExamples((path,))) == [{"": "0", "text": "x"}, {"": "1", "text": "y"}]
+    assert fields(TableFiles((path,))) == [{"": "0", "text": "x"}, {"": "1", "text": "y"}]
 
 
-def test_a_field_in_quotes_goes_over_lines_and_places_are_of_its_last(tmp_path):
+def test_a_field_in_quotes_goes_over_lines_and_locations_are_of_its_last(tmp_path):
     path = write(tmp_path / "a.csv", 'text,label\n"two\nlines",a\nz,b\n')
-    found = list(TableExamples((path,)))
+    found = list(TableFiles((path,)))
     assert [example.fields["text"] for example in found] == ["two\nlines", "z"]
-    assert found[1].place == f"{path}:4"
+    assert found[1].location == f"{path}:4"
 
 
 def test_files_are_read_in_order_each_with_its_own_names(tmp_path):
     write(tmp_path / "b.tsv", "label\ttext\n2\ty\n")
     write(tmp_path / "a.tsv", "text\tlabel\nx\t1\n")
-    assert fields(TableExamples((str(tmp_path),))) == [{"text": "x", "label": "1"}, {"label": "2", "text": "y"}]
+    assert fields(TableFiles((str(tmp_path),))) == [{"text": "x", "label": "1"}, {"label": "2", "text": "y"}]
 
 
 @pytest.mark.parametrize(
@@ -76,21 +69,21 @@ def test_files_are_read_in_order_each_with_its_own_names(tmp_path):
 )
 def test_a_broken_table_names_the_line(tmp_path, name, text, problem):
     with pytest.raises(InputError, match=problem):
-        list(TableExamples((write(tmp_path / name, text),)))
+        list(TableFiles((write(tmp_path / name, text),)))
 
 
 def test_what_is_no_object_or_not_parallel_is_refused(tmp_path):
     with pytest.raises(InputError, match=r"a.jsonl:2 is a list; write one JSON object a line"):
-        list(JsonlExamples((write(tmp_path / "a.jsonl", '{"a": 1}\n[2]\n'),)))
+        list(JsonlFiles((write(tmp_path / "a.jsonl", '{"a": 1}\n[2]\n'),)))
     long, short = write(tmp_path / "long", "a\nb\n"), write(tmp_path / "short", "a\n")
     with pytest.raises(InputError, match=r"short ends before line 2, which .*long has"):
-        list(ParallelExamples(("x", "y"), (long, short)))
+        list(ParallelFiles(("x", "y"), (long, short)))
     with pytest.raises(InputError, match="do not go with paths"):
-        ParallelExamples(("x", "y"), (long,))
+        ParallelFiles(("x", "y"), (long,))
 
 
 def test_fields_that_are_missing_or_no_text_are_named():
-    example = Example("a.tsv:2", {"text": " fine ", "stars": 3, "empty": " "})
+    example = Record("a.tsv:2", {"text": " fine ", "stars": 3, "empty": " "})
     assert text_in(example, "text", "texts") == "fine"
     with pytest.raises(InputError, match="label='label' is missing in a.tsv:2, which has 'text', 'stars', 'empty'"):
         field_of(example, "label", "label")
@@ -102,11 +95,11 @@ def test_fields_that_are_missing_or_no_text_are_named():
 
 def test_a_fingerprint_follows_content_and_options(tmp_path):
     path = write(tmp_path / "a.tsv", "x\ty\n1\t2\n")
-    first = TableExamples((path,)).fingerprint()
-    assert first == TableExamples((path,)).fingerprint()
-    assert first != TableExamples((path,), columns=("x", "y")).fingerprint()
+    first = TableFiles((path,)).fingerprint()
+    assert first == TableFiles((path,)).fingerprint()
+    assert first != TableFiles((path,), columns=("x", "y")).fingerprint()
     write(tmp_path / "a.tsv", "x\ty\n1\t3\n")
-    assert first != TableExamples((path,)).fingerprint()
+    assert first != TableFiles((path,)).fingerprint()
 
 
 def test_a_file_for_each_class(tmp_path):
@@ -119,7 +112,7 @@ def test_a_file_for_each_class(tmp_path):
         ("slow", "negative"),
         ("fine", "positive"),
     ]
-    assert found[1].place.endswith("bad:3")
+    assert found[1].location.endswith("bad:3")
     with pytest.raises(InputError, match="give one file for each"):
         ClassFiles(("negative",), files)
     with pytest.raises(InputError, match="names several files; name one for each class"):

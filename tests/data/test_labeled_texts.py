@@ -2,7 +2,7 @@
 
 import pytest
 
-from t5x_lite.data.records.tables import TableExamples
+from t5x_lite.data.records.tables import TableFiles
 from t5x_lite.data.tasks.classification import LabeledTexts
 from t5x_lite.errors import InputError
 
@@ -14,7 +14,7 @@ def table(tmp_path):
     def write(*rows):
         path = tmp_path / "a.tsv"
         path.write_text("a\tb\tlabel\n" + "".join("\t".join(row) + "\n" for row in rows))
-        return TableExamples((str(path),))
+        return TableFiles((str(path),))
 
     return write
 

@@ -7,7 +7,7 @@ import pytest
 
 from t5x_lite.data import (
     Choices,
-    JsonlExamples,
+    JsonlFiles,
     Questions,
     QuestionWindows,
     Tagged,
@@ -25,7 +25,7 @@ def examples(tmp_path):
     def write(*records):
         path = tmp_path / "a.jsonl"
         path.write_text("".join(json.dumps(record) + "\n" for record in records))
-        return JsonlExamples((str(path),))
+        return JsonlFiles((str(path),))
 
     return write
 

@@ -106,9 +106,9 @@ def test_paragraphs_stream(tmp_path):
         ("a.txt.gz", b"plain", {}, "broken as gzip"),
         ("a.txt.gz", gzip.compress(b"word " * 1000, mtime=0)[:-20], {}, "broken as gzip"),
         ("a.jsonl", b'{"text": "a"}\n{"text', {}, r"a.jsonl:2 is not JSON"),
-        ("a.jsonl", b'{"body": "a", "id": 1}', {}, r"field='text'.*a.jsonl:1.*\['body', 'id'\]"),
-        ("a.jsonl", b'{"text": 3}', {}, "field='text' is no text"),
-        ("a.jsonl", b"[1, 2]", {}, "no fields but a list"),
+        ("a.jsonl", b'{"body": "a", "id": 1}', {}, r"field='text'.*a.jsonl:1.*'body', 'id'; set field"),
+        ("a.jsonl", b'{"text": 3}', {}, "field='text' is 3 in .*a.jsonl:1; set field to a field of text"),
+        ("a.jsonl", b"[1, 2]", {}, "a.jsonl:1 is a list; write one JSON object"),
         ("a.jsonl", b'{"text": "\\ud800"}', {}, "surrogate"),
     ],
 )

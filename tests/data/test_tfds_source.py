@@ -44,8 +44,8 @@ def test_fingerprint_tells_parts_apart(folder):
         ({"name": "not a name"}, "is no dataset name"),
         ({"split": "test"}, "split='test'.*known are: train, validation"),
         ({"split": "train[:0]"}, "is empty"),
-        ({"field": "body"}, "field='body'.*one of: label, text"),
-        ({"field": "label"}, "field='label'.*no text"),
+        ({"field": "body"}, "field='body' is missing in example 0 of .*has 'label', 'text'; set field"),
+        ({"field": "label"}, "field='label' is .* in example 0 .*set field to a field of text"),
     ],
 )
 def test_bad_choices(folder, change, message):

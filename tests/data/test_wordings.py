@@ -3,13 +3,13 @@
 import pytest
 
 from t5x_lite.data import LabelTemplate, NumberTemplate, TextTemplate
-from t5x_lite.data.records.tables import Example
+from t5x_lite.data.records.base import Record
 from t5x_lite.data.tasks.templates import UnknownLabelError, fill
 from t5x_lite.errors import InputError
 
 
 def example(**fields):
-    return Example("a.jsonl:1", fields)
+    return Record("a.jsonl:1", fields)
 
 
 def test_templates_take_fields_and_braces():

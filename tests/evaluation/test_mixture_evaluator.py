@@ -16,7 +16,7 @@ from t5x_lite.data import (
     Data,
     Equal,
     ExamplePairs,
-    JsonlExamples,
+    JsonlFiles,
     LabelTemplate,
     Mixture,
     Part,
@@ -47,7 +47,7 @@ def experiment(tmp_path_factory):
     def source(name, some, wording):
         path = folder / f"{name}.jsonl"
         path.write_text("".join(json.dumps(record) + "\n" for record in some))
-        return ExamplePairs(JsonlExamples((str(path),)), wording)
+        return ExamplePairs(JsonlFiles((str(path),)), wording)
 
     parts = [
         Part(name, source(f"{name}-train", records, wording), source(f"{name}-dev", records[::7], wording))

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from t5x_lite.data import Example, ExamplePairs, JsonlExamples, LabelTemplate, TagTemplate, TextTemplate, TfdsExamples
+from t5x_lite.data import ExamplePairs, JsonlFiles, LabelTemplate, Record, TagTemplate, TextTemplate, Tfds
 from t5x_lite.data.tasks.classification import LabeledText
 from t5x_lite.errors import InputError
 from t5x_lite.evaluation.answers import Answers, count_unread, read_texts
@@ -12,7 +12,7 @@ from t5x_lite.evaluation.submissions import submission_files, submission_of, tas
 from t5x_lite.objectives import Classification, SequenceToSequence, Tagging
 from t5x_lite.tasks import glue, reading, super_glue
 
-EXAMPLES = JsonlExamples(("a.jsonl",))
+EXAMPLES = JsonlFiles(("a.jsonl",))
 CLASSES = LabelTemplate("{text}", labels=("no", "yes"))
 
 
@@ -63,7 +63,7 @@ def test_multirc_has_a_paragraph_a_line():
 
 
 def test_record_goes_by_the_query():
-    example = Example("", {"idx": {"passage": 0, "query": 12}, "answers": []})
+    example = Record("", {"idx": {"passage": 0, "query": 12}, "answers": []})
     answers = read_texts(super_glue.RECORD.wording, [example], [" Nuria "], labeled=False)
     files = submission_files("superglue", answers, [example], (), super_glue.RECORD)
     assert files == {"ReCoRD.jsonl": '{"idx": 12, "label": "Nuria"}\n'}
@@ -72,10 +72,10 @@ def test_record_goes_by_the_query():
 @pytest.mark.parametrize(
     ("examples", "task"),
     [
-        (TfdsExamples("glue/mnli:2.0.0", "test_mismatched"), glue.MNLI_MISMATCHED),
-        (TfdsExamples("glue/mnli", "test_matched"), glue.MNLI),
+        (Tfds("glue/mnli:2.0.0", "test_mismatched"), glue.MNLI_MISMATCHED),
+        (Tfds("glue/mnli", "test_matched"), glue.MNLI),
         (super_glue.WIC.test, super_glue.WIC),
-        (TfdsExamples("snli", "test"), None),
+        (Tfds("snli", "test"), None),
         (EXAMPLES, None),
         (None, None),
     ],
@@ -85,22 +85,22 @@ def test_the_task_of_a_dataset_is_found(examples, task):
 
 
 def test_texts_are_read_back():
-    examples = [Example("a:1", {"text": "x", "label": "yes", "id": "q7"}), Example("a:2", {"text": "y", "label": "no"})]
+    examples = [Record("a:1", {"text": "x", "label": "yes", "id": "q7"}), Record("a:2", {"text": "y", "label": "no"})]
     answers = read_texts(CLASSES, examples, ["yes", "perhaps"], labeled=True)
     assert (answers.predictions, answers.references, answers.names) == ([1, -1], [1, 0], ["q7", 1])
     assert count_unread(answers) == 1
     files = submission_files("glue", answers, examples, CLASSES.labels)
     assert files["predictions.tsv"].splitlines()[1:] == ["q7\tyes", "1\tno"]
 
-    sentence = Example("a:1", {"tokens": ["Anna", "reads"], "tags": ["B-PER", "O"]})
+    sentence = Record("a:1", {"tokens": ["Anna", "reads"], "tags": ["B-PER", "O"]})
     tags = read_texts(TagTemplate("ner: {tokens}"), [sentence], ["B-PER"], labeled=True)
     assert (tags.predictions, tags.references) == ([["B-PER", "O"]], [["B-PER", "O"]])
 
-    question = Example("q", {"id": "q", "question": "?", "context": "c", "answers": {"text": []}})
+    question = Record("q", {"id": "q", "question": "?", "context": "c", "answers": {"text": []}})
     assert read_texts(reading.SQUAD_2_0.wording, [question], ["unanswerable"], labeled=False).predictions == [""]
 
     wsc = {"text": "It fits if it is small.", "span1_text": "the box", "span2_text": "it", "span2_index": 3}
-    said = [read_texts(super_glue.WSC.wording, [Example("", wsc)], [text], labeled=False) for text in ("box", "it")]
+    said = [read_texts(super_glue.WSC.wording, [Record("", wsc)], [text], labeled=False) for text in ("box", "it")]
     assert [one.predictions for one in said] == [[1], [0]]
 
 
@@ -113,7 +113,7 @@ def test_each_kind_of_answer_has_its_formats():
     for source, asked, sentence in (
         (ExamplePairs(EXAMPLES, TextTemplate("{a}", "{b}")), "glue", "answers of TextTemplate; choose jsonl"),
         (pairs, "conll", "answers of LabelTemplate; choose jsonl or glue or superglue"),
-        (EXAMPLES, "squad", "answers of JsonlExamples; choose jsonl"),
+        (EXAMPLES, "squad", "answers of JsonlFiles; choose jsonl"),
     ):
         with pytest.raises(InputError, match=sentence):
             submission_of(writer, source, asked)

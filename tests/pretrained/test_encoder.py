@@ -6,7 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from t5x_lite.data import Data, LabeledTexts, TableExamples
+from t5x_lite.data import Data, LabeledTexts, TableFiles
 from t5x_lite.errors import InputError
 from t5x_lite.objectives import Classification
 from t5x_lite.optim.optimizers import Adafactor
@@ -162,7 +162,7 @@ def test_classes_are_the_softmax_of_their_logits_likeliest_first(classifier):
 
 
 def test_classes_have_the_names_that_the_run_learned(classifier):
-    source = LabeledTexts(TableExamples(("reviews.tsv",)), labels=("bad", "fair", "good"))
+    source = LabeledTexts(TableFiles(("reviews.tsv",)), labels=("bad", "fair", "good"))
     run = Experiment(classifier.config, Classification(16), Data(source), Adafactor(), steps=1, batch_size=8)
     named = replace(classifier, experiment=run).classify("the wall")
     numbered = classifier.classify("the wall")

@@ -6,8 +6,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from t5x_lite.data import JsonlExamples, LabeledTexts, ParallelExamples, TableExamples
-from t5x_lite.data.records.annotated import ConllExamples
+from t5x_lite.data import JsonlFiles, LabeledTexts, ParallelFiles, TableFiles
+from t5x_lite.data.records.annotated import ConllFiles
 from t5x_lite.errors import InputError
 from t5x_lite.evaluation.probe import fit_probe, score_labels
 from t5x_lite.models import GptConfig
@@ -120,18 +120,18 @@ def test_what_cannot_be_probed_is_refused(bert, texts):
 
 def test_examples_come_from_the_formats_of_the_house(tmp_path):
     (tmp_path / "a.tsv").write_text("first\tsecond\tlabel\na wall\ta fall\tyes\na fall\tthe wall\t-\n")
-    table = TableExamples((str(tmp_path / "a.tsv"),))
+    table = TableFiles((str(tmp_path / "a.tsv"),))
     assert labeled_examples(table, texts=("first", "second"), left_out=("-",)) == [Labeled(("a wall", "a fall"), "yes")]
     assert labeled_examples(table, texts=("second",))[1] == Labeled("the wall", "-")
     (tmp_path / "a.jsonl").write_text('{"text": "a wall", "stars": 3}\n{"text": "a fall", "stars": 1}\n')
-    json_lines = JsonlExamples((str(tmp_path / "a.jsonl"),))
+    json_lines = JsonlFiles((str(tmp_path / "a.jsonl"),))
     assert labeled_examples(json_lines, label="stars") == [Labeled("a wall", "3"), Labeled("a fall", "1")]
     for name in ("texts", "labels"):
         (tmp_path / name).write_text("a wall\nthe fall\n" if name == "texts" else "1\n2\n")
-    parallel = ParallelExamples(("text", "label"), tuple(str(tmp_path / name) for name in ("texts", "labels")))
+    parallel = ParallelFiles(("text", "label"), tuple(str(tmp_path / name) for name in ("texts", "labels")))
     assert labeled_examples(parallel) == [Labeled("a wall", "1"), Labeled("the fall", "2")]
     (tmp_path / "a.conll").write_text("a O\nwall B-W\n\nfall O\n")
-    conll = ConllExamples((str(tmp_path / "a.conll"),))
+    conll = ConllFiles((str(tmp_path / "a.conll"),))
     assert tagged_examples(conll) == [Tagged(["a", "wall"], ["O", "B-W"]), Tagged(["fall"], ["O"])]
     source = LabeledTexts(table, ("first",), labels=("no", "yes"), left_out=("-",))
     assert examples_of(source) == [Labeled("a wall", "yes")]

@@ -4,8 +4,8 @@ import string
 
 import pytest
 
-from t5x_lite.data import LabelTemplate, TfdsExamples
-from t5x_lite.data.records.tables import Example
+from t5x_lite.data import LabelTemplate, Tfds
+from t5x_lite.data.records.base import Record
 from t5x_lite.tasks import glue, reading, sequences, super_glue
 from t5x_lite.tasks.task import TextLabels
 
@@ -140,8 +140,8 @@ PAPER = {
 def test_the_papers_examples(task):
     """Some of them shortened; of BoolQ, ReCoRD, tags and questions without an answer the paper has none."""
     fields, source, target = PAPER[task]
-    assert list(task.wording.pairs(Example("0", fields))) == [(source, target)]
-    ((read, right, _),) = task.wording.asked(Example("0", fields))
+    assert list(task.wording.pairs(Record("0", fields))) == [(source, target)]
+    ((read, right, _),) = task.wording.asked(Record("0", fields))
     assert read == source
     assert target in right or task is glue.STSB
 
@@ -153,7 +153,7 @@ def named(template):
 def split_of(task):
     """The dataset that a task is trained on, or the one inside."""
     examples = task.train
-    while not isinstance(examples, TfdsExamples):
+    while not isinstance(examples, Tfds):
         examples = examples.examples
     return examples
 
@@ -217,7 +217,7 @@ def test_other_datasets_exist_in_tensorflow_datasets():
 def test_race_and_swag_name_the_right_choice(tmp_path):
     options = [["a", "b", "c", "d"], ["e", "f", "g", "h"]]
     fields = {"article": "It.", "questions": ["Q1?", "Q2?"], "answers": ["C", "A"], "options": options}
-    first = Example("0", fields | {"questions": "Q1?", "answers": "C", "options": options[0]})
+    first = Record("0", fields | {"questions": "Q1?", "answers": "C", "options": options[0]})
     assert list(reading.RACE.wording.pairs(first)) == [
         ("race question: Q1? choice1: a choice2: b choice3: c choice4: d article: It.", "choice3")
     ]

@@ -7,18 +7,18 @@ import pytest
 from t5x_lite.data import (
     Bytes,
     Choices,
-    ConllExamples,
+    ConllFiles,
     Data,
     Equal,
     ExamplePairs,
-    JsonlExamples,
+    JsonlFiles,
     LabeledTexts,
     Mixture,
     Questions,
-    TableExamples,
+    TableFiles,
     TaggedWords,
-    TfdsExamples,
-    UnrolledExamples,
+    Tfds,
+    UnrolledRecords,
 )
 from t5x_lite.errors import InputError
 from t5x_lite.evaluation.metric_names import PartMetrics
@@ -34,7 +34,7 @@ def own(tmp_path):
     for name, rows in (("train", [("a fine film", "positive"), ("dull", "negative")]), ("dev", [("good", "positive")])):
         text = "".join(f"{text}\t{label}\n" for text, label in [("text", "label"), *rows])
         (tmp_path / f"{name}.tsv").write_text(text)
-    train, dev = (TableExamples((str(tmp_path / f"{name}.tsv"),)) for name in ("train", "dev"))
+    train, dev = (TableFiles((str(tmp_path / f"{name}.tsv"),)) for name in ("train", "dev"))
     return text_classes("polarity", train, dev, labels=LABELS)
 
 
@@ -85,13 +85,13 @@ def test_races_questions_with_a_head(tmp_path):
     path = tmp_path / "a.jsonl"
     record = {"article": "It rained.", "questions": ["Why?", "When?"], "answers": ["B", "A"]}
     path.write_text(json.dumps(record | {"options": [["x", "y"], ["u", "v"]]}) + "\n")
-    examples = UnrolledExamples(JsonlExamples((str(path),)), ("questions", "answers", "options"))
+    examples = UnrolledRecords(JsonlFiles((str(path),)), ("questions", "answers", "options"))
     found = [(one.context, one.choices, one.label) for one in reading.RACE.shape.source(examples).chosen()]
     assert found == [("It rained.", ("Why? x", "Why? y"), 1), ("It rained.", ("When? u", "When? v"), 0)]
 
 
 def test_tasks_of_tfds_in_another_folder():
-    assert glue.COLA.at("/data").dev == TfdsExamples("glue/cola", "validation", "/data")
+    assert glue.COLA.at("/data").dev == Tfds("glue/cola", "validation", "/data")
     moved = reading.RACE.at("/data")
     assert {part.data_dir for part in moved.test.examples.sources} == {"/data"}
     assert moved.train.fields == reading.RACE.train.fields
@@ -102,7 +102,7 @@ def test_tasks_of_tfds_in_another_folder():
 def test_a_field_composed_for_a_head(tmp_path):
     path = tmp_path / "a.jsonl"
     path.write_text(json.dumps({"paragraph": "p", "question": "q?", "answer": "a", "label": "True"}) + "\n")
-    composed = super_glue.ComposedExamples(JsonlExamples((str(path),)), "question_and_answer", "{question} {answer}")
+    composed = super_glue.ComposedRecords(JsonlFiles((str(path),)), "question_and_answer", "{question} {answer}")
     (example,) = super_glue.MULTIRC.shape.source(composed).labeled()
     assert (example.texts, example.label) == (("p", "q? a"), 1.0)
 
@@ -135,6 +135,6 @@ def test_own_files_of_squad_and_conll(tmp_path):
     with pytest.raises(InputError, match="given='answers' is empty in question '2'"):
         list(reading.squad_files("own", (str(tmp_path / "a.json"),)).text_data().source.pairs())
     (tmp_path / "a.conll").write_text("Anna B-PER\nreads O\n")
-    words = sequences.word_tags("names", ConllExamples((str(tmp_path / "a.conll"),)), labels=("O", "B-PER"))
+    words = sequences.word_tags("names", ConllFiles((str(tmp_path / "a.conll"),)), labels=("O", "B-PER"))
     assert list(words.pairs(words.train).pairs()) == [("names sentence: Anna reads", "B-PER O")]
     assert [sentence.tags for sentence in words.head_data().source.tagged()] == [(1, 0)]

@@ -12,7 +12,7 @@ from flax import linen as nn
 from rich.console import Console
 
 import t5x_lite
-from t5x_lite.data import Data, JsonlExamples, LabeledTexts
+from t5x_lite.data import Data, JsonlFiles, LabeledTexts
 from t5x_lite.data.stored_rows import stack
 from t5x_lite.errors import InputError
 from t5x_lite.models import BartConfig, GptConfig, abstract_params
@@ -55,7 +55,7 @@ def data(tmp_path_factory, sentences) -> Data:
             text[source.randrange(3)] = "alal"
         records.append({"a": " ".join(texts[0]), "b": " ".join(texts[1]), "label": str(number % 2)})
     path.write_text("".join(json.dumps(record) + "\n" for record in records))
-    examples = LabeledTexts(JsonlExamples((str(path),)), ("a", "b"), labels=("0", "1"))
+    examples = LabeledTexts(JsonlFiles((str(path),)), ("a", "b"), labels=("0", "1"))
     return Data(examples, sentences.tokenizer, held_out=0.2, cache_dir=sentences.cache_dir)
 
 

@@ -11,7 +11,7 @@ from t5x_lite.data import (
     Part,
     Proportional,
     PythonDocs,
-    TableExamples,
+    TableFiles,
     TextTemplate,
     TsvPairs,
 )
@@ -35,7 +35,7 @@ def test_json_round_trip(tiny, optimizer):
 def mixed(tiny):
     """Over a mixture, whose parts are dataclasses in a tuple, and tuples in a tuple in one of them."""
     wording = TextTemplate("{a}", "{b}", replacements=(("<br>", " "), ("x", "y")))
-    pairs = ExamplePairs(TableExamples(("a.tsv",)), wording)
+    pairs = ExamplePairs(TableFiles(("a.tsv",)), wording)
     parts = (Part("one", pairs, pairs), Part("two", TsvPairs(("b.tsv",))))
     evaluation = Evaluation(part_metrics=(PartMetrics("one", ("bleu", "chrf")),))
     objective = SequenceToSequence(32, 16)
@@ -63,7 +63,7 @@ def test_metrics_of_a_part_that_the_mixture_has_not(mixed):
 
 
 def test_a_head_learns_no_mixture(tiny):
-    texts = LabeledTexts(TableExamples(("a.tsv",)), labels=("a", "b"))
+    texts = LabeledTexts(TableFiles(("a.tsv",)), labels=("a", "b"))
     model = BertConfig(vocab_size=264, embed_dim=16, num_heads=4, mlp_dim=24, num_layers=1, heads=("classification",))
     with pytest.raises(InputError, match="data.source is a Mixture, and a head learns one task; give Classification"):
         replace(tiny, model=model, objective=Classification(16), data=Data(Mixture((Part("one", texts),))))

@@ -12,7 +12,7 @@ from flax import traverse_util
 from rich.console import Console
 
 import t5x_lite
-from t5x_lite.data import Choices, Data, JsonlExamples, LabeledTexts, Questions, TaggedWords
+from t5x_lite.data import Choices, Data, JsonlFiles, LabeledTexts, Questions, TaggedWords
 from t5x_lite.data.stored_rows import stack
 from t5x_lite.errors import InputError
 from t5x_lite.objectives import Classification, MultipleChoice, QuestionAnswering, Tagging
@@ -42,7 +42,7 @@ def task(tmp_path_factory, sentences):
         path = folder / f"{name}-{numbers}.jsonl"
         values = [record | ({"label": LABELS.index(record["label"]) * 3.0} if numbers else {}) for record in some]
         path.write_text("".join(json.dumps(record) + "\n" for record in values))
-        return LabeledTexts(JsonlExamples((str(path),)), ("a", "b"), labels=() if numbers else LABELS)
+        return LabeledTexts(JsonlFiles((str(path),)), ("a", "b"), labels=() if numbers else LABELS)
 
     def data(*, numbers=False):
         train, dev = write("train", records[:200], numbers), write("dev", records[200:], numbers)
@@ -170,7 +170,7 @@ def annotated(tmp_path_factory, sentences):
         make = {"tags": lambda _: tags(), "questions": questions, "choices": lambda _: choices()}[kind]
         path = folder / f"{kind}.jsonl"
         path.write_text("".join(json.dumps(make(number)) + "\n" for number in range(240)))
-        examples = JsonlExamples((str(path),))
+        examples = JsonlFiles((str(path),))
         corpus = {
             "tags": TaggedWords(examples, ("O", "B-A", "B-B")),
             "questions": Questions(examples),

@@ -9,9 +9,9 @@ import tyro
 from rich.console import Console
 
 from t5x_lite.cli.arguments import parse, subcommand
-from t5x_lite.data.records.annotated import ConllExamples
+from t5x_lite.data.records.annotated import ConllFiles
 from t5x_lite.data.records.input_files import JSON_ENDINGS, check_paths, expand
-from t5x_lite.data.records.tables import TABLE_ENDINGS, JsonlExamples, ParallelExamples, TableExamples
+from t5x_lite.data.records.tables import TABLE_ENDINGS, JsonlFiles, ParallelFiles, TableFiles
 from t5x_lite.errors import InputError
 from t5x_lite.pretrained import Suggestion, load
 from t5x_lite.pretrained.embeddings import Pooling
@@ -161,16 +161,16 @@ def _read(command: Probe, paths: tuple[str, ...], option: str) -> list[Labeled] 
     """The examples in files of the kind that the command says, or else their names."""
     check_paths(paths, option)
     if command.tagged:
-        return tagged_examples(ConllExamples(paths, command.token_column, command.tag_column))
+        return tagged_examples(ConllFiles(paths, command.token_column, command.tag_column))
     texts = {"texts": command.texts, "label": command.label, "left_out": command.left_out}
     if command.fields:
-        return labeled_examples(ParallelExamples(command.fields, paths), **texts)
+        return labeled_examples(ParallelFiles(command.fields, paths), **texts)
     files = [file for path in paths for file in expand(path, (*TABLE_ENDINGS, *JSON_ENDINGS), option)]
     kinds = {file.name.lower().endswith(JSON_ENDINGS) for file in files}
     if len(kinds) > 1:
         raise InputError(f"{option} names files of JSON and others ({', '.join(paths)}); give files of one kind")
     is_json = kinds.pop()
-    return labeled_examples(JsonlExamples(paths) if is_json else TableExamples(paths, command.columns), **texts)
+    return labeled_examples(JsonlFiles(paths) if is_json else TableFiles(paths, command.columns), **texts)
 
 
 def _some(examples: list, most: int, seed: int) -> list:

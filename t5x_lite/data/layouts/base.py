@@ -13,7 +13,7 @@ from typing import Any, ClassVar, Literal, NamedTuple, get_args
 import numpy as np
 
 from t5x_lite.data.layouts.sentences import SentenceRule
-from t5x_lite.data.records.text import Source
+from t5x_lite.data.records.base import Source
 from t5x_lite.errors import InputError
 from t5x_lite.tokenizers.base import Tokenizer
 from t5x_lite.tokenizers.vocabulary import Vocabulary

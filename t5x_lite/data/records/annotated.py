@@ -8,14 +8,14 @@ from pathlib import Path
 from typing import Any
 
 from t5x_lite.data.records import input_files
-from t5x_lite.data.records.tables import Example, Examples
+from t5x_lite.data.records.base import Record, Records
 from t5x_lite.errors import InputError
 
 CONLL_ENDINGS = (".conll", ".conllu", ".txt", ".tsv", ".conll.gz", ".conllu.gz", ".txt.gz", ".tsv.gz")
 
 
 @dataclass(frozen=True)
-class ConllExamples(Examples):
+class ConllFiles(Records):
     """Files, globs and folders of sentences a word a line, with columns, and a blank line behind each sentence.
 
     Fields are `tokens` and `tags`, lists of equal length. In front of a sentence, lines that begin with '-DOCSTART-' or
@@ -39,7 +39,7 @@ class ConllExamples(Examples):
         """The files that are read, in order; `InputError` for a path that gives none."""
         return input_files.files_of(self.paths, CONLL_ENDINGS)
 
-    def __iter__(self) -> Iterator[Example]:
+    def __iter__(self) -> Iterator[Record]:
         for path in self.files():
             is_conllu = path.name.lower().endswith((".conllu", ".conllu.gz"))
             for first, words in _sentences(path):
@@ -50,7 +50,7 @@ class ConllExamples(Examples):
                 ]
                 if pairs:
                     tokens, tags = map(list, zip(*pairs, strict=True))
-                    yield Example(f"{path}:{first}", {"tokens": tokens, "tags": tags})
+                    yield Record(f"{path}:{first}", {"tokens": tokens, "tags": tags})
 
     def _word(self, path: Path, number: int, columns: list[str]) -> tuple[str, str]:
         for name in ("token_column", "tag_column"):
@@ -64,7 +64,7 @@ class ConllExamples(Examples):
         return columns[self.token_column], columns[self.tag_column]
 
     def fingerprint(self) -> str:
-        return input_files.hash_files(f"ConllExamples {(self.token_column, self.tag_column)}", self.files())
+        return input_files.hash_files(f"ConllFiles {(self.token_column, self.tag_column)}", self.files())
 
 
 def _sentences(path: Path) -> Iterator[tuple[int, list[tuple[int, str]]]]:
@@ -82,7 +82,7 @@ def _sentences(path: Path) -> Iterator[tuple[int, list[tuple[int, str]]]]:
 
 
 @dataclass(frozen=True)
-class SquadExamples(Examples):
+class SquadFiles(Records):
     """Files, globs and folders of SQuAD's JSON, 1.1 or 2.0, and their `.gz`: a question an example.
 
     Fields are `id`, `title`, `context`, `question`, `answers` (texts) and `starts` (where each begins in the context,
@@ -105,13 +105,13 @@ class SquadExamples(Examples):
         """The files that are read, in order; `InputError` for a path that gives none."""
         return input_files.files_of(self.paths, (".json", ".json.gz"))
 
-    def __iter__(self) -> Iterator[Example]:
+    def __iter__(self) -> Iterator[Record]:
         for path in self.files():
             for article in _articles(path)[self.part :: self.parts]:
                 for paragraph in article["paragraphs"]:
                     for question in paragraph["qas"]:
                         answers = [] if question.get("is_impossible") else question.get("answers", [])
-                        yield Example(
+                        yield Record(
                             f"question {question['id']!r} of {path}",
                             {
                                 "id": question["id"],
@@ -124,7 +124,7 @@ class SquadExamples(Examples):
                         )
 
     def fingerprint(self) -> str:
-        return input_files.hash_files(f"SquadExamples {(self.parts, self.part)}", self.files())
+        return input_files.hash_files(f"SquadFiles {(self.parts, self.part)}", self.files())
 
 
 def _articles(path: Path) -> list[dict[str, Any]]:

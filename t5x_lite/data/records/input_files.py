@@ -111,46 +111,24 @@ def whole_text(path: Path) -> str:
         raise _not_utf8(path, f"byte offset {error.start}", error) from None
 
 
-def _not_utf8(path: Path, place: str, error: UnicodeDecodeError) -> InputError:
+def _not_utf8(path: Path, location: str, error: UnicodeDecodeError) -> InputError:
     return InputError(
-        f"{path} is not UTF-8 at {place} (byte 0x{error.object[error.start]:02x}); "
+        f"{path} is not UTF-8 at {location} (byte 0x{error.object[error.start]:02x}); "
         f"convert it, e.g. iconv -f LATIN1 -t UTF-8"
     )
 
 
-def json_records(path: Path) -> Iterator[tuple[int, Any]]:
-    """Number from 1 of every line that is not blank, and what it says in JSON."""
+def json_records(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Number from 1 of every line that is not blank, and its JSON object."""
     for number, line in lines(path):
         if not line.strip():
             continue
         try:
-            yield number, json.loads(line)
+            record = json.loads(line)
         except (json.JSONDecodeError, RecursionError) as error:
             raise InputError(
                 f"{path}:{number} is not JSON ({error}); write one JSON object a line, or name the file .txt"
             ) from None
-
-
-def text_of(record: Any, field: str, place: str, option: str = "field") -> str:
-    """The text in a field of a record; `a/b` is the field b of the record in a.
-
-    >>> text_of({"id": 3, "translation": {"de": "Hallo"}}, "translation/de", "a.jsonl:1")
-    'Hallo'
-    """
-    value, rest = record, field
-    while rest and isinstance(value, dict):
-        name, _, rest = (rest, "", "") if rest in value else rest.partition("/")
-        value = value.get(name)
-    if rest or not isinstance(value, str):
-        present = sorted(_names(record)) if isinstance(record, dict) else f"no fields but a {type(record).__name__}"
-        raise InputError(f"{option}={field!r} is no text in {place}, which has {present}; set {option}")
-    try:
-        value.encode()
-    except UnicodeEncodeError:
-        raise InputError(f"{place} escapes half a surrogate pair, which is no character; remove the record") from None
-    return value
-
-
-def _names(record: dict[str, Any]) -> Iterator[str]:
-    for name, value in record.items():
-        yield from (f"{name}/{inner}" for inner in _names(value)) if isinstance(value, dict) else [name]
+        if not isinstance(record, dict):
+            raise InputError(f"{path}:{number} is a {type(record).__name__}; write one JSON object a line")
+        yield number, record

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Literal, NamedTuple, get_args
 
 from t5x_lite.data.records import input_files
-from t5x_lite.data.records.text import Source
-from t5x_lite.data.records.tfds import TfdsTexts
+from t5x_lite.data.records.base import Record, Source, text_of
+from t5x_lite.data.records.tfds import Tfds
 from t5x_lite.errors import InputError
 
 Empty = Literal["error", "skip"]
@@ -18,7 +18,7 @@ Empty = Literal["error", "skip"]
 TSV_ENDINGS = (".tsv", ".tsv.gz")
 
 
-class Record(NamedTuple):
+class PairRecord(NamedTuple):
     """A pair as it was read, and where."""
 
     files: tuple[Path, ...]
@@ -53,7 +53,7 @@ class PairSource(Source):
             raise InputError(f"empty={self.empty!r} is unknown; choose one of {', '.join(get_args(Empty))}")
 
     @abc.abstractmethod
-    def records(self) -> Iterator[Record]:
+    def records(self) -> Iterator[PairRecord]:
         """Every pair as it stands there, an empty side too; `InputError` when it cannot be read."""
 
     def pairs(self) -> Iterator[tuple[str, str]]:
@@ -69,12 +69,12 @@ class PairSource(Source):
 
     def location(self, number: int) -> str:
         """Where the pair with this number, from 1, stands, to be read in a message; found by reading up to it."""
-        return self._spell_place(next(itertools.islice(self._filled(), number - 1, None)))
+        return self._format_location(next(itertools.islice(self._filled(), number - 1, None)))
 
-    def _spell_place(self, record: Record) -> str:
+    def _format_location(self, record: PairRecord) -> str:
         return " with ".join(f"{file}:{record.number}" for file in record.files)
 
-    def _filled(self) -> Iterator[Record]:
+    def _filled(self) -> Iterator[PairRecord]:
         found = False
         for record in self.records():
             source, target = record.source.strip(), record.target.strip()
@@ -84,7 +84,7 @@ class PairSource(Source):
             elif self.empty == "error":
                 side = "target" if source else "source"
                 raise InputError(
-                    f"{self._spell_place(record)} has an empty {side}; fill it, remove the pair, or set "
+                    f"{self._format_location(record)} has an empty {side}; fill it, remove the pair, or set "
                     "empty='skip' to leave such pairs out"
                 )
         if not found:
@@ -118,13 +118,13 @@ class TsvPairs(PairSource):
         """The files that are read, in order; `InputError` for a path that gives none."""
         return input_files.files_of(self.paths, TSV_ENDINGS)
 
-    def records(self) -> Iterator[Record]:
+    def records(self) -> Iterator[PairRecord]:
         for path in self.files():
             for number, line in input_files.lines(path):
                 if line.strip():
                     columns = line.split("\t")
                     self._check(columns, path, number)
-                    yield Record((path,), number, columns[self.source_column], columns[self.target_column])
+                    yield PairRecord((path,), number, columns[self.source_column], columns[self.target_column])
 
     def _check(self, columns: list[str], path: Path, number: int) -> None:
         for name in ("source_column", "target_column"):
@@ -162,12 +162,12 @@ class JsonlPairs(PairSource):
         """The files that are read, in order; `InputError` for a path that gives none."""
         return input_files.files_of(self.paths, input_files.JSON_ENDINGS)
 
-    def records(self) -> Iterator[Record]:
+    def records(self) -> Iterator[PairRecord]:
         for path in self.files():
             for number, record in input_files.json_records(path):
-                place = f"{path}:{number}"
-                source = input_files.text_of(record, self.source, place, "source")
-                yield Record((path,), number, source, input_files.text_of(record, self.target, place, "target"))
+                found = Record(f"{path}:{number}", record)
+                source, target = text_of(found, self.source, "source"), text_of(found, self.target, "target")
+                yield PairRecord((path,), number, source, target)
 
     def fingerprint(self) -> str:
         options = (self.source, self.target, self.prefix, self.empty)
@@ -175,7 +175,7 @@ class JsonlPairs(PairSource):
 
 
 @dataclass(frozen=True)
-class ParallelFiles(PairSource):
+class ParallelPairs(PairSource):
     """Two files, or lists of them, in UTF-8, `.gz` too: line n of the one goes with line n of the other.
 
     The first file of `source` goes with the first of `target`, and so on; what a glob matches or a folder holds is
@@ -205,7 +205,7 @@ class ParallelFiles(PairSource):
             )
         return list(zip(sources, targets, strict=True))
 
-    def records(self) -> Iterator[Record]:
+    def records(self) -> Iterator[PairRecord]:
         for source_file, target_file in self.files():
             sources, targets = input_files.lines(source_file), input_files.lines(target_file)
             for number, (source, target) in enumerate(itertools.zip_longest(sources, targets), start=1):
@@ -213,12 +213,12 @@ class ParallelFiles(PairSource):
                     rest = number + sum(1 for _ in (sources if target is None else targets))
                     raise _unequal(source_file, target_file, number - 1, rest, more_targets=source is None)
                 if source[1].strip() or target[1].strip():
-                    yield Record((source_file, target_file), number, source[1], target[1])
+                    yield PairRecord((source_file, target_file), number, source[1], target[1])
 
     def fingerprint(self) -> str:
         files = self.files()
         options = (self.prefix, self.empty, len(files))
-        return input_files.hash_files(f"ParallelFiles {options}", itertools.chain(*zip(*files, strict=True)))
+        return input_files.hash_files(f"ParallelPairs {options}", itertools.chain(*zip(*files, strict=True)))
 
 
 def _unequal(source: Path, target: Path, fewer: int, more: int, *, more_targets: bool) -> InputError:
@@ -245,17 +245,17 @@ class TfdsPairs(PairSource):
     data_dir: str = ""
     """Folder of the datasets; empty means TFDS's own, ~/tensorflow_datasets."""
 
-    def records(self) -> Iterator[Record]:
-        for number, (source, target) in enumerate(self._texts().examples(), start=1):
-            yield Record((), number, source, target)
+    def records(self) -> Iterator[PairRecord]:
+        for number, found in enumerate(self._dataset(), start=1):
+            source, target = text_of(found, self.source, "source"), text_of(found, self.target, "target")
+            yield PairRecord((), number, source, target)
 
-    def _spell_place(self, record: Record) -> str:
-        return self._texts().location(record.number)
+    def _format_location(self, record: PairRecord) -> str:
+        return f"example {record.number - 1} of split={self.split!r} of name={self.name!r}"
 
     def fingerprint(self) -> str:
-        parts = (*self._texts().identity(), self.split, self.source, self.target, self.prefix, self.empty)
+        parts = (self._dataset().fingerprint(), self.source, self.target, self.prefix, self.empty)
         return hashlib.blake2b(f"TfdsPairs {parts}".encode(), digest_size=16).hexdigest()
 
-    def _texts(self) -> TfdsTexts:
-        fields = {"source": self.source, "target": self.target}
-        return TfdsTexts(self.name, self.split, self.data_dir, fields)
+    def _dataset(self) -> Tfds:
+        return Tfds(self.name, self.split, self.data_dir)

@@ -1,14 +1,14 @@
 """Where examples of tasks come from: records with named fields, such as a sentence and its label."""
 
-import abc
 import csv
 import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, get_args
+from typing import Literal, get_args
 
 from t5x_lite.data.records import input_files
+from t5x_lite.data.records.base import Record, Records
 from t5x_lite.errors import InputError
 
 TABLE_ENDINGS = (".tsv", ".tsv.gz", ".csv", ".csv.gz")
@@ -16,67 +16,8 @@ TABLE_ENDINGS = (".tsv", ".tsv.gz", ".csv", ".csv.gz")
 Separator = Literal["tab", "comma"]
 
 
-class Example(NamedTuple):
-    """A record as it was read, and where."""
-
-    place: str
-    """To be read in a message: file and line, or the like."""
-    fields: dict[str, Any]
-
-
 @dataclass(frozen=True)
-class Examples(abc.ABC):
-    """Records in a fixed order, and a fingerprint that changes when they do."""
-
-    @abc.abstractmethod
-    def __iter__(self) -> Iterator[Example]:
-        """Record after record; `InputError` when one cannot be read."""
-
-    @abc.abstractmethod
-    def fingerprint(self) -> str:
-        """Hexadecimal hash of the records, found without reading all of them where they are many."""
-
-
-def field_of(example: Example, name: str, option: str) -> Any:
-    """What stands in a field, which the user's `option` names; `InputError` where there is none, listing those present.
-
-    'a/b' is b of the record in the field a, 'a/0' the first of the list there.
-
-    >>> example = Example("a.jsonl:2", {"text": "fine", "answers": {"words": ["good", "well"]}})
-    >>> field_of(example, "text", "text"), field_of(example, "answers/words/1", "label")
-    ('fine', 'well')
-    """
-    value, rest = example.fields, name
-    while rest:
-        step, _, rest = (rest, "", "") if isinstance(value, dict) and rest in value else rest.partition("/")
-        if isinstance(value, list) and step.isdecimal() and int(step) < len(value):
-            step = int(step)
-        elif not (isinstance(value, dict) and step in value):
-            raise InputError(
-                f"{option}={name!r} is missing in {example.place}, which has {', '.join(map(repr, example.fields))}; "
-                f"set {option} to one of them"
-            )
-        value = value[step]
-    return value
-
-
-def name_of(example: Example) -> Any:
-    """What a benchmark calls an example: what stands in its field `idx`, `index` or `id`; None where it has none."""
-    return next((example.fields[name] for name in ("idx", "index", "id") if name in example.fields), None)
-
-
-def text_in(example: Example, name: str, option: str) -> str:
-    """The text in a field, stripped; `InputError` where it is no text, or empty."""
-    value = field_of(example, name, option)
-    if not isinstance(value, str):
-        raise InputError(f"{option}={name!r} is {value!r} in {example.place}; set {option} to a field of text")
-    if not value.strip():
-        raise InputError(f"{option}={name!r} is empty in {example.place}; fill it or remove the record")
-    return value.strip()
-
-
-@dataclass(frozen=True)
-class TableExamples(Examples):
+class TableFiles(Records):
     """Files, globs and folders of `.tsv` and `.csv` and their `.gz`, in UTF-8. A first line names the columns.
 
     Between tabs nothing is quoted. Between commas a field may stand in double quotes, over several lines too.
@@ -100,7 +41,7 @@ class TableExamples(Examples):
         """The files that are read, in order; `InputError` for a path that gives none."""
         return input_files.files_of(self.paths, TABLE_ENDINGS)
 
-    def __iter__(self) -> Iterator[Example]:
+    def __iter__(self) -> Iterator[Record]:
         for path in self.files():
             rows = self._rows(path)
             names = list(self.columns) or self._header(path, next(rows, None))
@@ -110,7 +51,7 @@ class TableExamples(Examples):
                         f"{path}:{number} has {len(row)} columns and not the {len(names)} of "
                         f"{', '.join(map(repr, names))}; correct the line, or set columns or separator"
                     )
-                yield Example(f"{path}:{number}", dict(zip(names, row, strict=True)))
+                yield Record(f"{path}:{number}", dict(zip(names, row, strict=True)))
 
     def _rows(self, path: Path) -> Iterator[tuple[int, list[str]]]:
         """(number of its last line, columns) of every row that is not blank."""
@@ -137,11 +78,11 @@ class TableExamples(Examples):
         return names
 
     def fingerprint(self) -> str:
-        return input_files.hash_files(f"TableExamples {(self.columns, self.separator)}", self.files())
+        return input_files.hash_files(f"TableFiles {(self.columns, self.separator)}", self.files())
 
 
 @dataclass(frozen=True)
-class JsonlExamples(Examples):
+class JsonlFiles(Records):
     """Files, globs and folders of `.jsonl`, `.json` (one object a line) and their `.gz`, in UTF-8."""
 
     paths: tuple[str, ...]
@@ -154,19 +95,17 @@ class JsonlExamples(Examples):
         """The files that are read, in order; `InputError` for a path that gives none."""
         return input_files.files_of(self.paths, input_files.JSON_ENDINGS)
 
-    def __iter__(self) -> Iterator[Example]:
+    def __iter__(self) -> Iterator[Record]:
         for path in self.files():
             for number, record in input_files.json_records(path):
-                if not isinstance(record, dict):
-                    raise InputError(f"{path}:{number} is a {type(record).__name__}; write one JSON object a line")
-                yield Example(f"{path}:{number}", record)
+                yield Record(f"{path}:{number}", record)
 
     def fingerprint(self) -> str:
-        return input_files.hash_files("JsonlExamples", self.files())
+        return input_files.hash_files("JsonlFiles", self.files())
 
 
 @dataclass(frozen=True)
-class ParallelExamples(Examples):
+class ParallelFiles(Records):
     """Files in UTF-8, `.gz` too, one for each field: line n of every one is example n. Lines blank in all are none."""
 
     fields: tuple[str, ...]
@@ -181,7 +120,7 @@ class ParallelExamples(Examples):
                 f"fields={self.fields} do not go with paths={self.paths}; give one file for each, and each name once"
             )
 
-    def __iter__(self) -> Iterator[Example]:
+    def __iter__(self) -> Iterator[Record]:
         files = self.files()
         for number, lines in enumerate(itertools.zip_longest(*map(input_files.lines, files)), start=1):
             if None in lines:
@@ -191,18 +130,18 @@ class ParallelExamples(Examples):
                 )
             texts = [text for _, text in lines]
             if any(text.strip() for text in texts):
-                yield Example(f"{files[0]}:{number}", dict(zip(self.fields, texts, strict=True)))
+                yield Record(f"{files[0]}:{number}", dict(zip(self.fields, texts, strict=True)))
 
     def files(self) -> list[Path]:
         """The file of each field; `InputError` for one that is not there."""
         return _one_each(self.paths, "field")
 
     def fingerprint(self) -> str:
-        return input_files.hash_files(f"ParallelExamples {self.fields}", self.files())
+        return input_files.hash_files(f"ParallelFiles {self.fields}", self.files())
 
 
 @dataclass(frozen=True)
-class ClassFiles(Examples):
+class ClassFiles(Records):
     """Files in UTF-8, `.gz` too, one for each class: a text a line. Fields are `text` and `label`.
 
     Blank lines are none.
@@ -220,11 +159,11 @@ class ClassFiles(Examples):
                 f"labels={self.labels} do not go with paths={self.paths}; give one file for each, and each name once"
             )
 
-    def __iter__(self) -> Iterator[Example]:
+    def __iter__(self) -> Iterator[Record]:
         for label, path in zip(self.labels, self.files(), strict=True):
             for number, line in input_files.lines(path):
                 if line.strip():
-                    yield Example(f"{path}:{number}", {"text": line.strip(), "label": label})
+                    yield Record(f"{path}:{number}", {"text": line.strip(), "label": label})
 
     def files(self) -> list[Path]:
         """The file of each class; `InputError` for one that is not there."""

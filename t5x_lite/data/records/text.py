@@ -1,11 +1,11 @@
-"""Where text comes from: a stream of documents with an identity. Here: the base and the corpus every Python carries."""
+"""Running text: the corpus that every Python carries, and files."""
 
-import abc
 import ast
 import codecs
 import functools
 import hashlib
 import inspect
+import itertools
 import os
 import platform
 import sysconfig
@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Literal, get_args
 
 from t5x_lite.data.records import input_files
+from t5x_lite.data.records.base import Record, Records
 from t5x_lite.errors import InputError
 
 _SKIPPED_FOLDERS = {"test", "tests", "idle_test", "site-packages", "dist-packages", "__pycache__"}
@@ -23,42 +24,16 @@ _SHORTEST_DOCSTRING = 80
 
 
 @dataclass(frozen=True)
-class Source(abc.ABC):
-    """A corpus: documents in a fixed order, and a fingerprint that changes when they do."""
-
-    @abc.abstractmethod
-    def documents(self) -> Iterator[str]:
-        """Document after document, stripped, none empty; `InputError` when the text cannot be read."""
-
-    @abc.abstractmethod
-    def fingerprint(self) -> str:
-        """Hexadecimal hash of what `documents` yields, found without reading all of it where that is long."""
-
-    def location(self, number: int) -> str:
-        """Where the document with this number, from 1, stands, for a message."""
-        return f"document {number}"
-
-    @property
-    def has_answers(self) -> bool:
-        """False for examples of a task whose labels are not known: they can be predicted, and that is all."""
-        return True
-
-    @property
-    def classes(self) -> tuple[str, ...] | None:
-        """The names of its labels by number, none where labels are numbers; None in text without labels."""
-        return None
-
-
-@dataclass(frozen=True)
-class PythonDocs(Source):
+class PythonDocs(Records):
     """The English prose of the running Python: language reference topics and docstrings of the standard library.
 
     About 5,000 documents and 2 million characters. The modules are parsed, never imported. The first call parses (about
     two seconds), later ones read from memory.
     """
 
-    def documents(self) -> Iterator[str]:
-        return iter(_python_documents())
+    def __iter__(self) -> Iterator[Record]:
+        for number, text in enumerate(_python_documents(), start=1):
+            yield Record(f"document {number} of the standard library", {"text": text})
 
     def fingerprint(self) -> str:
         digest = hashlib.blake2b(f"PythonDocs {platform.python_version()}".encode(), digest_size=16)
@@ -129,7 +104,7 @@ _ENDINGS = (".txt", ".txt.gz", *input_files.JSON_ENDINGS)
 
 
 @dataclass(frozen=True)
-class TextFiles(Source):
+class TextFiles(Records):
     """Files, globs and folders of `.txt`, `.jsonl`, `.json` (one object a line) and their `.gz`, in UTF-8.
 
     Folders are searched recursively for those endings, hidden names left out; a file that is named itself may have any
@@ -155,28 +130,31 @@ class TextFiles(Source):
         """The files that are read, in order; `InputError` for a path that gives none."""
         return input_files.files_of(self.paths, _ENDINGS)
 
+    def __iter__(self) -> Iterator[Record]:
+        for path in self.files():
+            if path.name.lower().endswith(input_files.JSON_ENDINGS):
+                yield from (Record(f"{path}:{number}", found) for number, found in input_files.json_records(path))
+            else:
+                for number, text in self._plain_texts(path):
+                    yield Record(f"{path}:{number}", {self.field: text})
+
     def documents(self) -> Iterator[str]:
         empty = True
-        for path in self.files():
-            for text in filter(None, map(str.strip, self._documents_of(path))):
-                empty = False
-                yield text
+        for text in super().documents():
+            empty = False
+            yield text
         if empty:
             raise InputError(f"paths={self.paths} hold no text but blanks; give files with text")
 
     def fingerprint(self) -> str:
         return input_files.hash_files(f"TextFiles {self.document} {self.field}", self.files())
 
-    def _documents_of(self, path: Path) -> Iterator[str]:
-        if path.name.lower().endswith(input_files.JSON_ENDINGS):
-            return (
-                input_files.text_of(record, self.field, f"{path}:{number}")
-                for number, record in input_files.json_records(path)
-            )
+    def _plain_texts(self, path: Path) -> Iterator[tuple[int, str]]:
+        """(number of its first line, text) of each document in a plain text file."""
         if self.document == "file":
-            return iter([input_files.whole_text(path)])
+            return iter([(1, input_files.whole_text(path))])
         if self.document == "line" or not _has_paragraphs(path):
-            return (line for _, line in input_files.lines(path))
+            return input_files.lines(path)
         return _paragraphs(path)
 
 
@@ -194,13 +172,12 @@ def _has_paragraphs(path: Path) -> bool:
     return False
 
 
-def _paragraphs(path: Path) -> Iterator[str]:
+def _paragraphs(path: Path) -> Iterator[tuple[int, str]]:
     block: list[str] = []
-    for _, line in input_files.lines(path):
+    for number, line in itertools.chain(input_files.lines(path), [(0, "")]):
         if line := line.strip():
+            first = first if block else number
             block.append(line)
         elif block:
-            yield "\n".join(block)
+            yield first, "\n".join(block)
             block = []
-    if block:
-        yield "\n".join(block)

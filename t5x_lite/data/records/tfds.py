@@ -1,6 +1,7 @@
-"""Texts of a dataset of TensorFlow Datasets, read without TensorFlow."""
+"""A dataset of TensorFlow Datasets, read without TensorFlow."""
 
 import contextlib
+import dataclasses
 import errno
 import hashlib
 import importlib
@@ -10,42 +11,43 @@ import importlib.util
 import io
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass
 from types import ModuleType
 from typing import Any, NoReturn
 
 import numpy as np
 
-from t5x_lite.data.records.tables import Example, Examples
-from t5x_lite.data.records.text import Source
+from t5x_lite.data.records.base import Record, Records
 from t5x_lite.errors import InputError
 
 _BLOCK = 256
 
 
 @dataclass(frozen=True)
-class TfdsTexts:
-    """Text features of a split of a dataset that TFDS has on disk as ArrayRecord or can prepare without TensorFlow."""
+class Tfds(Records):
+    """A split of a dataset that TFDS has on disk as ArrayRecord or can prepare without TensorFlow.
+
+    Fields are its features as plain values of Python: bytes as text, classes by their names (None where a test set
+    hides them), arrays and sequences as lists; images stay encoded. 'a/b' is b of the feature a, such as 'answers/text'
+    in SQuAD.
+    """
 
     name: str
-    split: str
-    data_dir: str
-    fields: dict[str, str]
-    """Which features: the user's option for each, and its value, such as {"field": "text"}; 'a/b' is b of feature a."""
+    """As in tfds.builder, e.g. 'lm1b', 'wiki40b/en', 'glue/cola' or 'super_glue/boolq:1.0.2'."""
+    split: str = "train"
+    """A split or a part of one, e.g. 'validation' or 'train[:10%]'."""
+    data_dir: str = ""
+    """Folder of the datasets; empty means TFDS's own, ~/tensorflow_datasets."""
+    field: str = dataclasses.field(default="text", kw_only=True)
+    """The feature that is the running text; 'a/b' is b of the feature a."""
 
-    def examples(self) -> Iterator[tuple[str, ...]]:
-        """The texts of each example, stripped, in the order of `fields`."""
-        for index, row in enumerate(self.rows()):
-            yield tuple(self._text(row, option, index) for option in self.fields)
-
-    def rows(self) -> Iterator[dict[str, Any]]:
-        """Each example as TFDS gives it; images stay encoded."""
+    def __iter__(self) -> Iterator[Record]:
         builder = self._builder()
-        tfds = import_tfds()
+        features, tfds = builder.info.features, import_tfds()
         with _without_tensorflow():
             try:
                 # Images beside the text would be decoded for nothing.
-                images = [name for name, f in builder.info.features.items() if isinstance(f, tfds.features.Image)]
+                images = [name for name, feature in features.items() if isinstance(feature, tfds.features.Image)]
                 skipped = {name: tfds.decode.SkipDecoding() for name in images}
                 rows = builder.as_data_source(split=self.split, decoders=skipped)
             except NotImplementedError:
@@ -53,33 +55,21 @@ class TfdsTexts:
         for start in range(0, len(rows), _BLOCK):
             with _without_tensorflow():
                 block = rows.__getitems__(list(range(start, min(start + _BLOCK, len(rows)))))
-            yield from block
+            for number, row in enumerate(block, start=start):
+                location = f"example {number} of split={self.split!r} of name={self.name!r}"
+                try:
+                    record = {name: _plain(value, features[name]) for name, value in row.items()}
+                except UnicodeDecodeError:
+                    raise InputError(f"{location} has text that is not UTF-8; choose another dataset") from None
+                yield Record(location, record)
 
-    def features(self) -> Any:
-        """TFDS's description of what is in an example."""
-        return self._builder().info.features
-
-    def identity(self) -> tuple[str, int]:
-        """(name, configuration and version of the dataset, examples of the split), with all fields known to exist."""
+    def fingerprint(self) -> str:
         info = self._builder().info
-        return info.full_name, info.splits[self.split].num_examples
-
-    def location(self, number: int) -> str:
-        """How an example, counted from 1, is called in a message."""
-        return f"example {number - 1} of split={self.split!r} of name={self.name!r}"
-
-    def _text(self, row: Any, option: str, index: int) -> str:
-        value = _inside(row, self.fields[option])
-        try:
-            return (value.decode() if isinstance(value, bytes) else str(value)).strip()
-        except UnicodeDecodeError:
-            raise InputError(
-                f"{option}={self.fields[option]!r} of name={self.name!r} is not UTF-8 in example {index} of "
-                f"split={self.split!r}; choose a text field"
-            ) from None
+        parts = (info.full_name, info.splits[self.split].num_examples, self.split, self.field)
+        return hashlib.blake2b(f"Tfds {parts}".encode(), digest_size=16).hexdigest()
 
     def _builder(self) -> Any:
-        """The prepared dataset, with `split` and `fields` known to exist."""
+        """The prepared dataset, with `split` known to exist."""
         tfds = import_tfds()
         with _without_tensorflow(), _quiet():
             try:
@@ -99,8 +89,6 @@ class TfdsTexts:
             if not builder.is_prepared():
                 self._prepare(tfds, builder)
         self._check_split(builder)
-        for option, field in self.fields.items():
-            self._check_field(builder, option, field)
         return builder
 
     def _found(self, tfds: ModuleType) -> Any:
@@ -140,20 +128,6 @@ class TfdsTexts:
         if not examples:
             raise InputError(f"split={self.split!r} of dataset {builder.info.full_name} is empty; choose a larger part")
 
-    def _check_field(self, builder: Any, option: str, field: str) -> None:
-        features = _leaves(builder.info.features or {})
-        if field not in features:
-            raise InputError(
-                f"{option}={field!r} is not in dataset {builder.info.full_name}; set {option} to one of: "
-                f"{', '.join(sorted(features))}"
-            )
-        feature = features[field]
-        if feature.shape != () or np.dtype(feature.np_dtype).kind not in "OSU":
-            raise InputError(
-                f"{option}={field!r} of dataset {builder.info.full_name} is {type(feature).__name__} and no text; "
-                "choose a text field"
-            )
-
     def _unprepared(self, error: Exception) -> InputError:
         if isinstance(error, ModuleNotFoundError) and error.name not in (None, "tensorflow"):
             return InputError(f"name={self.name!r} needs the package {error.name}; run 'pip install {error.name}'")
@@ -170,21 +144,45 @@ class TfdsTexts:
         )
 
 
-def _leaves(features: Any, before: str = "") -> dict[str, Any]:
-    """The features by name, those in a feature that is a dictionary (a translation's languages) as `a/b`."""
-    nested = import_tfds().features.FeaturesDict
-    leaves = {}
-    for name, feature in features.items():
-        inside = isinstance(feature, nested)
-        leaves |= _leaves(feature, f"{before}{name}/") if inside else {before + name: feature}
-    return leaves
+def with_datasets(examples: Any, **changes: str) -> Any:
+    """Records, or several, with these fields of every dataset of TFDS that is in them changed, such as `split`."""
+    if isinstance(examples, tuple):
+        return tuple(with_datasets(one, **changes) for one in examples)
+    if isinstance(examples, Tfds):
+        return dataclasses.replace(examples, **changes)
+    if not isinstance(examples, Records):
+        return examples
+    changed = {
+        field.name: with_datasets(getattr(examples, field.name), **changes) for field in dataclasses.fields(examples)
+    }
+    return dataclasses.replace(examples, **changed)
 
 
-def _inside(example: dict[str, Any], field: str) -> Any:
-    """The value of a feature that `_leaves` names."""
-    for name in [field] if field in example else field.split("/"):
-        example = example[name]
-    return example
+def datasets_in(examples: Any) -> list[Tfds]:
+    """The datasets of TFDS that examples, or several, are made of."""
+    if isinstance(examples, Tfds):
+        return [examples]
+    parts = examples if isinstance(examples, tuple) else ()
+    if isinstance(examples, Records):
+        parts = [getattr(examples, field.name) for field in dataclasses.fields(examples)]
+    return [dataset for part in parts for dataset in datasets_in(part)]
+
+
+def _plain(value: Any, feature: Any) -> Any:
+    """A value of TFDS as Python has it."""
+    features = import_tfds().features
+    if isinstance(feature, features.FeaturesDict):
+        return {name: _plain(inner, feature[name]) for name, inner in value.items()}
+    if isinstance(feature, features.Sequence):
+        if isinstance(feature.feature, features.FeaturesDict):
+            # A list of records comes as a record of lists.
+            return {name: [_plain(one, feature.feature[name]) for one in inner] for name, inner in value.items()}
+        return [_plain(one, feature.feature) for one in value]
+    if isinstance(feature, features.ClassLabel):
+        return None if value < 0 else feature.int2str(int(value))
+    if isinstance(value, bytes):
+        return value if isinstance(feature, features.Image) else value.decode()
+    return value.tolist() if isinstance(value, np.ndarray | np.generic) else value
 
 
 def import_tfds() -> ModuleType:
@@ -232,100 +230,3 @@ def _without_tensorflow() -> Iterator[None]:
         yield
     finally:
         sys.meta_path.remove(finder)
-
-
-@dataclass(frozen=True)
-class TfdsExamples(Examples):
-    """A split of a dataset that TFDS has on disk as ArrayRecord or can prepare without TensorFlow.
-
-    Fields are its features as plain values of Python: bytes as text, classes by their names (None where a test set
-    hides them), arrays and sequences as lists. 'a/b' is b of the feature a, such as 'answers/text' in SQuAD.
-    """
-
-    name: str
-    """As in tfds.builder, e.g. 'glue/cola' or 'super_glue/boolq:1.0.2'."""
-    split: str = "train"
-    """A split or a part of one, e.g. 'validation' or 'train[:10%]'."""
-    data_dir: str = ""
-    """Folder of the datasets; empty means TFDS's own, ~/tensorflow_datasets."""
-
-    def __iter__(self) -> Iterator[Example]:
-        dataset = self._dataset()
-        features = dataset.features()
-        for number, row in enumerate(dataset.rows(), start=1):
-            place = dataset.location(number)
-            try:
-                yield Example(place, {name: _plain(value, features[name]) for name, value in row.items()})
-            except UnicodeDecodeError:
-                raise InputError(f"{place} has text that is not UTF-8; choose another dataset") from None
-
-    def fingerprint(self) -> str:
-        parts = (*self._dataset().identity(), self.split)
-        return hashlib.blake2b(f"TfdsExamples {parts}".encode(), digest_size=16).hexdigest()
-
-    def _dataset(self) -> TfdsTexts:
-        return TfdsTexts(self.name, self.split, self.data_dir, {})
-
-
-def with_datasets(examples: Any, **changes: str) -> Any:
-    """Examples, or several, with these fields of every dataset of TFDS that is in them changed, such as `split`."""
-    if isinstance(examples, tuple):
-        return tuple(with_datasets(one, **changes) for one in examples)
-    if isinstance(examples, TfdsExamples):
-        return replace(examples, **changes)
-    if not isinstance(examples, Examples):
-        return examples
-    changed = {field.name: with_datasets(getattr(examples, field.name), **changes) for field in fields(examples)}
-    return replace(examples, **changed)
-
-
-def datasets_in(examples: Any) -> list[TfdsExamples]:
-    """The datasets of TFDS that examples, or several, are made of."""
-    if isinstance(examples, TfdsExamples):
-        return [examples]
-    parts = examples if isinstance(examples, tuple) else ()
-    if isinstance(examples, Examples):
-        parts = [getattr(examples, field.name) for field in fields(examples)]
-    return [dataset for part in parts for dataset in datasets_in(part)]
-
-
-def _plain(value: Any, feature: Any) -> Any:
-    """A value of TFDS as Python has it."""
-    features = import_tfds().features
-    if isinstance(feature, features.FeaturesDict):
-        return {name: _plain(inner, feature[name]) for name, inner in value.items()}
-    if isinstance(feature, features.Sequence):
-        if isinstance(feature.feature, features.FeaturesDict):
-            # A list of records comes as a record of lists.
-            return {name: [_plain(one, feature.feature[name]) for one in inner] for name, inner in value.items()}
-        return [_plain(one, feature.feature) for one in value]
-    if isinstance(feature, features.ClassLabel):
-        return None if value < 0 else feature.int2str(int(value))
-    if isinstance(value, bytes):
-        return value.decode()
-    return value.tolist() if isinstance(value, np.ndarray | np.generic) else value
-
-
-@dataclass(frozen=True)
-class Tfds(Source):
-    """A text field of a split of a dataset that TFDS has on disk as ArrayRecord or can prepare without TensorFlow."""
-
-    name: str
-    """As in tfds.builder, e.g. 'lm1b', 'wiki40b/en' or 'my_dataset:1.0.0'."""
-    split: str = "train"
-    """A split or a part of one, e.g. 'train[:10%]'."""
-    field: str = "text"
-    """The feature that is the document; 'a/b' is b of the feature a."""
-    data_dir: str = ""
-    """Folder of the datasets; empty means TFDS's own, ~/tensorflow_datasets."""
-
-    def documents(self) -> Iterator[str]:
-        return (text for (text,) in self._texts().examples() if text)
-
-    def fingerprint(self) -> str:
-        full_name, examples = self._texts().identity()
-        parts = (full_name, self.split, self.field, examples)
-        return hashlib.blake2b(f"Tfds {parts}".encode(), digest_size=16).hexdigest()
-
-    def _texts(self) -> TfdsTexts:
-        return TfdsTexts(self.name, self.split, self.data_dir, {"field": self.field})

@@ -5,17 +5,17 @@ import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from t5x_lite.data.records.tables import Example, Examples, field_of
+from t5x_lite.data.records.base import Record, Records, field_of
 from t5x_lite.data.tasks.templates import check_template, fill
 from t5x_lite.errors import InputError
 
 
 @dataclass(frozen=True)
-class UnrolledExamples(Examples):
+class UnrolledRecords(Records):
     """An example for each item of lists that go together, such as the questions on an article with their answers; the
     other fields are those of the record."""
 
-    examples: Examples
+    examples: Records
     fields: tuple[str, ...]
     """The lists, which are of one length, such as ('questions', 'answers', 'options')."""
 
@@ -23,48 +23,48 @@ class UnrolledExamples(Examples):
         if not self.fields:
             raise InputError("fields=() names no lists to take apart; name one or more")
 
-    def __iter__(self) -> Iterator[Example]:
+    def __iter__(self) -> Iterator[Record]:
         for example in self.examples:
             lists = [field_of(example, name, "fields") for name in self.fields]
             if not all(isinstance(one, list) for one in lists) or len({len(one) for one in lists}) > 1:
                 found = ", ".join(f"{len(one)}" if isinstance(one, list) else repr(one) for one in lists)
                 raise InputError(
-                    f"fields={self.fields} are no lists of one length in {example.place} ({found}); name lists whose "
-                    "items go together"
+                    f"fields={self.fields} are no lists of one length in {example.location} ({found}); name lists "
+                    "whose items go together"
                 )
             for number, items in enumerate(zip(*lists, strict=True), start=1):
                 fields = example.fields | dict(zip(self.fields, items, strict=True))
-                yield Example(f"item {number} of {example.place}", fields)
+                yield Record(f"item {number} of {example.location}", fields)
 
     def fingerprint(self) -> str:
         parts = (self.examples.fingerprint(), self.fields)
-        return hashlib.blake2b(f"UnrolledExamples {parts}".encode(), digest_size=16).hexdigest()
+        return hashlib.blake2b(f"UnrolledRecords {parts}".encode(), digest_size=16).hexdigest()
 
 
 @dataclass(frozen=True)
-class JoinedExamples(Examples):
+class JoinedRecords(Records):
     """The examples of one source and behind them those of the next, such as both parts of RACE."""
 
-    sources: tuple[Examples, ...]
+    sources: tuple[Records, ...]
     """In their order."""
 
     def __post_init__(self) -> None:
         if not self.sources:
             raise InputError("sources=() are no examples; name one source or more")
 
-    def __iter__(self) -> Iterator[Example]:
+    def __iter__(self) -> Iterator[Record]:
         return itertools.chain.from_iterable(self.sources)
 
     def fingerprint(self) -> str:
         parts = [source.fingerprint() for source in self.sources]
-        return hashlib.blake2b(f"JoinedExamples {parts}".encode(), digest_size=16).hexdigest()
+        return hashlib.blake2b(f"JoinedRecords {parts}".encode(), digest_size=16).hexdigest()
 
 
 @dataclass(frozen=True)
-class ComposedExamples(Examples):
+class ComposedRecords(Records):
     """Examples with one more field, made of others, such as a question and an answer as one text."""
 
-    examples: Examples
+    examples: Records
     field: str
     """The name of the new field."""
     template: str
@@ -73,11 +73,11 @@ class ComposedExamples(Examples):
     def __post_init__(self) -> None:
         check_template(self.template, "template")
 
-    def __iter__(self) -> Iterator[Example]:
+    def __iter__(self) -> Iterator[Record]:
         for example in self.examples:
             composed = {self.field: fill(self.template, example, "template")}
             yield example._replace(fields=example.fields | composed)
 
     def fingerprint(self) -> str:
         parts = (self.examples.fingerprint(), self.field, self.template)
-        return hashlib.blake2b(f"ComposedExamples {parts}".encode(), digest_size=16).hexdigest()
+        return hashlib.blake2b(f"ComposedRecords {parts}".encode(), digest_size=16).hexdigest()

@@ -23,8 +23,7 @@ from t5x_lite.data.layouts.base import (
     truncated_lengths,
 )
 from t5x_lite.data.layouts.sentences import SentenceRule
-from t5x_lite.data.records.tables import Example, Examples, field_of, name_of, text_in
-from t5x_lite.data.records.text import Source
+from t5x_lite.data.records.base import Record, Records, Source, field_of, name_of, text_in
 from t5x_lite.errors import InputError
 from t5x_lite.tokenizers.base import Tokenizer
 from t5x_lite.tokenizers.vocabulary import Vocabulary
@@ -33,7 +32,7 @@ from t5x_lite.tokenizers.vocabulary import Vocabulary
 class LabeledText(NamedTuple):
     """An example as a task reads it, and where it stands."""
 
-    place: str
+    location: str
     texts: tuple[str, ...]
     """One text, or two."""
     label: float
@@ -46,8 +45,8 @@ class LabeledText(NamedTuple):
 class LabeledTexts(Source):
     """Examples of a task on whole texts: sentiment, inference, paraphrase, similarity."""
 
-    examples: Examples
-    """TableExamples, JsonlExamples or ParallelExamples."""
+    examples: Records
+    """TableFiles, JsonlFiles or ParallelFiles."""
     texts: tuple[str, ...] = ("text",)
     """The field of the text, or those of a pair in their order."""
     label: str = "label"
@@ -88,11 +87,11 @@ class LabeledTexts(Source):
                 label = numbers.get(written) if self.labels else self._number(example, written)
             if label is None:
                 unknown[written] += 1
-                first = first or example.place
+                first = first or example.location
             elif not unknown:
                 found = True
                 texts = tuple(text_in(example, name, "texts") for name in self.texts)
-                yield LabeledText(example.place, texts, label, name_of(example))
+                yield LabeledText(example.location, texts, label, name_of(example))
         if unknown:
             remedy = "name them in labels, or in left_out"
             raise unknown_labels("label", self.label, self.labels, unknown, first, remedy)
@@ -104,21 +103,21 @@ class LabeledTexts(Source):
 
     def location(self, number: int) -> str:
         """Where the example with this number, from 1, stands; found by reading up to it."""
-        return next(itertools.islice(self.labeled(), number - 1, None)).place
+        return next(itertools.islice(self.labeled(), number - 1, None)).location
 
     def fingerprint(self) -> str:
         parts = (self.examples.fingerprint(), self.texts, self.label, self.labels, self.left_out)
         return hashlib.blake2b(f"LabeledTexts {parts}".encode(), digest_size=16).hexdigest()
 
-    def _number(self, example: Example, written: str) -> float:
+    def _number(self, example: Record, written: str) -> float:
         try:
             number = float(written)
         except ValueError:
             number = math.nan
         if not math.isfinite(number):
             raise InputError(
-                f"label={written!r} in {example.place} is no number; correct it, leave such examples out by left_out, "
-                "or name the classes in labels"
+                f"label={written!r} in {example.location} is no number; correct it, leave such examples out by "
+                "left_out, or name the classes in labels"
             )
         return number
 

@@ -21,8 +21,7 @@ from t5x_lite.data.layouts.base import (
     truncated_lengths,
 )
 from t5x_lite.data.layouts.sentences import SentenceRule
-from t5x_lite.data.records.tables import Example, Examples, field_of, name_of, text_in
-from t5x_lite.data.records.text import Source
+from t5x_lite.data.records.base import Record, Records, Source, field_of, name_of, text_in
 from t5x_lite.data.tasks.classification import DELIMITER_IDS, check_labels, delimiter_ids, unknown_labels
 from t5x_lite.errors import InputError
 from t5x_lite.tokenizers.base import Tokenizer
@@ -32,7 +31,7 @@ from t5x_lite.tokenizers.vocabulary import Vocabulary
 class Choice(NamedTuple):
     """An example as a task reads it, and where it stands."""
 
-    place: str
+    location: str
     context: str
     choices: tuple[str, ...]
     """Each with the question before it, where there is one."""
@@ -46,8 +45,8 @@ class Choice(NamedTuple):
 class Choices(Source):
     """Examples with a text and as many answers each, of which one is right (SWAG, RACE, COPA)."""
 
-    examples: Examples
-    """TableExamples, JsonlExamples or ParallelExamples."""
+    examples: Records
+    """TableFiles, JsonlFiles or ParallelFiles."""
     context: str = "context"
     """The field of the text before the choice: a story's beginning, a passage."""
     choices: tuple[str, ...] = ("choices",)
@@ -75,16 +74,18 @@ class Choices(Source):
         for example in self.examples:
             answers = self._answers(example)
             if count not in (0, len(answers)):
-                raise InputError(f"{example.place} has {len(answers)} choices, those before it {count}; give as many")
+                raise InputError(
+                    f"{example.location} has {len(answers)} choices, those before it {count}; give as many"
+                )
             count = len(answers)
             known = self.labels or tuple(map(str, range(count)))
             written = str(field_of(example, self.label, "label")).strip() if self.label else known[0]
             if written not in known[:count]:
                 unknown[written] = unknown.get(written, 0) + 1
-                first = first or example.place
+                first = first or example.location
             elif not unknown:
                 context = text_in(example, self.context, "context")
-                yield Choice(example.place, context, answers, known.index(written), name_of(example))
+                yield Choice(example.location, context, answers, known.index(written), name_of(example))
         if unknown:
             raise unknown_labels("label", self.label, known[:count], unknown, first, "correct them, or set labels")
         if not count:
@@ -95,13 +96,13 @@ class Choices(Source):
 
     def location(self, number: int) -> str:
         """Where the example with this number, from 1, stands; found by reading up to it."""
-        return next(itertools.islice(self.chosen(), number - 1, None)).place
+        return next(itertools.islice(self.chosen(), number - 1, None)).location
 
     def fingerprint(self) -> str:
         fields = (self.context, self.choices, self.question, self.label, self.labels)
         return hashlib.blake2b(f"Choices {self.examples.fingerprint()} {fields}".encode(), digest_size=16).hexdigest()
 
-    def _answers(self, example: Example) -> tuple[str, ...]:
+    def _answers(self, example: Record) -> tuple[str, ...]:
         if len(self.choices) > 1:
             answers = [text_in(example, name, "choices") for name in self.choices]
         else:
@@ -112,7 +113,7 @@ class Choices(Source):
                 and all(isinstance(answer, str) and answer.strip() for answer in answers)
             ):
                 raise InputError(
-                    f"choices={self.choices[0]!r} is {answers!r} in {example.place}; set choices to the field of a "
+                    f"choices={self.choices[0]!r} is {answers!r} in {example.location}; set choices to the field of a "
                     "list of two texts or more, or to the field of each"
                 )
         if not self.question:

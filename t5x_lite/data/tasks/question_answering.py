@@ -17,8 +17,7 @@ from t5x_lite.data.layouts.base import (
     check_length,
 )
 from t5x_lite.data.layouts.sentences import SentenceRule
-from t5x_lite.data.records.tables import Example, Examples, field_of, text_in
-from t5x_lite.data.records.text import Source
+from t5x_lite.data.records.base import Record, Records, Source, field_of, text_in
 from t5x_lite.errors import InputError
 from t5x_lite.tokenizers.base import Tokenizer
 from t5x_lite.tokenizers.vocabulary import Vocabulary
@@ -27,7 +26,7 @@ from t5x_lite.tokenizers.vocabulary import Vocabulary
 class ContextQuestion(NamedTuple):
     """An example as a task reads it, and where it stands."""
 
-    place: str
+    location: str
     id: str
     question: str
     context: str
@@ -41,8 +40,8 @@ class ContextQuestion(NamedTuple):
 class Questions(Source):
     """Questions on texts, with answers that stand there or with none (Rajpurkar et al. 2016 and 2018)."""
 
-    examples: Examples
-    """SquadExamples, or JsonlExamples."""
+    examples: Records
+    """SquadFiles, or JsonlFiles."""
     question: str = "question"
     """The field of the question."""
     context: str = "context"
@@ -65,11 +64,13 @@ class Questions(Source):
         for example in self.examples:
             asked = self._question(example)
             if asked.id in names:
-                raise InputError(f"{self.id}={asked.id!r} names two questions, the second in {asked.place}; rename it")
+                raise InputError(
+                    f"{self.id}={asked.id!r} names two questions, the second in {asked.location}; rename it"
+                )
             names.add(asked.id)
             if wrong := _misplaced(asked):
                 misplaced += 1
-                first = first or f"{asked.place} has {wrong}"
+                first = first or f"{asked.location} has {wrong}"
             elif not misplaced:
                 yield asked
         if misplaced:
@@ -88,13 +89,13 @@ class Questions(Source):
 
     def location(self, number: int) -> str:
         """Where the example with this number, from 1, stands; found by reading up to it."""
-        return next(itertools.islice(self.questions(), number - 1, None)).place
+        return next(itertools.islice(self.questions(), number - 1, None)).location
 
     def fingerprint(self) -> str:
         fields = (self.question, self.context, self.answers, self.starts, self.id)
         return hashlib.blake2b(f"Questions {self.examples.fingerprint()} {fields}".encode(), digest_size=16).hexdigest()
 
-    def _question(self, example: Example) -> ContextQuestion:
+    def _question(self, example: Record) -> ContextQuestion:
         answers, starts = (
             field_of(example, name, option) if self.answers else []
             for name, option in ((self.answers, "answers"), (self.starts, "starts"))
@@ -107,14 +108,14 @@ class Questions(Source):
             and all(isinstance(start, int) and start >= 0 for start in starts)
         ):
             raise InputError(
-                f"{self.answers}={answers!r} and {self.starts}={starts!r} in {example.place} are no list of texts and "
-                "a list of as many characters' numbers; correct them"
+                f"{self.answers}={answers!r} and {self.starts}={starts!r} in {example.location} are no list of texts "
+                "and a list of as many characters' numbers; correct them"
             )
         # The context stays as it is: answers are found by their place in it.
         text_in(example, self.context, "context")
         context = field_of(example, self.context, "context")
         name, question = str(field_of(example, self.id, "id")), text_in(example, self.question, "question")
-        return ContextQuestion(example.place, name, question, context, tuple(answers), tuple(starts))
+        return ContextQuestion(example.location, name, question, context, tuple(answers), tuple(starts))
 
 
 def _misplaced(asked: ContextQuestion) -> str:

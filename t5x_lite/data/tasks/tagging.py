@@ -20,8 +20,7 @@ from t5x_lite.data.layouts.base import (
     with_blanks,
 )
 from t5x_lite.data.layouts.sentences import SentenceRule
-from t5x_lite.data.records.tables import Example, Examples, field_of
-from t5x_lite.data.records.text import Source
+from t5x_lite.data.records.base import Record, Records, Source, field_of
 from t5x_lite.data.tasks.classification import check_labels, unknown_labels
 from t5x_lite.errors import InputError
 from t5x_lite.tokenizers.base import Tokenizer
@@ -31,7 +30,7 @@ from t5x_lite.tokenizers.vocabulary import Vocabulary
 class TaggedSentence(NamedTuple):
     """An example as a task reads it, and where it stands."""
 
-    place: str
+    location: str
     words: tuple[str, ...]
     tags: tuple[int, ...]
     """Of each word, by number."""
@@ -41,8 +40,8 @@ class TaggedSentence(NamedTuple):
 class TaggedWords(Source):
     """Examples of a task on words, which are told apart already."""
 
-    examples: Examples
-    """ConllExamples, or JsonlExamples with lists."""
+    examples: Records
+    """ConllFiles, or JsonlFiles with lists."""
     labels: tuple[str, ...]
     """The tags by number, as they are written in the data."""
     words: str = "tokens"
@@ -73,15 +72,15 @@ class TaggedWords(Source):
             tags = self._column(example, "tags") if self.tags else self.labels[:1] * len(words)
             if len(words) != len(tags):
                 raise InputError(
-                    f"tags={self.tags!r} has {len(tags)} tags for {len(words)} words in {example.place}; write one for "
-                    "each"
+                    f"tags={self.tags!r} has {len(tags)} tags for {len(words)} words in {example.location}; write one "
+                    "for each"
                 )
             if new := [tag for tag in tags if tag not in numbers]:
                 unknown.update(new)
-                first = first or example.place
+                first = first or example.location
             elif not unknown:
                 found = True
-                yield TaggedSentence(example.place, words, tuple(numbers[tag] for tag in tags))
+                yield TaggedSentence(example.location, words, tuple(numbers[tag] for tag in tags))
         if unknown:
             raise unknown_labels("tags", self.tags, self.labels, unknown, first, "name them in labels")
         if not found:
@@ -92,18 +91,18 @@ class TaggedWords(Source):
 
     def location(self, number: int) -> str:
         """Where the example with this number, from 1, stands; found by reading up to it."""
-        return next(itertools.islice(self.tagged(), number - 1, None)).place
+        return next(itertools.islice(self.tagged(), number - 1, None)).location
 
     def fingerprint(self) -> str:
         parts = (self.examples.fingerprint(), self.labels, self.words, self.tags)
         return hashlib.blake2b(f"TaggedWords {parts}".encode(), digest_size=16).hexdigest()
 
-    def _column(self, example: Example, option: str) -> tuple[str, ...]:
+    def _column(self, example: Record, option: str) -> tuple[str, ...]:
         name = getattr(self, option)
         column = field_of(example, name, option)
         if not (isinstance(column, list | tuple) and column and all(isinstance(item, str) for item in column)):
             raise InputError(
-                f"{option}={name!r} is {column!r} in {example.place}; set {option} to a field with a list of texts"
+                f"{option}={name!r} is {column!r} in {example.location}; set {option} to a field with a list of texts"
             )
         return tuple(column)
 

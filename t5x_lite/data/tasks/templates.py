@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 
+from t5x_lite.data.records.base import Record, field_of, text_in
 from t5x_lite.data.records.pairs import EvalExample
-from t5x_lite.data.records.tables import Example, field_of, text_in
 from t5x_lite.errors import InputError
 
 Pair = tuple[str, str]
@@ -28,10 +28,10 @@ class UnknownLabelError(InputError):
         self.label = label
 
 
-def fill(template: str, example: Example, option: str) -> str:
+def fill(template: str, example: Record, option: str) -> str:
     """A template with the example's fields in place of their names; lists are joined by commas.
 
-    >>> example = Example("a.jsonl:1", {"text": "Why? ", "tags": ["a", "b"]})
+    >>> example = Record("a.jsonl:1", {"text": "Why? ", "tags": ["a", "b"]})
     >>> fill("topic question: {text} tags: {tags}", example, "source")
     'topic question: Why? tags: a, b'
     """
@@ -79,19 +79,19 @@ class PromptTemplate(ABC):
                 raise InputError(f"replacements={pattern!r} is no regular expression ({error}); correct it") from None
 
     @abstractmethod
-    def right(self, example: Example) -> tuple[str, ...]:
+    def right(self, example: Record) -> tuple[str, ...]:
         """Every answer that is right; none where there is nothing to learn or to score."""
 
-    def pairs(self, example: Example) -> Iterator[Pair]:
+    def pairs(self, example: Record) -> Iterator[Pair]:
         """What is learnt from an example: unless a wording knows better, its first right answer."""
         return ((self.read(example), answer) for answer in self.right(example)[:1])
 
-    def asked(self, example: Example) -> Iterator[EvalExample]:
+    def asked(self, example: Record) -> Iterator[EvalExample]:
         """What is scored of an example."""
         if right := self.right(example):
             yield EvalExample(self.read(example), right, fill(self.group, example, "group"))
 
-    def read(self, example: Example) -> str:
+    def read(self, example: Record) -> str:
         """What the model reads."""
         text = fill(self.source, example, "source")
         for pattern, replacement in self.replacements:
@@ -109,7 +109,7 @@ class TextTemplate(PromptTemplate):
     """Any text for any other, such as a translation or a summary.
 
     >>> wording = TextTemplate("translate English to German: {en}", "{de}")
-    >>> list(wording.pairs(Example("a.jsonl:1", {"en": "That is good.", "de": "Das ist gut."})))
+    >>> list(wording.pairs(Record("a.jsonl:1", {"en": "That is good.", "de": "Das ist gut."})))
     [('translate English to German: That is good.', 'Das ist gut.')]
     """
 
@@ -120,7 +120,7 @@ class TextTemplate(PromptTemplate):
         super().__post_init__()
         check_template(self.target, "target")
 
-    def right(self, example: Example) -> tuple[str, ...]:
+    def right(self, example: Record) -> tuple[str, ...]:
         return (fill(self.target, example, "target"),)
 
 
@@ -129,7 +129,7 @@ class LabelTemplate(PromptTemplate):
     """A class is answered by a word; whatever else is written is wrong (Raffel et al. 2020, section 2.4).
 
     >>> wording = LabelTemplate("sst2 sentence: {sentence}", labels=("0", "1"), words=("negative", "positive"))
-    >>> list(wording.pairs(Example("dev.tsv:2", {"sentence": "a fine film", "label": "1"})))
+    >>> list(wording.pairs(Record("dev.tsv:2", {"sentence": "a fine film", "label": "1"})))
     [('sst2 sentence: a fine film', 'positive')]
     """
 
@@ -153,7 +153,7 @@ class LabelTemplate(PromptTemplate):
         if both := set(self.labels) & set(self.left_out):
             raise InputError(f"left_out={self.left_out} has {min(both)!r}, which labels has too; drop it from one")
 
-    def right(self, example: Example) -> tuple[str, ...]:
+    def right(self, example: Record) -> tuple[str, ...]:
         label = str(field_of(example, self.label, "label")).strip()
         if label in self.left_out:
             return ()
@@ -170,7 +170,7 @@ class LabelTemplate(PromptTemplate):
 class NumberTemplate(PromptTemplate):
     """A number is learnt as the nearest multiple of a step, and scored against what it is (ibid., on STS-B).
 
-    >>> wording, example = NumberTemplate("{text}"), Example("dev.tsv:2", {"text": "stsb ...", "label": "3.25"})
+    >>> wording, example = NumberTemplate("{text}"), Record("dev.tsv:2", {"text": "stsb ...", "label": "3.25"})
     >>> list(wording.pairs(example)), list(wording.asked(example))
     ([('stsb ...', '3.2')], [EvalExample(text='stsb ...', right=('3.25',), group='')])
     """
@@ -185,21 +185,21 @@ class NumberTemplate(PromptTemplate):
         if not self.step > 0:
             raise InputError(f"step={self.step} is no step between numbers; choose e.g. 0.2")
 
-    def pairs(self, example: Example) -> Iterator[Pair]:
+    def pairs(self, example: Record) -> Iterator[Pair]:
         decimals = len(f"{self.step:.10f}".rstrip("0").partition(".")[2])
         # In float32, as T5's own code: where a number lies between two steps, the same one is taken.
         steps = np.float32(1 / self.step)
         number = float(np.round(np.float32(self.right(example)[0]) * steps) / steps) + 0.0
         yield self.read(example), f"{number:.{decimals}f}"
 
-    def right(self, example: Example) -> tuple[str, ...]:
+    def right(self, example: Record) -> tuple[str, ...]:
         written = str(field_of(example, self.label, "label")).strip()
         try:
             finite = abs(float(written)) < float("inf")
         except ValueError:
             finite = False
         if not finite:
-            raise InputError(f"label={written!r} in {example.place} is no number; correct it or remove the record")
+            raise InputError(f"label={written!r} in {example.location} is no number; correct it or remove the record")
         return (written,)
 
 
@@ -207,7 +207,7 @@ class NumberTemplate(PromptTemplate):
 class AnswerTemplate(PromptTemplate):
     """A question is answered by a text; any of several answers is right.
 
-    >>> example = Example("a.json", {"question": "Who?", "context": "He and she.", "answers": ["he", "she"]})
+    >>> example = Record("a.json", {"question": "Who?", "context": "He and she.", "answers": ["he", "she"]})
     >>> list(AnswerTemplate("question: {question} context: {context}").asked(example))
     [EvalExample(text='question: Who? context: He and she.', right=('he', 'she'), group='')]
     """
@@ -219,17 +219,17 @@ class AnswerTemplate(PromptTemplate):
     no_answer: str = ""
     """What is written where the list is empty; empty: such examples are refused."""
 
-    def right(self, example: Example) -> tuple[str, ...]:
+    def right(self, example: Record) -> tuple[str, ...]:
         answers = field_of(example, self.given, "given")
         if not isinstance(answers, list):
-            raise InputError(f"given={self.given!r} is no list of answers in {example.place}; name one that is")
+            raise InputError(f"given={self.given!r} is no list of answers in {example.location}; name one that is")
         if not answers and not self.no_answer:
             raise InputError(
-                f"given={self.given!r} is empty in {example.place}; set no_answer to what is to be written"
+                f"given={self.given!r} is empty in {example.location}; set no_answer to what is to be written"
             )
         return tuple(dict.fromkeys(str(answer).strip() for answer in answers)) or (self.no_answer,)
 
-    def pairs(self, example: Example) -> Iterator[Pair]:
+    def pairs(self, example: Record) -> Iterator[Pair]:
         right, source = self.right(example), self.read(example)
         return ((source, answer) for answer in (right if self.each else right[:1]))
 
@@ -239,7 +239,7 @@ class TagTemplate(PromptTemplate):
     """The words of a sentence are read with blanks between them, and their tags written in the same way. It is ours:
     the paper has no tagging.
 
-    >>> example = Example("a.conll:1", {"tokens": ["EU", "rejects"], "tags": ["B-ORG", "O"]})
+    >>> example = Record("a.conll:1", {"tokens": ["EU", "rejects"], "tags": ["B-ORG", "O"]})
     >>> list(TagTemplate("ner sentence: {tokens}").pairs(example))
     [('ner sentence: EU rejects', 'B-ORG O')]
     """
@@ -249,20 +249,20 @@ class TagTemplate(PromptTemplate):
     tags: str = "tags"
     """The field of their tags, a list of the same length."""
 
-    def read(self, example: Example) -> str:
+    def read(self, example: Record) -> str:
         words = self._words(example, self.tokens, "tokens")
         return super().read(example._replace(fields=example.fields | {self.tokens: " ".join(words)}))
 
-    def right(self, example: Example) -> tuple[str, ...]:
+    def right(self, example: Record) -> tuple[str, ...]:
         words, tags = self._words(example, self.tokens, "tokens"), self._words(example, self.tags, "tags")
         if len(words) != len(tags) or not words:
-            raise InputError(f"{example.place} has {len(words)} words and {len(tags)} tags; give each word its tag")
+            raise InputError(f"{example.location} has {len(words)} words and {len(tags)} tags; give each word its tag")
         return (" ".join(tags),)
 
-    def _words(self, example: Example, name: str, option: str) -> list[str]:
+    def _words(self, example: Record, name: str, option: str) -> list[str]:
         words = field_of(example, name, option)
         if not isinstance(words, list):
-            raise InputError(f"{option}={name!r} is no list of words in {example.place}; name one that is")
+            raise InputError(f"{option}={name!r} is no list of words in {example.location}; name one that is")
         return list(map(str, words))
 
 
@@ -275,9 +275,9 @@ class CoreferenceTemplate(PromptTemplate):
 
     >>> fields = {"text": "It fits if it is small.", "span1_text": "the box", "span2_text": "it", "span2_index": 3}
     >>> wording = CoreferenceTemplate("wsc: {text}")
-    >>> list(wording.pairs(Example("train:0", fields | {"label": "True"})))
+    >>> list(wording.pairs(Record("train:0", fields | {"label": "True"})))
     [('wsc: It fits if *it* is small.', 'the box')]
-    >>> list(wording.pairs(Example("train:1", fields | {"label": "False"})))
+    >>> list(wording.pairs(Record("train:1", fields | {"label": "False"})))
     []
     """
 
@@ -292,12 +292,12 @@ class CoreferenceTemplate(PromptTemplate):
     label: str = "label"
     """The field of the label: 'True' where the noun phrase is meant, else 'False'."""
 
-    def read(self, example: Example) -> str:
+    def read(self, example: Record) -> str:
         words, pronoun = text_in(example, self.text, "text").split(), text_in(example, self.pronoun, "pronoun")
         index = int(field_of(example, self.index, "index"))
         places = [i for i, word in enumerate(words) if _bare(word) == _bare(pronoun)]
         if not places:
-            raise InputError(f"pronoun={pronoun!r} is no word of the text in {example.place}; correct it")
+            raise InputError(f"pronoun={pronoun!r} is no word of the text in {example.location}; correct it")
         place = min(places, key=lambda i: abs(i - index))  # a few of WSC's places are a word off
         word = words[place]
         start = word.lower().index(_bare(pronoun))
@@ -305,13 +305,13 @@ class CoreferenceTemplate(PromptTemplate):
         words[place] = f"{word[:start]}*{word[start:end]}*{word[end:]}"
         return super().read(example._replace(fields=example.fields | {self.text: " ".join(words)}))
 
-    def right(self, example: Example) -> tuple[str, ...]:
+    def right(self, example: Record) -> tuple[str, ...]:
         label = str(field_of(example, self.label, "label")).strip()
         if label not in self.answers:
             raise UnknownLabelError(label)
         return text_in(example, self.candidate, "candidate"), label
 
-    def pairs(self, example: Example) -> Iterator[Pair]:
+    def pairs(self, example: Record) -> Iterator[Pair]:
         candidate, label = self.right(example)
         if label == "True":
             yield self.read(example), candidate

@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from t5x_lite.data.records.pairs import EvalExample, PairSource, Record
-from t5x_lite.data.records.tables import Example, Examples
+from t5x_lite.data.records.base import Record, Records
+from t5x_lite.data.records.pairs import EvalExample, PairRecord, PairSource
 from t5x_lite.data.tasks.classification import unknown_labels
 from t5x_lite.data.tasks.templates import PromptTemplate, UnknownLabelError
 
@@ -17,20 +17,20 @@ from t5x_lite.data.tasks.templates import PromptTemplate, UnknownLabelError
 class ExamplePairs(PairSource):
     """Examples of a task in words, for text to text."""
 
-    examples: Examples
-    """TableExamples, JsonlExamples, TfdsExamples, ConllExamples, SquadExamples and others."""
+    examples: Records
+    """TableFiles, JsonlFiles, Tfds, ConllFiles, SquadFiles and others."""
     wording: PromptTemplate
     """LabelTemplate, NumberTemplate, AnswerTemplate, TagTemplate, CoreferenceTemplate or TextTemplate."""
 
-    def records(self) -> Iterator[Record]:
+    def records(self) -> Iterator[PairRecord]:
         pairs = ((example, pair) for example, found in self._worded(self.wording.pairs) for pair in found)
-        return (Record((), number, *pair) for number, (_, pair) in enumerate(pairs, start=1))
+        return (PairRecord((), number, *pair) for number, (_, pair) in enumerate(pairs, start=1))
 
     def asked(self) -> Iterator[EvalExample]:
         """What is scored of each example; `InputError` as `pairs`."""
         return (asked for _, asked in self.asked_examples())
 
-    def asked_examples(self, *, unlabeled: bool = False) -> Iterator[tuple[Example, EvalExample]]:
+    def asked_examples(self, *, unlabeled: bool = False) -> Iterator[tuple[Record, EvalExample]]:
         """The same beside the example; of unlabeled ones, of which nobody knows what is right, all."""
         if unlabeled:
             yield from ((one, EvalExample(self.prefix + self.wording.read(one), ())) for one in self.examples)
@@ -43,11 +43,11 @@ class ExamplePairs(PairSource):
         """The words that answer, by class; None where there are no classes."""
         return self.wording.answers or None
 
-    def _spell_place(self, record: Record) -> str:
-        places = (example.place for example, found in self._worded(self.wording.pairs) for _ in found)
+    def _format_location(self, record: PairRecord) -> str:
+        places = (example.location for example, found in self._worded(self.wording.pairs) for _ in found)
         return next(itertools.islice(places, record.number - 1, None))
 
-    def _worded(self, words: Callable[[Example], Iterator[Any]]) -> Iterator[tuple[Example, list[Any]]]:
+    def _worded(self, words: Callable[[Record], Iterator[Any]]) -> Iterator[tuple[Record, list[Any]]]:
         """Each example and what the wording makes of it; raises `InputError`, at the end, for labels that are not
         known, which it counts."""
         unknown, first = Counter[str](), ""
@@ -56,7 +56,7 @@ class ExamplePairs(PairSource):
                 found = list(words(example))
             except UnknownLabelError as error:
                 unknown[error.label] += 1
-                first = first or example.place
+                first = first or example.location
                 continue
             if not unknown:
                 yield example, found

@@ -1,0 +1,116 @@
+"""A corpus, and a record with named fields: what files, tables, annotated corpora and datasets of TFDS all yield."""
+
+import abc
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from t5x_lite.errors import InputError
+
+
+@dataclass(frozen=True)
+class Source(abc.ABC):
+    """A corpus: documents in a fixed order, and a fingerprint that changes when they do."""
+
+    @abc.abstractmethod
+    def documents(self) -> Iterator[str]:
+        """Document after document, stripped, none empty; `InputError` when the text cannot be read."""
+
+    @abc.abstractmethod
+    def fingerprint(self) -> str:
+        """Hexadecimal hash of what the source yields, computed without reading all of it where that is long."""
+
+    def location(self, number: int) -> str:
+        """Where the document with this number, from 1, stands, as messages show it."""
+        return f"document {number}"
+
+    @property
+    def has_answers(self) -> bool:
+        """False for examples of a task whose labels are not known: they can be predicted, and that is all."""
+        return True
+
+    @property
+    def classes(self) -> tuple[str, ...] | None:
+        """The names of its labels by number, none where labels are numbers; None in text without labels."""
+        return None
+
+
+class Record(NamedTuple):
+    """A record as it was read, and where."""
+
+    location: str
+    """As messages show it: file and line, or the like."""
+    fields: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Records(Source):
+    """Records in a fixed order, and a fingerprint that changes when they do. A new source defines these two; the texts
+    in one field serve as running text."""
+
+    @property
+    def text_field(self) -> str:
+        """The field of the running text: the option `field` of a source that has it."""
+        return getattr(self, "field", "text")
+
+    @abc.abstractmethod
+    def __iter__(self) -> Iterator[Record]:
+        """Record after record; `InputError` when one cannot be read."""
+
+    def documents(self) -> Iterator[str]:
+        return (text for record in self if (text := text_of(record, self.text_field, "field")))
+
+
+def field_of(record: Record, name: str, option: str) -> Any:
+    """The value of a field, which the user's `option` names; `InputError` where there is none, listing those present.
+
+    'a/b' is b of the record in the field a, 'a/0' the first of the list there.
+
+    >>> record = Record("a.jsonl:2", {"text": "fine", "answers": {"words": ["good", "well"]}})
+    >>> field_of(record, "text", "text"), field_of(record, "answers/words/1", "label")
+    ('fine', 'well')
+    """
+    value, rest = record.fields, name
+    while rest:
+        step, _, rest = (rest, "", "") if isinstance(value, dict) and rest in value else rest.partition("/")
+        if isinstance(value, list) and step.isdecimal() and int(step) < len(value):
+            step = int(step)
+        elif not (isinstance(value, dict) and step in value):
+            raise InputError(
+                f"{option}={name!r} is missing in {record.location}, which has "
+                f"{', '.join(map(repr, _names(record.fields)))}; set {option} to one of them"
+            )
+        value = value[step]
+    return value
+
+
+def _names(fields: dict[str, Any]) -> Iterator[str]:
+    for name, value in fields.items():
+        yield from (f"{name}/{inner}" for inner in _names(value)) if isinstance(value, dict) and value else [name]
+
+
+def text_of(record: Record, name: str, option: str) -> str:
+    """The text in a field, stripped; `InputError` where it is not a text."""
+    value = field_of(record, name, option)
+    if not isinstance(value, str):
+        raise InputError(f"{option}={name!r} is {value!r} in {record.location}; set {option} to a field of text")
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        raise InputError(
+            f"{record.location} escapes half a surrogate pair, which is not a character; remove the record"
+        ) from None
+    return value.strip()
+
+
+def text_in(record: Record, name: str, option: str) -> str:
+    """The text in a field, stripped; `InputError` where it is not a text, or empty."""
+    text = text_of(record, name, option)
+    if not text:
+        raise InputError(f"{option}={name!r} is empty in {record.location}; fill it or remove the record")
+    return text
+
+
+def name_of(record: Record) -> Any:
+    """What a benchmark calls a record: the value of its field `idx`, `index` or `id`; None where it has none."""
+    return next((record.fields[name] for name in ("idx", "index", "id") if name in record.fields), None)
