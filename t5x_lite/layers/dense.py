@@ -2,16 +2,16 @@
 
 import math
 from collections.abc import Callable
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import jax
 import jax.numpy as jnp
 from flax import linen as nn
 from jaxtyping import Array, Bool, Float, Int, Key
 
-from t5x_lite.errors import InputError
 from t5x_lite.kernels.cpu import PackedWeights, matmul
 from t5x_lite.parallel.partitioning import all_gather_fsdp, constrain_sharding, fsdp_apply, is_sharded
+from t5x_lite.validation import OneOf
 
 
 class Dense(nn.Module):
@@ -140,12 +140,8 @@ ACTIVATIONS: dict[str, Callable[[Array], Array]] = {
     "silu": jax.nn.silu,
     "tanh": jnp.tanh,
 }
-
-
-def check_activation(name: str) -> None:
-    """Raises `InputError` for an activation that is not in `ACTIVATIONS`."""
-    if name not in ACTIVATIONS:
-        raise InputError(f"activation={name!r} is not known; choose one of {', '.join(ACTIVATIONS)}")
+Activation = Annotated[str, OneOf(tuple(ACTIVATIONS))]
+"""The name of one of them."""
 
 
 class FeedForward(nn.Module):

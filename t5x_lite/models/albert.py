@@ -3,25 +3,26 @@
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
-from t5x_lite.models.base import check_at_least
+from t5x_lite.layers.dense import Activation
 from t5x_lite.models.encoder import EncoderConfig
+from t5x_lite.validation import Positive, Rate
 
 
 @dataclass(frozen=True)
 class AlbertConfig(EncoderConfig):
     """The architecture of one ALBERT. The defaults are base, version 2."""
 
-    vocab_size: int = 30_000
+    vocab_size: Positive = 30_000
     """Rows of the token embedding: the tokenizer's ids or more."""
-    activation: str = "gelu_tanh"
+    activation: Activation = "gelu_tanh"
     """Of the feed-forward layer: gelu, gelu_tanh, relu, silu or tanh."""
-    dropout_rate: float = 0.0
+    dropout_rate: Rate = 0.0
     """Dropout on embeddings and residual branches (0.1 in version 1 up to xlarge)."""
-    attention_dropout_rate: float = 0.0
+    attention_dropout_rate: Rate = 0.0
     """Dropout on attention weights (0.1 in version 1 up to xlarge)."""
-    token_embed_dim: int = 128
+    token_embed_dim: Positive = 128
     """Width of the embeddings, which a dense layer projects to embed_dim."""
-    num_segments: int = 2
+    num_segments: Positive = 2
     """Rows of the segment embedding: the two segments of a pair."""
     pooler: bool = True
     """A dense layer on the first position, for tasks on whole rows; sentence-order prediction trains it."""
@@ -29,10 +30,6 @@ class AlbertConfig(EncoderConfig):
     known_heads: ClassVar[tuple[str, ...]] = ("masked_lm", "sentence_pair")
     layers_share_parameters: ClassVar[bool] = True
     projects_embeddings: ClassVar[bool] = True
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_at_least(self, 1, "num_segments")
 
 
 def _presets() -> dict[str, AlbertConfig]:

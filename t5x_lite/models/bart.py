@@ -4,34 +4,35 @@ from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 from t5x_lite.errors import InputError
-from t5x_lite.models.base import check_at_least, check_rates
+from t5x_lite.layers.dense import Activation
 from t5x_lite.models.encoder_decoder import EncoderDecoderConfig
 from t5x_lite.models.task_heads import TaskHead, check_head_names
+from t5x_lite.validation import Positive, Rate
 
 
 @dataclass(frozen=True)
 class BartConfig(EncoderDecoderConfig):
     """The architecture of one BART. The defaults are base."""
 
-    vocab_size: int = 50_265
+    vocab_size: Positive = 50_265
     """Rows of the embedding that encoder, decoder and output share: the tokenizer's ids or more."""
-    num_heads: int = 12
+    num_heads: Positive = 12
     """Attention heads a layer; each is embed_dim / num_heads wide."""
-    embed_dim: int = 768
+    embed_dim: Positive = 768
     """Width of the residual stream (d_model)."""
-    mlp_dim: int = 3072
+    mlp_dim: Positive = 3072
     """Width of the feed-forward layers (d_ff)."""
-    activation: str = "gelu"
+    activation: Activation = "gelu"
     """Of the feed-forward layers: gelu, gelu_tanh, relu, silu or tanh."""
-    attention_dropout_rate: float = 0.1
+    attention_dropout_rate: Rate = 0.1
     """Dropout on attention weights."""
     scale_embedding: bool = False
     """Multiply the embeddings by sqrt(embed_dim)."""
     heads: tuple[TaskHead, ...] = ()
     """Heads of tasks on the decoder: classification, tagging, question_answering."""
-    num_classes: int = 2
+    num_classes: Positive = 2
     """Logits of the heads classification (1: a number is predicted) and tagging."""
-    head_dropout_rate: float = 0.0
+    head_dropout_rate: Rate = 0.0
     """Dropout in the heads classification and tagging."""
 
     task_heads: ClassVar[tuple[str, ...]] = ("classification", "tagging", "question_answering")
@@ -41,8 +42,6 @@ class BartConfig(EncoderDecoderConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_at_least(self, 1, "num_classes")
-        check_rates(self, "head_dropout_rate")
         check_head_names(self, self.task_heads)
         if self.heads and (self.output_bias or not self.tied):
             raise InputError(

@@ -11,10 +11,11 @@ from flax import linen as nn
 
 from t5x_lite.errors import InputError
 from t5x_lite.layers.transformer import Remat
+from t5x_lite.validation import Validated
 
 
 @dataclass(frozen=True)
-class ModelConfig(ABC):
+class ModelConfig(Validated, ABC):
     """The architecture of a model: sizes and choices, no behaviour. Families derive from it."""
 
     task_heads: ClassVar[tuple[str, ...]] = ()
@@ -62,13 +63,6 @@ def num_params(config: ModelConfig) -> int:
     return sum(leaf.size for leaf in jax.tree.leaves(nn.unbox(abstract_params(config))))
 
 
-def check_at_least(config: Any, minimum: int, *fields: str) -> None:
-    """Raises `InputError` for a field below `minimum`."""
-    for field in fields:
-        if getattr(config, field) < minimum:
-            raise InputError(f"{field}={getattr(config, field)} is too small; choose {minimum} or more")
-
-
 def check_heads(config: Any, field: str = "num_heads") -> None:
     """Raises `InputError` where the number of heads in `field` does not divide `embed_dim`."""
     heads = getattr(config, field)
@@ -78,16 +72,3 @@ def check_heads(config: Any, field: str = "num_heads") -> None:
             f"{field}={heads} does not divide embed_dim={config.embed_dim}; choose a multiple of "
             f"{heads} (e.g. {nearest})"
         )
-
-
-def check_rates(config: Any, *fields: str) -> None:
-    """Raises `InputError` for a field outside [0, 1)."""
-    for field in fields:
-        if not 0.0 <= getattr(config, field) < 1.0:
-            raise InputError(f"{field}={getattr(config, field)} is not in [0, 1); choose e.g. 0.1, or 0 to turn it off")
-
-
-def check_norm_epsilon(config: Any) -> None:
-    """Raises `InputError` for a `norm_epsilon` outside [0, 1)."""
-    if not 0.0 <= config.norm_epsilon < 1.0:
-        raise InputError(f"norm_epsilon={config.norm_epsilon} is not in [0, 1); choose e.g. 1e-6")

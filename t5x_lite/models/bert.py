@@ -6,24 +6,20 @@ Devlin et al. 2019 (BERT), Turc et al. 2019 (the 24 small ones), Joshi et al. 20
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
-from t5x_lite.models.base import check_at_least
 from t5x_lite.models.encoder import EncoderConfig
+from t5x_lite.validation import Positive
 
 
 @dataclass(frozen=True)
 class BertConfig(EncoderConfig):
     """The architecture of one BERT. The defaults are base, uncased."""
 
-    num_segments: int = 2
+    num_segments: Positive = 2
     """Rows of the segment embedding: the two sentences of a pair."""
     pooler: bool = True
     """A dense layer on the first position, for tasks on whole rows; next-sentence prediction trains it."""
 
     known_heads: ClassVar[tuple[str, ...]] = ("masked_lm", "sentence_pair", "span_boundary")
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_at_least(self, 1, "num_segments")
 
 
 def _presets() -> dict[str, BertConfig]:

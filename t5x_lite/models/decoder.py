@@ -11,7 +11,7 @@ from flax import linen as nn
 from jaxtyping import Array, Bool, Float, Int
 
 from t5x_lite.errors import InputError
-from t5x_lite.layers.dense import Dropout, check_activation
+from t5x_lite.layers.dense import Activation, Dropout
 from t5x_lite.layers.embedding import Embedding, LazyLogits, Unembedding, vocabulary_logits
 from t5x_lite.layers.heads import RowHead
 from t5x_lite.layers.masks import Mask
@@ -22,27 +22,28 @@ from t5x_lite.layers.positions import (
     positions_in_segments,
 )
 from t5x_lite.layers.transformer import Context, DecodingCache, LayerConfig, Remat, Stack
-from t5x_lite.models.base import ModelConfig, check_at_least, check_norm_epsilon
+from t5x_lite.models.base import ModelConfig
 from t5x_lite.models.task_heads import LastTokenHeads, TaskHead
+from t5x_lite.validation import NormEpsilon, Positive
 
 
 @dataclass(frozen=True)
 class DecoderConfig(ModelConfig):
     """What all families have. What only some have is a field there, and a constant or a property here."""
 
-    vocab_size: int
+    vocab_size: Positive
     """Rows of the token embedding: the tokenizer's ids or more."""
-    num_heads: int = 12
+    num_heads: Positive = 12
     """Attention heads a layer."""
-    embed_dim: int = 768
+    embed_dim: Positive = 768
     """Width of the residual stream."""
-    mlp_dim: int = 3072
+    mlp_dim: Positive = 3072
     """Width of the feed-forward layer."""
-    num_layers: int = 12
+    num_layers: Positive = 12
     """Layers."""
-    activation: str = "gelu_tanh"
+    activation: Activation = "gelu_tanh"
     """Of the feed-forward layer: gelu_tanh, gelu, relu, silu or tanh."""
-    norm_epsilon: float = 1e-5
+    norm_epsilon: NormEpsilon = 1e-5
     """Added to the variance (mean square in RMSNorm)."""
     tied: bool = True
     """The output projection is the embedding; otherwise it has a kernel of its own."""
@@ -67,11 +68,6 @@ class DecoderConfig(ModelConfig):
     """Logits of the head classification."""
     head_dropout_rate: ClassVar[float] = 0.0
     """Dropout in the heads."""
-
-    def __post_init__(self) -> None:
-        check_at_least(self, 1, "vocab_size", "num_heads", "embed_dim", "mlp_dim", "num_layers")
-        check_norm_epsilon(self)
-        check_activation(self.activation)
 
     def decoder_start_id(self, *, pad_id: int, eos_id: int) -> int:
         """What stands between inputs and targets: the EOS that closes the inputs."""

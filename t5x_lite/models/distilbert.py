@@ -4,15 +4,16 @@ from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from t5x_lite.models.encoder import EncoderConfig
+from t5x_lite.validation import Positive, Rate
 
 
 @dataclass(frozen=True)
 class DistilBertConfig(EncoderConfig):
     """The architecture of one DistilBERT. The defaults are base, uncased."""
 
-    num_layers: int = 6
+    num_layers: Positive = 6
     """Layers."""
-    head_dropout_rate: float = 0.2
+    head_dropout_rate: Rate = 0.2
     """Dropout in the heads of tasks."""
 
     row_activation: ClassVar[str] = "relu"

@@ -10,8 +10,9 @@ from jaxtyping import Array, Bool, Float, Int
 
 from t5x_lite.errors import InputError
 from t5x_lite.layers.transformer import Remat
-from t5x_lite.models.base import ModelConfig, check_at_least
+from t5x_lite.models.base import ModelConfig
 from t5x_lite.models.encoder import Encoder, EncoderConfig
+from t5x_lite.validation import Positive
 
 Part = Literal["discriminator", "generator"]
 
@@ -20,9 +21,9 @@ Part = Literal["discriminator", "generator"]
 class ElectraConfig(EncoderConfig):
     """The architecture of one of ELECTRA's two networks. The defaults are the base discriminator, without its head."""
 
-    token_embed_dim: int = 768
+    token_embed_dim: Positive = 768
     """Width of the embeddings; where embed_dim differs, a dense layer projects them."""
-    num_segments: int = 2
+    num_segments: Positive = 2
     """Rows of the segment embedding: the two sentences of a pair."""
 
     known_heads: ClassVar[tuple[str, ...]] = ("masked_lm", "replaced_token")
@@ -30,10 +31,6 @@ class ElectraConfig(EncoderConfig):
     token_activation: ClassVar[str] = "gelu"
     row_activation: ClassVar[str] = "gelu"
     drops_first: ClassVar[bool] = True
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_at_least(self, 1, "num_segments")
 
 
 _SHARED = ("vocab_size", "token_embed_dim", "max_length", "num_segments", "norm_epsilon")

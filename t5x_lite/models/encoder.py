@@ -4,14 +4,14 @@ A family is a config: a file beside this one says what is particular to it and w
 """
 
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import jax.numpy as jnp
 from flax import linen as nn
 from jaxtyping import Array, Bool, Float, Int
 
 from t5x_lite.errors import InputError
-from t5x_lite.layers.dense import Dense, Dropout, check_activation
+from t5x_lite.layers.dense import Activation, Dense, Dropout
 from t5x_lite.layers.embedding import LazyLogits, TokenEmbeddings
 from t5x_lite.layers.heads import (
     MaskedLMHead,
@@ -24,8 +24,9 @@ from t5x_lite.layers.heads import (
 )
 from t5x_lite.layers.masks import Mask
 from t5x_lite.layers.transformer import Context, LayerConfig, Remat, Stack
-from t5x_lite.models.base import ModelConfig, check_at_least, check_heads, check_norm_epsilon, check_rates
+from t5x_lite.models.base import ModelConfig, check_heads
 from t5x_lite.models.task_heads import TASK_HEADS, TokenHeads, check_head_names
+from t5x_lite.validation import NormEpsilon, Positive, Range, Rate
 
 Head = Literal[
     "masked_lm",
@@ -46,33 +47,33 @@ _INIT = nn.initializers.truncated_normal(0.02)
 class EncoderConfig(ModelConfig):
     """What all families have. What only some have is a field there, and a constant or a property here."""
 
-    vocab_size: int = 30_522
+    vocab_size: Positive = 30_522
     """Rows of the token embedding: the tokenizer's ids or more."""
-    num_heads: int = 12
+    num_heads: Positive = 12
     """Attention heads a layer; each is embed_dim / num_heads wide."""
-    embed_dim: int = 768
+    embed_dim: Positive = 768
     """Width of the residual stream."""
-    mlp_dim: int = 3072
+    mlp_dim: Positive = 3072
     """Width of the feed-forward layer."""
-    num_layers: int = 12
+    num_layers: Positive = 12
     """Layers."""
-    max_length: int = 512
+    max_length: Annotated[int, Range(ge=2)] = 512
     """Positions that can be used: the longest row."""
-    activation: str = "gelu"
+    activation: Activation = "gelu"
     """Of the feed-forward layer: gelu, gelu_tanh, relu, silu or tanh."""
-    dropout_rate: float = 0.1
+    dropout_rate: Rate = 0.1
     """Dropout on embeddings and residual branches."""
-    attention_dropout_rate: float = 0.1
+    attention_dropout_rate: Rate = 0.1
     """Dropout on attention weights."""
-    norm_epsilon: float = 1e-12
+    norm_epsilon: NormEpsilon = 1e-12
     """Added to the variance in LayerNorm."""
     tied: bool = True
     """Predictions of tokens are scored by the token embedding; otherwise by a kernel of their own."""
     heads: tuple[Head, ...] = ()
     """What stands on the encoder: the heads that its objective trains."""
-    num_classes: int = 2
+    num_classes: Positive = 2
     """Logits of the heads classification (1: a number is predicted) and tagging."""
-    head_dropout_rate: float = 0.1
+    head_dropout_rate: Rate = 0.1
     """Dropout in the heads of tasks."""
 
     task_heads: ClassVar[tuple[str, ...]] = TASK_HEADS
@@ -107,16 +108,8 @@ class EncoderConfig(ModelConfig):
         return self.activation
 
     def __post_init__(self) -> None:
-        check_at_least(self, 1, "vocab_size", "num_heads", "embed_dim", "mlp_dim", "num_layers", "token_embed_dim")
-        check_at_least(self, 1, "num_classes")
-        check_at_least(self, 2, "max_length")
-        check_rates(self, "dropout_rate", "attention_dropout_rate", "head_dropout_rate")
-        check_norm_epsilon(self)
-        check_activation(self.activation)
+        super().__post_init__()
         check_heads(self)
-        self._check_heads()
-
-    def _check_heads(self) -> None:
         check_head_names(self, (*self.known_heads, *self.task_heads))
         for head in self.heads:
             if self.reads_pooled(head) and not self.pooler:

@@ -5,7 +5,7 @@ positions are a bias of the attention, has a module of its own with the same met
 """
 
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import jax
 import jax.numpy as jnp
@@ -13,14 +13,15 @@ from flax import linen as nn
 from jaxtyping import Array, Bool, Float, Int
 
 from t5x_lite.errors import InputError
-from t5x_lite.layers.dense import Dropout, check_activation, make_norm
+from t5x_lite.layers.dense import Activation, Dropout, make_norm
 from t5x_lite.layers.embedding import Embedding, LazyLogits, Unembedding, vocabulary_logits
 from t5x_lite.layers.heads import RowHead, TokenHead, at_end
 from t5x_lite.layers.masks import Mask
 from t5x_lite.layers.positions import LearnedPositions, positions_in_segments, sinusoidal_positions
 from t5x_lite.layers.transformer import Context, DecodingCache, LayerConfig, Remat, Stack
-from t5x_lite.models.base import ModelConfig, check_at_least, check_heads, check_norm_epsilon, check_rates
+from t5x_lite.models.base import ModelConfig, check_heads
 from t5x_lite.models.task_heads import LastTokenHeads, TaskHead
+from t5x_lite.validation import NormEpsilon, Positive, Range, Rate
 
 Positions = Literal["sinusoidal", "learned"]
 
@@ -29,35 +30,35 @@ Positions = Literal["sinusoidal", "learned"]
 class EncoderDecoderConfig(ModelConfig):
     """What all families have. What only some have is a field there, and a constant or a property here."""
 
-    vocab_size: int
+    vocab_size: Positive
     """Rows of the embedding that encoder, decoder and output share: the tokenizer's ids or more."""
-    num_heads: int = 8
+    num_heads: Positive = 8
     """Attention heads a layer; each is embed_dim / num_heads wide."""
-    embed_dim: int = 512
+    embed_dim: Positive = 512
     """Width of the residual stream (d_model)."""
-    mlp_dim: int = 2048
+    mlp_dim: Positive = 2048
     """Width of the feed-forward layers (d_ff)."""
-    num_encoder_layers: int = 6
+    num_encoder_layers: Positive = 6
     """Layers of the encoder."""
-    num_decoder_layers: int = 6
+    num_decoder_layers: Positive = 6
     """Layers of the decoder."""
-    num_decoder_heads: int | None = None
+    num_decoder_heads: Positive | None = None
     """Attention heads a layer of the decoder; None means num_heads."""
-    decoder_mlp_dim: int | None = None
+    decoder_mlp_dim: Positive | None = None
     """Width of the decoder's feed-forward layers; None means mlp_dim."""
-    max_length: int = 1024
+    max_length: Annotated[int, Range(ge=2)] = 1024
     """Positions that can be used: the longest row of either side."""
-    activation: str = "relu"
+    activation: Activation = "relu"
     """Of the feed-forward layers: relu, gelu, gelu_tanh, silu or tanh."""
-    dropout_rate: float = 0.1
+    dropout_rate: Rate = 0.1
     """Dropout on embeddings and residual branches."""
-    attention_dropout_rate: float = 0.0
+    attention_dropout_rate: Rate = 0.0
     """Dropout on attention weights."""
-    mlp_dropout_rate: float = 0.0
+    mlp_dropout_rate: Rate = 0.0
     """Dropout on the hidden units of the feed-forward layers."""
     scale_embedding: bool = True
     """Multiply the embeddings by sqrt(embed_dim)."""
-    norm_epsilon: float = 1e-5
+    norm_epsilon: NormEpsilon = 1e-5
     """Added to the variance in LayerNorm."""
     shared_embedding: bool = True
     """Encoder and decoder read one embedding; otherwise each has its own."""
@@ -90,16 +91,8 @@ class EncoderDecoderConfig(ModelConfig):
     """Dropout in the heads."""
 
     def __post_init__(self) -> None:
-        sizes = ("vocab_size", "num_heads", "embed_dim", "mlp_dim", "num_encoder_layers", "num_decoder_layers")
-        check_at_least(self, 1, *sizes)
-        check_at_least(self, 2, "max_length")
-        check_rates(self, "dropout_rate", "attention_dropout_rate", "mlp_dropout_rate")
-        check_norm_epsilon(self)
-        check_activation(self.activation)
+        super().__post_init__()
         check_heads(self)
-        for field in ("num_decoder_heads", "decoder_mlp_dim"):
-            if getattr(self, field) is not None:
-                check_at_least(self, 1, field)
         if self.num_decoder_heads is not None:
             check_heads(self, "num_decoder_heads")
         for field in ("fixed_id", "start_id"):

@@ -1,58 +1,51 @@
 """GPT, GPT-2 and GPT-3: language models with learned positions (Radford et al. 2018, 2019; Brown et al. 2020)."""
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 from flax import linen as nn
 
-from t5x_lite.errors import InputError
 from t5x_lite.layers.transformer import LayerConfig
-from t5x_lite.models.base import check_at_least, check_heads, check_rates
+from t5x_lite.models.base import check_heads
 from t5x_lite.models.decoder import DecoderConfig
 from t5x_lite.models.task_heads import TaskHead, check_head_names
+from t5x_lite.validation import Positive, Range, Rate
 
 
 @dataclass(frozen=True)
 class GptConfig(DecoderConfig):
     """The architecture of one GPT. The defaults are GPT-2 small."""
 
-    vocab_size: int = 50_257
+    vocab_size: Positive = 50_257
     """Rows of the token embedding: the tokenizer's ids or more."""
-    max_length: int = 1024
+    max_length: Annotated[int, Range(ge=4)] = 1024
     """Positions that can be used, prompt and answer together."""
-    head_dim: int | None = None
+    head_dim: Positive | None = None
     """Width of one head; None means embed_dim / num_heads."""
     norm_first: bool = True
     """Pre-LN, with a norm behind the stack (GPT-2, GPT-3); otherwise post-LN (GPT)."""
-    attention_scale: float | None = None
+    attention_scale: Annotated[float, Range(gt=0, remedy="choose e.g. 1.0, or None")] | None = None
     """Factor of the attention's logits; None means head_dim ** -0.5."""
-    dropout_rate: float = 0.1
+    dropout_rate: Rate = 0.1
     """Dropout on residual branches."""
-    attention_dropout_rate: float = 0.1
+    attention_dropout_rate: Rate = 0.1
     """Dropout on attention weights."""
-    embedding_dropout_rate: float = 0.1
+    embedding_dropout_rate: Rate = 0.1
     """Dropout on the embeddings."""
     heads: tuple[TaskHead, ...] = ()
     """Heads of tasks beside the output: classification, multiple_choice."""
-    num_classes: int = 2
+    num_classes: Positive = 2
     """Logits of the head classification; 1: a number is predicted."""
-    head_dropout_rate: float = 0.1
+    head_dropout_rate: Rate = 0.1
     """Dropout in the heads."""
 
     task_heads: ClassVar[tuple[str, ...]] = ("classification", "multiple_choice")
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_at_least(self, 4, "max_length")
-        check_at_least(self, 1, "num_classes")
-        check_rates(self, "dropout_rate", "attention_dropout_rate", "embedding_dropout_rate", "head_dropout_rate")
         check_head_names(self, self.task_heads)
         if self.head_dim is None:
             check_heads(self)
-        else:
-            check_at_least(self, 1, "head_dim")
-        if self.attention_scale is not None and not self.attention_scale > 0.0:
-            raise InputError(f"attention_scale={self.attention_scale} is not above 0; choose e.g. 1.0, or None")
 
     def layer(self) -> LayerConfig:
         return LayerConfig(

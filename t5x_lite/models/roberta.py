@@ -7,19 +7,19 @@ from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from t5x_lite.errors import InputError
-from t5x_lite.models.base import check_at_least
 from t5x_lite.models.encoder import EncoderConfig, Head
+from t5x_lite.validation import NormEpsilon, Positive
 
 
 @dataclass(frozen=True)
 class RobertaConfig(EncoderConfig):
     """The architecture of one RoBERTa. The defaults are base."""
 
-    vocab_size: int = 50_265
+    vocab_size: Positive = 50_265
     """Rows of the token embedding: the tokenizer's ids or more."""
-    norm_epsilon: float = 1e-5
+    norm_epsilon: NormEpsilon = 1e-5
     """Added to the variance in LayerNorm."""
-    num_segments: int = 1
+    num_segments: Positive = 1
     """Rows of the segment embedding; the one row of the published models is added to every token."""
     pooler: bool = True
     """A dense layer on the first position, for tasks on whole rows; the published objective does not train it."""
@@ -33,7 +33,6 @@ class RobertaConfig(EncoderConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_at_least(self, 1, "num_segments")
         if not 0 <= self.pad_id < self.vocab_size:
             raise InputError(
                 f"pad_id={self.pad_id} is no id of vocab_size={self.vocab_size}; choose the tokenizer's padding id"

@@ -4,40 +4,41 @@ Raffel et al. 2020 (T5 v1.0), Shazeer 2020 and the T5 repository (v1.1), Xue et 
 """
 
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Annotated, Any
 
 import jax.numpy as jnp
 from flax import linen as nn
 from jaxtyping import Array, Bool, Float, Int
 
 from t5x_lite.errors import InputError
-from t5x_lite.layers.dense import Dropout, check_activation
+from t5x_lite.layers.dense import Activation, Dropout
 from t5x_lite.layers.embedding import Embedding, LazyLogits, Unembedding, vocabulary_logits
 from t5x_lite.layers.masks import Mask
 from t5x_lite.layers.positions import RelativePositionBias
 from t5x_lite.layers.transformer import Context, DecodingCache, LayerConfig, Remat, Stack
-from t5x_lite.models.base import ModelConfig, check_at_least, check_norm_epsilon, check_rates
+from t5x_lite.models.base import ModelConfig
+from t5x_lite.validation import NormEpsilon, Positive, Range, Rate
 
 
 @dataclass(frozen=True)
 class T5Config(ModelConfig):
     """The architecture of one T5. The defaults are T5 v1.0 small."""
 
-    vocab_size: int = 32_128
+    vocab_size: Positive = 32_128
     """Rows of the embedding: the tokenizer's ids, sentinels included, padded to a round number."""
-    num_heads: int = 8
+    num_heads: Positive = 8
     """Attention heads a layer."""
-    embed_dim: int = 512
+    embed_dim: Positive = 512
     """Width of the residual stream (d_model)."""
-    head_dim: int = 64
+    head_dim: Positive = 64
     """Width of one head (d_kv); need not be embed_dim / num_heads."""
-    mlp_dim: int = 2048
+    mlp_dim: Positive = 2048
     """Width of the feed-forward layer (d_ff)."""
-    num_encoder_layers: int = 6
+    num_encoder_layers: Positive = 6
     """Layers of the encoder."""
-    num_decoder_layers: int = 6
+    num_decoder_layers: Positive = 6
     """Layers of the decoder."""
-    activation: str = "relu"
+    activation: Activation = "relu"
     """Of the feed-forward layer: relu (v1.0), gelu_tanh (v1.1), gelu, silu or tanh."""
     gated: bool = False
     """Gated feed-forward layer (v1.1)."""
@@ -47,32 +48,20 @@ class T5Config(ModelConfig):
     """Encoder and decoder have one set of layers, of which the decoder alone uses the cross-attention (table 2)."""
     scale_output: bool = True
     """Multiply the decoder's output by embed_dim ** -0.5 before the projection (v1.0)."""
-    relative_buckets: int = 32
+    relative_buckets: Annotated[int, Range(ge=4)] = 32
     """Buckets of the relative position bias."""
     relative_max_distance: int = 128
     """Distance from which on all positions share a bucket."""
-    dropout_rate: float = 0.1
+    dropout_rate: Rate = 0.1
     """Dropout on embeddings, attention weights, hidden units and residual branches (0 in v1.1's pretraining).
 
     What is dropped is the same at all positions of a row, as in Mesh TensorFlow's T5.
     """
-    norm_epsilon: float = 1e-6
+    norm_epsilon: NormEpsilon = 1e-6
     """Added to the mean square in RMSNorm."""
 
     def __post_init__(self) -> None:
-        sizes = (
-            "vocab_size",
-            "embed_dim",
-            "num_heads",
-            "head_dim",
-            "mlp_dim",
-            "num_encoder_layers",
-            "num_decoder_layers",
-        )
-        check_at_least(self, 1, *sizes)
-        check_rates(self, "dropout_rate")
-        check_activation(self.activation)
-        check_norm_epsilon(self)
+        super().__post_init__()
         check_buckets(self)
         if self.stacks_share_parameters and self.num_encoder_layers != self.num_decoder_layers:
             raise InputError(
@@ -218,7 +207,6 @@ class T5(nn.Module):
 
 def check_buckets(config: Any) -> None:
     """Raises `InputError` for a relative position bias without distances."""
-    check_at_least(config, 4, "relative_buckets")
     if config.relative_max_distance <= config.relative_buckets // 2:
         raise InputError(
             f"relative_max_distance={config.relative_max_distance} leaves no distances for the logarithmic half of "

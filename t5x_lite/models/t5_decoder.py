@@ -1,34 +1,35 @@
 """T5's decoder alone: a language model, or a prefix language model (Raffel et al. 2020, section 3.2)."""
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 
 from flax import linen as nn
 
+from t5x_lite.layers.dense import Activation
 from t5x_lite.layers.transformer import LayerConfig
-from t5x_lite.models.base import check_at_least, check_rates
 from t5x_lite.models.decoder import DecoderConfig
 from t5x_lite.models.t5 import PRESETS as T5_PRESETS
 from t5x_lite.models.t5 import T5Config, check_buckets
+from t5x_lite.validation import NormEpsilon, Positive, Range, Rate
 
 
 @dataclass(frozen=True)
 class T5DecoderConfig(DecoderConfig):
     """The architecture of one T5 decoder. The defaults are those of T5 v1.0 small's, as a language model."""
 
-    vocab_size: int = 32_128
+    vocab_size: Positive = 32_128
     """Rows of the embedding: the tokenizer's ids, sentinels included, padded to a round number."""
-    num_heads: int = 8
+    num_heads: Positive = 8
     """Attention heads a layer."""
-    embed_dim: int = 512
+    embed_dim: Positive = 512
     """Width of the residual stream (d_model)."""
-    head_dim: int = 64
+    head_dim: Positive = 64
     """Width of one head (d_kv); need not be embed_dim / num_heads."""
-    mlp_dim: int = 2048
+    mlp_dim: Positive = 2048
     """Width of the feed-forward layer (d_ff)."""
-    num_layers: int = 6
+    num_layers: Positive = 6
     """Layers: as many as one of T5's stacks (P parameters), or as both together (2P)."""
-    activation: str = "relu"
+    activation: Activation = "relu"
     """Of the feed-forward layer: relu (v1.0), gelu_tanh (v1.1), gelu, silu or tanh."""
     gated: bool = False
     """Gated feed-forward layer (v1.1)."""
@@ -36,19 +37,17 @@ class T5DecoderConfig(DecoderConfig):
     """A prefix LM: inputs see each other whole (figure 4); otherwise they too see only what is before them."""
     scale_output: bool = True
     """Multiply the last layer's output by embed_dim ** -0.5 before the projection (v1.0)."""
-    relative_buckets: int = 32
+    relative_buckets: Annotated[int, Range(ge=4)] = 32
     """Buckets of the relative position bias."""
     relative_max_distance: int = 128
     """Distance from which on all positions share a bucket."""
-    dropout_rate: float = 0.1
+    dropout_rate: Rate = 0.1
     """Dropout on embeddings, attention weights, hidden units and residual branches, the same at all positions."""
-    norm_epsilon: float = 1e-6
+    norm_epsilon: NormEpsilon = 1e-6
     """Added to the mean square in RMSNorm."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_at_least(self, 1, "head_dim")
-        check_rates(self, "dropout_rate")
         check_buckets(self)
 
     def layer(self) -> LayerConfig:

@@ -1,19 +1,18 @@
 """The Transformer of Vaswani et al. 2017, and Marian's, which has further biases (Junczys-Dowmunt et al. 2018)."""
 
 from dataclasses import dataclass, replace
-from typing import get_args
 
 from flax import linen as nn
 
-from t5x_lite.errors import InputError
 from t5x_lite.models.encoder_decoder import EncoderDecoderConfig, Positions
+from t5x_lite.validation import Positive
 
 
 @dataclass(frozen=True)
 class TransformerConfig(EncoderDecoderConfig):
     """The architecture of one Transformer. The defaults are base (table 3), with the vocabulary of WMT14 en-de."""
 
-    vocab_size: int = 37_000
+    vocab_size: Positive = 37_000
     """Rows of the embedding that encoder, decoder and output share: the tokenizer's ids or more."""
     positions: Positions = "sinusoidal"
     """Sines and cosines (section 3.5), or a learned vector for each position (table 3, row E)."""
@@ -21,11 +20,6 @@ class TransformerConfig(EncoderDecoderConfig):
     """Pre-LN (Xiong et al. 2020), with a norm behind each stack; otherwise post-LN, as published."""
     attention_bias: bool = False
     """Biases in the projections of the attention (Marian has them)."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.positions not in get_args(Positions):
-            raise InputError(f"positions={self.positions!r} is unknown; choose {' or '.join(get_args(Positions))}")
 
     @property
     def kernel_init(self) -> nn.initializers.Initializer:

@@ -1,3 +1,5 @@
+import dataclasses
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -5,7 +7,8 @@ import pytest
 from scipy.special import erf
 
 from t5x_lite.errors import InputError
-from t5x_lite.layers.dense import ACTIVATIONS, FeedForward, check_activation
+from t5x_lite.layers.dense import ACTIVATIONS, Activation, FeedForward
+from t5x_lite.validation import Validated
 
 REFERENCES = {
     "relu": lambda x: np.maximum(x, 0),
@@ -30,8 +33,13 @@ def test_gelu_is_rounded_once_in_bfloat16():
 
 def test_every_activation_has_a_reference_and_others_are_refused():
     assert set(REFERENCES) == set(ACTIVATIONS)
+
+    @dataclasses.dataclass(frozen=True)
+    class Config(Validated):
+        activation: Activation
+
     with pytest.raises(InputError, match="activation='swiglu'.*relu"):
-        check_activation("swiglu")
+        Config("swiglu")
 
 
 @pytest.mark.parametrize("use_bias", [False, True])

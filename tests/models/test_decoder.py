@@ -223,7 +223,7 @@ def test_every_number_of_the_config_is_checked(config):
     ("config", "change", "message"),
     [
         (GptConfig, {"embed_dim": 500}, "num_heads=12 does not divide embed_dim=500; choose a multiple of 12"),
-        (GptConfig, {"activation": "swish"}, "activation='swish' is not known"),
+        (GptConfig, {"activation": "swish"}, "activation='swish' is unknown"),
         (GptConfig, {"embedding_dropout_rate": 1.0}, "embedding_dropout_rate=1.0"),
         (GptConfig, {"attention_scale": 0.0}, "attention_scale=0.0"),
         (T5DecoderConfig, {"relative_max_distance": 16}, "relative_max_distance=16.*more than 16"),

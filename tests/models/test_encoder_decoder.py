@@ -194,7 +194,7 @@ def test_every_number_of_the_config_is_checked(config):
     [
         ({"embed_dim": 500}, "num_heads=12 does not divide embed_dim=500; choose a multiple of 12"),
         ({"num_decoder_heads": 7}, "num_decoder_heads=7 does not divide embed_dim=768"),
-        ({"activation": "swish"}, "activation='swish' is not known"),
+        ({"activation": "swish"}, "activation='swish' is unknown"),
         ({"start_id": 50_265}, "start_id=50265 is no id below vocab_size=50265"),
         ({"fixed_id": 50_265}, "fixed_id=50265 is no id below"),
         ({"dropout_rate": 1.0}, "dropout_rate=1.0"),

@@ -1,0 +1,115 @@
+"""Ranges of fields as annotations, checked for a whole dataclass in one place.
+
+>>> @dataclasses.dataclass(frozen=True)
+... class Layer(Validated):
+...     num_heads: Positive = 8
+...     dropout_rate: Rate = 0.1
+...     head_dim: Positive | None = None
+>>> Layer(num_heads=0)
+Traceback (most recent call last):
+    ...
+t5x_lite.errors.InputError: num_heads=0 is too small; choose 1 or more
+"""
+
+import dataclasses
+import functools
+import types
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
+
+from t5x_lite.errors import InputError
+
+
+@dataclass(frozen=True)
+class Range:
+    """The numbers of a field: `ge` and `gt` bound them from below, `le` and `lt` from above.
+
+    >>> Range(ge=0, lt=1, remedy="choose e.g. 0.1").problem(1.5)
+    'is not in [0, 1); choose e.g. 0.1'
+    """
+
+    ge: float | None = None
+    gt: float | None = None
+    le: float | None = None
+    lt: float | None = None
+    remedy: str = ""
+    """What to choose instead; empty: what follows from the bounds."""
+
+    def problem(self, value: Any) -> str | None:
+        """What is wrong with `value` and what to choose; None where it lies in the range. NaN lies in none."""
+        if not isinstance(value, int | float):
+            return "is not a number; give one"
+        if (
+            (self.ge is None or value >= self.ge)
+            and (self.gt is None or value > self.gt)
+            and (self.le is None or value <= self.le)
+            and (self.lt is None or value < self.lt)
+        ):
+            return None
+        least = f"[{self.ge}" if self.ge is not None else f"({'-inf' if self.gt is None else self.gt}"
+        most = f"{self.le}]" if self.le is not None else f"{'inf' if self.lt is None else self.lt})"
+        if self.le is None and self.lt is None:
+            if self.ge is not None:
+                return f"is too small; {self.remedy or f'choose {self.ge} or more'}"
+            return f"is not above {self.gt}; {self.remedy or 'choose a larger number'}"
+        return f"is not in {least}, {most}; {self.remedy or 'choose a number in that range'}"
+
+
+@dataclass(frozen=True)
+class OneOf:
+    """The values of a field, where they are known at run time alone; otherwise a `Literal` says them."""
+
+    values: tuple[Any, ...]
+
+    def problem(self, value: Any) -> str | None:
+        """What is wrong with `value` and what to choose; None where it is one of the values."""
+        if value in self.values:
+            return None
+        *others, last = map(str, self.values)
+        return f"is unknown; choose {', '.join(others)}{' or ' if others else ''}{last}"
+
+
+Positive = Annotated[int, Range(ge=1)]
+NonNegative = Annotated[int, Range(ge=0)]
+PositiveFloat = Annotated[float, Range(gt=0)]
+Rate = Annotated[float, Range(ge=0, lt=1, remedy="choose e.g. 0.1, or 0 to turn it off")]
+"""A share of what is dropped, smoothed or hidden: in [0, 1)."""
+NormEpsilon = Annotated[float, Range(ge=0, lt=1, remedy="choose e.g. 1e-6")]
+
+
+class Validated:
+    """A dataclass whose fields are checked by their annotations when a value is made."""
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+
+
+def check_fields(config: Any, prefix: str = "") -> None:
+    """Raises `InputError` for the first field of a dataclass outside its `Range`, `OneOf` or `Literal`.
+
+    A field that may be None, as in `Positive | None`, is checked where it is not. `prefix` stands before the names in
+    the message: `evaluation.` for a group of an experiment. Types are not checked here.
+    """
+    for name, rules in _rules(type(config)):
+        value = getattr(config, name)
+        problems = [rule.problem(value) for rule in rules] if value is not None else []
+        if problems and all(problems):
+            raise InputError(f"{prefix}{name}={value!r} {problems[0]}")
+
+
+@functools.cache
+def _rules(cls: type) -> list[tuple[str, list[Range | OneOf]]]:
+    hints = get_type_hints(cls, include_extras=True)
+    rules = [(field.name, _rules_of(hints[field.name])) for field in dataclasses.fields(cls)]
+    return [(name, found) for name, found in rules if found]
+
+
+def _rules_of(annotation: Any) -> list[Range | OneOf]:
+    """The rules of an annotation, of which a value has to keep one; none where any value of the type will do."""
+    origin, arguments = get_origin(annotation), get_args(annotation)
+    if origin in (Union, types.UnionType):
+        options = [_rules_of(option) for option in arguments if option is not type(None)]
+        return [rule for rules in options for rule in rules] if all(options) else []
+    if origin is Literal:
+        return [OneOf(arguments)]
+    return [rule for rule in arguments[1:] if isinstance(rule, Range | OneOf)] if origin is Annotated else []
