@@ -58,7 +58,7 @@ class Plan:
     mesh: dict[str, int]
     num_params: int
     model_flops: int
-    """Operations of a step over the whole batch, by formula: see `step_flops`."""
+    """Operations of a step over the whole batch: see `step_flops`."""
     memory: Memory
     missing: int
     """Bytes of a chip's memory that the step needs beyond what there is; 0 where it fits."""

@@ -1,4 +1,4 @@
-"""The formula against the matrix products that JAX traces, one by one."""
+"""What is counted in the forward pass against the matrix products of the gradient that JAX traces, one by one."""
 
 import math
 from dataclasses import replace
@@ -36,7 +36,7 @@ from t5x_lite.objectives import (
     Tagging,
     corrupt_rows,
 )
-from t5x_lite.planning.flops import step_flops
+from t5x_lite.planning.flops import count_flops, step_flops
 from t5x_lite.tokenizers.config import expected_vocabulary
 from t5x_lite.tokenizers.vocabulary import Vocabulary
 
@@ -156,3 +156,27 @@ def test_a_published_size():
     objective = CausalLanguageModel(2048)
     flops = step_flops(PRESETS["gpt3-175b"], objective.for_vocabulary(VOCABULARY), 1) / 2048
     assert flops * 300e9 == pytest.approx(3.14e23, rel=0.04)
+
+
+def test_convolutions_branches_and_loops():
+    image, kernel = jnp.ones((2, 8, 8, 3)), jnp.ones((4, 4, 3, 5))
+    layout = {"dimension_numbers": ("NHWC", "HWIO", "NHWC")}
+
+    def flops(function, *arguments) -> int:
+        return count_flops(jax.make_jaxpr(function)(*arguments).jaxpr)
+
+    def patches(image, kernel):
+        return jax.lax.conv_general_dilated(image, kernel, (4, 4), "VALID", **layout)
+
+    # Patches that do not overlap are one product of [2 * 4, 4 * 4 * 3] and [48, 5].
+    assert flops(jax.checkpoint(jax.jit(patches)), image, kernel) == 2 * 8 * 48 * 5
+    by_channel = {"feature_group_count": 3, **layout}
+    depthwise = lambda x, k: jax.lax.conv_general_dilated(x, k, (1, 1), "SAME", **by_channel)  # noqa: E731
+    assert flops(depthwise, image, jnp.ones((3, 3, 1, 3))) == 2 * image.size * 9
+    back = lambda x, k: jax.lax.conv_transpose(x, k, (4, 4), "VALID")  # noqa: E731
+    assert flops(back, jnp.ones((2, 2, 2, 5)), jnp.ones((4, 4, 5, 3))) == 2 * 8 * 48 * 5
+
+    square = jnp.ones((5, 5))
+    assert flops(lambda x: jax.lax.cond(x[0, 0] > 0, lambda: x @ x, lambda: x @ x @ x), square) == 2 * 2 * 125
+    assert flops(lambda x: jax.lax.fori_loop(0, 7, lambda _, y: y @ x, x), square) == 7 * 2 * 125
+    assert flops(lambda x: jax.lax.while_loop(lambda y: y.sum() < 9, lambda y: y @ x, x), square) == 2 * 125
