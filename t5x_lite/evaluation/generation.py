@@ -13,7 +13,6 @@ from t5x_lite.data import Tokenizer, Vocabulary
 from t5x_lite.data.layouts.base import abstract_batch
 from t5x_lite.data.records.pairs import EvalExample
 from t5x_lite.decoding import decode
-from t5x_lite.models.decoder import DecoderConfig
 from t5x_lite.parallel import batch_sharding, replicated, use_mesh
 from t5x_lite.parallel.sharding import BatchRows
 from t5x_lite.training.experiment import Evaluation
@@ -100,7 +99,7 @@ class BatchGenerator:
         experiment, mesh = program.experiment, program.mesh
         vocabulary, model = tokenizer.vocabulary, experiment.model
         sources = [list(question.ids) for question in questions]
-        if isinstance(model, DecoderConfig):
+        if model.architecture == "decoder":
             # The EOS that closes the inputs is the first thing that a decoder reads of the targets' side.
             sources = [ids[:-1] if ids[-1:] == [vocabulary.eos_id] else ids for ids in sources]
         # Inputs of like length share a batch, which ends when its last answer ends.

@@ -4,6 +4,7 @@ from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from t5x_lite.layers.dense import Activation
+from t5x_lite.models.base import Pretraining
 from t5x_lite.models.encoder import EncoderConfig
 from t5x_lite.validation import Positive, Rate
 
@@ -30,6 +31,11 @@ class AlbertConfig(EncoderConfig):
     known_heads: ClassVar[tuple[str, ...]] = ("masked_lm", "sentence_pair")
     layers_share_parameters: ClassVar[bool] = True
     projects_embeddings: ClassVar[bool] = True
+
+    @property
+    def pretraining(self) -> Pretraining | None:
+        usual = super().pretraining
+        return "masked language model, sentence order" if "sentence_pair" in self.heads and usual else usual
 
 
 def _presets() -> dict[str, AlbertConfig]:

@@ -5,6 +5,7 @@ from typing import ClassVar, Literal
 
 from t5x_lite.errors import InputError
 from t5x_lite.layers.dense import Activation
+from t5x_lite.models.base import Pretraining
 from t5x_lite.models.encoder_decoder import EncoderDecoderConfig
 from t5x_lite.models.task_heads import TaskHead, check_head_names
 from t5x_lite.validation import Positive, Rate
@@ -39,6 +40,11 @@ class BartConfig(EncoderDecoderConfig):
     position_offset: ClassVar[int] = 2  # fairseq counts positions from its padding id + 1
     norm_embedding: ClassVar[bool] = True
     starts_with: ClassVar[Literal["pad", "eos"]] = "eos"
+    texts_begin_with_cls: ClassVar[bool] = True
+
+    @property
+    def pretraining(self) -> Pretraining | None:
+        return None if self.heads else "denoising"
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -22,13 +22,13 @@ from t5x_lite.layers.positions import (
     positions_in_segments,
 )
 from t5x_lite.layers.transformer import Context, DecodingCache, LayerConfig, Remat, Stack
-from t5x_lite.models.base import ModelConfig
+from t5x_lite.models.base import Architecture, Pretraining, TextConfig
 from t5x_lite.models.task_heads import LastTokenHeads, TaskHead
 from t5x_lite.validation import NormEpsilon, Positive
 
 
 @dataclass(frozen=True)
-class DecoderConfig(ModelConfig):
+class DecoderConfig(TextConfig):
     """What all families have. What only some have is a field there, and a constant or a property here."""
 
     vocab_size: Positive
@@ -48,6 +48,11 @@ class DecoderConfig(ModelConfig):
     tied: bool = True
     """The output projection is the embedding; otherwise it has a kernel of its own."""
 
+    architecture: ClassVar[Architecture] = "decoder"
+    pretraining: ClassVar[Pretraining] = "causal language model"
+    below_layers: ClassVar[tuple[str, ...]] = ("token_embedding", "position", "position_bias")
+    answers_prompts: ClassVar[bool] = False
+    """It reads a text and writes another one, rather than going on from where the text breaks off."""
     max_length: ClassVar[int | None] = None
     """Positions that can be used, inputs and targets together; None: any number."""
     relative_buckets: ClassVar[int] = 0

@@ -10,7 +10,7 @@ from jaxtyping import Array, Bool, Float, Int
 
 from t5x_lite.errors import InputError
 from t5x_lite.layers.transformer import Remat
-from t5x_lite.models.base import ModelConfig
+from t5x_lite.models.base import Architecture, ModelConfig, TextConfig
 from t5x_lite.models.encoder import Encoder, EncoderConfig
 from t5x_lite.validation import Positive
 
@@ -38,13 +38,17 @@ _SIZES = ("embed_dim", "num_layers", "num_heads", "mlp_dim")
 
 
 @dataclass(frozen=True)
-class ElectraPairConfig(ModelConfig):
+class ElectraPairConfig(TextConfig):
     """Generator and discriminator as they are trained: together, with the embeddings in common (section 3.2)."""
 
     generator: ElectraConfig
     """Fills in hidden tokens; smaller than the discriminator (section 3.2). Needs the head masked_lm."""
     discriminator: ElectraConfig
     """Finds the tokens that were filled in; what is kept in the end. Needs the head replaced_token."""
+
+    architecture: ClassVar[Architecture] = "encoder"
+    networks: ClassVar[tuple[str, ...]] = ("discriminator", "generator")
+    below_layers: ClassVar[tuple[str, ...]] = ("embeddings", "generator/projection", "discriminator/projection")
 
     def __post_init__(self) -> None:
         for field in _SHARED:

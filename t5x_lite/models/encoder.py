@@ -24,7 +24,7 @@ from t5x_lite.layers.heads import (
 )
 from t5x_lite.layers.masks import Mask
 from t5x_lite.layers.transformer import Context, LayerConfig, Remat, Stack
-from t5x_lite.models.base import ModelConfig, check_heads
+from t5x_lite.models.base import Architecture, Pretraining, TextConfig, check_heads
 from t5x_lite.models.task_heads import TASK_HEADS, TokenHeads, check_head_names
 from t5x_lite.validation import NormEpsilon, Positive, Range, Rate
 
@@ -44,7 +44,7 @@ _INIT = nn.initializers.truncated_normal(0.02)
 
 
 @dataclass(frozen=True)
-class EncoderConfig(ModelConfig):
+class EncoderConfig(TextConfig):
     """What all families have. What only some have is a field there, and a constant or a property here."""
 
     vocab_size: Positive = 30_522
@@ -77,6 +77,8 @@ class EncoderConfig(ModelConfig):
     """Dropout in the heads of tasks."""
 
     task_heads: ClassVar[tuple[str, ...]] = TASK_HEADS
+    architecture: ClassVar[Architecture] = "encoder"
+    below_layers: ClassVar[tuple[str, ...]] = ("embeddings", "projection")
     known_heads: ClassVar[tuple[str, ...]] = ("masked_lm",)
     """The heads that the family was pretrained with."""
     num_segments: ClassVar[int] = 0
@@ -91,6 +93,12 @@ class EncoderConfig(ModelConfig):
     """The padding id, where positions count the other ids only: see `TokenEmbeddings`."""
     layers_share_parameters: ClassVar[bool] = False
     """All layers are one and the same."""
+
+    @property
+    def pretraining(self) -> Pretraining | None:
+        if "masked_lm" not in self.heads:
+            return None
+        return "masked language model, next sentence" if "sentence_pair" in self.heads else "masked language model"
 
     @property
     def token_embed_dim(self) -> int:

@@ -19,7 +19,7 @@ from t5x_lite.layers.heads import RowHead, TokenHead, at_end
 from t5x_lite.layers.masks import Mask
 from t5x_lite.layers.positions import LearnedPositions, positions_in_segments, sinusoidal_positions
 from t5x_lite.layers.transformer import Context, DecodingCache, LayerConfig, Remat, Stack
-from t5x_lite.models.base import ModelConfig, check_heads
+from t5x_lite.models.base import Architecture, Pretraining, TextConfig, check_heads
 from t5x_lite.models.task_heads import LastTokenHeads, TaskHead
 from t5x_lite.validation import NormEpsilon, Positive, Range, Rate
 
@@ -27,7 +27,7 @@ Positions = Literal["sinusoidal", "learned"]
 
 
 @dataclass(frozen=True)
-class EncoderDecoderConfig(ModelConfig):
+class EncoderDecoderConfig(TextConfig):
     """What all families have. What only some have is a field there, and a constant or a property here."""
 
     vocab_size: Positive
@@ -71,6 +71,16 @@ class EncoderDecoderConfig(ModelConfig):
     start_id: int | None = None
     """What the decoder reads first; None means the family's own: padding, or EOS for BART."""
 
+    architecture: ClassVar[Architecture] = "encoder-decoder"
+    pretraining: ClassVar[Pretraining | None] = "sequence to sequence"
+    below_layers: ClassVar[tuple[str, ...]] = (
+        "token_embedding",
+        "decoder_token_embedding",
+        "encoder_embeddings",
+        "decoder_embeddings",
+    )
+    texts_begin_with_cls: ClassVar[bool] = False
+    """The published models read the vocabulary's first special id in front of each text."""
     positions: ClassVar[Positions] = "learned"
     """Sines and cosines, or a learned vector for each position."""
     position_offset: ClassVar[int] = 0

@@ -4,7 +4,7 @@ Raffel et al. 2020 (T5 v1.0), Shazeer 2020 and the T5 repository (v1.1), Xue et 
 """
 
 from dataclasses import dataclass, replace
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
 import jax.numpy as jnp
 from flax import linen as nn
@@ -16,12 +16,12 @@ from t5x_lite.layers.embedding import Embedding, LazyLogits, Unembedding, vocabu
 from t5x_lite.layers.masks import Mask
 from t5x_lite.layers.positions import RelativePositionBias
 from t5x_lite.layers.transformer import Context, DecodingCache, LayerConfig, Remat, Stack
-from t5x_lite.models.base import ModelConfig
+from t5x_lite.models.base import Architecture, Pretraining, TextConfig
 from t5x_lite.validation import NormEpsilon, Positive, Range, Rate
 
 
 @dataclass(frozen=True)
-class T5Config(ModelConfig):
+class T5Config(TextConfig):
     """The architecture of one T5. The defaults are T5 v1.0 small."""
 
     vocab_size: Positive = 32_128
@@ -59,6 +59,12 @@ class T5Config(ModelConfig):
     """
     norm_epsilon: NormEpsilon = 1e-6
     """Added to the mean square in RMSNorm."""
+
+    architecture: ClassVar[Architecture] = "encoder-decoder"
+    pretraining: ClassVar[Pretraining] = "span corruption"
+    below_layers: ClassVar[tuple[str, ...]] = ("token_embedding", "encoder_position_bias", "decoder_position_bias")
+    texts_begin_with_cls: ClassVar[bool] = False
+    """See `EncoderDecoderConfig`."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

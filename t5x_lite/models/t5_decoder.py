@@ -1,7 +1,7 @@
 """T5's decoder alone: a language model, or a prefix language model (Raffel et al. 2020, section 3.2)."""
 
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
 from flax import linen as nn
 
@@ -45,6 +45,8 @@ class T5DecoderConfig(DecoderConfig):
     """Dropout on embeddings, attention weights, hidden units and residual branches, the same at all positions."""
     norm_epsilon: NormEpsilon = 1e-6
     """Added to the mean square in RMSNorm."""
+
+    answers_prompts: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         super().__post_init__()

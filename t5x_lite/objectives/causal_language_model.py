@@ -13,7 +13,6 @@ from t5x_lite.decoding import Greedy, decode
 from t5x_lite.errors import InputError
 from t5x_lite.layers.embedding import LazyLogits
 from t5x_lite.models.base import ModelConfig
-from t5x_lite.models.decoder import DecoderConfig
 from t5x_lite.objectives.base import Features, Metrics, Objective, Row
 from t5x_lite.objectives.text_to_text import TextToText, kept_ids
 from t5x_lite.objectives.vocabulary_loss import vocabulary_loss
@@ -37,7 +36,7 @@ class CausalLanguageModel(Objective):
             raise InputError(f"input_length={self.input_length} is too short for a row; choose 2 or more")
 
     def check_model(self, model: ModelConfig) -> None:
-        if not isinstance(model, DecoderConfig):
+        if model.architecture != "decoder":
             raise InputError(
                 f"model is a {type(model).__name__}; CausalLanguageModel trains a decoder, such as GptConfig"
             )

@@ -16,7 +16,6 @@ from t5x_lite.data.tasks.classification import Delimited
 from t5x_lite.data.tasks.multiple_choice import DelimitedChoices
 from t5x_lite.errors import InputError
 from t5x_lite.models.base import ModelConfig
-from t5x_lite.models.decoder import DecoderConfig
 from t5x_lite.objectives.base import Features, Metrics, Row
 from t5x_lite.objectives.classification import Classification
 from t5x_lite.objectives.masked_language_model import apply, row_weights
@@ -49,7 +48,7 @@ class CausalTask(TaskObjective):
             )
 
     def check_model(self, model: ModelConfig) -> None:
-        if not isinstance(model, DecoderConfig) or self.head not in model.task_heads:
+        if model.architecture != "decoder" or self.head not in model.task_heads:
             name = type(self).__name__
             raise InputError(
                 f"model is a {type(model).__name__}, which {name} cannot train; give it a GptConfig, or train this "

@@ -7,7 +7,6 @@ import jax.numpy as jnp
 from flax import linen as nn
 from jaxtyping import Array, Bool, Float, Int, Key
 
-from t5x_lite.models.decoder import DecoderConfig
 from t5x_lite.objectives.base import Metrics
 from t5x_lite.objectives.vocabulary_loss import vocabulary_loss
 
@@ -140,7 +139,7 @@ def inputs_for(
 
     A decoder reads the EOS of its inputs as its first decoder input, so for one it is left out here.
     """
-    if not isinstance(module.config, DecoderConfig):
+    if module.config.architecture != "decoder":
         return inputs, inputs_valid
     if inputs_valid is None:
         return inputs[:, :-1], None

@@ -12,7 +12,6 @@ from t5x_lite.data.layouts.packed_pairs import TextPairs, TooLong
 from t5x_lite.decoding import greedy_decode
 from t5x_lite.errors import InputError
 from t5x_lite.models.base import ModelConfig
-from t5x_lite.models.decoder import DecoderConfig
 from t5x_lite.objectives.base import Features, Metrics, Objective, Row
 from t5x_lite.objectives.losses import inputs_for, not_padding, segments_of, text_to_text_loss
 from t5x_lite.tokenizers.vocabulary import Vocabulary
@@ -55,7 +54,7 @@ class TextToText(Objective):
 
     def check_model(self, model: ModelConfig) -> None:
         name, most = type(self).__name__, getattr(model, "max_length", None)
-        is_decoder = isinstance(model, DecoderConfig)
+        is_decoder = model.architecture == "decoder"
         if not is_decoder and not hasattr(model, "num_decoder_layers"):
             raise InputError(
                 f"model is a {type(model).__name__}, an encoder; {name} trains an encoder-decoder or a decoder"
@@ -161,7 +160,7 @@ class SequenceToSequence(TextToText):
 
     def check_model(self, model: ModelConfig) -> None:
         super().check_model(model)
-        if self.packed and isinstance(model, DecoderConfig):
+        if self.packed and model.architecture == "decoder":
             raise InputError(
                 f"objective.packed=True does not go with a {type(model).__name__}, which reads inputs and targets as"
                 " one sequence; set objective.packed to False"

@@ -58,14 +58,14 @@ class Optimizer(ABC):
         """What is not frozen of parameters with these logical axes."""
         return TrainedPart(axes, self.frozen, self.frozen_layers)
 
-    def build(self, axes: Axes) -> optax.GradientTransformation:
-        """The transformation for parameters with these logical axes."""
+    def build(self, axes: Axes, below_layers: tuple[str, ...] = ()) -> optax.GradientTransformation:
+        """The transformation for parameters with these logical axes; `below_layers` is the model's."""
         trained = self.trained(axes)
         clip = [optax.clip_by_global_norm(self.clip_norm)] if self.clip_norm else []
         # Optax counts the updates already done, schedules the one that is being made.
         rate = optax.scale_by_learning_rate(lambda count: self.schedule.learning_rate(count + 1))
         moving = optax.chain(*clip, *self.scaling(trained.axes(axes)), rate)
-        return with_layer_rates(trained.only(moving), axes, self.layerwise_decay)
+        return with_layer_rates(trained.only(moving), axes, self.layerwise_decay, below_layers)
 
     @abstractmethod
     def scaling(self, axes: Axes) -> list[optax.GradientTransformation]:

@@ -164,7 +164,9 @@ def objective_without_text(experiment: Experiment) -> Objective:
     if experiment.data.tokenizer is None:
         return objective
     added_ids = objective.layout.added_ids
-    vocabulary = expected_vocabulary(experiment.data.tokenizer, experiment.model.vocab_size - len(added_ids))
+    # A model that reads no ids has no size that a tokenizer's file could be guessed from.
+    model_size = experiment.model.vocab_size or 2**15
+    vocabulary = expected_vocabulary(experiment.data.tokenizer, model_size - len(added_ids))
     check_vocabulary(experiment.model, vocabulary, added_ids)
     return objective.for_vocabulary(vocabulary)
 

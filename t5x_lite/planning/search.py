@@ -8,7 +8,6 @@ import jax
 
 from t5x_lite.errors import InputError
 from t5x_lite.layers.transformer import Remat
-from t5x_lite.models import ElectraPairConfig
 from t5x_lite.parallel import MeshShape, make_mesh
 from t5x_lite.parallel.mesh import MESH_AXES
 from t5x_lite.planning.chips import Topology
@@ -182,7 +181,7 @@ class _Scale:
         alone = MeshShape(**dict.fromkeys(MESH_AXES, 1))
         program = Program(experiment, objective_without_text(experiment), make_mesh(alone, topology.devices[:1]))
         model = experiment.model
-        widest = model.discriminator if isinstance(model, ElectraPairConfig) else model
+        widest = getattr(model, model.networks[0]) if model.networks else model
         layers = [getattr(widest, name, 0) for name in ("num_layers", "num_encoder_layers", "num_decoder_layers")]
         return cls(
             topology=topology,
@@ -191,10 +190,10 @@ class _Scale:
             model_flops=step_flops(model, program.objective, experiment.batch_size),
             row_length=experiment.objective.layout.num_ids,
             num_layers=sum(layers),
-            embed_dim=widest.embed_dim,
-            mlp_dim=widest.mlp_dim,
-            num_heads=widest.num_heads,
-            vocab_size=widest.vocab_size,
+            embed_dim=getattr(widest, "embed_dim", 0),
+            mlp_dim=getattr(widest, "mlp_dim", 0),
+            num_heads=getattr(widest, "num_heads", 0),
+            vocab_size=widest.vocab_size or 0,
         )
 
     def rank(self, experiment: Experiment) -> tuple[bool, float]:

@@ -1,6 +1,5 @@
 """What every model in a notebook has, and how it says what it cannot do."""
 
-from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -11,7 +10,7 @@ from t5x_lite.convert import export_folder
 from t5x_lite.data import Tokenizer, Vocabulary
 from t5x_lite.decoding import GenerationDefaults
 from t5x_lite.errors import InputError
-from t5x_lite.models import ElectraPairConfig, ModelConfig
+from t5x_lite.models import ModelConfig
 from t5x_lite.models.electra import Part
 from t5x_lite.pretrained.tables import Neighbour, draw_positions_of, nearest, token_vectors
 from t5x_lite.runs.files import check_is_new
@@ -23,7 +22,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Pretrained(ABC):
+class Pretrained:
     """A model with its weights and its tokenizer, on one device.
 
     `module.apply({"params": params}, ...)` is the pure function below it. Every method of every kind of model has its
@@ -42,9 +41,9 @@ class Pretrained(ABC):
     """What a Hugging Face folder, or the run that began as one, says of how its model writes."""
 
     @property
-    @abstractmethod
     def abilities(self) -> tuple[str, ...]:
-        """The methods that this model can follow."""
+        """The methods that this model can follow; of a model that only its module knows, none of these."""
+        return ("module.apply",)
 
     def export(self, folder: str | Path, *, part: Part | None = None) -> None:
         """Writes a Hugging Face folder, which `t5x_lite.load` and Transformers' `from_pretrained` open.
@@ -57,7 +56,7 @@ class Pretrained(ABC):
         """
         folder = Path(folder).expanduser()
         check_is_new(folder, "folder")
-        if part and not isinstance(self.config, ElectraPairConfig):
+        if part and not self.config.networks:
             raise InputError(f"part={part!r}: a {type(self.config).__name__} is one network, no pair; leave part out")
         export_folder(
             folder,

@@ -10,7 +10,6 @@ from flax import linen as nn
 from jaxtyping import Array, Bool, Float, Int
 
 from t5x_lite.errors import InputError
-from t5x_lite.models import T5DecoderConfig
 from t5x_lite.pretrained.attention import AttentionMaps, make_map, padded_row, self_weights, sown_weights
 from t5x_lite.pretrained.prompts import Prompt, named_texts
 from t5x_lite.pretrained.text_model import PretrainedTextModel
@@ -50,7 +49,7 @@ class PretrainedDecoder(PretrainedTextModel):
         """Whether it reads a text and writes another one, rather than going on from where the text breaks off."""
         if self.experiment is not None:
             return self.experiment.objective.asks_for_text
-        return isinstance(self.config, T5DecoderConfig)
+        return self.config.answers_prompts
 
     def _prompt_ids(self, text: str) -> list[int]:
         ids = self._tokenizer().encode(text)

@@ -11,7 +11,7 @@ from flax import linen as nn
 from jaxtyping import Array, Bool, Float, Int
 
 from t5x_lite.errors import InputError
-from t5x_lite.models import ElectraPair, ElectraPairConfig, EncoderConfig
+from t5x_lite.models import ElectraPair, EncoderConfig
 from t5x_lite.pretrained.attention import AttentionMaps, make_map, self_weights, sown_weights
 from t5x_lite.pretrained.embeddings import Layers, Pooling, check_layers, check_pooling, choose_layers, pool
 from t5x_lite.pretrained.encoder_tasks import EncoderTasks, arrays, encoder_of
@@ -215,8 +215,8 @@ class PretrainedEncoder(EncoderTasks):
             batch = next(token_batches([row], self._pad_id, self._encoder.max_length))
             sown = sown_weights(self.module, self.params, batch.inputs, batch.segments, inputs_valid=batch.valid)
             parts = {"self": sown}
-            if isinstance(self.config, ElectraPairConfig):
-                parts = {part: sown[part] for part in ("discriminator", "generator")}
+            if self.config.networks:
+                parts = {part: sown[part] for part in self.config.networks}
             words = format_tokens(tokenizer, row.ids)
             answers.append(
                 AttentionMaps(
@@ -232,7 +232,7 @@ class PretrainedEncoder(EncoderTasks):
 
     @property
     def _language_model(self) -> EncoderConfig:
-        return self.config.generator if isinstance(self.config, ElectraPairConfig) else self.config
+        return getattr(self.config, "generator", self.config)
 
     def _suggestion(self, ids: list[int], position: int, token: int, probability: float) -> Suggestion:
         decode = self.tokenizer.decode

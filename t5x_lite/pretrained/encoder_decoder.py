@@ -11,7 +11,6 @@ from flax import linen as nn
 from jaxtyping import Array, Bool, Float, Int
 
 from t5x_lite.errors import InputError
-from t5x_lite.models import BartConfig
 from t5x_lite.objectives.losses import not_padding, shift_right
 from t5x_lite.pretrained.attention import (
     AttentionMaps,
@@ -59,7 +58,7 @@ class PretrainedEncoderDecoder(PretrainedTextModel):
         return self._closed(self._tokenizer().target_side.encode(text))
 
     def _closed(self, ids: list[int]) -> list[int]:
-        begins = self._vocabulary.cls_id if isinstance(self.config, BartConfig) and self.experiment is None else None
+        begins = self._vocabulary.cls_id if self.config.texts_begin_with_cls and self.experiment is None else None
         return [*([] if begins is None else [begins]), *ids, self._vocabulary.eos_id]
 
     @property

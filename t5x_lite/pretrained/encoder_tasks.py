@@ -17,7 +17,7 @@ from t5x_lite.data.tasks.question_answering import ContextQuestion
 from t5x_lite.data.tasks.tagging import TaggedSentence
 from t5x_lite.errors import InputError
 from t5x_lite.evaluation.answers import Answers, read_answers
-from t5x_lite.models import ElectraPair, ElectraPairConfig, EncoderConfig
+from t5x_lite.models import ElectraPair, EncoderConfig
 from t5x_lite.objectives import MultipleChoice, QuestionAnswering, Tagging, corrupt_rows
 from t5x_lite.objectives.task import TaskObjective
 from t5x_lite.pretrained.base import Pretrained
@@ -122,7 +122,7 @@ class EncoderTasks(Pretrained):
 
     @property
     def _encoder(self) -> EncoderConfig:
-        return self.config.discriminator if isinstance(self.config, ElectraPairConfig) else self.config
+        return getattr(self.config, self.config.networks[0]) if self.config.networks else self.config
 
     @property
     def _pad_id(self) -> int:

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from t5x_lite.models import DecoderConfig, EncoderDecoderConfig, ModelConfig, T5Config
+from t5x_lite.models import ModelConfig
 from t5x_lite.pretrained.base import Pretrained
 from t5x_lite.pretrained.decoder import PretrainedDecoder
 from t5x_lite.pretrained.encoder import PretrainedEncoder
@@ -14,9 +14,9 @@ def load(path: str | Path) -> Pretrained:
     """Opens a run's folder (its latest step), one step of it, a Hugging Face folder, or a Hugging Face hub name.
 
     An encoder-decoder (T5, Transformer, Marian, BART) becomes a `PretrainedEncoderDecoder`, a decoder (GPT, T5's alone)
-    a `PretrainedDecoder`, and what is left a `PretrainedEncoder`. The parameters lie on one CPU device, whatever mesh
-    wrote them. No code from the folder is run, nothing is unpickled. Raises `InputError` for what is none of these, is
-    truncated, or does not fit together.
+    a `PretrainedDecoder`, an encoder a `PretrainedEncoder`, and what is none of these a `Pretrained`. The parameters
+    lie on one CPU device, whatever mesh wrote them. No code from the folder is run, nothing is unpickled. Raises
+    `InputError` for a path that holds no model, is truncated, or does not fit together.
     """
     opened = open_model(path)
     return kind_of(opened.config)(
@@ -32,6 +32,11 @@ def load(path: str | Path) -> Pretrained:
 
 def kind_of(config: ModelConfig) -> type[Pretrained]:
     """The class that fits an architecture."""
-    if isinstance(config, T5Config | EncoderDecoderConfig):
-        return PretrainedEncoderDecoder
-    return PretrainedDecoder if isinstance(config, DecoderConfig) else PretrainedEncoder
+    return _CLASSES.get(config.architecture, Pretrained)
+
+
+_CLASSES = {
+    "encoder": PretrainedEncoder,
+    "decoder": PretrainedDecoder,
+    "encoder-decoder": PretrainedEncoderDecoder,
+}

@@ -64,13 +64,13 @@ def open_model(path: str | Path) -> OpenedModel:
     checkpoint = open_checkpoint(folder)
     config = checkpoint.experiment.model
     tokenizer = tokenizer_from_files(checkpoint.tokenizer_files)
-    if tokenizer and tokenizer.vocabulary.size > config.vocab_size:
+    if tokenizer and config.vocab_size is not None and tokenizer.vocabulary.size > config.vocab_size:
         raise InputError(
             f"the tokenizer in {folder} has {tokenizer.vocabulary.size} ids, the model only {config.vocab_size}; "
             "it is not the one that the model was trained with"
         )
     experiment, generation = checkpoint.experiment, checkpoint.experiment.generation
-    vocabulary = tokenizer.vocabulary if tokenizer else generation.vocabulary(config.vocab_size)
+    vocabulary = tokenizer.vocabulary if tokenizer else generation.vocabulary(config.vocab_size or 0)
     return OpenedModel(config, checkpoint.params, tokenizer, experiment, vocabulary, generation)
 
 

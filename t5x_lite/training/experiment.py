@@ -198,7 +198,7 @@ def _check_writing(evaluation: Evaluation, model: ModelConfig, objective: Object
             f"{type(objective).__name__} does not ask for; leave them out"
         )
     evaluation.method  # noqa: B018 (checks its fields)
-    if evaluation.num_beams > model.vocab_size:
+    if model.vocab_size is not None and evaluation.num_beams > model.vocab_size:
         raise InputError(
             f"evaluation.num_beams={evaluation.num_beams} is wider than the vocabulary of {model.vocab_size} ids; "
             f"choose {model.vocab_size} or fewer"

@@ -11,7 +11,7 @@ from flax import traverse_util
 from jaxtyping import Array, Float
 
 from t5x_lite.errors import InputError
-from t5x_lite.models import ElectraPairConfig, EncoderConfig, ModelConfig, abstract_params
+from t5x_lite.models import ModelConfig, abstract_params
 from t5x_lite.models.task_heads import TASK_HEADS
 from t5x_lite.optim.masks import groups, listed
 from t5x_lite.parallel import logical_axes
@@ -59,8 +59,8 @@ class FromRun(Start):
 def part_for(model: ModelConfig, config: ModelConfig, params: Any) -> tuple[Any, str]:
     """(the parameters of a model that another one begins with, which part they are): of ELECTRA's two networks, the
     discriminator for a single encoder (Clark et al. 2020, section 2); of others all."""
-    if isinstance(config, ElectraPairConfig) and isinstance(model, EncoderConfig):
-        return config.separate(params, "discriminator")[1], " (its discriminator)"
+    if config.networks and not model.networks:
+        return config.separate(params, config.networks[0])[1], f" (its {config.networks[0]})"
     return params, ""
 
 

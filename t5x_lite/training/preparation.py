@@ -90,7 +90,7 @@ def check_vocabulary(model: ModelConfig, vocabulary: Vocabulary, added_ids: tupl
     `added_ids` are those of a row format beyond the vocabulary's.
     """
     needed = vocabulary.size + len(added_ids)
-    if needed > model.vocab_size:
+    if model.vocab_size is not None and needed > model.vocab_size:
         added = f" and the objective's {len(added_ids)} new ones ({', '.join(added_ids)})" if added_ids else ""
         raise InputError(
             f"model.vocab_size={model.vocab_size} is smaller than the tokenizer's {vocabulary.size} ids{added}; "
@@ -172,11 +172,12 @@ def check_mesh(experiment: Experiment, mesh: Mesh) -> None:
             f"batch_size={experiment.batch_size} (in {experiment.accumulation} parts of {part}) is not divided by the "
             f"{shares} devices along data and fsdp; choose a multiple of {shares * experiment.accumulation}"
         )
-    if experiment.model.num_heads % tensor:
-        raise InputError(
-            f"model.num_heads={experiment.model.num_heads} is not divided by mesh.tensor={tensor}; "
-            "choose a divisor of the heads for mesh.tensor"
-        )
+    for name, size in experiment.model.sharded_sizes.items():
+        if size % tensor:
+            raise InputError(
+                f"model.{name}={size} is not divided by mesh.tensor={tensor}; "
+                f"choose a divisor of {size} for mesh.tensor"
+            )
     length, sequence = getattr(experiment.objective, "input_length", 0), mesh.shape["sequence"]
     if length % sequence:
         raise InputError(

@@ -59,7 +59,8 @@ class Program:
         self.experiment, self.objective, self.mesh = experiment, objective, mesh
         self.module = build_module(experiment)
         axes = logical_axes(abstract_params(experiment.model))
-        self.trained, self.optimizer = experiment.optimizer.trained(axes), experiment.optimizer.build(axes)
+        self.trained = experiment.optimizer.trained(axes)
+        self.optimizer = experiment.optimizer.build(axes, experiment.model.below_layers)
         boxed = self._abstract_state()
         self.state_shardings = shardings(mesh, boxed)
         self.abstract_state = jax.tree.map(
@@ -88,8 +89,8 @@ class Program:
         return jax.jit(lambda key: nn.unbox(self._init(key)), out_shardings=shardings)(key)
 
     def _init(self, key: Key[Array, ""]) -> TrainState:
-        ids = jnp.zeros((1, 2), jnp.int32)
-        params = self.module.init(key, ids, ids)["params"]
+        inputs = [jnp.zeros(array.shape, array.dtype) for array in self.experiment.model.abstract_inputs()]
+        params = self.module.init(key, *inputs)["params"]
         opt_state, average = self.optimizer.init(params), self.experiment.average.start(params)
         return TrainState(jnp.int32(0), params, opt_state, jnp.bool_(True), average)
 

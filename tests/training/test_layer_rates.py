@@ -11,15 +11,17 @@ from flax import traverse_util
 
 from t5x_lite.models import PRESETS, abstract_params
 from t5x_lite.models.encoder import TASK_HEADS
-from t5x_lite.optim.masks import BELOW_THE_LAYERS, PAIRED, rate_factors
+from t5x_lite.optim.masks import rate_factors
 from t5x_lite.optim.optimizers import Adafactor, AdamW
 from t5x_lite.optim.schedules import Constant
 from t5x_lite.parallel import logical_axes
 
 
 def factors(preset, decay, **changes):
-    boxed = abstract_params(replace(PRESETS[preset], **changes))
-    return traverse_util.flatten_dict(rate_factors(logical_axes(boxed), nn.unbox(boxed), decay), sep="/")
+    model = replace(PRESETS[preset], **changes)
+    boxed = abstract_params(model)
+    found = rate_factors(logical_axes(boxed), nn.unbox(boxed), decay, model.below_layers)
+    return traverse_util.flatten_dict(found, sep="/")
 
 
 def test_an_encoder_has_the_rates_of_electras_code():
@@ -71,10 +73,12 @@ FAMILIES += ("t5-v1_1-small", "transformer-base-en-de", "bart-base", "gpt2", "op
 def test_every_family_is_sorted_into_embeddings_layers_and_what_is_above():
     """A name that is new in a model is one of these, which somebody has to say here."""
     for preset in FAMILIES:
-        axes = traverse_util.flatten_dict(logical_axes(abstract_params(PRESETS[preset])))
-        names = {path[path[0] in PAIRED] for path in axes}
-        assert names & {"embeddings", "token_embedding"}, preset
-        assert names <= {*BELOW_THE_LAYERS, *ABOVE, "encoder", "decoder"}, preset
+        model = PRESETS[preset]
+        paths = traverse_util.flatten_dict(logical_axes(abstract_params(model)), sep="/")
+        below = {path for path in paths if path.startswith(tuple(f"{name}/" for name in model.below_layers))}
+        assert {path.split("/")[0] for path in below} & {"embeddings", "token_embedding"}, preset
+        names = {path.split("/")[path.split("/")[0] in model.networks] for path in set(paths) - below}
+        assert names <= {*ABOVE, "encoder", "decoder"}, preset
 
 
 @pytest.mark.parametrize("optimizer", [AdamW(Constant(0.1), weight_decay=0.3), Adafactor(Constant(0.1))])

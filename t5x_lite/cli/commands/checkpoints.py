@@ -9,15 +9,7 @@ from rich.console import Console
 from t5x_lite.cli.arguments import parse, subcommand
 from t5x_lite.data import Data
 from t5x_lite.errors import InputError
-from t5x_lite.models import (
-    AlbertConfig,
-    BartConfig,
-    DecoderConfig,
-    ElectraPairConfig,
-    EncoderDecoderConfig,
-    ModelConfig,
-    T5Config,
-)
+from t5x_lite.models import ModelConfig
 from t5x_lite.models.electra import Part
 from t5x_lite.objectives import (
     BartDenoising,
@@ -106,8 +98,7 @@ def convert(arguments: list[str]) -> None:
     dst = Path(command.dst).expanduser()
     check_is_new(dst, "dst")
     model = load(command.src)
-    is_pair = isinstance(model.config, ElectraPairConfig)
-    if command.part and not is_pair:
+    if command.part and not model.config.networks:
         raise InputError(f"part={command.part}: {command.src} holds one network, no pair; leave --part out")
     if model.experiment is None:
         _write_run(dst.absolute(), model)
@@ -121,7 +112,7 @@ def convert(arguments: list[str]) -> None:
 
 def _left_out(model: ModelConfig, part: Part) -> str:
     """What of the model no class of Transformers has a place for."""
-    if isinstance(model, ElectraPairConfig):
+    if model.networks:
         other = "generator" if part == "discriminator" else "discriminator"
         return f"the {other}, which --part {other} converts"
     return "the span-boundary head" if "span_boundary" in getattr(model, "heads", ()) else ""
@@ -129,20 +120,24 @@ def _left_out(model: ModelConfig, part: Part) -> str:
 
 def objective_for(model: ModelConfig) -> Objective:
     """The objective that the model was made with, or that trains the heads which it has; tasks need data for theirs."""
-    if isinstance(model, T5Config):
-        return SpanCorruption()
-    if isinstance(model, DecoderConfig):
-        return CausalLanguageModel(min(1024, model.max_length or 1024))
-    length = min(512, model.max_length)
-    if isinstance(model, BartConfig):
-        return NoObjective() if model.heads else BartDenoising(length)
-    if isinstance(model, EncoderDecoderConfig):
-        return SequenceToSequence(length, length)
-    if "masked_lm" not in model.heads:
-        return NoObjective()
-    if "sentence_pair" not in model.heads:
-        return MaskedLanguageModel(length)
-    return SentenceOrderPrediction(length) if isinstance(model, AlbertConfig) else NextSentencePrediction(length)
+    longest = getattr(model, "max_length", None) or 1024
+    length = min(512, longest)
+    match model.pretraining:
+        case "span corruption":
+            return SpanCorruption()
+        case "causal language model":
+            return CausalLanguageModel(min(1024, longest))
+        case "denoising":
+            return BartDenoising(length)
+        case "sequence to sequence":
+            return SequenceToSequence(length, length)
+        case "masked language model":
+            return MaskedLanguageModel(length)
+        case "masked language model, next sentence":
+            return NextSentencePrediction(length)
+        case "masked language model, sentence order":
+            return SentenceOrderPrediction(length)
+    return NoObjective()
 
 
 def _write_run(folder: Path, model: Pretrained) -> None:

@@ -169,7 +169,7 @@ def _rates(experiment: Experiment) -> dict[str, str]:
     trained = optimizer.trained(axes)
     if trained.is_whole and optimizer.layerwise_decay == 1.0:
         return {}
-    factors = rate_factors(axes, nn.unbox(boxed), optimizer.layerwise_decay)
+    factors = rate_factors(axes, nn.unbox(boxed), optimizer.layerwise_decay, experiment.model.below_layers)
 
     def format_factor(path: str, factor: np.ndarray) -> str:
         first = trained.frozen_layers_of(path)
