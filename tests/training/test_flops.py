@@ -4,6 +4,7 @@ import math
 from dataclasses import replace
 
 import jax
+import jax.numpy as jnp
 import pytest
 from flax import linen as nn
 

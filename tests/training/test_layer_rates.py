@@ -99,7 +99,7 @@ def test_updates_are_multiplied_after_everything_else(optimizer):
     @jax.jit
     def updates():
         changes = {}, {"layerwise_decay": 0.5}, {"layerwise_decay": 0.5, "frozen_layers": 1}
-        made = [replace(optimizer, **fields).build(axes) for fields in changes]
+        made = [replace(optimizer, **fields).build(axes, ("embeddings",)) for fields in changes]
         return [one.update(gradients, one.init(params), params)[0] for one in made]
 
     plain, decayed, frozen = updates()
@@ -119,7 +119,7 @@ def test_adamws_first_update_by_hand():
     shapes = {"embeddings": {"token": (2, 3)}, "encoder": {"layers": {"kernel": (2, 3, 1)}}}
     params = jax.tree.map(lambda shape: jnp.full(shape, 2.0), shapes, is_leaf=lambda node: isinstance(node, tuple))
     gradients = jax.tree.map(lambda leaf: jnp.full_like(leaf, -0.01), params)
-    transformation = AdamW(Constant(0.1), weight_decay=0.25, layerwise_decay=0.8).build(axes)
+    transformation = AdamW(Constant(0.1), weight_decay=0.25, layerwise_decay=0.8).build(axes, ("embeddings",))
     updates, _ = transformation.update(gradients, transformation.init(params), params)
     step = 0.1 * (1 - 0.25 * 2.0)
     np.testing.assert_allclose(updates["embeddings"]["token"], step * 0.8**4, rtol=1e-3)
