@@ -156,7 +156,7 @@ def test_marks_beyond_the_vocabulary_are_written(wordpiece):
     texts = [np.array(wordpiece.encode(text), np.int32) for text in ("the wall", "a green wall")]
     builder.add([*texts, 1.0])
     (raw,) = builder.take()
-    features = jax.tree.map(np.asarray, objective.corrupt(jax.random.key(0), raw))
+    features = jax.tree.map(np.asarray, objective.corrupt(jax.random.key(0), jax.device_put(raw)))
     shown = describe_row(wordpiece, raw, features, objective.layout, ("no", "yes"))
     assert {name: text.plain for name, text in shown} == {
         "row": "[START] the wall [DELIMITER] a green wall [EXTRACT] [PAD] x 2",
