@@ -126,7 +126,7 @@ def inspect(arguments: list[str]) -> None:
     if "positions" in features:
         console.print("\n", legend(), sep="")
     labels = experiment.data.source.classes or ()
-    for row in range(len(features["inputs"])):
+    for row in range(len(next(iter(features.values())))):
         one = {name: values[row] for name, values in features.items()}
         for name, text in describe_row(store.tokenizer, shown[row], one, store.layout, labels):
             console.print(f"\n[bold]row {row}[/bold]  {name}" if name == "row" else f"[bold]{name}[/bold]")
@@ -156,8 +156,8 @@ def parameter_table(experiment: Experiment) -> Table:
         table.add_column("learning rate", justify="right")
     for (path, leaf), names in zip(leaves, axes, strict=True):
         name = jax.tree_util.keystr(path, simple=True, separator="/")
-        rate = [rates[name]] if rates else []
-        table.add_row(name, " x ".join(map(str, leaf.shape)), ", ".join(names), f"{leaf.size:,}", *rate)
+        rate, shape = [rates[name]] if rates else [], " x ".join(map(str, leaf.shape))
+        table.add_row(name, shape, ", ".join(axis or "-" for axis in names), f"{leaf.size:,}", *rate)
     return table
 
 
