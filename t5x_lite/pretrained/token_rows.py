@@ -8,6 +8,7 @@ import numpy as np
 from jaxtyping import Bool, Int
 
 from t5x_lite.data import Tokenizer, Vocabulary
+from t5x_lite.data.layouts.base import truncated_lengths
 from t5x_lite.errors import InputError
 
 Text = str | tuple[str, str]
@@ -65,11 +66,10 @@ def cut_rows(tokenizer: Tokenizer, texts: Any, max_length: int) -> tuple[list[To
     token at a time at its end, of equal ones the second."""
     rows, num_cut = [], 0
     for _, parts in _encoded(tokenizer, texts):
-        room = max_length - 1 - len(parts)
-        num_cut += sum(map(len, parts)) > room
-        while sum(map(len, parts)) > room:
-            max(reversed(parts), key=len).pop()
-        rows.append(_marked(tokenizer.vocabulary, parts))
+        lengths = [len(part) for part in parts]
+        kept = truncated_lengths(lengths, max_length - 1 - len(parts))
+        num_cut += kept != lengths
+        rows.append(_marked(tokenizer.vocabulary, [part[:length] for part, length in zip(parts, kept, strict=True)]))
     return rows, num_cut
 
 

@@ -14,7 +14,7 @@ ROWS = Stream(32)
 
 
 def ids_of(rows) -> list[int]:
-    return [int(i) for row in rows for i in row]
+    return [int(i) for row in rows for i in row["ids"]]
 
 
 @pytest.fixture(scope="module")

@@ -42,7 +42,7 @@ def store_of(tmp_path, layout=None, source=None, **options):
 def pairs_in(made, split) -> list[tuple[str, str]]:
     """The pairs of a split as text, in the order of its rows."""
     vocabulary = made.tokenizer.vocabulary
-    found = [pair for row in getattr(made, split) for pair in made.format.pairs_of(row, vocabulary)]
+    found = [pair for row in getattr(made, split) for pair in made.layout.pairs_of(row, vocabulary)]
     return [(DECODE.decode(source), DECODE.decode(target)) for source, target in found]
 
 
@@ -119,10 +119,10 @@ def test_a_source_of_what_is_held_out(tmp_path, layout):
     made = store_of(tmp_path, layout, held_out_source=dev, held_out=9.0, progress=lambda *stage: stages.append(stage))
     assert stages == [("tokenize", None)] * 2, "nothing is split"
     assert [figures.documents for figures in made.figures.values()] == (
-        [len(PAIRS), 7] if layout.reads == "pairs" else [2 * len(PAIRS), 14]
+        [len(PAIRS), 7] if isinstance(layout, TextPairs) else [2 * len(PAIRS), 14]
     )
     for split, pairs in (("train", PAIRS), ("held_out", PAIRS[:7])):
-        if layout.reads == "pairs":
+        if isinstance(layout, TextPairs):
             assert sorted(pairs_in(made, split)) == sorted(pairs)
         else:
             ids = [i for pair in pairs for ids in DECODE.encode_batch(list(pair)) for i in [*ids.tolist(), 1]]
