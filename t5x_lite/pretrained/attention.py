@@ -13,7 +13,7 @@ from jaxtyping import Array, Bool, Float, Int
 from t5x_lite.errors import InputError
 from t5x_lite.pictures.attention import Maps, attention_page, framed
 from t5x_lite.pictures.output_files import check_output_path, write_atomically
-from t5x_lite.pretrained.writing import Row, RowBatch, row_batches
+from t5x_lite.pretrained.batches import Row, RowBatch, row_batches
 
 if TYPE_CHECKING:
     from t5x_lite.pictures import Picture

@@ -21,7 +21,7 @@ from t5x_lite.models import ElectraPair, EncoderConfig
 from t5x_lite.objectives import MultipleChoice, QuestionAnswering, Tagging, corrupt_rows
 from t5x_lite.objectives.task import TaskObjective
 from t5x_lite.pretrained.base import Pretrained
-from t5x_lite.pretrained.token_rows import Text, is_one, power, token_batches, token_rows
+from t5x_lite.pretrained.batches import Text, is_one, power, token_batches, token_rows
 
 Asking = TypeVar("Asking", bound=TaskObjective)
 

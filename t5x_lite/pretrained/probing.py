@@ -15,9 +15,16 @@ from t5x_lite.errors import InputError
 from t5x_lite.evaluation.bootstrap import Figures
 from t5x_lite.evaluation.probe import Intervals, check_labels, fit_probe, score_labels, score_tags
 from t5x_lite.pretrained.base import Pretrained
-from t5x_lite.pretrained.embeddings import TABLE_7, Layers, Pooling, check_layers, check_pooling, has_layers
-from t5x_lite.pretrained.encoder import PretrainedEncoder
-from t5x_lite.pretrained.token_rows import Text
+from t5x_lite.pretrained.batches import Text
+from t5x_lite.pretrained.encoder import (
+    TABLE_7,
+    Layers,
+    Pooling,
+    PretrainedEncoder,
+    check_layers,
+    check_pooling,
+    has_layers,
+)
 
 Tell = Callable[[str], None]
 """Called with a line about what is being done."""
@@ -217,7 +224,7 @@ def _fit(
 def format_layers(layers: Layers) -> str:
     """A choice of layers, to be read.
 
-    >>> spell(0), spell(3), spell(-1), spell("sum_all")
+    >>> format_layers(0), format_layers(3), format_layers(-1), format_layers("sum_all")
     ('embeddings', 'layer 3', 'layer -1', 'sum all')
     """
     return "embeddings" if layers == 0 else f"layer {layers}" if isinstance(layers, int) else layers.replace("_", " ")

@@ -1,7 +1,7 @@
-"""What all models in a notebook have in common that write text."""
+"""What all models in a notebook that write text have in common: prompts, decoding methods, answers and scores."""
 
 from abc import abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -9,13 +9,119 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
-from t5x_lite.decoding import Method
+from t5x_lite.decoding import BeamSearch, Greedy, Method, Sampling
 from t5x_lite.errors import InputError
 from t5x_lite.pretrained.attention import AttentionMaps
 from t5x_lite.pretrained.base import Pretrained
-from t5x_lite.pretrained.choices import choose_method
-from t5x_lite.pretrained.prompts import Examples, Prompt, make_prompt, named_texts, with_answers
-from t5x_lite.pretrained.writing import Row, score_answers, write_rows
+from t5x_lite.pretrained.batches import Row, score_answers, write_rows
+
+Examples = Iterable[tuple[str, str]]
+"""(input, output) of tasks that are done already."""
+
+DEFAULT_TEMPLATE = "{input}\n{output}\n\n"
+
+
+class Prompt(NamedTuple):
+    """A text to go on from, and what ends the answer beside the model's own end."""
+
+    text: str
+    before: str = ""
+    """A blank that stands before the answer: in most vocabularies it belongs to the answer's first token."""
+    stop: str = ""
+    """What follows an answer in the examples; empty where there are none."""
+
+
+def make_prompt(text: str, examples: Examples, template: str | None) -> Prompt:
+    """The examples and then the task, each as the template has it; without both the text as it is.
+
+    >>> make_prompt("dog", [("cat", "Katze")], "{input} = {output}\\n")
+    Prompt(text='cat = Katze\\ndog =', before=' ', stop='\\n')
+    """
+    examples = list(examples)
+    if template is None and not examples:
+        return Prompt(text)
+    template = DEFAULT_TEMPLATE if template is None else template
+    before, _, behind = template.partition("{output}")
+    if template.count("{output}") != 1 or before.count("{input}") != 1 or "{input}" in behind:
+        raise InputError(
+            f"template={template!r} is no template; write {{input}} once and behind it {{output}} once, as in "
+            f"{DEFAULT_TEMPLATE!r}"
+        )
+    for example in examples:
+        if not (isinstance(example, tuple | list) and len(example) == 2 and all(isinstance(x, str) for x in example)):
+            raise InputError(f"examples hold {example!r}, which is no pair of texts; give (input, output)")
+    shown = "".join(before.replace("{input}", x) + y + behind for x, y in examples)
+    task = before.replace("{input}", text)
+    blank = " " if task.endswith(" ") else ""
+    return Prompt(shown + task.removesuffix(" "), blank, behind)
+
+
+def named_texts(texts: Any) -> dict[str, str]:
+    """Each text under the name that messages call it by; of a single one `the text`.
+
+    Raises `InputError` for what is no text and no list of texts, and for an empty list.
+    """
+    if isinstance(texts, str):
+        return {"the text": texts}
+    if not isinstance(texts, list | tuple):
+        raise InputError(f"texts={texts!r} is no text; give a string or a list of strings")
+    if not texts:
+        raise InputError("texts=[] is empty; give one or more")
+    for index, text in enumerate(texts):
+        if not isinstance(text, str):
+            raise InputError(f"texts[{index}]={text!r} is no text; give a string")
+    return {f"texts[{index}]": text for index, text in enumerate(texts)}
+
+
+def with_answers(texts: Any, answers: Any) -> list[tuple[str, str, str | None]]:
+    """(name, text, answer) of each text; the answers are None where none are given.
+
+    >>> with_answers("a text", "an answer"), with_answers(["a"], None)
+    ([('the text', 'a text', 'an answer')], [('texts[0]', 'a', None)])
+    """
+    named = named_texts(texts)
+    if answers is None:
+        return [(name, text, None) for name, text in named.items()]
+    if isinstance(answers, str) != isinstance(texts, str):
+        raise InputError("texts and answers are not both a text or both a list; give one answer for each text")
+    given = named_texts(answers).values()
+    if len(given) != len(named):
+        raise InputError(f"there are {len(named)} texts and {len(given)} answers; give one answer for each text")
+    return [(name, text, answer) for (name, text), answer in zip(named.items(), given, strict=True)]
+
+
+def choose_method(
+    *,
+    num_beams: int = 1,
+    alpha: float = 0.6,
+    early_stopping: bool = False,
+    length_power: float | None = None,
+    exhaustive_eos: bool = False,
+    num_results: int = 1,
+    temperature: float | None = None,
+    top_k: int = 0,
+    top_p: float = 1.0,
+) -> Method:
+    """Beam search for several beams, sampling for a temperature, a top_k or a top_p, greedy otherwise.
+
+    A temperature of 0 is greedy too. Raises `InputError` for numbers out of range, and for what excludes each other.
+    """
+    sampled = temperature is not None or top_k != 0 or top_p != 1.0
+    if sampled and num_beams != 1:
+        name, value = ("top_p", top_p) if top_p != 1.0 else ("top_k", top_k)
+        if temperature is not None:
+            name, value = "temperature", temperature
+        raise InputError(f"num_beams={num_beams} and {name}={value} exclude each other; search beams or sample")
+    if num_beams != 1:
+        return BeamSearch(num_beams, alpha, early_stopping, num_results, exhaustive_eos, length_power)
+    if sampled and temperature != 0:
+        return Sampling(1.0 if temperature is None else temperature, top_k, top_p, num_results)
+    if num_results != 1:
+        raise InputError(
+            f"num_results={num_results} needs several beams or sampling; choose num_beams={max(num_results, 2)}, or a "
+            "temperature above 0"
+        )
+    return Greedy()
 
 
 class Answer(NamedTuple):

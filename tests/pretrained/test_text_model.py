@@ -5,10 +5,12 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from t5x_lite.decoding import BeamSearch, Greedy, Sampling
 from t5x_lite.errors import InputError
 from t5x_lite.models import BartConfig, GptConfig, T5DecoderConfig, TransformerConfig
 from t5x_lite.pretrained import PretrainedDecoder, PretrainedEncoderDecoder, load
-from t5x_lite.pretrained.writing import padded
+from t5x_lite.pretrained.batches import pad_rows
+from t5x_lite.pretrained.text_model import DEFAULT_TEMPLATE, Prompt, choose_method, make_prompt, named_texts
 
 LENGTH = 9
 RANDOM = np.random.default_rng(0)
@@ -122,7 +124,7 @@ def test_scores_are_the_log_probabilities_of_the_uncached_model(ours, searched):
     pad, eos = ours._vocabulary.pad_id, ours._vocabulary.eos_id
     ids, scores = (np.asarray(x).reshape(12, -1) for x in searched)
     rows = [ours._row("", row) for row in ROWS for _ in range(3)]
-    inputs, valid = padded(rows, pad, 12)
+    inputs, valid = pad_rows(rows, pad, 12)
     decoder_inputs = np.pad(ids[:, :-1], ((0, 0), (1, 0)))
     decoder_inputs[:, 0] = [row.start_id for row in rows]
     apply = jax.jit(lambda *args: ours.module.apply({"params": ours.params}, *args[:2], inputs_valid=args[2]))
@@ -175,3 +177,80 @@ def test_more_than_the_model_has_positions_for(ours):
 def test_what_generate_ids_refuses(ours, arguments, options, message):
     with pytest.raises(InputError, match=message):
         ours.generate_ids(*arguments, **options)
+
+
+def test_a_text_without_examples_stays_as_it_is():
+    assert make_prompt(" a {input} ", [], None) == Prompt(" a {input} ")
+
+
+def test_examples_come_before_the_task():
+    examples = [("cat", "Katze"), ("{output}", "{input}")]
+    prompt = make_prompt("dog", examples, None)
+    assert DEFAULT_TEMPLATE == "{input}\n{output}\n\n"
+    assert prompt == Prompt("cat\nKatze\n\n{output}\n{input}\n\ndog\n", "", "\n\n")
+    asked = make_prompt("dog", examples[:1], "Q: {input}\nA: {output}\n\n")
+    assert asked == Prompt("Q: cat\nA: Katze\n\nQ: dog\nA:", " ", "\n\n")
+    assert make_prompt("dog", [], "{input} -> {output}") == Prompt("dog ->", " ", "")
+
+
+@pytest.mark.parametrize(
+    ("examples", "template", "message"),
+    [
+        ([], "{input}", "template='{input}' is no template; write {input} once"),
+        ([], "{output} {input}", "is no template"),
+        ([], "{input} {output} {output}", "is no template"),
+        (["ab"], None, "examples hold 'ab', which is no pair"),
+        ([("a", 3)], None, "which is no pair"),
+    ],
+)
+def test_what_is_no_template_and_no_example(examples, template, message):
+    with pytest.raises(InputError, match=message.replace("{", r"\{")):
+        make_prompt("a", examples, template)
+
+
+def test_names_of_texts():
+    assert named_texts("a") == {"the text": "a"}
+    assert named_texts(["a", "b"]) == {"texts[0]": "a", "texts[1]": "b"}
+    for texts, message in (([], "texts=\\[\\] is empty"), (3, "texts=3 is no text"), (["a", 3], "texts\\[1\\]=3")):
+        with pytest.raises(InputError, match=message):
+            named_texts(texts)
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ({}, Greedy()),
+        ({"temperature": 0.0, "top_p": 0.5}, Greedy()),
+        ({"num_beams": 4}, BeamSearch(4)),
+        (
+            {"num_beams": 3, "alpha": 1.0, "early_stopping": True, "num_results": 2, "exhaustive_eos": True},
+            BeamSearch(3, 1.0, True, 2, True),
+        ),
+        ({"num_beams": 2, "length_power": 1.0}, BeamSearch(2, length_power=1.0)),
+        ({"temperature": 0.7}, Sampling(0.7)),
+        ({"top_k": 5, "num_results": 3}, Sampling(top_k=5, num_results=3)),
+        ({"top_p": 0.9}, Sampling(top_p=0.9)),
+    ],
+)
+def test_options_and_what_they_mean(options, expected):
+    assert choose_method(**options) == expected
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"num_beams": 0}, "num_beams=0"),
+        ({"num_beams": 2, "temperature": 0.7}, "num_beams=2 and temperature=0.7 exclude each other"),
+        ({"num_beams": 2, "top_k": 5}, "num_beams=2 and top_k=5"),
+        ({"num_beams": 2, "top_p": 0.9}, "num_beams=2 and top_p=0.9"),
+        ({"num_results": 2}, "num_results=2 needs several beams or sampling; choose num_beams=2"),
+        ({"num_results": 0}, "num_results=0"),
+        ({"temperature": -0.1}, "temperature=-0.1"),
+        ({"top_p": 1.5}, "top_p=1.5"),
+        ({"top_p": 0.0}, "top_p=0.0"),
+        ({"top_k": -1}, "top_k=-1"),
+    ],
+)
+def test_what_cannot_be_meant(options, message):
+    with pytest.raises(InputError, match=message):
+        choose_method(**options)

@@ -14,7 +14,7 @@ from t5x_lite.data.records.input_files import JSON_ENDINGS, check_paths, expand
 from t5x_lite.data.records.tables import TABLE_ENDINGS, JsonlFiles, ParallelFiles, TableFiles
 from t5x_lite.errors import InputError
 from t5x_lite.pretrained import Suggestion, load
-from t5x_lite.pretrained.embeddings import Pooling
+from t5x_lite.pretrained.encoder import Pooling
 from t5x_lite.pretrained.probing import (
     Labeled,
     Probes,

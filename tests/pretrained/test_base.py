@@ -9,7 +9,7 @@ import pytest
 from t5x_lite.errors import InputError
 from t5x_lite.layers.positions import sinusoidal_positions
 from t5x_lite.models import BartConfig, GptConfig, RobertaConfig, T5DecoderConfig, TransformerConfig
-from t5x_lite.pretrained.tables import draw_positions_of
+from t5x_lite.pretrained.base import draw_positions_of
 from t5x_lite.tokenizers.base import format_token
 
 SIZES = {"vocab_size": 20, "embed_dim": 6, "num_heads": 2, "mlp_dim": 5}
