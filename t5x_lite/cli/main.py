@@ -3,6 +3,7 @@
 import difflib
 import errno
 import importlib
+import importlib.util
 import logging
 import os
 import re
@@ -35,7 +36,8 @@ usage: python -m t5x_lite COMMAND ...
 {commands}
 
 "COMMAND --help" lists a command's options; for train, inspect and plan "COMMAND CONFIG --help" lists every field of the
-experiment, each of which can be overridden (--steps 200 --objective.input-length 128).
+experiment, each of which can be overridden (--steps 200 --objective.input-length 128). "--import FILE_OR_MODULE" behind any command
+imports your own classes first: a run that was trained with them opens only then.
 """
 
 
@@ -82,6 +84,7 @@ def _run(command: str, module: str, arguments: list[str]) -> int:
     """Runs a command; returns its exit status, after one sentence about an error that the user can mend."""
     try:
         _silence_background_tasks()
+        arguments = import_modules(arguments)
         if command in ("train", "generate"):
             keep_memory()
         if command != "plan":  # which says how long the compiler takes
@@ -117,6 +120,37 @@ def keep_compiled_programs() -> None:
     """
     if "jax" not in sys.modules:
         os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(cache_folder() / "compiled"))
+
+
+def import_modules(arguments: list[str]) -> list[str]:
+    """Imports the file or module behind each `--import`; returns the other arguments.
+
+    Raises `InputError` for one that is missing or fails. Nothing that a run's folder names is imported by itself.
+    """
+    rest, names = list(arguments), []
+    while "--import" in rest:
+        place = rest.index("--import")
+        if place + 1 == len(rest):
+            raise InputError("--import names nothing; give it a Python file or a module")
+        names.append(rest[place + 1])
+        del rest[place : place + 2]
+    for name in names:
+        file = Path(name).expanduser()
+        try:
+            if file.suffix != ".py":
+                sys.path.insert(0, os.getcwd())
+                importlib.import_module(name)
+            elif file.stem not in sys.modules:
+                spec = importlib.util.spec_from_file_location(file.stem, file)
+                module = sys.modules[file.stem] = importlib.util.module_from_spec(spec)
+                spec.loader.exec_module(module)
+        except Exception as error:
+            sys.modules.pop(file.stem, None)
+            raise InputError(
+                f"--import={name} cannot be imported ({type(error).__name__}: {error}); give a Python file or a module "
+                "that runs by itself"
+            ) from None
+    return rest
 
 
 def _silence_background_tasks() -> None:

@@ -60,7 +60,8 @@ def _decode_dataclass(data: dict[str, Any], annotation: Any, path: str) -> Any:
     name = data.get("class")
     if name not in known:
         raise InputError(
-            f"{path} is of class {name!r}, which is not known; known are {', '.join(sorted(known)) or 'none'}"
+            f"{path} is of class {name!r}, which is not known; import the file or module that "
+            f"defines it first (--import on the command line); known are {', '.join(sorted(known)) or 'none'}"
         )
     annotations = _annotations(known[name])
     values = {field: value for field, value in data.items() if field != "class"}

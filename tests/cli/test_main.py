@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from t5x_lite.cli import main
-from t5x_lite.cli.main import find_commands
+from t5x_lite.cli.main import find_commands, import_modules
 from t5x_lite.objectives import SpanCorruption
 
 CONFIG = """
@@ -262,3 +262,20 @@ def test_the_module_is_the_program():
     import t5x_lite
 
     assert result.stdout.strip() == f"t5x_lite {t5x_lite.__version__}"
+
+
+def test_classes_of_ones_own_are_imported_before_a_command(tmp_path, monkeypatch, capsys):
+    file = tmp_path / "own_classes.py"
+    file.write_text("VALUE = 3\n")
+    try:
+        assert import_modules(["runs/a", "--import", str(file), "--json"]) == ["runs/a", "--json"]
+        assert sys.modules["own_classes"].VALUE == 3
+    finally:
+        sys.modules.pop("own_classes", None)
+    file.write_text("1 / 0\n")
+    assert main(["evaluate", "runs/a", "--import", str(file)]) == 2
+    error = capsys.readouterr().err
+    assert f"--import={file}" in error
+    assert "ZeroDivisionError" in error
+    assert main(["evaluate", "runs/a", "--import"]) == 2
+    assert "--import names nothing" in capsys.readouterr().err
