@@ -36,8 +36,8 @@ usage: python -m t5x_lite COMMAND ...
 {commands}
 
 "COMMAND --help" lists a command's options; for train, inspect and plan "COMMAND CONFIG --help" lists every field of the
-experiment, each of which can be overridden (--steps 200 --objective.input-length 128). "--import FILE_OR_MODULE" behind any command
-imports your own classes first: a run that was trained with them opens only then.
+experiment, each of which can be overridden (--steps 200 --objective.input-length 128). Behind any command
+"--import FILE_OR_MODULE" imports your own classes first: a run that was trained with them opens only then.
 """
 
 
