@@ -42,8 +42,8 @@ class OpenedModel:
     tokenizer: Tokenizer | None
     experiment: Experiment | None
     """The run that made it; None for a Hugging Face folder."""
-    vocabulary: Vocabulary
-    """The tokenizer's; without one, what else is known of the special ids."""
+    vocabulary: Vocabulary | None
+    """The tokenizer's; without one, what else is known of the special ids; None of a model that reads no ids."""
     generation: GenerationDefaults
     """What a Hugging Face folder, or the run that began as one, says of how its model writes."""
 
@@ -70,7 +70,10 @@ def open_model(path: str | Path) -> OpenedModel:
             "it is not the one that the model was trained with"
         )
     experiment, generation = checkpoint.experiment, checkpoint.experiment.generation
-    vocabulary = tokenizer.vocabulary if tokenizer else generation.vocabulary(config.vocab_size or 0)
+    if tokenizer:
+        vocabulary = tokenizer.vocabulary
+    else:
+        vocabulary = generation.vocabulary(config.vocab_size) if config.vocab_size else None
     return OpenedModel(config, checkpoint.params, tokenizer, experiment, vocabulary, generation)
 
 
