@@ -13,6 +13,7 @@ from jaxtyping import Int
 from t5x_lite.data import ExamplePairs, MixtureStore, Source, Tokenizer, TokenStore
 from t5x_lite.evaluation.answers import Answers
 from t5x_lite.evaluation.generation import BatchGenerator, EvalPrompt, questions_of, questions_of_rows
+from t5x_lite.evaluation.metric_names import Metric, figures_in_per_cent
 from t5x_lite.evaluation.predictions import BatchPredictor, Rows, evaluate, held_out_features
 from t5x_lite.evaluation.scores import score_answers
 from t5x_lite.evaluation.text_metrics import IN_PER_CENT, Scores, TextMetric, score
@@ -42,12 +43,15 @@ class Evaluator:
         documents: Callable[[], Iterator[Any]] = lambda: iter(()),
         *,
         words: tuple[str, ...] = (),
-        text_metrics: tuple[TextMetric, ...] | None = None,
+        text_metrics: tuple[TextMetric | Metric, ...] | None = None,
     ):
         self.program, self.tokenizer, self.rows = program, tokenizer, rows
         self.settings = program.experiment.evaluation
         if text_metrics is not None:
             self.settings = replace(self.settings, text_metrics=text_metrics)
+        if not program.objective.asks_for_text:
+            task_metrics = (*self.settings.task_metrics, *self.settings.metrics)
+            self.settings = replace(self.settings, task_metrics=task_metrics)
         self._questions, self.documents, self.words_of_classes = questions, documents, words
 
     def evaluate(self, params: Any) -> Scores:
@@ -178,7 +182,7 @@ class MixtureEvaluator:
 
 
 def _share(name: str, figure: float) -> float:
-    return figure / 100 if name in IN_PER_CENT else figure
+    return figure / 100 if name in IN_PER_CENT or name in figures_in_per_cent() else figure
 
 
 def held_out_of(
@@ -195,13 +199,14 @@ def held_out_of(
     Raises `InputError` for metrics that lack what they need of the questions.
     """
     data, evaluation = program.experiment.data, program.experiment.evaluation
+    own = evaluation.metrics if program.objective.asks_for_text else ()
     if not isinstance(store, MixtureStore):
-        part = _Part(data.source, data.held_out_source, evaluation.text_metrics)
+        part = _Part(data.source, data.held_out_source, (*evaluation.text_metrics, *own))
         return part.held_out(program, store, questions, words)
     return MixtureEvaluator(
         program,
         {
-            part.name: _Part(part.source, part.held_out_source, metrics_of(evaluation, part.name)).held_out(
+            part.name: _Part(part.source, part.held_out_source, (*metrics_of(evaluation, part.name), *own)).held_out(
                 program, store.parts[part.name]
             )
             for part in data.source.parts
@@ -209,7 +214,7 @@ def held_out_of(
     )
 
 
-def metrics_of(evaluation: Evaluation, part: str) -> tuple[TextMetric, ...]:
+def metrics_of(evaluation: Evaluation, part: str) -> tuple[TextMetric | Metric, ...]:
     """What the answers to one part of a mixture are scored by."""
     own = {one.part: one.text_metrics for one in evaluation.part_metrics}
     return own.get(part, evaluation.text_metrics)
@@ -220,7 +225,7 @@ class _Part(NamedTuple):
 
     source: Source
     held_out_source: Source | None
-    metrics: tuple[TextMetric, ...]
+    metrics: tuple[TextMetric | Metric, ...]
 
     def held_out(
         self,

@@ -11,6 +11,7 @@ from t5x_lite.evaluation.answers import Answers
 from t5x_lite.evaluation.bootstrap import Figures, intervals
 from t5x_lite.evaluation.entities import entity_counts, entity_scores
 from t5x_lite.evaluation.label_metrics import LabelMetric, label_scores
+from t5x_lite.evaluation.metric_names import Metric
 from t5x_lite.evaluation.squad import exact_match, f1, scores_1_1, scores_2_0
 from t5x_lite.objectives import Classification, MultipleChoice, Objective, QuestionAnswering, Tagging
 
@@ -20,11 +21,13 @@ TaskMetric = Literal[
 """Those of labels are in `label_metrics`; `entities` and `strict_entities` in `entities`, by IOB2; `squad` and
 `squad2` are SQuAD 1.1's and 2.0's, in per cent."""
 
+TaskMetrics = Sequence[TaskMetric | Metric]
+
 _OF_LABELS = get_args(LabelMetric)
 _OF_NUMBERS = ("pearson", "spearman")
 
 
-def score_answers(answers: Answers, metrics: Sequence[TaskMetric]) -> Figures:
+def score_answers(answers: Answers, metrics: TaskMetrics) -> Figures:
     """All figures of the metrics; those with several have their name before each, such as `entities_f1`."""
     of_labels = [metric for metric in metrics if metric in _OF_LABELS and metric != "accuracy"]
     figures = label_scores(answers.predictions, answers.references, of_labels)
@@ -32,36 +35,41 @@ def score_answers(answers: Answers, metrics: Sequence[TaskMetric]) -> Figures:
         right, asked = _accuracy(answers)
         figures = {"accuracy": float(right.sum() / max(asked.sum(), 1))} | figures
     for metric in metrics:
-        if metric not in _OF_LABELS:
+        if isinstance(metric, Metric):
+            figures[metric.name] = metric.compute(answers.predictions, answers.references)
+        elif metric not in _OF_LABELS:
             figures |= {f"{metric}_{name}": value for name, value in _of_many(answers, metric).items()}
     return figures
 
 
-def score_intervals(answers: Answers, metrics: Sequence[TaskMetric], **options: int) -> dict[str, tuple[float, float]]:
+def score_intervals(answers: Answers, metrics: TaskMetrics, **options: int) -> dict[str, tuple[float, float]]:
     """The bootstrap's 95 % intervals of `score_answers`, over its examples (`options` are those of `intervals`); the
     best of all thresholds, and the threshold itself, have none."""
     of_labels = [metric for metric in metrics if metric in _OF_LABELS and metric != "accuracy"]
+    own = [metric for metric in metrics if isinstance(metric, Metric)]
     predictions, references, shares = answers.predictions, answers.references, example_shares(answers, metrics)
 
     def figures_of(some: np.ndarray) -> Figures:
         figures = {
             name: float(part[some].sum() / max(whole[some].sum(), 1e-9)) for name, (part, whole) in shares.items()
         }
+        drawn = ([predictions[i] for i in some], [references[i] for i in some]) if of_labels or own else ()
         if of_labels:
-            figures |= label_scores([predictions[i] for i in some], [references[i] for i in some], of_labels)
+            figures |= label_scores(*drawn, of_labels)
+        figures |= {metric.name: metric.compute(*drawn) for metric in own}
         return figures
 
     return intervals(figures_of, len(predictions), **options)
 
 
-def example_shares(answers: Answers, metrics: Sequence[TaskMetric]) -> dict[str, tuple[np.ndarray, np.ndarray]]:
+def example_shares(answers: Answers, metrics: TaskMetrics) -> dict[str, tuple[np.ndarray, np.ndarray]]:
     """(part, whole) by figure: two numbers of each example; the sum of the parts divided by that of the wholes is the
     figure. Of F1 by class, correlations and thresholds there is none."""
     shares = {"accuracy": _accuracy(answers)} if "accuracy" in metrics else {}
     return shares | {
         f"{metric}_{name}": share
         for metric in metrics
-        if metric not in _OF_LABELS
+        if metric not in _OF_LABELS and not isinstance(metric, Metric)
         for name, share in _shares(answers, metric).items()
     }
 
@@ -110,7 +118,7 @@ def default_metrics(answers: Answers, objective: Objective, num_classes: int) ->
     return ("accuracy",)
 
 
-def check_metrics(metrics: Sequence[TaskMetric], objective: Objective, num_classes: int) -> None:
+def check_metrics(metrics: TaskMetrics, objective: Objective, num_classes: int) -> None:
     """Raises `InputError` for a metric that does not go with what the objective asks."""
     match objective:
         case Classification() if num_classes == 1:

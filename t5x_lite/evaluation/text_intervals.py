@@ -10,14 +10,14 @@ from t5x_lite.evaluation import text_metrics
 from t5x_lite.evaluation.answer_metrics import Written, tag_answers
 from t5x_lite.evaluation.answers import Answers
 from t5x_lite.evaluation.bootstrap import intervals
-from t5x_lite.evaluation.metric_names import TextMetric
+from t5x_lite.evaluation.metric_names import Metric, TextMetric
 from t5x_lite.evaluation.scores import score_intervals
 
 Ends = dict[str, tuple[float, float]]
 _RESAMPLES = 1000
 
 
-def text_intervals(answers: Written, metrics: Sequence[TextMetric]) -> Ends:
+def text_intervals(answers: Written, metrics: Sequence[TextMetric | Metric]) -> Ends:
     """The interval of each figure of `text_metrics.score`.
 
     Inputs of one group are drawn together: that one of them is easy says something of the others. BLEU's and chrF's are
@@ -63,7 +63,7 @@ def _of_means(each: dict[str, np.ndarray]) -> Ends:
     return intervals(lambda some: {name: float(values[some].mean()) for name, values in each.items()}, count)
 
 
-def _of_draws(answers: Written, metrics: Sequence[TextMetric]) -> Ends:
+def _of_draws(answers: Written, metrics: Sequence[TextMetric | Metric]) -> Ends:
     """By all the figures of each draw."""
     groups: dict[str, list[int]] = defaultdict(list)
     for number in range(len(answers.right)):

@@ -14,7 +14,7 @@ from jaxtyping import Float
 from t5x_lite.errors import InputError
 from t5x_lite.evaluation import answer_metrics
 from t5x_lite.evaluation.answer_metrics import Written
-from t5x_lite.evaluation.metric_names import TextMetric
+from t5x_lite.evaluation.metric_names import Metric, TextMetric
 
 Texts = Sequence[str]
 IN_PER_CENT = ("bleu", "chrf", "squad_exact_match", "squad_f1")
@@ -39,7 +39,7 @@ class Scores:
 def score(
     predictions: Texts,
     references: Sequence[str | tuple[str, ...]],
-    metrics: Sequence[TextMetric],
+    metrics: Sequence[TextMetric | Metric],
     *,
     words: tuple[str, ...] = (),
     groups: Texts = (),
@@ -49,7 +49,7 @@ def score(
     Args:
       predictions: what was written.
       references: what is right: for each a text, or several, the first of which counts where one is compared with.
-      metrics: by name.
+      metrics: by name, or one's own.
       words: those of a task's classes, the first of which is class 0; for `f1`, `macro_f1` and `matthews`.
       groups: the name of each text's group; for `group_match`.
 
@@ -122,7 +122,9 @@ def exact_match(predictions: Texts, references: Sequence[str | tuple[str, ...]])
     return Scores({"exact_match": sum(same) / len(same)})
 
 
-def _score(metric: TextMetric, answers: Written) -> Scores:
+def _score(metric: TextMetric | Metric, answers: Written) -> Scores:
+    if isinstance(metric, Metric):
+        return Scores({metric.name: metric.compute(answers.written, answers.right)})
     written, references = answers.written, [texts[0] for texts in answers.right]
     match metric:
         case "bleu":

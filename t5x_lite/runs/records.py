@@ -10,6 +10,7 @@ from etils import epath
 from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TaskID, TextColumn, TimeRemainingColumn
 
+from t5x_lite.evaluation.metric_names import figures_in_per_cent
 from t5x_lite.evaluation.text_metrics import Scores
 from t5x_lite.runs.checkpoints import Saved
 from t5x_lite.runs.files import GrowingFile, is_in_bucket
@@ -34,7 +35,7 @@ def format_figure(name: str, value: float) -> str:
         return f"{shown} {value:.1f}"
     if name in ("matthews", "pearson", "spearman") or name.endswith("thresh"):
         return f"{shown} {value:.3f}"
-    if name in ("bleu", "chrf") or name.endswith("perplexity"):
+    if name in ("bleu", "chrf") or name in figures_in_per_cent() or name.endswith("perplexity"):
         return f"{shown} {value:,.1f}" if value < 1e6 else f"{shown} {value:.1e}"
     return f"{shown} {value:.3f}" if name.endswith("loss") else f"{shown} {value:.1%}"
 

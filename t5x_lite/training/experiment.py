@@ -5,10 +5,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Literal
 
+import tyro
+
 from t5x_lite.data import Data, Mixture
 from t5x_lite.decoding import BeamSearch, GenerationDefaults, Greedy, Method
 from t5x_lite.errors import InputError
-from t5x_lite.evaluation.metric_names import PartMetrics, TextMetric
+from t5x_lite.evaluation.metric_names import Metric, PartMetrics, TextMetric
 from t5x_lite.evaluation.scores import TaskMetric, check_metrics
 from t5x_lite.layers.transformer import Remat
 from t5x_lite.models import ModelConfig
@@ -44,6 +46,8 @@ class Evaluation:
     pearson, spearman, squad, tags, entities, strict_entities, group_match, referent; empty decodes nothing."""
     part_metrics: tuple[PartMetrics, ...] = ()
     """Of a mixture, what the answers to some of its parts are scored by instead; not used without a mixture."""
+    metrics: tyro.conf.Suppress[tuple[Metric, ...]] = ()
+    """Metrics of one's own beside those: of the texts that a model writes, or of what its head predicts."""
     task_metrics: tuple[TaskMetric, ...] = ()
     """What answers to the held-out rows of a task are scored by: of labels accuracy, f1, macro_f1, matthews; of numbers
     pearson, spearman; of tags entities, strict_entities; of questions squad, squad2."""
@@ -126,7 +130,13 @@ class Experiment:
         _check_minimum(self.evaluation, 0, "max_length", prefix="evaluation.")
         check_metrics(self.evaluation.task_metrics, self.objective, getattr(self.model, "num_classes", 0))
         _check_mixture(self)
-        if self.evaluation.text_metrics or self.evaluation.part_metrics:
+        if self.evaluation.metrics and not (self.objective.asks_for_text or isinstance(self.objective, TaskObjective)):
+            raise InputError(
+                f"evaluation.metrics has {self.evaluation.metrics[0].name!r}, and {type(self.objective).__name__} "
+                "predicts neither texts nor labels; leave it out"
+            )
+        own = self.evaluation.metrics if self.objective.asks_for_text else ()
+        if own or self.evaluation.text_metrics or self.evaluation.part_metrics:
             _check_writing(self.evaluation, self.model, self.objective)
         _check_minimum(self.checkpoints, 0, "every", "keep_best", prefix="checkpoints.")
         _check_minimum(self.checkpoints, 1, "keep_last", prefix="checkpoints.")

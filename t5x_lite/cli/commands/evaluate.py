@@ -197,7 +197,7 @@ def _settings(evaluation: Evaluation, command: Evaluate, *, of_task: bool) -> Ev
 
 
 def _questions(experiment: Experiment, command: Evaluate, tokenizer: Tokenizer) -> Sequence[EvalPrompt] | None:
-    if not command.pairs or not experiment.evaluation.text_metrics:
+    if not command.pairs or not (experiment.evaluation.text_metrics or experiment.evaluation.metrics):
         return None
     asked = itertools.islice(experiment.data.source.asked(), experiment.evaluation.num_texts)
     return questions_of(asked, tokenizer)
