@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from t5x_lite.cli import evaluate
+from t5x_lite.cli.commands.evaluate import evaluate
 from t5x_lite.data import Bytes, Data, TsvPairs
 from t5x_lite.errors import InputError
 from t5x_lite.evaluation.answer_metrics import Written
@@ -102,5 +102,5 @@ def test_training_records_it_and_evaluate_gives_its_interval(tmp_path, capsys):
         loop.train(experiment, tmp_path / "run", Console(file=file), jax.devices()[:1])
     records = [record for record in read_records(tmp_path / "run/metrics.jsonl") if record["kind"] == "held_out"]
     assert records and all(0.0 <= record["first_letter"] <= 100.0 for record in records)
-    evaluate.run([str(tmp_path / "run"), "--out", str(tmp_path / "out"), "--json"])
+    evaluate([str(tmp_path / "run"), "--out", str(tmp_path / "out"), "--json"])
     assert "first_letter" in json.loads(capsys.readouterr().out.splitlines()[-1])["intervals"]
