@@ -34,8 +34,8 @@ from t5x_lite.models import BertConfig, ElectraConfig, ElectraPairConfig
 from t5x_lite.objectives import MaskedLanguageModel, NextSentencePrediction, ReplacedTokenDetection
 from t5x_lite.optim.optimizers import AdamW
 from t5x_lite.optim.schedules import LinearDecay
+from t5x_lite.runs.loop import train
 from t5x_lite.training import Checkpointing, Evaluation, Experiment, Logging
-from t5x_lite.training.loop import train
 
 LENGTH, BATCH, VOCABULARY = 64, 32, 4000
 SIZE = {"embed_dim": 128, "num_heads": 4, "mlp_dim": 512, "num_layers": 2, "max_length": LENGTH}

@@ -31,10 +31,10 @@ from t5x_lite.evaluation.bootstrap import intervals
 from t5x_lite.evaluation.evaluator import Evaluator
 from t5x_lite.evaluation.scores import example_shares
 from t5x_lite.parallel import MeshShape, make_mesh
+from t5x_lite.runs.loop import train
 from t5x_lite.runs.open_model import open_checkpoint, tokenizer_from_files
 from t5x_lite.training import Evaluation, Experiment, Logging
 from t5x_lite.training.initialization import FromModel, FromScratch
-from t5x_lite.training.loop import train
 from t5x_lite.training.step import Program
 
 CONFIGS = Path(__file__).resolve().parents[1] / "configs"

@@ -27,7 +27,7 @@ from t5x_lite.models import PRESETS
 from t5x_lite.objectives import SpanCorruption, corrupt_rows
 from t5x_lite.optim.optimizers import AdamW
 from t5x_lite.parallel import batch_sharding, make_mesh
-from t5x_lite.parallel.sharding import BatchRows
+from t5x_lite.parallel.mesh import BatchRows
 from t5x_lite.training.step import Program
 
 BATCH_SIZE, ROUNDS, STEPS = 128, 9, 20
@@ -54,7 +54,7 @@ def host_part(store: TokenStore, objective: SpanCorruption) -> Table:
     with closing(prefetch(batches(store.train, batch_size=STEP_ROWS, seed=0))) as stream:
         for _ in range(TRAIN_STEPS):
             start = time.perf_counter()
-            batch = rows.place(next(stream))
+            batch = rows.to_devices(next(stream))
             host.append(time.perf_counter() - start)
             state = jax.block_until_ready(program.train_step(state, batch)[0])
             whole.append(time.perf_counter() - start)

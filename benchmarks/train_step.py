@@ -126,7 +126,7 @@ def our_task(work: str) -> tuple[Task, dict[str, float]]:
 
     from t5x_lite.models import num_params
     from t5x_lite.parallel import batch_sharding, make_mesh
-    from t5x_lite.parallel.sharding import BatchRows
+    from t5x_lite.parallel.mesh import BatchRows
     from t5x_lite.planning.flops import step_flops
     from t5x_lite.training.step import Program
 
@@ -143,7 +143,7 @@ def our_task(work: str) -> tuple[Task, dict[str, float]]:
             for _ in range(PRODUCTS):
                 multiply(matrix, matrix).block_until_ready()
             return
-        state, metrics = jax.block_until_ready(program.train_step(state, rows.place(batch)))
+        state, metrics = jax.block_until_ready(program.train_step(state, rows.to_devices(batch)))
         assert jax.device_get(metrics["finite"])
 
     flops = step_flops(experiment.model, objective, experiment.batch_size)

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from t5x_lite.errors import InputError
     from t5x_lite.pretrained import Pretrained, load
+    from t5x_lite.runs.loop import train
     from t5x_lite.training.experiment import Experiment
-    from t5x_lite.training.loop import train
 
 __version__ = "0.1.0"
 __all__ = ["Experiment", "InputError", "Pretrained", "load", "train"]
@@ -25,7 +25,7 @@ _HOMES = {
     "InputError": "t5x_lite.errors",
     "Pretrained": "t5x_lite.pretrained",
     "load": "t5x_lite.pretrained",
-    "train": "t5x_lite.training.loop",
+    "train": "t5x_lite.runs.loop",
 }
 
 

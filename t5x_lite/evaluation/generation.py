@@ -14,7 +14,7 @@ from t5x_lite.data.layouts.base import abstract_batch
 from t5x_lite.data.records.pairs import EvalExample
 from t5x_lite.decoding import decode
 from t5x_lite.parallel import batch_sharding, replicated, use_mesh
-from t5x_lite.parallel.sharding import BatchRows
+from t5x_lite.parallel.mesh import BatchRows
 from t5x_lite.training.experiment import Evaluation
 from t5x_lite.training.step import Program
 
@@ -144,7 +144,7 @@ class BatchGenerator:
             inputs, valid = (part[start : start + size] for part in (self._inputs, self._valid))
             # The last batch is filled up with its last row.
             rows = np.minimum(here.numbers, len(inputs) - 1)
-            ids = self._write(params, here.place(inputs[rows]), here.place(valid[rows]))
+            ids = self._write(params, here.to_devices(inputs[rows]), here.to_devices(valid[rows]))
             for index, answer in zip(self._order[start : start + size], jax.device_get(ids), strict=False):
                 texts[index] = self.tokenizer.target_side.decode(answer.tolist())
         return texts

@@ -12,7 +12,7 @@ from t5x_lite.data.stored_rows import stack
 from t5x_lite.evaluation.answers import Answers, read_answers
 from t5x_lite.objectives import Objective, Row, corrupt_rows
 from t5x_lite.parallel import batch_sharding, replicated, use_mesh
-from t5x_lite.parallel.sharding import BatchRows, place_copies
+from t5x_lite.parallel.mesh import BatchRows, to_devices
 from t5x_lite.training.step import Program
 
 Rows = Any
@@ -28,8 +28,8 @@ def evaluate(program: Program, params: Any, rows: Rows, *, max_rows: int) -> dic
     here = BatchRows(batch_sharding(program.mesh), batch_size)
     sums: dict[str, np.ndarray] = {}
     for index, (batch, valid) in enumerate(evaluation_batches(rows, batch_size, max_rows, local=here.numbers.tolist())):
-        first_row = place_copies(np.int32(index * batch_size), replicated(program.mesh))
-        metrics = program.eval_step(params, here.place(batch), here.place(valid), first_row)
+        first_row = to_devices(np.int32(index * batch_size), replicated(program.mesh))
+        metrics = program.eval_step(params, here.to_devices(batch), here.to_devices(valid), first_row)
         for name, mean in jax.device_get(metrics).items():
             sums[name] = sums.get(name, 0.0) + np.array(mean, np.float64)
     means = {name: float(value / max(weight, 1e-9)) for name, (value, weight) in sums.items()}
@@ -76,7 +76,7 @@ class BatchPredictor:
         here = BatchRows(batch_sharding(self._program.mesh), size)
         said = []
         for batch, _ in evaluation_batches(self._rows, size, limit, local=here.numbers.tolist()):
-            said.append(jax.device_get(self._ask(params, here.place(batch))))
+            said.append(jax.device_get(self._ask(params, here.to_devices(batch))))
         # The last batch is filled up.
         count = min(limit, len(self._rows))
         prediction_outputs, features = jax.tree.map(lambda *parts: np.concatenate(parts)[:count], *said)

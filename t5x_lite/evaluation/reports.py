@@ -14,15 +14,15 @@ from t5x_lite.errors import InputError
 from t5x_lite.evaluation.answer_metrics import Written
 from t5x_lite.evaluation.answers import count_unread, read_texts
 from t5x_lite.evaluation.evaluator import Evaluator, MixtureEvaluator
+from t5x_lite.evaluation.figures import figures_of
 from t5x_lite.evaluation.generation import BatchGenerator, EvalPrompt
 from t5x_lite.evaluation.scores import default_metrics, score_answers, score_intervals
 from t5x_lite.evaluation.submissions import Submission, submission_files, submission_of, task_of
 from t5x_lite.evaluation.text_intervals import text_intervals
 from t5x_lite.evaluation.text_metrics import Scores
+from t5x_lite.files import local_or_bucket, write_atomically
 from t5x_lite.parallel import hosts
-from t5x_lite.runs.files import local_or_bucket, write_atomically
 from t5x_lite.tasks.task import Task
-from t5x_lite.training.report import figures_of
 
 
 def text_figures(

@@ -11,7 +11,7 @@ from t5x_lite.data import TokenStore
 from t5x_lite.evaluation.predictions import held_out_features
 from t5x_lite.objectives import Classification, MultipleChoice, QuestionAnswering, Tagging
 from t5x_lite.parallel import batch_sharding, replicated, use_mesh
-from t5x_lite.parallel.sharding import BatchRows
+from t5x_lite.parallel.mesh import BatchRows
 from t5x_lite.training.step import Program
 
 Decode = Callable[[Any], str]
@@ -131,5 +131,5 @@ def _samples(program: Program, params: Any, features: dict[str, np.ndarray]) -> 
 
     run = jax.jit(samples, in_shardings=(program.state_shardings.params, batch), out_shardings=replicated(program.mesh))
     # Filled up with the last row.
-    asked = rows.place({name: value[np.minimum(rows.numbers, count - 1)] for name, value in features.items()})
+    asked = rows.to_devices({name: value[np.minimum(rows.numbers, count - 1)] for name, value in features.items()})
     return jax.device_get(run(params, asked))

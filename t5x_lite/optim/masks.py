@@ -51,14 +51,14 @@ def listed(names: Sequence[str], most: int = 8) -> str:
     return ", ".join(names[:most]) + more
 
 
-class TrainedPart:
+class TrainableMask:
     """The parameters that are trained: those whose path no pattern matches, and of stacks all but the lowest layers.
 
-    Trees like the parameters go through it: `cut` takes the trained part out of one, `restore` puts it back.
+    Trees like the parameters go through it: `select` takes the trained part of one, `merge` puts it back.
 
     >>> axes = {"embeddings": {"token": ("vocab", "embed")}, "encoder": {"layers": {"bias": ("layers", "mlp")}}}
     >>> params = {"embeddings": {"token": jnp.ones((3, 2))}, "encoder": {"layers": {"bias": jnp.ones((12, 5))}}}
-    >>> part = TrainedPart(axes, ("embeddings/*",), frozen_layers=9).cut(params)
+    >>> part = TrainableMask(axes, ("embeddings/*",), frozen_layers=9).select(params)
     >>> part.keys(), part["encoder"]["layers"]["bias"].shape
     (dict_keys(['encoder']), (3, 5))
 
@@ -116,7 +116,7 @@ class TrainedPart:
         flat = traverse_util.flatten_dict(axes, sep="/")
         return traverse_util.unflatten_dict({path: flat[path] for path in self._first}, sep="/")
 
-    def cut(self, tree: Any) -> Any:
+    def select(self, tree: Any) -> Any:
         """The trained part of a tree like the parameters, boxed or not."""
         if self.is_whole:
             return tree
@@ -127,7 +127,7 @@ class TrainedPart:
         }
         return traverse_util.unflatten_dict(part, sep="/")
 
-    def restore(self, part: Any, tree: Any) -> Any:
+    def merge(self, part: Any, tree: Any) -> Any:
         """`tree` with `part` in the place of its trained part."""
         if self.is_whole:
             return part
@@ -136,7 +136,7 @@ class TrainedPart:
             flat[path] = jnp.concatenate([flat[path][:first], trained[path]]) if first else trained[path]
         return traverse_util.unflatten_dict(flat, sep="/")
 
-    def hold(self, params: Any) -> Any:
+    def stop_gradient(self, params: Any) -> Any:
         """The same values, without a gradient to what is frozen as a whole, whose backward pass is left out."""
         if self.is_whole:
             return params
@@ -154,17 +154,19 @@ class TrainedPart:
             return transformation
 
         def update(updates: Any, state: Any, params: Any = None) -> tuple[Any, Any]:
-            moved, state = transformation.update(self.cut(updates), state, None if params is None else self.cut(params))
-            return self.restore(moved, jax.tree.map(lambda leaf: jnp.full_like(leaf, -0.0), updates)), state
+            moved, state = transformation.update(
+                self.select(updates), state, None if params is None else self.select(params)
+            )
+            return self.merge(moved, jax.tree.map(lambda leaf: jnp.full_like(leaf, -0.0), updates)), state
 
-        return optax.GradientTransformation(lambda params: transformation.init(self.cut(params)), update)
+        return optax.GradientTransformation(lambda params: transformation.init(self.select(params)), update)
 
     def describe(self, params: Any) -> str:
         """How much is frozen, as a sentence.
 
         >>> axes = {"embeddings": {"token": ("vocab", "embed")}, "head": {"bias": ("classes",)}}
         >>> shapes = {"embeddings": {"token": jnp.ones((30, 2))}, "head": {"bias": jnp.ones(3)}}
-        >>> TrainedPart(axes, ("embeddings/*",)).describe(shapes)
+        >>> TrainableMask(axes, ("embeddings/*",)).describe(shapes)
         'frozen are 60 of 63 parameters: embeddings/*'
         """
         flat = traverse_util.flatten_dict(nn.unbox(params), sep="/")

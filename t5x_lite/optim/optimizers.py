@@ -13,7 +13,7 @@ from jaxtyping import Array, Float, Int
 
 from t5x_lite.errors import InputError
 from t5x_lite.models import ModelConfig, abstract_params
-from t5x_lite.optim.masks import TrainedPart, with_layer_rates
+from t5x_lite.optim.masks import TrainableMask, with_layer_rates
 from t5x_lite.optim.schedules import InverseSqrt, LinearDecay, Schedule, T5InverseSqrt
 from t5x_lite.parallel import logical_axes
 
@@ -54,9 +54,9 @@ class Optimizer(ABC):
             boxed = abstract_params(model)
             self.trained(logical_axes(boxed)).check(nn.unbox(boxed))
 
-    def trained(self, axes: Axes) -> TrainedPart:
+    def trained(self, axes: Axes) -> TrainableMask:
         """What is not frozen of parameters with these logical axes."""
-        return TrainedPart(axes, self.frozen, self.frozen_layers)
+        return TrainableMask(axes, self.frozen, self.frozen_layers)
 
     def build(self, axes: Axes, below_layers: tuple[str, ...] = ()) -> optax.GradientTransformation:
         """The transformation for parameters with these logical axes; `below_layers` is the model's."""

@@ -1,7 +1,15 @@
 """The only room that knows devices: the mesh, and which axis of an array lies along which axis of the mesh."""
 
-from t5x_lite.parallel.mesh import MeshShape, make_mesh
-from t5x_lite.parallel.sharding import RULES, batch_sharding, logical_axes, replicated, shardings, use_mesh
+from t5x_lite.parallel.mesh import (
+    RULES,
+    MeshShape,
+    batch_sharding,
+    logical_axes,
+    make_mesh,
+    replicated,
+    shardings,
+    use_mesh,
+)
 
 __all__ = [
     "RULES",

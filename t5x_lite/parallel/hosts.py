@@ -1,8 +1,8 @@
 """The processes of a run, on one host or on many: how they find each other, and how they agree.
 
-They speak through the keys and values that JAX's own service keeps at process 0, not through their accelerators: what
-is agreed here needs no mesh, and can be waited for as long as it takes. All functions are for every process to call, in
-the same order; with one process they return at once.
+They communicate through the keys and values that JAX's own service keeps at process 0, not through their accelerators
+as `multihost_utils` does: no mesh is needed, waiting has no limit, and a message names the host that differs. All
+functions are for every process to call, in the same order; with one process they return at once.
 """
 
 import itertools
@@ -11,7 +11,7 @@ import os
 import socket
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
 
@@ -22,13 +22,12 @@ import jax
 from jax._src import distributed
 
 from t5x_lite.errors import InputError
-from t5x_lite.parallel import processes
-from t5x_lite.parallel.processes import Facts, Place
+from t5x_lite.parallel.processes import Facts, ProcessConfig, verify_processes
 
 HEARTBEAT_SECONDS = 30
 """After so long without a sign of life a process counts as dead, which ends all others."""
 
-_JOIN_SECONDS = 120  # for what follows the roll call, when all are there
+_JOIN_SECONDS = 120  # once all processes are verified
 _POLL_SECONDS = 0.05
 _LEAVE_SECONDS = 5
 _ROOT = "t5x_lite"
@@ -39,8 +38,8 @@ class OtherProcessError(RuntimeError):
     """Process 0 failed at what the others waited for."""
 
 
-def find_place(timeout: float) -> Place | None:
-    """This process's place as SLURM, GKE or a Cloud TPU pod gives it; None for a process that is alone.
+def detect_process(timeout: float) -> ProcessConfig | None:
+    """Which process this is, as SLURM, GKE or a Cloud TPU pod gives it; None for a process that is alone.
 
     `timeout` is for the coordinator's name to become known, in seconds; `InputError` where it does not.
     """
@@ -56,7 +55,7 @@ def find_place(timeout: float) -> Place | None:
             # SLURM gives every process of a host one of its GPUs.
             local = cluster.get_local_process_id()
             devices = None if local is None else (local,)
-            return Place(address, cluster.get_process_count(), cluster.get_process_id(), devices)
+            return ProcessConfig(address, cluster.get_process_count(), cluster.get_process_id(), devices)
     return None
 
 
@@ -71,26 +70,28 @@ def _address(cluster: Any, timeout: float) -> str:
 
 
 @contextmanager
-def joined(place: Place | None, facts: Facts, *, timeout: float) -> Iterator[None]:
+def joined(config: ProcessConfig | None, facts: Facts, *, timeout: float) -> Iterator[None]:
     """Within it this process is one of those of a run; nothing of JAX may have run before.
 
     Args:
-      place: this process's; None where it is alone.
+      config: this process; None where it is alone.
       facts: what must be the same in all processes.
       timeout: seconds to wait for the others.
 
     Raises:
       InputError: on all processes that came: some did not, or differ in facts or devices.
     """
-    if place is None or place.num_processes == 1:
+    if config is None or config.num_processes == 1:
         yield
         return
-    processes.hold(place, facts, timeout=timeout, hosts=_names_of_hosts(place))
+    names = os.environ.get("TPU_WORKER_HOSTNAMES", "").split(",")
+    names = names if len(names) == config.num_processes else ()
+    verify_processes(config, facts, timeout=timeout, hosts=names)
     jax.distributed.initialize(
-        place.coordinator,
-        place.num_processes,
-        place.process_id,
-        local_device_ids=place.local_device_ids,
+        config.coordinator,
+        config.num_processes,
+        config.process_id,
+        local_device_ids=config.local_device_ids,
         cluster_detection_method="deactivate",
         initialization_timeout=_JOIN_SECONDS,
         heartbeat_timeout_seconds=HEARTBEAT_SECONDS,
@@ -100,11 +101,6 @@ def joined(place: Place | None, facts: Facts, *, timeout: float) -> Iterator[Non
     yield
     # A process that ends otherwise does not wait for the others here: see `leave`.
     jax.distributed.shutdown()
-
-
-def _names_of_hosts(place: Place) -> Sequence[str]:
-    names = os.environ.get("TPU_WORKER_HOSTNAMES", "").split(",")
-    return names if len(names) == place.num_processes else ()
 
 
 def is_first() -> bool:
@@ -135,7 +131,7 @@ def exchange(value: str) -> list[str]:
 
 def check_alike(facts: Facts, remedy: str) -> None:
     """Raises `InputError` on every process if one has other facts than process 0; it names that one."""
-    everyone = [json.loads(said) for said in exchange(json.dumps([name_of_host(), facts]))]
+    everyone = [json.loads(message) for message in exchange(json.dumps([name_of_host(), facts]))]
     host, expected = everyone[0]
     for number, (other, found) in enumerate(everyone):
         for name, value in found.items():
@@ -150,7 +146,7 @@ def check_alike(facts: Facts, remedy: str) -> None:
 def in_turn() -> Iterator[None]:
     """Process 0 goes through the body first, then all others at once.
 
-    What process 0 raises is raised by the others in their place: `InputError` as itself. Where it was asked to stop,
+    What process 0 raises is raised by the others in their config: `InputError` as itself. Where it was asked to stop,
     they wait on until they are too.
     """
     if jax.process_count() == 1:
@@ -158,9 +154,11 @@ def in_turn() -> Iterator[None]:
         return
     key = f"{_ROOT}/{next(_calls)}/outcome"
     if not is_first():
-        kind, said = json.loads(wait_for(key))
-        if kind:
-            raise InputError(said) if kind == InputError.__name__ else OtherProcessError(f"process 0: {kind}: {said}")
+        error, message = json.loads(wait_for(key))
+        if error == InputError.__name__:
+            raise InputError(message)
+        if error:
+            raise OtherProcessError(f"process 0: {error}: {message}")
         yield
         return
     try:
@@ -194,17 +192,17 @@ def wait_for(key: str) -> str:
                 raise
 
 
-def tell(key: str, value: str) -> None:
+def set_value(key: str, value: str) -> None:
     """Gives a key a value, which it may have had before."""
     _client().key_value_set(key, value, allow_overwrite=True)
 
 
-def find_all(folder: str) -> list[str]:
+def get_values(folder: str) -> list[str]:
     """The values of all keys below one, in no order."""
     return [value for _, value in _client().key_value_dir_get(f"{folder}/")]
 
 
-def find(key: str) -> str | None:
+def try_get_value(key: str) -> str | None:
     """The value of a key, None so long as it has none."""
     try:
         return _client().key_value_try_get(key)

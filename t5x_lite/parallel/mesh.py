@@ -1,16 +1,21 @@
-"""The device mesh."""
+"""The device mesh, one table from logical axes to its axes, and the shardings that follow from it."""
 
+import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Any
 
 import jax
 import numpy as np
+from flax import linen as nn
 from jax.experimental import mesh_utils
-from jax.sharding import AxisType, Mesh
+from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
+from jaxtyping import Int, Shaped
 
 from t5x_lite.errors import InputError
-from t5x_lite.kernels.platform import tpu_slice
+from t5x_lite.kernels.platform import has_wired_slices, tpu_slice
 
 MESH_AXES = ("data", "fsdp", "sequence", "tensor")
 
@@ -95,3 +100,186 @@ def across_slices(sizes: dict[str, int], slices: Counter[int], devices: Sequence
     return mesh_utils.create_hybrid_device_mesh(
         tuple(within.values()), tuple(across.values()), devices, allow_split_physical_axes=True
     )
+
+
+RULES: dict[str, tuple[str, ...]] = {
+    # parameters
+    "layers": (),
+    "vocab": ("tensor",),
+    "embed": ("fsdp",),
+    "heads": ("tensor",),
+    "mlp": ("tensor",),
+    "norm": (),
+    "positions": (),
+    "position_buckets": (),
+    "position_heads": ("tensor",),
+    "segments": (),
+    "hidden": (),
+    "classes": (),
+    # activations
+    "activation_batch": ("data", "fsdp"),
+    "activation_length": ("sequence",),
+    # of keys and values, which every device needs that has a share of the queries
+    "activation_memory": (),
+    "activation_embed": (),
+    "activation_heads": ("tensor",),
+    "activation_kv": (),
+    "activation_mlp": ("tensor",),
+    "activation_vocab": ("tensor",),
+}
+"""The mesh axes that each logical axis is cut along; none means that every device holds all of it."""
+
+
+def partition_spec(axes: tuple[str | None, ...], rules: dict[str, tuple[str, ...]] = RULES) -> PartitionSpec:
+    """The mesh axes of each dimension of an array with these logical axes.
+
+    Raises ValueError if two of them would be cut along the same mesh axis.
+
+    >>> tuple(partition_spec(("layers", "embed", "mlp")))
+    (None, 'fsdp', 'tensor')
+    """
+    used: dict[str, str] = {}
+    for axis in axes:
+        for mesh_axis in rules[axis] if axis else ():
+            if mesh_axis in used:
+                raise ValueError(f"logical axes {used[mesh_axis]!r} and {axis!r} both map to mesh axis {mesh_axis!r}")
+            used[mesh_axis] = axis
+
+    def entry(axis: str | None) -> Any:
+        mesh_axes = rules[axis] if axis else ()
+        return mesh_axes if len(mesh_axes) > 1 else (mesh_axes[0] if mesh_axes else None)
+
+    return PartitionSpec(*map(entry, axes))
+
+
+def logical_axes(abstract: Any) -> Any:
+    """The tree of logical axes of a tree of `nn.LogicallyPartitioned` leaves (None where unknown)."""
+
+    def axes(leaf: Any) -> tuple[str | None, ...]:
+        shape = nn.unbox(leaf).shape
+        # What stands in an optimizer's state for statistics that it does not keep has fewer dimensions.
+        if isinstance(leaf, nn.LogicallyPartitioned) and len(leaf.names) == len(shape):
+            return leaf.names
+        return (None,) * len(shape)
+
+    return jax.tree.map(axes, abstract, is_leaf=_is_box)
+
+
+def shardings(mesh: Mesh, abstract: Any) -> Any:
+    """A sharding for each leaf of an abstract tree, by the logical axes that it carries.
+
+    Raises `InputError` if a dimension is not divided by the mesh axes it is cut along.
+    """
+
+    def sharding(path: Any, leaf: Any, axes: tuple[str | None, ...]) -> NamedSharding:
+        shape = nn.unbox(leaf).shape
+        for axis, size in zip(axes, shape, strict=True):
+            for mesh_axis in RULES[axis] if axis else ():
+                if size % mesh.shape[mesh_axis]:
+                    raise InputError(
+                        f"mesh.{mesh_axis}={mesh.shape[mesh_axis]} does not divide the {size} of axis {axis!r} of "
+                        f"{jax.tree_util.keystr(path, simple=True, separator='/')}; choose a divisor of {size}"
+                    )
+        return NamedSharding(mesh, _spread(partition_spec(axes), mesh, axes, shape))
+
+    return jax.tree_util.tree_map_with_path(sharding, abstract, logical_axes(abstract), is_leaf=_is_box)
+
+
+def _spread(spec: PartitionSpec, mesh: Mesh, axes: tuple[str | None, ...], shape: tuple[int, ...]) -> PartitionSpec:
+    """`spec`, and along `fsdp` too if it does not say how: on the last dimension that can be cut so.
+
+    Norms, biases and the factors of an optimizer's moments have no axis that is cut along it by the table. They are
+    small, but on a thousand chips they would be as large as a chip's share of the matrices.
+    """
+    entries = [() if entry is None else (entry,) if isinstance(entry, str) else entry for entry in spec]
+    if any("fsdp" in entry for entry in entries):
+        return spec
+    for index in reversed(range(len(axes))):
+        parts = math.prod(mesh.shape[name] for name in (*entries[index], "fsdp"))
+        if axes[index] not in (None, "layers") and shape[index] % parts == 0:
+            together = (*entries[index], "fsdp")
+            return PartitionSpec(*spec[:index], together if len(together) > 1 else "fsdp", *spec[index + 1 :])
+    return spec
+
+
+def batch_sharding(mesh: Mesh) -> NamedSharding:
+    """Rows of a batch along `data` and `fsdp`."""
+    return NamedSharding(mesh, partition_spec(("activation_batch",)))
+
+
+def replicated(mesh: Mesh) -> NamedSharding:
+    """All of it on every device."""
+    return NamedSharding(mesh, PartitionSpec())
+
+
+@contextmanager
+def use_mesh(mesh: Mesh) -> Iterator[None]:
+    """While a function is traced within it, the logical axes of activations mean axes of `mesh`."""
+    cut = {axis: tuple(name for name in mesh_axes if mesh.shape[name] > 1) for axis, mesh_axes in RULES.items()}
+    rules = [(axis, mesh_axes or None) for axis, mesh_axes in cut.items()]
+    # Not cut along, but said to those who bring parameters together.
+    rules.append(("whole_slice", "fsdp" if _is_of_whole_slices(mesh) else None))
+    with jax.sharding.use_abstract_mesh(mesh.abstract_mesh), nn.logical_axis_rules(rules):
+        yield
+
+
+def _is_of_whole_slices(mesh: Mesh) -> bool:
+    """Whether `fsdp` goes over all the chips that wires join; simulated devices are one slice, GPUs have none."""
+    devices = mesh.devices.flatten()
+    num_slices = len(set(map(tpu_slice, devices)))
+    return has_wired_slices(devices[0]) and num_slices * mesh.shape["fsdp"] == mesh.size
+
+
+def _is_box(leaf: Any) -> bool:
+    return isinstance(leaf, nn.LogicallyPartitioned)
+
+
+class BatchRows:
+    """The rows of global batches that this process reads.
+
+    They are those that its devices hold, which are neither neighbours nor its own alone: a mesh follows the wires of a
+    pod, not the order of its hosts, and hosts along `tensor` hold the same rows.
+
+    Args:
+      sharding: of the batch.
+      batch_size: B, rows of a global batch.
+    """
+
+    def __init__(self, sharding: NamedSharding, batch_size: int):
+        self._sharding, self._batch_size = sharding, batch_size
+        held = sharding.addressable_devices_indices_map((batch_size,)).values()
+        self.numbers: Int[np.ndarray, "b"] = np.unique(np.concatenate([np.arange(batch_size)[index] for index in held]))
+        """Their places in the batch, in order."""
+
+    def to_devices(self, values: Any) -> Any:
+        """The global batch, arrays [B, ...], of which every process gives the rows [b, ...] that it reads."""
+        return jax.tree.map(self._to_devices, values)
+
+    def _to_devices(self, values: Shaped[np.ndarray, "b ..."]) -> jax.Array:
+        def shard(index: tuple[slice, ...]) -> np.ndarray:
+            start, stop, _ = index[0].indices(self._batch_size)
+            first = int(np.searchsorted(self.numbers, start))
+            return values[(slice(first, first + stop - start), *index[1:])]
+
+        return _make_array((self._batch_size, *values.shape[1:]), self._sharding, shard)
+
+
+def to_devices(tree: Any, shardings: Any) -> Any:
+    """Arrays that every process holds whole, sharded over the devices of all; those that are already stay."""
+
+    def shard(leaf: Any, sharding: NamedSharding) -> jax.Array:
+        if isinstance(leaf, jax.Array) and leaf.sharding == sharding:
+            return leaf
+        whole = np.asarray(leaf)
+        return _make_array(whole.shape, sharding, lambda index: whole[index])
+
+    return jax.tree.map(shard, tree, shardings)
+
+
+def _make_array(
+    shape: tuple[int, ...], sharding: NamedSharding, shard: Callable[[tuple[slice, ...]], np.ndarray]
+) -> jax.Array:
+    # As jax.make_array_from_callback, whose transfers jax.transfer_guard("disallow") takes for unmeant ones.
+    indices = sharding.addressable_devices_indices_map(shape)
+    arrays = jax.device_put([shard(index) for index in indices.values()], list(indices))
+    return jax.make_array_from_single_device_arrays(shape, sharding, arrays)

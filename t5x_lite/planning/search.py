@@ -13,8 +13,8 @@ from t5x_lite.parallel.mesh import MESH_AXES
 from t5x_lite.planning.chips import Topology
 from t5x_lite.planning.flops import step_flops
 from t5x_lite.planning.plan import Plan, local_bytes, make_plan, objective_without_text
+from t5x_lite.runs.preparation import check_mesh
 from t5x_lite.training.experiment import Experiment
-from t5x_lite.training.preparation import check_mesh
 from t5x_lite.training.step import Program
 
 Report = Callable[[str], None]

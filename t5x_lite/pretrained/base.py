@@ -12,10 +12,10 @@ from t5x_lite.convert import export_folder
 from t5x_lite.data import Tokenizer, Vocabulary
 from t5x_lite.decoding import GenerationDefaults
 from t5x_lite.errors import InputError
+from t5x_lite.files import check_is_new
 from t5x_lite.layers.positions import sinusoidal_positions
 from t5x_lite.models import EncoderDecoderConfig, ModelConfig
 from t5x_lite.models.electra import Part
-from t5x_lite.runs.files import check_is_new
 from t5x_lite.tokenizers.base import format_token
 from t5x_lite.training.experiment import Experiment
 

@@ -19,7 +19,7 @@ from etils import epath
 from jax.sharding import Sharding
 
 from t5x_lite.errors import InputError
-from t5x_lite.runs.files import is_in_bucket
+from t5x_lite.files import is_in_bucket
 from t5x_lite.training.experiment import Checkpointing, Experiment
 from t5x_lite.training.step import TrainState
 

@@ -17,6 +17,7 @@ from t5x_lite.convert import import_folder, is_huggingface_folder
 from t5x_lite.data import Tokenizer, Vocabulary, load_tokenizer
 from t5x_lite.decoding import GenerationDefaults
 from t5x_lite.errors import InputError
+from t5x_lite.files import is_in_bucket, local_or_bucket
 from t5x_lite.models import ModelConfig, abstract_params
 from t5x_lite.runs.checkpoints import (
     Checkpoint,
@@ -29,7 +30,6 @@ from t5x_lite.runs.checkpoints import (
     steps_of_run,
     write_model,
 )
-from t5x_lite.runs.files import is_in_bucket, local_or_bucket
 from t5x_lite.training.experiment import Experiment
 
 

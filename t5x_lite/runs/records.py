@@ -10,61 +10,13 @@ from etils import epath
 from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TaskID, TextColumn, TimeRemainingColumn
 
-from t5x_lite.evaluation.metric_names import figures_in_per_cent
+from t5x_lite.evaluation.figures import Figures, format_figure, format_signatures, format_spans
 from t5x_lite.evaluation.text_metrics import Scores
+from t5x_lite.files import GrowingFile, is_in_bucket
 from t5x_lite.runs.checkpoints import Saved
-from t5x_lite.runs.files import GrowingFile, is_in_bucket
-
-Figures = dict[str, float]
 
 _SHOWN_APART = ("loss", "accuracy", "perplexity", "tokens", "words", "examples", "windows", "tokens_per_second")
 _OF_THE_UPDATE = ("objective", "gradient_norm", "learning_rate")
-
-
-def format_figure(name: str, value: float) -> str:
-    """A figure for people: losses, perplexities, correlations and what sacrebleu and SQuAD's scripts give as they are,
-    all others as shares.
-
-    >>> spell("pair_loss", 0.693), spell("detection_accuracy", 0.9), spell("bleu", 31.25), spell("matthews", 0.5)
-    ('pair loss 0.693', 'detection accuracy 90.0%', 'BLEU 31.2', 'Matthews 0.500')
-    """
-    shown = _name(name)
-    if name.endswith("_total"):
-        return f"{shown} {value:,.0f}"
-    if name.startswith("squad") and not name.endswith("thresh"):
-        return f"{shown} {value:.1f}"
-    if name in ("matthews", "pearson", "spearman") or name.endswith("thresh"):
-        return f"{shown} {value:.3f}"
-    if name in ("bleu", "chrf") or name in figures_in_per_cent() or name.endswith("perplexity"):
-        return f"{shown} {value:,.1f}" if value < 1e6 else f"{shown} {value:.1e}"
-    return f"{shown} {value:.3f}" if name.endswith("loss") else f"{shown} {value:.1%}"
-
-
-def format_signatures(signatures: dict[str, str]) -> str:
-    """sacrebleu's signatures by the name of the figure, a line each."""
-    return "\n".join(f"{_name(figure.rpartition('/')[2])}: {text}" for figure, text in signatures.items())
-
-
-def format_spans(figures: Figures) -> str:
-    """The figures of the parts of a mixture, which have the part's name and a slash in front: a line for each part.
-
-    >>> print(format_spans({"loss": 1.0, "cola/loss": 0.5, "cola/matthews": 0.4, "stsb/loss": 1.5}))
-      cola: loss 0.500, Matthews 0.400
-      stsb: loss 1.500
-    """
-    parts: dict[str, list[str]] = {}
-    for name, value in figures.items():
-        part, slash, figure = name.partition("/")
-        if slash:
-            parts.setdefault(part, []).append(format_figure(figure, value))
-    return "\n".join(f"  {part}: {', '.join(spelled)}" for part, spelled in parts.items())
-
-
-def _name(figure: str) -> str:
-    own = {"bleu": "BLEU", "chrf": "chrF", "rouge1": "ROUGE-1", "rouge2": "ROUGE-2", "rougeL": "ROUGE-L"}
-    own |= {"f1": "F1", "macro_f1": "macro F1", "entities_f1": "entities F1", "matthews": "Matthews"}
-    own |= {"pearson": "Pearson", "spearman": "Spearman", "squad_f1": "SQuAD F1", "squad_exact_match": "SQuAD match"}
-    return own.get(figure, figure.replace("_", " "))
 
 
 def _common(figures: Figures) -> str:

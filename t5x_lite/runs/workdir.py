@@ -21,9 +21,9 @@ from etils import epath
 
 from t5x_lite.data import Tokenizer, TokenStore, load_tokenizer
 from t5x_lite.errors import InputError
+from t5x_lite.files import is_in_bucket, write_atomically
 from t5x_lite.parallel import hosts
 from t5x_lite.runs.checkpoints import Files, is_checkpoint, latest_step
-from t5x_lite.runs.files import is_in_bucket, write_atomically
 from t5x_lite.training.experiment import Experiment, differences
 
 

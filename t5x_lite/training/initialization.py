@@ -15,7 +15,7 @@ from t5x_lite.models import ModelConfig, abstract_params
 from t5x_lite.models.task_heads import TASK_HEADS
 from t5x_lite.optim.masks import groups, listed
 from t5x_lite.parallel import logical_axes
-from t5x_lite.parallel.sharding import place_copies
+from t5x_lite.parallel.mesh import to_devices
 
 
 @dataclass(frozen=True)
@@ -218,7 +218,7 @@ class NewIds:
         number = np.arange(ours.shape[dimension])
         new = (number >= theirs.shape[dimension]) | np.isin(number, self.added)
         room = [(0, more - there) for more, there in zip(ours.shape, theirs.shape, strict=True)]
-        padded = place_copies(np.pad(np.asarray(theirs), room), ours.sharding)
+        padded = to_devices(np.pad(np.asarray(theirs), room), ours.sharding)
         along = new.reshape([-1 if axis == dimension else 1 for axis in range(ours.ndim)])
 
         def merge(ours: Float[Array, "*_"], theirs: Float[Array, "*_"]) -> Float[Array, "*_"]:

@@ -116,14 +116,14 @@ class Program:
         weight = jnp.maximum(weight, 1.0)  # a batch may ask for nothing
         # Every microbatch weighs by its tokens, as if all had been one batch. A product is computed where it is used; a
         # quotient would be kept.
-        gradient_norm, one_over_weight = optax.tree.norm(self.trained.cut(grads)) / weight, 1.0 / weight
+        gradient_norm, one_over_weight = optax.tree.norm(self.trained.select(grads)) / weight, 1.0 / weight
         grads = jax.tree.map(lambda g: g * one_over_weight, grads)
         updates, opt_state = self.optimizer.update(grads, state.opt_state, state.params)
         params = optax.apply_updates(state.params, updates)
         average = self.experiment.average.update(state.average, params, state.step + 1)
         if average is not None:
             # The mean of equal numbers is rounded.
-            average = self.trained.restore(self.trained.cut(average), state.average)
+            average = self.trained.merge(self.trained.select(average), state.average)
         new = state.replace(step=state.step + 1, params=params, opt_state=opt_state, average=average)
 
         metrics = {name: value / jnp.maximum(of, 1.0) for name, (value, of) in with_weights(sums, weight).items()}
@@ -143,7 +143,7 @@ class Program:
         a whole."""
 
         def loss(params: Any, features: Features, key: Key[Array, ""]) -> tuple[Array, tuple[Array, Array, Metrics]]:
-            part, params = {"whole": whole, "frozen": frozen}, self.trained.hold(params)
+            part, params = {"whole": whole, "frozen": frozen}, self.trained.stop_gradient(params)
             loss_sum, weight, metrics = self.objective.loss(self.module, params, features, key, **part)
             return loss_sum, (loss_sum, weight, metrics)
 

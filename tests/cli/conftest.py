@@ -8,6 +8,7 @@ import pytest
 
 from t5x_lite.cli import main
 from t5x_lite.data import Data, TextFiles, make_tokenizer
+from t5x_lite.files import write_atomically
 from t5x_lite.models import (
     AlbertConfig,
     BertConfig,
@@ -28,7 +29,6 @@ from t5x_lite.objectives import (
 from t5x_lite.optim.optimizers import AdamW
 from t5x_lite.optim.schedules import Constant
 from t5x_lite.runs.checkpoints import write_checkpoint
-from t5x_lite.runs.files import write_atomically
 from t5x_lite.runs.workdir import tokenizer_files
 from t5x_lite.tokenizers.config import ByteLevelBPE, SentencePiece, TokenizerConfig, WordPiece
 from t5x_lite.training import Evaluation, Experiment

@@ -16,9 +16,9 @@ from t5x_lite.objectives import Classification, MultipleChoice, QuestionAnswerin
 from t5x_lite.optim.optimizers import AdamW
 from t5x_lite.runs.checkpoints import write_checkpoint
 from t5x_lite.runs.open_model import open_checkpoint
+from t5x_lite.runs.preparation import prepare
 from t5x_lite.runs.workdir import tokenizer_files
 from t5x_lite.training import Evaluation, Experiment
-from t5x_lite.training.preparation import prepare
 
 WORDS = ("red", "green", "blue", "bottles", "chairs", "cats")
 RANDOM = np.random.default_rng(0)

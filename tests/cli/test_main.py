@@ -164,7 +164,7 @@ BAD = {
     "half a place": (["train", "CONFIG", "--coordinator", "localhost:1"], "do not say which process this is; give all"),
     "no port": (
         ["train", "CONFIG", "--coordinator", "localhost", "--num-processes", "2", "--process-id", "1"],
-        "coordinator='localhost' is no HOST:PORT",
+        "coordinator='localhost' is not a valid HOST:PORT",
     ),
     "no coordinator there": (
         [

@@ -8,7 +8,7 @@ import pytest
 from jax.sharding import Mesh
 
 from t5x_lite.parallel import MeshShape, batch_sharding, make_mesh, replicated
-from t5x_lite.parallel.sharding import BatchRows, place_copies
+from t5x_lite.parallel.mesh import BatchRows, to_devices
 
 
 @pytest.fixture
@@ -21,7 +21,7 @@ def test_one_process_reads_and_places_all(rows, shape):
     here = BatchRows(batch_sharding(make_mesh(shape)), 16)
     assert here.numbers.tolist() == list(range(16))
     with jax.transfer_guard("disallow"):
-        actual = here.place(rows)
+        actual = here.to_devices(rows)
     np.testing.assert_array_equal(actual, rows)
     assert actual.sharding == batch_sharding(make_mesh(shape))
 
@@ -53,8 +53,8 @@ def test_hosts_along_tensor_read_the_same_rows():
 def test_copies_are_laid_out_and_what_lies_there_stays(rows):
     mesh = make_mesh(MeshShape(2, 2, 2))
     there = jax.device_put(rows[0], replicated(mesh))
-    actual = place_copies({"a": rows, "b": there}, {"a": batch_sharding(mesh), "b": replicated(mesh)})
+    actual = to_devices({"a": rows, "b": there}, {"a": batch_sharding(mesh), "b": replicated(mesh)})
     np.testing.assert_array_equal(actual["a"], rows)
     assert actual["a"].sharding == batch_sharding(mesh)
     assert actual["b"] is there
-    assert int(place_copies(np.int32(7), replicated(mesh))) == 7
+    assert int(to_devices(np.int32(7), replicated(mesh))) == 7

@@ -8,8 +8,8 @@ from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
 
 from t5x_lite.parallel import MeshShape, make_mesh
-from t5x_lite.parallel.collectives import device_groups, read_collectives
 from t5x_lite.planning.chips import Topology
+from t5x_lite.planning.collectives import device_groups, read_collectives
 from t5x_lite.planning.hlo import matrix_flops, memory_traffic, read_hlo
 
 CUBE = Topology.parse("v5p:2x2x2")

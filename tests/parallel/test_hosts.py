@@ -13,7 +13,7 @@ import pytest
 
 from t5x_lite.errors import InputError
 from t5x_lite.parallel import hosts
-from t5x_lite.parallel.processes import PreemptionSync
+from t5x_lite.parallel.preemption import PreemptionSync
 
 
 class Service:
@@ -161,11 +161,11 @@ def test_all_stop_before_the_same_step(processes, asked, first):
     def body(number):
         flags = {"asked": False, "told": False}
         stop = PreemptionSync(lambda: flags["asked"], lambda: flags.update(told=True))
-        stop.hold()
+        stop.start_loop()
         for step in range(first, first + 3000):
             if number == asked and step == first + 20:
                 flags["asked"] = True
-            if stop.before(step):
+            if stop.should_stop(step):
                 break
             done[number] = step + 1
             while min(done) < step:  # the figures of the step before need all to have begun it
@@ -182,9 +182,9 @@ def test_all_stop_before_the_same_step(processes, asked, first):
 def test_asked_before_the_first_step_none_is_done(processes):
     def body(number):
         stop = PreemptionSync(lambda: number == 1, lambda: None)
-        stop.hold()
+        stop.start_loop()
         time.sleep(3)
-        stopped = stop.before(70)
+        stopped = stop.should_stop(70)
         stop.close()
         return stopped
 
@@ -194,8 +194,8 @@ def test_asked_before_the_first_step_none_is_done(processes):
 def test_nobody_asked_nobody_stops(processes):
     def body(number):
         stop = PreemptionSync(lambda: False, lambda: None)
-        stop.hold()
-        stopped = [stop.before(step) for step in range(50)]
+        stop.start_loop()
+        stopped = [stop.should_stop(step) for step in range(50)]
         stop.close()
         return any(stopped)
 
@@ -223,19 +223,19 @@ def environment(monkeypatch) -> Callable[..., None]:
 
 def test_a_process_that_nothing_started_is_alone(environment):
     environment()
-    assert hosts.find_place(1) is None
+    assert hosts.detect_process(1) is None
 
 
 def test_slurm_says_where_and_who(environment):
     environment(**SLURM)
-    place = hosts.find_place(1)
+    place = hosts.detect_process(1)
     assert place.coordinator.startswith("node007:")
     assert (place.num_processes, place.process_id, place.local_device_ids) == (4, 2, (0,))
 
 
 def test_one_task_of_slurm_is_alone(environment):
     environment(**SLURM | {"SLURM_NTASKS": "1", "SLURM_PROCID": "0"})
-    assert hosts.find_place(1) is None
+    assert hosts.detect_process(1) is None
 
 
 def test_a_coordinator_whose_name_nobody_knows(environment, monkeypatch):
@@ -247,7 +247,7 @@ def test_a_coordinator_whose_name_nobody_knows(environment, monkeypatch):
     environment(**SLURM)
     monkeypatch.setattr(SlurmCluster, "get_coordinator_address", fail)
     with pytest.raises(InputError, match=r"process 0's host is not known after 1 s \(Failed .* node007\); look"):
-        hosts.find_place(1)
+        hosts.detect_process(1)
 
 
 GKE = {
@@ -269,9 +269,9 @@ def test_gke_says_where_and_who(environment, monkeypatch, more, expected):
 
     monkeypatch.setattr(cloud_tpu_cluster, "running_in_cloud_tpu_vm", True)
     environment(**GKE | more)
-    assert hosts.find_place(1) is None, "JAX was told to stay on the CPU"
+    assert hosts.detect_process(1) is None, "JAX was told to stay on the CPU"
     monkeypatch.setattr(jax, "config", SimpleNamespace(jax_platforms=None))
-    place = hosts.find_place(1)
+    place = hosts.detect_process(1)
     assert place.coordinator == "localhost:8482"
     assert (place.num_processes, place.process_id) == expected
     assert place.local_device_ids is None

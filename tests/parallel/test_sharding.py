@@ -21,8 +21,7 @@ from t5x_lite.models import (
 )
 from t5x_lite.optim.optimizers import Adafactor, AdamW, Lamb
 from t5x_lite.parallel import RULES, MeshShape, batch_sharding, logical_axes, make_mesh, shardings, use_mesh
-from t5x_lite.parallel.mesh import MESH_AXES
-from t5x_lite.parallel.sharding import partition_spec
+from t5x_lite.parallel.mesh import MESH_AXES, partition_spec
 
 CONFIG = T5Config(64, 4, embed_dim=8, head_dim=4, mlp_dim=16, num_encoder_layers=2, num_decoder_layers=2, tied=False)
 SIZES = {"vocab_size": 64, "embed_dim": 8, "num_heads": 2, "mlp_dim": 16, "num_layers": 2, "max_length": 6}

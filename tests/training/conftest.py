@@ -39,7 +39,8 @@ from t5x_lite.objectives import (
 from t5x_lite.optim.optimizers import AdamW
 from t5x_lite.optim.schedules import Constant
 from t5x_lite.parallel import make_mesh
-from t5x_lite.training import Checkpointing, Evaluation, Experiment, Logging, loop
+from t5x_lite.runs import loop
+from t5x_lite.training import Checkpointing, Evaluation, Experiment, Logging
 from t5x_lite.training.initialization import FromModel
 from t5x_lite.training.step import Program
 

@@ -18,11 +18,12 @@ from t5x_lite.errors import InputError
 from t5x_lite.models import BartConfig, GptConfig, abstract_params
 from t5x_lite.objectives import CausalClassification, CausalLanguageModel, Classification
 from t5x_lite.parallel import MeshShape, make_mesh
+from t5x_lite.runs import loop
 from t5x_lite.runs.checkpoints import write_checkpoint
+from t5x_lite.runs.preparation import first_state, prepare
 from t5x_lite.runs.workdir import tokenizer_files
-from t5x_lite.training import Evaluation, Experiment, loop
+from t5x_lite.training import Evaluation, Experiment
 from t5x_lite.training.initialization import FromModel
-from t5x_lite.training.preparation import first_state, prepare
 from t5x_lite.training.step import Program
 
 GPT = GptConfig(

@@ -19,8 +19,9 @@ from t5x_lite.models import TransformerConfig
 from t5x_lite.objectives import CausalLanguageModel, SequenceToSequence, SpanCorruption
 from t5x_lite.optim.optimizers import AdamW, ParameterAverage
 from t5x_lite.optim.schedules import Constant
+from t5x_lite.runs import loop
 from t5x_lite.runs.records import read_records
-from t5x_lite.training import Checkpointing, Evaluation, Experiment, Logging, loop
+from t5x_lite.training import Checkpointing, Evaluation, Experiment, Logging
 
 NUMBERS = ["one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten"]
 PAIRS = [(f"{a} {b}", f"{b} and {a}") for a in NUMBERS for b in NUMBERS]

@@ -17,8 +17,9 @@ from t5x_lite.data.stored_rows import stack
 from t5x_lite.errors import InputError
 from t5x_lite.objectives import Classification, MultipleChoice, QuestionAnswering, Tagging
 from t5x_lite.parallel import MeshShape, make_mesh
+from t5x_lite.runs import loop
 from t5x_lite.runs.records import read_records
-from t5x_lite.training import Evaluation, Experiment, loop
+from t5x_lite.training import Evaluation, Experiment
 from t5x_lite.training.initialization import FromModel
 from t5x_lite.training.step import Program
 

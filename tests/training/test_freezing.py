@@ -13,7 +13,7 @@ from flax import traverse_util
 from t5x_lite import load
 from t5x_lite.errors import InputError
 from t5x_lite.models import PRESETS
-from t5x_lite.optim.masks import TrainedPart
+from t5x_lite.optim.masks import TrainableMask
 from t5x_lite.optim.optimizers import Adafactor, Adam, AdamW, Lamb, ParameterAverage
 from t5x_lite.optim.schedules import Constant
 from t5x_lite.parallel import MeshShape, make_mesh
@@ -96,7 +96,7 @@ def test_without_a_frozen_one_all_is_as_it_was(name):
     """The state has the same tree, so that a run from before goes on."""
     optimizer, params = OPTIMIZERS[name], draw(0)
     part = optimizer.trained(AXES)
-    assert part.cut(params) is part.hold(params) is part.restore(params, None) is params
+    assert part.select(params) is part.stop_gradient(params) is part.merge(params, None) is params
     clip = [optax.clip_by_global_norm(optimizer.clip_norm)] if optimizer.clip_norm else []
     plain = optax.chain(*clip, *optimizer.scaling(AXES), optax.scale_by_learning_rate(lambda count: 0.1))
     expected = jax.tree.structure(jax.eval_shape(plain.init, params))
@@ -106,18 +106,21 @@ def test_without_a_frozen_one_all_is_as_it_was(name):
 
 
 def test_what_is_cut_out_is_put_back():
-    part = TrainedPart(AXES, ("*/norm/*", "head/kernel"), frozen_layers=2)
+    part = TrainableMask(AXES, ("*/norm/*", "head/kernel"), frozen_layers=2)
     one, other = draw(0), draw(1)
-    both = part.restore(part.cut(one), other)
-    assert {path for path in flat(one) if path not in flat(part.cut(one))} == {"embeddings/norm/scale", "head/kernel"}
-    jax.tree.map(np.testing.assert_array_equal, part.cut(both), part.cut(one))
+    both = part.merge(part.select(one), other)
+    assert {path for path in flat(one) if path not in flat(part.select(one))} == {
+        "embeddings/norm/scale",
+        "head/kernel",
+    }
+    jax.tree.map(np.testing.assert_array_equal, part.select(both), part.select(one))
     np.testing.assert_array_equal(both["head"]["kernel"], other["head"]["kernel"])
     np.testing.assert_array_equal(both["encoder"]["layers"]["kernel"][:2], other["encoder"]["layers"]["kernel"][:2])
     np.testing.assert_array_equal(both["encoder"]["layers"]["kernel"][2:], one["encoder"]["layers"]["kernel"][2:])
 
 
 def test_it_is_told_what_is_frozen():
-    part = TrainedPart(AXES, ("*/norm/*", "head/*"), frozen_layers=2)
+    part = TrainableMask(AXES, ("*/norm/*", "head/*"), frozen_layers=2)
     assert part.describe(draw(0)) == (
         "frozen are 72 of 138 parameters: the lowest 2 of 3 encoder/layers, embeddings/norm/scale, head/*"
     )
@@ -209,7 +212,7 @@ def test_steps_leave_it_alone_on_one_device_and_on_eight(program, frozen_run):
     eight = Program(replace(frozen_run, mesh=mesh), program.objective, make_mesh(mesh, jax.devices()[:8]))
     for name, on in (("one", program), ("eight", eight)):
         state = on.init()
-        before, part = flat(state.params), on.trained.cut(state.params)
+        before, part = flat(state.params), on.trained.select(state.params)
         moments = sum(leaf.size for leaf in jax.tree.leaves(state.opt_state) if leaf.ndim)
         assert moments == 2 * sum(leaf.size for leaf in jax.tree.leaves(part))
         state, metrics = on.train_step(state, jax.device_put(RAW))

@@ -20,8 +20,8 @@ from t5x_lite.errors import InputError
 from t5x_lite.optim.optimizers import AdamW
 from t5x_lite.optim.schedules import Constant
 from t5x_lite.parallel import MeshShape
+from t5x_lite.runs.loop import NonFiniteError
 from t5x_lite.runs.records import Records, read_records
-from t5x_lite.training.loop import NonFiniteError
 
 
 @pytest.fixture(scope="module")

@@ -12,9 +12,9 @@ from t5x_lite.data import Vocabulary
 from t5x_lite.errors import InputError
 from t5x_lite.models import BertConfig, GptConfig, abstract_params
 from t5x_lite.parallel import MeshShape, make_mesh
-from t5x_lite.parallel.sharding import place_copies
+from t5x_lite.parallel.mesh import to_devices
+from t5x_lite.runs.preparation import check_vocabulary
 from t5x_lite.training.initialization import NewIds
-from t5x_lite.training.preparation import check_vocabulary
 
 MARKS = ("start", "delimiter", "extract")
 GPT = GptConfig(vocab_size=12, embed_dim=4, num_heads=2, mlp_dim=5, num_layers=1, max_length=4, tied=False)
@@ -83,7 +83,7 @@ def test_else_the_other_model_stays_as_it_is(shape, added):
 def test_on_many_devices_they_lie_where_the_model_lies():
     mesh = make_mesh(MeshShape(fsdp=2, tensor=4), jax.devices()[:8])
     sharding = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec("tensor", "fsdp"))
-    ours = {"token_embedding": {"embedding": place_copies(np.ones((12, 4), np.float32), sharding)}}
+    ours = {"token_embedding": {"embedding": to_devices(np.ones((12, 4), np.float32), sharding)}}
     theirs = {"token_embedding": {"embedding": -np.ones((9, 4), np.float32)}}
     source, _ = NewIds.of(GPT, 9, MARKS).filled_in(theirs, ours)
     table = source["token_embedding"]["embedding"]

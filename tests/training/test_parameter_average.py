@@ -17,9 +17,9 @@ from t5x_lite.errors import InputError
 from t5x_lite.optim.optimizers import ParameterAverage
 from t5x_lite.parallel import MeshShape
 from t5x_lite.runs.checkpoints import read_checkpoint, read_state
+from t5x_lite.runs.preparation import first_state, prepare
 from t5x_lite.runs.records import Records, read_records
 from t5x_lite.training.initialization import FromModel, FromRun
-from t5x_lite.training.preparation import first_state, prepare
 
 AVERAGE = ParameterAverage(decay=0.7)
 

@@ -17,9 +17,9 @@ from t5x_lite.optim.optimizers import Adafactor
 from t5x_lite.optim.schedules import Constant
 from t5x_lite.parallel import MeshShape, make_mesh
 from t5x_lite.runs.checkpoints import write_checkpoint
+from t5x_lite.runs.preparation import check_mesh, first_state, prepare
 from t5x_lite.runs.workdir import tokenizer_files
 from t5x_lite.training.initialization import FromModel, FromRun
-from t5x_lite.training.preparation import check_mesh, first_state, prepare
 from t5x_lite.training.step import Program
 
 

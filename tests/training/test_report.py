@@ -10,13 +10,13 @@ from flax import linen as nn
 
 from t5x_lite.data import Vocabulary, make_tokenizer
 from t5x_lite.data.layouts.text import Sentences
+from t5x_lite.evaluation.figures import describe
 from t5x_lite.evaluation.predictions import held_out_features
 from t5x_lite.evaluation.samples import fill_ins
 from t5x_lite.objectives import MaskedLanguageModel
 from t5x_lite.objectives.base import unigram_loss
 from t5x_lite.parallel import MeshShape, make_mesh
 from t5x_lite.tokenizers.config import WordPiece
-from t5x_lite.training.report import describe
 
 
 @dataclass(frozen=True)

@@ -11,8 +11,8 @@ from fsspec.implementations.local import LocalFileSystem
 from rich.console import Console
 
 from t5x_lite.errors import InputError
+from t5x_lite.files import GrowingFile, is_in_bucket, local_or_bucket, write_atomically
 from t5x_lite.runs.checkpoints import Saved, latest_step, steps_of_run
-from t5x_lite.runs.files import GrowingFile, is_in_bucket, local_or_bucket, write_atomically
 from t5x_lite.runs.records import Records, read_records
 from t5x_lite.runs.workdir import begin, open_workdir, remove_if_empty, saved_tokenizer, tokenizer_files
 

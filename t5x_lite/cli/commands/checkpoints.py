@@ -9,6 +9,7 @@ from rich.console import Console
 from t5x_lite.cli.arguments import parse, subcommand
 from t5x_lite.data import Data
 from t5x_lite.errors import InputError
+from t5x_lite.files import check_is_new, write_atomically
 from t5x_lite.models import ModelConfig
 from t5x_lite.models.electra import Part
 from t5x_lite.objectives import (
@@ -25,7 +26,6 @@ from t5x_lite.objectives.base import NoObjective
 from t5x_lite.optim.optimizers import Adafactor
 from t5x_lite.pretrained import Pretrained, load
 from t5x_lite.runs.checkpoints import is_checkpoint, write_checkpoint
-from t5x_lite.runs.files import check_is_new, write_atomically
 from t5x_lite.runs.open_model import average_checkpoints, last_checkpoints
 from t5x_lite.runs.workdir import tokenizer_files
 from t5x_lite.tokenizers.config import saved_config

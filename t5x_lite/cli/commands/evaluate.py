@@ -15,6 +15,7 @@ from t5x_lite.data import Data, ExamplePairs, Source, Tokenizer
 from t5x_lite.data.splits import Documents, format_overlap, overlap
 from t5x_lite.errors import InputError
 from t5x_lite.evaluation.evaluator import held_out_of
+from t5x_lite.evaluation.figures import describe
 from t5x_lite.evaluation.generation import BatchGenerator, EvalPrompt, questions_of
 from t5x_lite.evaluation.reports import task_figures, text_figures, write_predictions
 from t5x_lite.evaluation.scores import TaskMetric
@@ -23,10 +24,9 @@ from t5x_lite.evaluation.text_metrics import TextMetric
 from t5x_lite.objectives import SequenceToSequence
 from t5x_lite.objectives.task import TaskObjective
 from t5x_lite.parallel import MeshShape, make_mesh
-from t5x_lite.runs.files import local_or_bucket
 from t5x_lite.runs.open_model import open_checkpoint, tokenizer_from_files
+from t5x_lite.runs.report import preparation
 from t5x_lite.training.experiment import Evaluation, Experiment
-from t5x_lite.training.report import describe, preparation
 from t5x_lite.training.step import Program
 
 _ALL = 1 << 30

@@ -13,8 +13,8 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from t5x_lite.cli.arguments import parse, subcommand
 from t5x_lite.data.records.input_files import lines
 from t5x_lite.errors import InputError
+from t5x_lite.files import write_atomically
 from t5x_lite.pretrained import Answer, Pretrained, load
-from t5x_lite.runs.files import write_atomically
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,6 @@ from t5x_lite.optim.schedules import Schedule
 from t5x_lite.parallel import logical_axes
 from t5x_lite.pictures.output_files import check_output_path
 from t5x_lite.training.experiment import Experiment
-from t5x_lite.training.preparation import Prepared, prepare
 
 _BLOCKS = " ▁▂▃▄▅▆▇█"
 _MOST_STEPS = 1 << 20

@@ -11,13 +11,13 @@ from rich.console import Console
 from t5x_lite.cli.arguments import DataOptions, ExperimentOptions, load_config, parse, subcommand, take_config
 from t5x_lite.cli.local_processes import run_local_processes
 from t5x_lite.errors import InputError
+from t5x_lite.files import local_or_bucket
 from t5x_lite.parallel import hosts
-from t5x_lite.parallel.processes import Place
+from t5x_lite.parallel.preemption import Stopped
+from t5x_lite.parallel.processes import ProcessConfig
 from t5x_lite.planning.chips import enlarge_stacks
-from t5x_lite.runs.files import local_or_bucket
-from t5x_lite.training import loop
+from t5x_lite.runs import loop
 from t5x_lite.training.experiment import flat_fields
-from t5x_lite.training.signals import Stopped
 
 PROG = "t5x-lite train"
 USAGE = f"""usage: {PROG} CONFIG [options]
@@ -93,17 +93,17 @@ def train(arguments: list[str]) -> int:
     return 0 if finished else stopped
 
 
-def _place(command: Train) -> Place | None:
+def _place(command: Train) -> ProcessConfig | None:
     """Among the processes of a run; None for one that is alone."""
     given = (bool(command.coordinator), command.num_processes > 0, command.process_id >= 0)
     if all(given):
-        return Place(command.coordinator, command.num_processes, command.process_id)
+        return ProcessConfig(command.coordinator, command.num_processes, command.process_id)
     if any(given):
         raise InputError(
             f"--coordinator {command.coordinator or '(none)'} --num-processes {command.num_processes} --process-id "
             f"{command.process_id} do not say which process this is; give all three, or none on a TPU pod, GKE or SLURM"
         )
-    return hosts.find_place(command.join_timeout)
+    return hosts.detect_process(command.join_timeout)
 
 
 def _versions() -> dict[str, str]:

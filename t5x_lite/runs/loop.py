@@ -12,14 +12,14 @@ from rich.console import Console
 from t5x_lite.data import batches, prefetch
 from t5x_lite.evaluation.evaluator import held_out_of
 from t5x_lite.parallel import batch_sharding, hosts, make_mesh
-from t5x_lite.parallel.sharding import BatchRows, place_copies
+from t5x_lite.parallel.mesh import BatchRows, to_devices
+from t5x_lite.parallel.preemption import StopSignals
+from t5x_lite.runs import report
 from t5x_lite.runs.checkpoints import Checkpoints
+from t5x_lite.runs.preparation import Prepared, check_mesh, first_state, prepare
 from t5x_lite.runs.records import NoRecords, Records
 from t5x_lite.runs.workdir import open_workdir, remove_if_empty, tokenizer_files
-from t5x_lite.training import report
 from t5x_lite.training.experiment import Experiment
-from t5x_lite.training.preparation import Prepared, check_mesh, first_state, prepare
-from t5x_lite.training.signals import StopSignals
 from t5x_lite.training.step import Program, TrainState
 
 
@@ -61,7 +61,7 @@ def train(
             raise
         program = Program(experiment, prepared.objective, mesh)
         with Checkpoints(workdir / "checkpoints", experiment.checkpoints) as checkpoints:
-            stop.hold()
+            stop.start_loop()
             run = _Run(program, prepared, checkpoints, workdir, console, stop)
             state = run.steps(run.start())
         step = int(jax.device_get(state.step))
@@ -110,7 +110,7 @@ class _Run:
             self.console.print(message, highlight=False, soft_wrap=True)
         if self.prepared.teacher is None:
             return state
-        return state.replace(frozen=place_copies(self.prepared.teacher.params, self.program.state_shardings.frozen))
+        return state.replace(frozen=to_devices(self.prepared.teacher.params, self.program.state_shardings.frozen))
 
     def steps(self, state: TrainState) -> TrainState:
         """Trains until the last step, or until all are asked to stop; what it returns is saved."""
@@ -125,12 +125,12 @@ class _Run:
         with records, closing(prefetch(data, first)) as host_batches:
             metrics = None
             for step in range(first, experiment.steps):
-                if self.stop.before(step):
+                if self.stop.should_stop(step):
                     break
                 batch = next(host_batches)
                 # Dispatch this step, then look at the one before while the devices work.
                 with jax.transfer_guard("disallow"):
-                    state, following = self.program.train_step(state, rows.place(batch))
+                    state, following = self.program.train_step(state, rows.to_devices(batch))
                 self.log_step(step, metrics, state, records)
                 metrics = following
                 if self.should_act(step + 1):

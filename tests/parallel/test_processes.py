@@ -1,4 +1,4 @@
-"""The roll call, held between threads: who is missed, and what may not differ."""
+"""Processes that are verified, here threads: which ones are missed, and what may not differ."""
 
 import json
 import socket
@@ -8,7 +8,7 @@ import time
 import pytest
 
 from t5x_lite.errors import InputError
-from t5x_lite.parallel.processes import Place, hold
+from t5x_lite.parallel.processes import ProcessConfig, verify_processes
 
 FACTS = {"jax": "0.10.2", "steps": "600", "batch_size": "32"}
 
@@ -20,14 +20,14 @@ def port() -> int:
         return free.getsockname()[1]
 
 
-def hold_all(port, facts, *, count=None, timeout=1.0, hosts=()) -> dict[int, str]:
+def verify_all(port, facts, *, count=None, timeout=1.0, hosts=()) -> dict[int, str]:
     """What each process that comes is told: the message of its error, or nothing."""
     message = {}
 
     def come(number):
-        place = Place(f"localhost:{port}", count or len(facts), number)
+        place = ProcessConfig(f"localhost:{port}", count or len(facts), number)
         try:
-            hold(place, facts[number], timeout=timeout, hosts=hosts)
+            verify_processes(place, facts[number], timeout=timeout, hosts=hosts)
             message[number] = ""
         except InputError as error:
             message[number] = str(error)
@@ -43,24 +43,24 @@ def hold_all(port, facts, *, count=None, timeout=1.0, hosts=()) -> dict[int, str
 
 def test_all_come_and_agree(port):
     began = time.monotonic()
-    assert hold_all(port, dict.fromkeys(range(5), FACTS), timeout=20) == dict.fromkeys(range(5), "")
+    assert verify_all(port, dict.fromkeys(range(5), FACTS), timeout=20) == dict.fromkeys(range(5), "")
     assert time.monotonic() - began < 10, "nobody waits for the timeout"
 
 
 def test_the_port_is_free_afterwards(port):
     for _ in range(2):
-        assert hold_all(port, {0: FACTS, 1: FACTS}, timeout=10) == {0: "", 1: ""}
+        assert verify_all(port, {0: FACTS, 1: FACTS}, timeout=10) == {0: "", 1: ""}
 
 
 def test_those_that_do_not_come_are_named_to_all_that_came(port):
-    message = hold_all(port, {0: FACTS, 2: FACTS}, count=5, hosts=("a", "b", "c", "d", "e"))
+    message = verify_all(port, {0: FACTS, 2: FACTS}, count=5, hosts=("a", "b", "c", "d", "e"))
     assert message[0] == message[2]
     assert f"3 of 5 processes did not come to localhost:{port} within 1 s: " in message[0]
     assert "process 1 (b), process 3 (d), process 4 (e);" in message[0]
 
 
 def test_what_differs_is_named_with_both_values(port):
-    message = hold_all(port, {0: FACTS, 1: FACTS | {"jax": "0.11.0", "steps": "700"}, 2: FACTS}, timeout=10)
+    message = verify_all(port, {0: FACTS, 1: FACTS | {"jax": "0.11.0", "steps": "700"}, 2: FACTS}, timeout=10)
     assert len(set(message.values())) == 1
     name = socket.gethostname()
     assert f"process 1 on {name}" in message[2]
@@ -70,7 +70,7 @@ def test_what_differs_is_named_with_both_values(port):
 
 def test_long_lists_are_cut(port):
     facts = {number: {f"field{i}": str(number) for i in range(9)} for number in range(6)}
-    message = hold_all(port, facts, timeout=10)[0]
+    message = verify_all(port, facts, timeout=10)[0]
     assert message.count("differs from") == 3
     assert "field2 (1 there, 0 here) and 6 more" in message
     assert "field3" not in message
@@ -82,7 +82,7 @@ def test_another_number_of_processes(port):
 
     def come(number, count):
         try:
-            hold(Place(f"localhost:{port}", count, number), FACTS, timeout=5)
+            verify_processes(ProcessConfig(f"localhost:{port}", count, number), FACTS, timeout=5)
         except InputError as error:
             message[number] = str(error)
 
@@ -99,7 +99,7 @@ def test_two_with_one_number(port):
 
     def come(number):
         try:
-            hold(Place(f"localhost:{port}", 4, number), FACTS, timeout=2)
+            verify_processes(ProcessConfig(f"localhost:{port}", 4, number), FACTS, timeout=2)
         except InputError as error:
             message.append(str(error))
 
@@ -131,7 +131,7 @@ def test_a_process_that_is_started_again_takes_its_place(port):
     def come(number, delay):
         time.sleep(delay)
         try:
-            hold(Place(f"localhost:{port}", 3, number), FACTS, timeout=10)
+            verify_processes(ProcessConfig(f"localhost:{port}", 3, number), FACTS, timeout=10)
             message[number] = ""
         except InputError as error:
             message[number] = str(error)
@@ -161,7 +161,7 @@ def test_strangers_are_passed_over(port, noise):
 
     def come(number, delay):
         time.sleep(delay)
-        hold(Place(f"localhost:{port}", 2, number), FACTS, timeout=10)
+        verify_processes(ProcessConfig(f"localhost:{port}", 2, number), FACTS, timeout=10)
         message[number] = True
 
     threads = [threading.Thread(target=come, args=pair) for pair in ((0, 0), (1, 0.3))]
@@ -177,21 +177,21 @@ def test_a_coordinator_that_cannot_be_reached(port, host):
     with pytest.raises(
         InputError, match=rf"coordinator={host}:{port} cannot be reached from .* within 0.3 s .*; start"
     ):
-        hold(Place(f"{host}:{port}", 2, 1), FACTS, timeout=0.3)
+        verify_processes(ProcessConfig(f"{host}:{port}", 2, 1), FACTS, timeout=0.3)
 
 
 def test_a_port_that_is_taken(port):
     with socket.create_server(("", port)), pytest.raises(InputError, match=f"port {port} cannot be opened here"):
-        hold(Place(f"localhost:{port}", 2, 0), FACTS, timeout=0.3)
+        verify_processes(ProcessConfig(f"localhost:{port}", 2, 0), FACTS, timeout=0.3)
 
 
 @pytest.mark.parametrize(
     ("place", "message"),
     [
-        (("localhost", 2, 0), "coordinator='localhost' is no HOST:PORT"),
-        (("localhost:http", 2, 0), "coordinator='localhost:http' is no HOST:PORT"),
-        (("localhost:70000", 2, 0), "is no HOST:PORT"),
-        ((":8000", 2, 0), "is no HOST:PORT"),
+        (("localhost", 2, 0), "coordinator='localhost' is not a valid HOST:PORT"),
+        (("localhost:http", 2, 0), "coordinator='localhost:http' is not a valid HOST:PORT"),
+        (("localhost:70000", 2, 0), "is not a valid HOST:PORT"),
+        ((":8000", 2, 0), "is not a valid HOST:PORT"),
         (("localhost:8000", 0, 0), "num_processes=0 is too small"),
         (("localhost:8000", 2, 2), "process_id=2 is not one of num_processes=2; choose one from 0 to 1"),
         (("localhost:8000", 2, -1), "process_id=-1"),
@@ -199,8 +199,8 @@ def test_a_port_that_is_taken(port):
 )
 def test_places_that_are_none(place, message):
     with pytest.raises(InputError, match=message):
-        Place(*place)
+        ProcessConfig(*place)
 
 
 def test_addresses_of_the_sixth_version():
-    assert Place("[::1]:8000", 2, 0).address == ("::1", 8000)
+    assert ProcessConfig("[::1]:8000", 2, 0).address == ("::1", 8000)

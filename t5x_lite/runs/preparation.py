@@ -9,18 +9,18 @@ from rich.console import Console
 
 from t5x_lite.data import Tokenizer, TokenStore, Vocabulary
 from t5x_lite.errors import InputError
+from t5x_lite.files import local_or_bucket
 from t5x_lite.kernels.platform import can_offload
 from t5x_lite.models import ModelConfig
 from t5x_lite.objectives import Distillation, Objective
 from t5x_lite.parallel import hosts
-from t5x_lite.parallel.sharding import place_copies
+from t5x_lite.parallel.mesh import to_devices
 from t5x_lite.runs.checkpoints import read_state
-from t5x_lite.runs.files import local_or_bucket
 from t5x_lite.runs.open_model import OpenedModel, checkpoint_folder, open_model, shapes
+from t5x_lite.runs.report import preparation
 from t5x_lite.runs.workdir import begin, has_begun, hosts_without, saved_tokenizer
 from t5x_lite.training.experiment import Experiment
 from t5x_lite.training.initialization import FromModel, FromRun, NewIds, describe_overlay, overlay, part_for
-from t5x_lite.training.report import preparation
 from t5x_lite.training.step import Program, TrainState
 
 
@@ -126,7 +126,7 @@ def first_state(program: Program, prepared: Prepared, console: Console) -> Train
             params, fresh = overlay(state.params, source, layers)
             message = f"parameters of {experiment.start.folder}{part}{describe_overlay(params, source, fresh)}{new}"
             console.print(message, highlight=False, markup=False, soft_wrap=True)
-            params = place_copies(params, program.state_shardings.params)
+            params = to_devices(params, program.state_shardings.params)
             return state.replace(params=params, average=experiment.average.start(params))
         case FromRun(folder=folder):
             state = _state_of_run(program, prepared.start, folder)

@@ -15,14 +15,13 @@ from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeEl
 
 from t5x_lite.data import TokenStore, batches
 from t5x_lite.evaluation.evaluator import Evaluator, MixtureEvaluator
+from t5x_lite.evaluation.figures import describe, held_out_figures, loss_unit
 from t5x_lite.evaluation.samples import fill_ins
-from t5x_lite.evaluation.text_metrics import Scores
+from t5x_lite.files import write_atomically
 from t5x_lite.parallel import hosts
 from t5x_lite.runs.checkpoints import write_model
-from t5x_lite.runs.files import write_atomically
-from t5x_lite.runs.records import format_figure, format_signatures, format_spans, read_records
+from t5x_lite.runs.records import read_records
 from t5x_lite.runs.workdir import tokenizer_files
-from t5x_lite.training.experiment import Experiment
 from t5x_lite.training.step import Program, TrainState
 
 
@@ -61,58 +60,6 @@ def finish(
     )
 
 
-def held_out_figures(held_out: Evaluator | MixtureEvaluator, params: Any) -> dict[str, Any]:
-    """All figures, what the best model without context would lose on the same targets (`unigram_loss` of tokens,
-    `constant_loss` of examples), and sacrebleu's signatures."""
-    return figures_of(held_out, held_out.evaluate(params))
-
-
-def figures_of(held_out: Evaluator | MixtureEvaluator, scores: Scores) -> dict[str, Any]:
-    """The same, of an evaluation that has been."""
-    signatures = {"signatures": scores.signatures} if scores.signatures else {}
-    baseline = "unigram_loss" if held_out.program.objective.unit == "token" else "constant_loss"
-    return scores.figures | {baseline: held_out.baseline_loss} | signatures
-
-
-_UNITS = ("token", "word", "example", "window")
-_COMMON_FIGURES = ("loss", "unigram_loss", "constant_loss", "accuracy", "perplexity", *(f"{unit}s" for unit in _UNITS))
-
-
-def describe(figures: dict[str, Any]) -> str:
-    """Held-out figures as a sentence; those that only some objectives have stand behind the others.
-
-    >>> figures = {"loss": 2, "unigram_loss": 5, "accuracy": 0.5, "perplexity": 7.4, "tokens": 90, "pair_loss": 0.7}
-    >>> describe(figures).partition("perplexity")[2]
-    ' 7.4, 90 tokens; pair loss 0.700'
-    """
-    apart = (*_COMMON_FIGURES, "signatures", "intervals")
-    others = {name: value for name, value in figures.items() if name not in apart and "/" not in name}
-    parts = format_spans(figures)
-    intervals = figures.get("intervals", {})
-    signatures = format_signatures(figures.get("signatures", {}))
-    unit = next(unit for unit in _UNITS if f"{unit}s" in figures)
-    baseline, guess = ("unigram_loss", "the text's unigram model") if unit == "token" else ("constant_loss", "a guess")
-    nats = " nats" if "accuracy" in figures else ""  # else it is a squared error
-    measured = [f"held-out: loss {figures['loss']:.3f}{nats} {_one(unit)} "]
-    measured[0] += f"({guess}: {figures[baseline]:.3f})"
-    measured += [format_figure(name, figures[name]) for name in ("accuracy", "perplexity") if name in figures]
-    return (
-        f"{', '.join(measured)}, {figures[f'{unit}s']:,.0f} {unit}s"
-        f"{'; ' if others else ''}{', '.join(format_figure(name, value) for name, value in others.items())}"
-        + (f"\n{parts}" if parts else "")
-        + "".join(f"\n95 % interval: {_interval(name, *ends)}" for name, ends in intervals.items())
-        + (f"\n{signatures}" if signatures else "")
-    )
-
-
-def _interval(name: str, low: float, high: float) -> str:
-    return f"{format_figure(name, low)} to {format_figure(name, high).rpartition(' ')[2]}"
-
-
-def _one(unit: str) -> str:
-    return f"{'an' if unit == 'example' else 'a'} {unit}"
-
-
 def plot_losses(metrics: epath.Path, picture: epath.Path, held_out: Evaluator | MixtureEvaluator) -> None:
     """Draws the losses of `metrics.jsonl` over the steps, that of guessing as a line to beat."""
     # Imported here: matplotlib is needed at a run's end alone.
@@ -131,12 +78,6 @@ def plot_losses(metrics: epath.Path, picture: epath.Path, held_out: Evaluator | 
         baselines={guess: held_out.baseline_loss},
     )
     write_atomically(picture, drawn.png())
-
-
-def loss_unit(experiment: Experiment) -> str:
-    """What the loss of an experiment is counted in."""
-    in_nats = experiment.objective.in_nats(experiment.model)
-    return f"nats {_one(experiment.objective.unit)}" if in_nats else "squared error"
 
 
 def write_nonfinite(
