@@ -15,8 +15,9 @@ from t5x_lite.models import ModelConfig
 from t5x_lite.objectives import Distillation, Objective
 from t5x_lite.parallel import hosts
 from t5x_lite.parallel.mesh import to_devices
-from t5x_lite.runs.checkpoints import read_state
+from t5x_lite.runs.checkpoints import Checkpoints, read_state
 from t5x_lite.runs.open_model import OpenedModel, checkpoint_folder, open_model, shapes
+from t5x_lite.runs.records import print_line
 from t5x_lite.runs.report import preparation
 from t5x_lite.runs.workdir import begin, has_begun, hosts_without, saved_tokenizer
 from t5x_lite.training.experiment import Experiment
@@ -61,7 +62,7 @@ def prepare(experiment: Experiment, console: Console, workdir: epath.Path | None
     tokenizer = _common_tokenizer(tokenizer, teacher, start)
     store = _store(experiment, objective, tokenizer, console)
     for remark in store.remarks:
-        console.print(remark, highlight=False, markup=False, soft_wrap=True)
+        print_line(console, remark)
     if store.tokenizer:
         check_vocabulary(experiment.model, store.tokenizer.vocabulary, objective.layout.added_ids)
         objective = objective.for_vocabulary(store.tokenizer.vocabulary)
@@ -125,14 +126,33 @@ def first_state(program: Program, prepared: Prepared, console: Console) -> Train
                 source, new = new_ids.filled_in(source, state.params)
             params, fresh = overlay(state.params, source, layers)
             message = f"parameters of {experiment.start.folder}{part}{describe_overlay(params, source, fresh)}{new}"
-            console.print(message, highlight=False, markup=False, soft_wrap=True)
+            print_line(console, message)
             params = to_devices(params, program.state_shardings.params)
             return state.replace(params=params, average=experiment.average.start(params))
         case FromRun(folder=folder):
             state = _state_of_run(program, prepared.start, folder)
-            console.print(f"going on from step {int(state.step)} of {folder}", highlight=False, soft_wrap=True)
+            print_line(console, f"going on from step {int(state.step)} of {folder}")
             return state
     return program.init()
+
+
+def start_or_resume(program: Program, prepared: Prepared, checkpoints: Checkpoints, console: Console) -> TrainState:
+    """The state of the last checkpoint, or the one that the run begins with; with the teacher."""
+    if checkpoints.latest is None:
+        state = first_state(program, prepared, console)
+    else:
+        state = checkpoints.restore(checkpoints.latest, program.abstract_state)
+        print_line(console, f"resuming from step {checkpoints.latest}")
+    if not program.trained.is_whole:
+        print_line(console, program.trained.describe(state.params))
+    if decay := program.experiment.average.decay:
+        print_line(
+            console,
+            f"held-out figures are of the average of the parameters (decay {decay:g}), and so is what is loaded",
+        )
+    if prepared.teacher is None:
+        return state
+    return state.replace(frozen=to_devices(prepared.teacher.params, program.state_shardings.frozen))
 
 
 def _state_of_run(program: Program, start: OpenedModel, folder: str) -> TrainState:

@@ -35,29 +35,40 @@ def _others(figures: Figures) -> str:
     return "".join(f"  {format_figure(name, figures[name])}" for name in names)
 
 
+def standard_output() -> Console:
+    """A console on standard output, in a notebook too: rich would make an output of every line there, and draw bars."""
+    console = Console()
+    return Console(force_jupyter=False, force_terminal=False) if console.is_jupyter else console
+
+
+def print_line(console: Console, message: str) -> None:
+    """Prints a message as it is, on a line that the reader's terminal breaks."""
+    console.print(message, highlight=False, markup=False, soft_wrap=True)
+
+
 class Records:
-    """The records of a run from `first_step` on; those of a later step, left by a run that was killed, are dropped.
+    """The records of a run from step `first` on; those of a later step, left by a run that was killed, are dropped.
 
     Args:
       workdir: where `metrics.jsonl` and `tensorboard/` are.
-      first_step: updates already done.
-      steps: updates of the whole run.
+      first: updates already done.
+      last: updates of the whole run.
       tokens_per_step: raw ids in a batch, for the tokens per second.
     """
 
-    def __init__(self, workdir: epath.Path, console: Console, *, first_step: int, steps: int, tokens_per_step: int):
+    def __init__(self, workdir: epath.Path, console: Console, *, first: int, last: int, tokens_per_step: int):
         # Imported here: TensorBoard's writer costs half a second that only training needs to pay.
         from tensorboardX import SummaryWriter
 
         path = workdir / "metrics.jsonl"
-        kept = [record for record in read_records(path) if record["step"] <= first_step]
+        kept = [record for record in read_records(path) if record["step"] <= first]
         self._file = GrowingFile(path, "".join(json.dumps(record) + "\n" for record in kept).encode())
         if is_in_bucket(workdir):
             _open_boards_in_buckets()
-        self._board = SummaryWriter(str(workdir / "tensorboard"), purge_step=first_step + 1)
-        self._console, self._steps, self._tokens_per_step = console, steps, tokens_per_step
+        self._board = SummaryWriter(str(workdir / "tensorboard"), purge_step=first + 1)
+        self._console, self._steps, self._tokens_per_step = console, last, tokens_per_step
         self._began = time.perf_counter()
-        self._since = (first_step, self._began)
+        self._since = (first, self._began)
         self._blocked_seconds = 0.0
         self._signatures_message = False
         self._bar = Progress(
@@ -69,7 +80,7 @@ class Records:
             console=console,
             disable=not console.is_terminal,
         )
-        self._task: TaskID = self._bar.add_task("train", total=steps, completed=first_step, figures="compiling")
+        self._task: TaskID = self._bar.add_task("train", total=last, completed=first, figures="compiling")
 
     def __enter__(self) -> "Records":
         self._bar.start()
@@ -101,15 +112,11 @@ class Records:
         """Figures of an evaluation; its time does not count as training's."""
         metrics = scores.figures
         self._write(step, "held_out", metrics)
-        self._console.print(
-            f"step {step}/{self._steps}  held-out {_common(metrics)}{_others(metrics)}",
-            highlight=False,
-            soft_wrap=True,
-        )
+        print_line(self._console, f"step {step}/{self._steps}  held-out {_common(metrics)}{_others(metrics)}")
         if parts := format_spans(metrics):
-            self._console.print(parts, highlight=False, markup=False, soft_wrap=True)
+            print_line(self._console, parts)
         if scores.signatures and not self._signatures_message:
-            self._console.print(format_signatures(scores.signatures), highlight=False, soft_wrap=True)
+            print_line(self._console, format_signatures(scores.signatures))
             self._signatures_message = True
         self._since = (step, time.perf_counter())
 
@@ -123,16 +130,13 @@ class Records:
                 "blocked_share": self._blocked_seconds / max(time.perf_counter() - self._began, 1e-9),
             }
             self._write(saved.step, "checkpoint", times, at=_spell_time(saved.written_at))
-            self._console.print(
-                f"step {saved.step}/{self._steps}  saved in {saved.written_seconds:.1f} s; training stood still for "
-                f"{saved.blocked_seconds:.1f} s of them, {times['blocked_share']:.1%} of its time so far",
-                highlight=False,
-                soft_wrap=True,
-            )
+            seconds = f"{saved.written_seconds:.1f} s; training stood still for {saved.blocked_seconds:.1f} s of them"
+            share = f"{times['blocked_share']:.1%} of its time so far"
+            print_line(self._console, f"step {saved.step}/{self._steps}  saved in {seconds}, {share}")
 
     def _line(self, step: int, figures: str) -> None:
         if not self._console.is_terminal:
-            self._console.print(f"step {step}/{self._steps}  {figures}", highlight=False, soft_wrap=True)
+            print_line(self._console, f"step {step}/{self._steps}  {figures}")
 
     def _write(self, step: int, kind: str, metrics: Figures, **more: str) -> None:
         # JSON has no NaN; a loss that is none is written as null.

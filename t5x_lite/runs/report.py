@@ -20,7 +20,7 @@ from t5x_lite.evaluation.samples import fill_ins
 from t5x_lite.files import write_atomically
 from t5x_lite.parallel import hosts
 from t5x_lite.runs.checkpoints import write_model
-from t5x_lite.runs.records import read_records
+from t5x_lite.runs.records import print_line, read_records
 from t5x_lite.runs.workdir import tokenizer_files
 from t5x_lite.training.step import Program, TrainState
 
@@ -36,7 +36,7 @@ def preparation(console: Console) -> Iterator[Callable[[str, float | None], None
             if stage not in tasks:
                 tasks[stage] = bar.add_task(stage, total=None if share is None else 1.0)
                 if not console.is_terminal:
-                    console.print(stage, highlight=False, soft_wrap=True)
+                    print_line(console, stage)
             bar.update(tasks[stage], total=None if share is None else 1.0, completed=share or 0.0)
 
         yield progress
@@ -53,11 +53,9 @@ def finish(
     write_atomically(workdir / "held_out.json", json.dumps(figures, indent=2) + "\n")
     write_atomically(workdir / "samples.txt", samples)
     plot_losses(workdir / "metrics.jsonl", workdir / "loss.png", held_out)
-    console.print("\n" + samples, markup=False, highlight=False, soft_wrap=True)
-    console.print(describe(figures), highlight=False, soft_wrap=True)
-    console.print(
-        f"{workdir}: checkpoints, loss.png, samples.txt, metrics.jsonl, tensorboard", highlight=False, soft_wrap=True
-    )
+    print_line(console, "\n" + samples)
+    print_line(console, describe(figures))
+    print_line(console, f"{workdir}: checkpoints, loss.png, samples.txt, metrics.jsonl, tensorboard")
 
 
 def plot_losses(metrics: epath.Path, picture: epath.Path, held_out: Evaluator | MixtureEvaluator) -> None:

@@ -32,7 +32,7 @@ from t5x_lite.runs import loop
 from t5x_lite.runs.open_model import open_model
 from t5x_lite.runs.preparation import prepare
 from t5x_lite.runs.records import read_records
-from t5x_lite.training import Checkpointing, Evaluation, Experiment, Logging, PartMetrics, loop
+from t5x_lite.training import Checkpointing, Evaluation, Experiment, Logging, PartMetrics
 from t5x_lite.training.step import Program
 
 WORDS = ("one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten")

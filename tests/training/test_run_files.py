@@ -10,6 +10,7 @@ from etils import epath
 from fsspec.implementations.local import LocalFileSystem
 from rich.console import Console
 
+from t5x_lite import files
 from t5x_lite.errors import InputError
 from t5x_lite.files import GrowingFile, is_in_bucket, local_or_bucket, write_atomically
 from t5x_lite.runs.checkpoints import Saved, latest_step, steps_of_run
@@ -69,7 +70,7 @@ def test_small_files_are_replaced_and_leave_nothing(place):
 
 
 def test_growing_files(place, monkeypatch):
-    monkeypatch.setattr(run_files, "_BUCKET_SECONDS", 0.0)
+    monkeypatch.setattr(files, "_BUCKET_SECONDS", 0.0)
     (place / "log").write_text("of another run")
     log = GrowingFile(place / "log", b"a\n")
     log.write(b"b\n")
@@ -93,7 +94,7 @@ def test_records_go_where_the_run_is(place):
     with open(os.devnull, "w") as nowhere:
         console = Console(file=nowhere)
         for first in (0, 2):
-            with Records(place, console, first_step=first, steps=9, tokens_per_step=8) as records:
+            with Records(place, console, first=first, last=9, tokens_per_step=8) as records:
                 for step in range(first + 1, first + 4):
                     records.train(step, {"loss": 1.5, "accuracy": 0.5})
                 records.saved([Saved(first + 2, 0.25, 1.5, 0.0)])
