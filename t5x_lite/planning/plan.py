@@ -7,6 +7,7 @@ from typing import Any
 
 import jax
 
+from t5x_lite.data.layouts.base import abstract_batch
 from t5x_lite.models import num_params
 from t5x_lite.objectives import Distillation, Objective
 from t5x_lite.parallel import batch_sharding, make_mesh

@@ -11,6 +11,7 @@ from etils import epath
 from rich.console import Console
 
 from t5x_lite.data import TokenStore, batches, prefetch
+from t5x_lite.evaluation.evaluator import Evaluator, MixtureEvaluator, held_out_of
 from t5x_lite.parallel import batch_sharding, hosts, make_mesh
 from t5x_lite.parallel.mesh import BatchRows
 from t5x_lite.parallel.preemption import StopSignals

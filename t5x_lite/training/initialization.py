@@ -19,7 +19,7 @@ from t5x_lite.parallel.mesh import to_devices
 
 
 @dataclass(frozen=True)
-class Start(ABC):  # noqa: B024 (what a start does needs the program: see `training.preparation`)
+class Start(ABC):  # noqa: B024 (what a start does needs the program: see `runs.preparation`)
     """Where the first parameters come from."""
 
 

@@ -21,6 +21,7 @@ from t5x_lite.evaluation.reports import task_figures, text_figures, write_predic
 from t5x_lite.evaluation.scores import TaskMetric
 from t5x_lite.evaluation.submissions import Submission, submission_of
 from t5x_lite.evaluation.text_metrics import TextMetric
+from t5x_lite.files import local_or_bucket
 from t5x_lite.objectives import SequenceToSequence
 from t5x_lite.objectives.task import TaskObjective
 from t5x_lite.parallel import MeshShape, make_mesh

@@ -21,6 +21,7 @@ from t5x_lite.optim.masks import rate_factors
 from t5x_lite.optim.schedules import Schedule
 from t5x_lite.parallel import logical_axes
 from t5x_lite.pictures.output_files import check_output_path
+from t5x_lite.runs.preparation import Prepared, prepare
 from t5x_lite.training.experiment import Experiment
 
 _BLOCKS = " ▁▂▃▄▅▆▇█"
