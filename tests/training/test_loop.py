@@ -179,7 +179,7 @@ def test_a_loss_that_is_not_finite_ends_the_run_with_its_remains(tiny, tmp_path,
     from t5x_lite.data import batches
 
     store = experiment.data.prepare(experiment.objective.layout)
-    np.testing.assert_array_equal(raw, batches(store.train, batch_size=8, seed=0)[step - 1])
+    np.testing.assert_array_equal(raw, batches(store.train, batch_size=8, seed=0)[step - 1]["ids"])
 
 
 @pytest.mark.parametrize(
