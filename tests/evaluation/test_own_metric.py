@@ -15,6 +15,7 @@ from t5x_lite.data import Bytes, Data, TsvPairs
 from t5x_lite.errors import InputError
 from t5x_lite.evaluation.answer_metrics import Written
 from t5x_lite.evaluation.answers import Answers
+from t5x_lite.evaluation.figures import format_figure
 from t5x_lite.evaluation.metric_names import Metric
 from t5x_lite.evaluation.scores import score_answers, score_intervals
 from t5x_lite.evaluation.text_intervals import text_intervals
@@ -23,8 +24,9 @@ from t5x_lite.models import BertConfig, TransformerConfig
 from t5x_lite.objectives import MaskedLanguageModel, SequenceToSequence
 from t5x_lite.optim.optimizers import AdamW
 from t5x_lite.optim.schedules import Constant
-from t5x_lite.runs.records import format_figure, read_records
-from t5x_lite.training import Evaluation, Experiment, loop
+from t5x_lite.runs import loop
+from t5x_lite.runs.records import read_records
+from t5x_lite.training import Evaluation, Experiment
 
 
 @dataclass(frozen=True)
