@@ -1,4 +1,4 @@
-"""glibc's allocator, told to keep what it has: for training on a CPU."""
+"""glibc's allocator, set to keep what it has: for training on a CPU."""
 
 import ctypes
 import importlib.util

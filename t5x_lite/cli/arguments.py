@@ -39,7 +39,7 @@ def subcommand(function: Callable[[list[str]], int | None]) -> Callable[[list[st
 
 
 def parse(cls: type[T], arguments: list[str], *, prog: str, default: Any = tyro.MISSING_NONPROP) -> T:
-    """The dataclass that the arguments spell. Raises `InputError` with tyro's complaint as one sentence."""
+    """The dataclass that the arguments describe. Raises `InputError` with tyro's complaint as one sentence."""
     complaint, columns = io.StringIO(), os.environ.get("COLUMNS")
     os.environ["COLUMNS"] = "1000"  # tyro breaks its lines at the terminal's width; a sentence is put together below
     try:

@@ -60,7 +60,7 @@ def read_fields(theirs: dict[str, Any], tensors: Tensors) -> dict[str, Any]:
 
 
 def _read_heads(theirs: dict[str, Any], tensors: Tensors) -> dict[str, Any]:
-    """Our fields of the head of a task, which is told by its tensors."""
+    """Our fields of the head of a task, which its tensors identify."""
     if f"{_CLASSES}.weight" in tensors:
         # Theirs drops nothing there.
         rate = our_fields(theirs).get("head_dropout_rate", 0.0)

@@ -89,9 +89,9 @@ def _join(
         share * len(store.train) / size for share, size, store in zip(shares, sizes, stores.values(), strict=True)
     ]
     parts = [(name, store.key) for name, store in stores.items()]
-    spelled = json.dumps([parts, type(rates).__name__, asdict(rates)])
+    formatted = json.dumps([parts, type(rates).__name__, asdict(rates)])
     return MixtureStore(
-        key=hashlib.blake2b(spelled.encode(), digest_size=16).hexdigest(),
+        key=hashlib.blake2b(formatted.encode(), digest_size=16).hexdigest(),
         path=cache_dir / "stores",
         tokenizer=tokenizer,
         train=MixedRows([store.train for store in stores.values()], of_rows),

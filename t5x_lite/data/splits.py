@@ -94,7 +94,7 @@ def split_documents(
     Args:
       documents: the corpus.
       held_out: fraction of the characters, between 0 and 0.5.
-      report: is told the characters seen, now and then.
+      report: called now and then with the number of characters seen.
 
     Raises:
       InputError: fewer than two distinct documents.

@@ -107,7 +107,7 @@ def prepare(
       held_out_source: what is held out, all of it, when `source` is for training alone.
       sentences: where sentences end, for formats that read them (see `split_sentences`).
       tokenizer: used instead of making one, when a run is resumed.
-      progress: is told what is done and how much of it, from 0 to 1, or None when nobody knows.
+      progress: called with the stage and the share of it that is done, 0 to 1, or None where it is not known.
 
     Raises:
       InputError: a value out of range, unreadable text, a source without pairs where the rows are made of them, a pair

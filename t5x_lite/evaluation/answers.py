@@ -51,7 +51,7 @@ def read_answers(
 
     Args:
       objective: the task.
-      evidence: what `TaskObjective.evidence` gives, by row.
+      prediction_outputs: what `TaskObjective.prediction_outputs` gives, by row.
       features: of the rows, which are the first ones that the documents make.
       documents: the examples; they are read for questions alone.
       tokenizer: that of the rows.

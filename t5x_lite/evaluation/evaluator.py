@@ -129,7 +129,7 @@ def count_words(targets: Int[np.ndarray, "B L"], tokenizer: Tokenizer) -> int:
 
 
 _OF_A_PART = ("loss", "accuracy")
-"""What is told of each part beside the metrics of what is written."""
+"""The figures of each part beside the metrics of its generated texts."""
 
 
 class MixtureEvaluator:

@@ -40,7 +40,7 @@ def fill_ins(program: Program, params: Any, store: TokenStore, num_rows: int = 5
         case QuestionAnswering():
             return _by_row(features, lambda row: _answered(row, decode))
 
-    def spelled(ids: Int[np.ndarray, "T"], targets: Int[np.ndarray, "T"]) -> str:
+    def formatted(ids: Int[np.ndarray, "T"], targets: Int[np.ndarray, "T"]) -> str:
         if "positions" not in features:
             return decode(ids)
         return ", ".join(decode([token]).strip() or "(none)" for token in ids[targets != pad_id])
@@ -48,8 +48,8 @@ def fill_ins(program: Program, params: Any, store: TokenStore, num_rows: int = 5
     return "\n".join(
         f"--- held-out row {row}\n"
         f"input:  {decode(features['inputs'][row])}\n"
-        f"target: {spelled(targets, targets)}\n"
-        f"model:  {spelled(features['answers'][row], targets)}\n"
+        f"target: {formatted(targets, targets)}\n"
+        f"model:  {formatted(features['answers'][row], targets)}\n"
         for row, targets in enumerate(features["targets"])
     )
 
@@ -65,10 +65,10 @@ def _ranges(row: Row) -> str:
     return "".join(f"{name + ':':<8}{one(value)}\n" for name, value in row.items())
 
 
-def _by_row(features: dict[str, np.ndarray], spelled: Callable[[Row], str]) -> str:
+def _by_row(features: dict[str, np.ndarray], formatted: Callable[[Row], str]) -> str:
     count = len(next(iter(features.values())))
     rows = [{name: value[row] for name, value in features.items()} for row in range(count)]
-    return "\n".join(f"--- held-out example {number}\n{spelled(row)}" for number, row in enumerate(rows))
+    return "\n".join(f"--- held-out example {number}\n{formatted(row)}" for number, row in enumerate(rows))
 
 
 def _labeled(row: Row, decode: Decode, labels: tuple[str, ...]) -> str:

@@ -298,7 +298,7 @@ class EncoderDecoder(LastTokenHeads):
         """The encoder's output."""
         mask = Mask.of_segments(inputs_segments, valid=inputs_valid)
         positions = self._positions(inputs, inputs_segments)
-        embedded = self._look_up(self.token_embedding, inputs)
+        embedded = self._embed_tokens(self.token_embedding, inputs)
         x = self.encoder_embeddings(embedded, positions, deterministic=deterministic)
         return self.encoder(x, Context(self_mask=mask), deterministic=deterministic)
 
@@ -326,10 +326,10 @@ class EncoderDecoder(LastTokenHeads):
     def _embed_targets(
         self, ids: Int[Array, "B L"], positions: Int[Array, "_ L"], deterministic: bool
     ) -> Float[Array, "B L D"]:
-        embedded = self._look_up(self._decoder_table, ids)
+        embedded = self._embed_tokens(self._decoder_table, ids)
         return self.decoder_embeddings(embedded, positions, deterministic=deterministic)
 
-    def _look_up(self, table: Embedding, ids: Int[Array, "B L"]) -> Float[Array, "B L D"]:
+    def _embed_tokens(self, table: Embedding, ids: Int[Array, "B L"]) -> Float[Array, "B L D"]:
         x, fixed = table(ids), self.config.fixed_id
         return x if fixed is None else jnp.where((ids == fixed)[..., None], jax.lax.stop_gradient(x), x)
 

@@ -137,10 +137,10 @@ def replace_spans(
     >>> noise = jnp.array([word in ("for", "inviting", "last") for word in words])
     >>> vocabulary = Vocabulary(size=100, first_sentinel_id=99, num_sentinels=10)
     >>> inputs, targets = replace_spans(jnp.arange(10, 21), noise, vocabulary, 11, 7)
-    >>> spell = lambda ids: " ".join(words[i - 10] if i < 21 else f"<{99 - i}>" for i in ids.tolist() if i > 1)
-    >>> spell(inputs)
+    >>> render = lambda ids: " ".join(words[i - 10] if i < 21 else f"<{99 - i}>" for i in ids.tolist() if i > 1)
+    >>> render(inputs)
     'Thank you <0> me to your party <1> week .'
-    >>> spell(targets)
+    >>> render(targets)
     '<0> for inviting <1> last <2>'
     """
     starts = noise & ~jnp.pad(noise[:-1], (1, 0))

@@ -50,13 +50,13 @@ class MeshShape:
         {'data': 4, 'fsdp': 2, 'sequence': 1, 'tensor': 1}
         """
         sizes = {axis: getattr(self, axis) for axis in MESH_AXES}
-        spelled, given = " ".join(f"{axis}={size}" for axis, size in sizes.items()), 1
+        formatted, given = " ".join(f"{axis}={size}" for axis, size in sizes.items()), 1
         for size in sizes.values():
             given *= size if size != -1 else 1
         free = [axis for axis, size in sizes.items() if size == -1]
         if num_devices % given or (not free and given != num_devices):
             raise InputError(
-                f"mesh {spelled} does not fill {num_devices} devices; "
+                f"mesh {formatted} does not fill {num_devices} devices; "
                 "choose sizes whose product is that number, or -1 for one of them"
             )
         return sizes | dict.fromkeys(free, num_devices // given)

@@ -155,7 +155,7 @@ def on_each_device(
     """`function(arrays, before)` of each device's part of the arrays, for what the compiler cannot cut by itself.
 
     Args:
-      function: also told by logical axis how much of it stands before the device's part; 0 where it is not cut.
+      function: also given by logical axis how much of it stands before the device's part; 0 where it is not cut.
       axes: of each array its logical axes, those that are cut in all of them alike or not at all.
       out_axes: of what the function gives, each one of an array.
     """

@@ -72,7 +72,7 @@ def _mark(vocabulary: Vocabulary, token: int) -> str:
 def _spans(
     vocabulary: Vocabulary, raw: np.ndarray, inputs: np.ndarray, targets: np.ndarray
 ) -> tuple[list[Role], list[Role]] | None:
-    """The roles before and after where sentinels stand for spans that the targets spell; else None."""
+    """The roles before and after where sentinels stand for spans that the targets write out; else None."""
     spans: dict[int, list[int]] = {}
     number = None
     for token in targets.tolist():
@@ -169,11 +169,11 @@ def draw_corruption(
     for number, row in enumerate(rows):
         of_row = {name: value[number] for name, value in features.items()}
         shown.append([*strips(tokenizer.vocabulary, row.get("ids", row.get("inputs")), of_row)])
-    spelled = [[list(_words(tokenizer, strip)) for strip in of_row] for of_row in shown]
-    heights = [_height(words, bool(masks)) for words in spelled]
+    formatted = [[list(_words(tokenizer, strip)) for strip in of_row] for of_row in shown]
+    heights = [_height(words, bool(masks)) for words in formatted]
     roles = {role for of_row in shown for strip in of_row for role in strip.roles}
     picture, axes = _paper(type(objective).__name__, roles, heights, len(masks))
-    for row, words in enumerate(spelled):
+    for row, words in enumerate(formatted):
         label = f", label {float(features['label'][row]):g}" if "label" in features else ""
         _write(axes[row][0], shown[row], words, f"row {row}{label}")
         for place, (kind, mask) in zip(axes[row][1:], masks.items(), strict=True):

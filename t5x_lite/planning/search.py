@@ -33,7 +33,7 @@ def nearest_fit(plan: Plan, report: Report, tries: int = 6) -> Plan | None:
     """The first of a plan's neighbours that fits: one setting changed, then several; None if none of `tries` does.
 
     In this order: more is computed again, the batch is cut into more parts, all chips share the parameters, all that
-    together, and the next larger slices. `report` is told of each that is compiled.
+    together, and the next larger slices. `report` is called with each that is compiled.
     """
     for experiment, topology in _neighbours(plan):
         if tries == 0:
@@ -96,7 +96,7 @@ def search(experiment: Experiment, topology: Topology, report: Report, tries: in
 
     The global batch stays as it is, being part of what is computed. The experiment's own setting is the first of
     `tries` that are compiled; then comes the best of each mesh that divides, by an estimate that puts them in order,
-    and then all others. What needs more memory than one that did not fit is left out. `report` is told of each.
+    and then all others. What needs more memory than one that did not fit is left out. `report` is called with each.
     """
     plans: list[Plan] = []
     for candidate in _in_order(experiment, topology):

@@ -94,8 +94,8 @@ def word_rows(
     for sentence in given:
         if not (isinstance(sentence, list) and sentence and all(isinstance(word, str) for word in sentence)):
             raise InputError(f"sentences hold {sentence!r}, which is no list of words; give a list of lists of strings")
-    spelled = [" " * (number > 0) + word for sentence in sentences for number, word in enumerate(sentence)]
-    encoded = iter(tokenizer.encode_batch(spelled))
+    formatted = [" " * (number > 0) + word for sentence in sentences for number, word in enumerate(sentence)]
+    encoded = iter(tokenizer.encode_batch(formatted))
     room = max_length - 2
     for sentence in sentences:
         pieces, found = [], []

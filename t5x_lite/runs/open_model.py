@@ -157,7 +157,7 @@ def average_checkpoints(
     Args:
       folders: checkpoints, one or more.
       output: becomes the folder of a checkpoint without an optimizer's state.
-      progress: is told what is read.
+      progress: called with what is read.
 
     Raises:
       InputError: the checkpoints differ in model or tokenizer, one cannot be read, or `output` exists. Nothing is

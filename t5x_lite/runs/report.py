@@ -96,8 +96,8 @@ def write_nonfinite(
         if hosts.is_first():
             folder.rmtree(missing_ok=True)
             folder.mkdir()
-            spelled = {"step": step + 1} | {name: str(value) for name, value in figures.items()}
-            write_atomically(folder / "figures.json", json.dumps(spelled, indent=2) + "\n")
+            formatted = {"step": step + 1} | {name: str(value) for name, value in figures.items()}
+            write_atomically(folder / "figures.json", json.dumps(formatted, indent=2) + "\n")
             write_atomically(folder / "parameters.json", json.dumps(largest, indent=2) + "\n")
             batch = batches(store.train, batch_size=experiment.batch_size, seed=experiment.seed)[step]
             columns = io.BytesIO()

@@ -213,7 +213,7 @@ class ByteTokenizer(SplittingTokenizer):
         return bytes(value for value in values if 0 <= value < 256).decode(errors="replace")
 
     def _shown_mark(self, token_id: int) -> str | None:
-        # Where sentinels reuse byte ids, only those that occur in no UTF-8 text can be told from text.
+        # Where sentinels reuse byte ids, only those that occur in no UTF-8 text can be distinguished from text.
         if not self.extra_ids and token_id < _FIRST_BYTE_NOT_IN_UTF8 + _BYTE_OFFSET:
             return None
         return super()._shown_mark(token_id)

@@ -286,7 +286,7 @@ def _canonical(description: Mapping[str, Any], name: str) -> dict[str, Any]:
 def _with_unreachable(description: Mapping[str, Any], tokens: Collection[str]) -> dict[str, Any]:
     """The description with these and all special added tokens under names that no text can give.
 
-    The library can be told to overlook added tokens, but a model may know them too: Unigram's prefer them, at score 0.
+    The library can be set to overlook added tokens, but a model may know them too: Unigram's prefer them, at score 0.
     """
     added = description["added_tokens"]
     hidden = {*tokens, *(token["content"] for token in added if token["special"])}

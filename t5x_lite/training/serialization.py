@@ -103,7 +103,7 @@ def _fits(value: Any, annotation: Any) -> bool:
 
 
 def _items(annotation: Any, count: int) -> tuple[Any, ...]:
-    """What each of `count` items of a tuple is to be; anything where no tuple is expected, which is told elsewhere."""
+    """What each of `count` items of a tuple is to be; anything where no tuple is expected."""
     for option in _options(annotation):
         if get_origin(option) is tuple:
             first, *others = get_args(option)

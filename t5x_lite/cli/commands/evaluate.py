@@ -180,7 +180,7 @@ def _on_other_data(experiment: Experiment, command: Evaluate) -> Experiment:
     if command.text or command.pairs:
         experiment = replace(experiment, data=replace(experiment.data, held_out_source=experiment.data.source))
     if (command.pairs or other) and isinstance(experiment.objective, SequenceToSequence):
-        # What is longer than a row has no loss, which is told; it is decoded all the same.
+        # What is longer than a row has no loss, and a remark says so; it is decoded all the same.
         experiment = replace(experiment, objective=replace(experiment.objective, too_long="skip"))
     return experiment
 

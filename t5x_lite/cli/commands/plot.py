@@ -133,6 +133,6 @@ def last_figures(one: Run, figure: str) -> str:
     for kind in KINDS:
         if points := one.points(figure, kind, "step"):
             step, value = points[-1]
-            spelled = "not finite" if value is None else f"{value:.4f}"
-            message.append(f"{kind.replace('_', '-')} {figure} {spelled} at step {step:,}")
+            formatted = "not finite" if value is None else f"{value:.4f}"
+            message.append(f"{kind.replace('_', '-')} {figure} {formatted} at step {step:,}")
     return "; ".join(message)

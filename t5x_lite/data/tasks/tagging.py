@@ -38,7 +38,7 @@ class TaggedSentence(NamedTuple):
 
 @dataclass(frozen=True)
 class TaggedWords(Source):
-    """Examples of a task on words, which are told apart already."""
+    """Examples of a task on words, which are separate already."""
 
     examples: Records
     """ConllFiles, or JsonlFiles with lists."""
