@@ -29,7 +29,7 @@ HEARTBEAT_SECONDS = 30
 
 _JOIN_SECONDS = 120  # once all processes are verified
 _POLL_SECONDS = 0.05
-_LEAVE_SECONDS = 5
+_LEAVE_SECONDS = 15
 _ROOT = "t5x_lite"
 _calls = itertools.count()
 
@@ -172,12 +172,21 @@ def in_turn() -> Iterator[None]:
 def leave(status: int) -> None:
     """Ends this process at once with an exit status that says it failed; the others need not wait for it.
 
-    Where all fail alike, each gets the time to say so: process 0's end is the end of all.
+    Where all fail alike, process 0 goes last: it holds the coordination service, without which the others are aborted
+    before they end with their own status. It waits for them `_LEAVE_SECONDS` at most.
     """
-    with suppress(Exception):
-        _client().wait_at_barrier(f"{_ROOT}/leave", _LEAVE_SECONDS * 1000)
     sys.stdout.flush()
     sys.stderr.flush()
+    with suppress(Exception):
+        # Not jax.process_index(), which starts the devices and waits for all processes to do so.
+        state = distributed.global_state
+        if state.process_id:
+            set_value(f"{_ROOT}/leave/{state.process_id}", "")
+        else:
+            deadline = time.monotonic() + _LEAVE_SECONDS
+            while len(get_values(f"{_ROOT}/leave")) < state.num_processes - 1 and time.monotonic() < deadline:
+                time.sleep(0.05)
+            time.sleep(0.2)  # between the last one's word and its end
     os._exit(status)
 
 
