@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import jax
+import jax.numpy as jnp  # noqa: F401 (read by doctests)
 from flax import linen as nn
 from jax.extend.core import ClosedJaxpr, Jaxpr, JaxprEqn
 

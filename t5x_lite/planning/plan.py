@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import jax
+import jax.numpy as jnp  # noqa: F401 (read by doctests)
 
 from t5x_lite.data.layouts.base import abstract_batch
 from t5x_lite.models import num_params

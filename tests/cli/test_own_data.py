@@ -145,7 +145,7 @@ def test_inspect_tells_the_padding_and_shows_pairs(run, folder, experiment, writ
     assert train[:2] == ["train", "60"] and held_out[:2] == ["held-out", "5"]
     assert share == pytest.approx(60 / rows, abs=0.01)
     assert padding == pytest.approx(1 - int(train[2].replace(",", "")) / (rows * 68), abs=0.001)
-    assert re.search(r"raw\nSatz (\d+)  ->  sentence \1\nSatz (\d+)  ->  sentence \2\n", out)
+    assert re.search(r"row\nSatz (\d+)  ->  sentence \1\nSatz (\d+)  ->  sentence \2\n", out)
     assert re.search(r"\d pairs: sources \d\d of 32 ids, targets \d\d of 36 ids\n", out)
     status, out, err = run("inspect", config, "--pairs", folder / "long.tsv")
     assert status == 2 and "long.tsv:4: the target has 41 ids" in err and "too_long='skip'" in err

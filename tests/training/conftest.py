@@ -12,7 +12,8 @@ import pytest
 from jax.sharding import Mesh
 from rich.console import Console
 
-from t5x_lite.data import ByteLevelBPE, Bytes, Data, TextFiles, Vocabulary, WordPiece
+from t5x_lite.data import ByteLevelBPE, Bytes, Data, TextFiles, TextPairs, Vocabulary, WordPiece
+from t5x_lite.data.stored_rows import stack
 from t5x_lite.models import (
     AlbertConfig,
     BertConfig,
@@ -167,15 +168,15 @@ def encoder(request, tiny) -> Experiment:
 
 
 @pytest.fixture(scope="session")
-def encoder_rows(encoder) -> np.ndarray:
-    """A batch of raw ids, rows of many lengths."""
+def encoder_rows(encoder) -> dict[str, np.ndarray]:
+    """A batch of rows of many lengths."""
     random, layout = np.random.default_rng(0), encoder.objective.layout
     builder = layout.start(WORDS)
     for _ in range(20):
         builder.add([random.integers(4, 100, random.integers(1, 12)).astype(np.int32) for _ in range(4)])
     builder.finish()
     rows = builder.take()
-    return rows[:: len(rows) // encoder.batch_size][: encoder.batch_size]
+    return stack(rows[:: len(rows) // encoder.batch_size][: encoder.batch_size])
 
 
 @pytest.fixture(scope="session", params=WRITERS)
@@ -186,14 +187,15 @@ def writer(request, tiny) -> Experiment:
 
 
 @pytest.fixture(scope="session")
-def writer_rows(writer) -> np.ndarray:
-    """A batch of raw ids."""
+def writer_rows(writer) -> dict[str, np.ndarray]:
+    """A batch of rows."""
     random, layout = np.random.default_rng(0), writer.objective.layout
-    builder, parts = layout.start(WORDS), {"text": 1, "pairs": 2, "sentences": 4}[layout.reads]
+    builder = layout.start(WORDS)
+    parts = 2 if isinstance(layout, TextPairs) else 4 if layout.reads_sentences else 1
     for _ in range(40):
         builder.add([random.integers(4, 100, random.integers(1, 12)).astype(np.int32) for _ in range(parts)])
     builder.finish()
-    return builder.take()[: writer.batch_size]
+    return stack(builder.take()[: writer.batch_size])
 
 
 @pytest.fixture(scope="session")

@@ -192,7 +192,7 @@ def test_an_encoder_on_eight_devices_and_in_parts_computes_what_it_does_on_one_a
     encoder_on_eight, encoder_rows, encoder_on_one_device
 ):
     program, state = encoder_on_eight
-    tokens = (encoder_rows != program.objective.vocabulary.pad_id).sum(1)
+    tokens = (encoder_rows["ids"] != program.objective.vocabulary.pad_id).sum(1)
     assert tokens[0::2].sum() != tokens[1::2].sum()
     loss, grads = gradients(program, encoder_rows, state)
     assert loss == pytest.approx(encoder_on_one_device[0], rel=1e-5)
