@@ -86,7 +86,7 @@ def test_models_that_write_text_there_and_back(run, make_params, tmp_path, famil
 
 @pytest.mark.parametrize(
     "family",
-    [name if name in ("marian", "openai-gpt") else pytest.param(name, marks=pytest.mark.slow) for name in WRITERS],
+    [name if name == "marian" else pytest.param(name, marks=pytest.mark.slow) for name in WRITERS],
 )
 def test_what_a_folder_says_of_writing_stays_with_the_run(run, make_params, tmp_path, family):
     """Without a tokenizer too: forced and suppressed ids, an own start, what pads and what ends."""

@@ -44,7 +44,7 @@ def params_of(workdir):
 
 @pytest.mark.parametrize(
     "family",
-    [*(pytest.param(family, marks=pytest.mark.slow) for family in ("BERT", "RoBERTa")), "ELECTRA", "DistilBERT"],
+    [*(pytest.param(family, marks=pytest.mark.slow) for family in ("BERT", "RoBERTa", "ELECTRA")), "DistilBERT"],
 )
 def test_stopped_and_gone_on_with_it_is_the_same_run(
     family, experiment_of, run_of, train, programs, tmp_path, monkeypatch
@@ -71,7 +71,12 @@ def test_stopped_and_gone_on_with_it_is_the_same_run(
     assert programs[experiment].train_step._cache_size() == 1
 
 
-@pytest.mark.parametrize("family", FIGURES)
+QUICK = ("BERT", "ELECTRA", "DistilBERT")
+
+
+@pytest.mark.parametrize(
+    "family", [family if family in QUICK else pytest.param(family, marks=pytest.mark.slow) for family in FIGURES]
+)
 def test_what_a_run_records(family, run_of, experiment_of):
     workdir = run_of(family)
     records = read_records(workdir / "metrics.jsonl")

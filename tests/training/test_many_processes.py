@@ -201,6 +201,7 @@ def test_folders_that_not_all_hosts_see(start, tmp_path):
         assert "choose a folder that all share" in err
 
 
+@pytest.mark.slow
 def test_each_host_may_have_its_own_cache(start, alone, tmp_path):
     place = ("--coordinator", f"localhost:{free_port()}", "--num-processes", 2, "--process-id")
     for number in range(2):
