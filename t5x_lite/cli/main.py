@@ -140,12 +140,13 @@ def import_modules(arguments: list[str]) -> list[str]:
             if file.suffix != ".py":
                 sys.path.insert(0, os.getcwd())
                 importlib.import_module(name)
-            elif file.stem not in sys.modules:
-                spec = importlib.util.spec_from_file_location(file.stem, file)
-                module = sys.modules[file.stem] = importlib.util.module_from_spec(spec)
-                spec.loader.exec_module(module)
+                continue
+            # A file may be called as a module that is loaded already.
+            stem = file.stem if file.stem not in sys.modules else f"imported_{file.stem}"
+            spec = importlib.util.spec_from_file_location(stem, file)
+            module = sys.modules[stem] = importlib.util.module_from_spec(spec)
+            spec.loader.exec_module(module)
         except Exception as error:
-            sys.modules.pop(file.stem, None)
             raise InputError(
                 f"--import={name} cannot be imported ({type(error).__name__}: {error}); give a Python file or a module "
                 "that runs by itself"
