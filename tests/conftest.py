@@ -68,6 +68,9 @@ from flax import linen as nn
 
 from t5x_lite.models import T5Config
 
+from .tiny_corpora import *  # noqa: F403 (fixtures)
+from .tiny_runs import *  # noqa: F403 (fixtures)
+
 ORACLES = {"torch", "transformers"}
 
 
@@ -76,7 +79,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
     What needs an oracle is marked, so that `-m oracle` runs it alone.
     """
-    items.sort(key=lambda item: not item.nodeid.startswith(("tests/notebooks", "tests/training")))
+    items.sort(key=lambda item: not item.nodeid.startswith(("tests/notebooks", "tests/runs", "tests/training")))
     for item in items:
         if ORACLES & {*item.fixturenames, *vars(item.getparent(pytest.Module).obj)}:
             item.add_marker("oracle")

@@ -7,7 +7,7 @@ import pytest
 from t5x_lite.data import PythonDocs, split_sentences
 from t5x_lite.errors import InputError
 
-SAMPLE = Path(__file__).parents[2].parent / "shared" / "data" / "text_sample_bert" / "sample_text.txt"
+SAMPLE = Path(__file__).parents[4] / "shared" / "data" / "text_sample_bert" / "sample_text.txt"
 
 
 @pytest.mark.parametrize(

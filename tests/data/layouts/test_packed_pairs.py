@@ -10,8 +10,8 @@ import pytest
 from t5x_lite.data import Pairs, TextFiles, Vocabulary, WordPiece, make_tokenizer, split_sentences
 from t5x_lite.data.layouts import segment_pairs
 
-SAMPLE = Path(__file__).parents[2].parent / "shared" / "data" / "text_sample_bert" / "sample_text.txt"
-PAD, CLS, SEP, FIRST = 0, 1, 2, 10  # as in conftest
+SAMPLE = Path(__file__).parents[4] / "shared" / "data" / "text_sample_bert" / "sample_text.txt"
+PAD, CLS, SEP, FIRST = 0, 1, 2, 10  # as in tiny_corpora
 SEEDS = [0, 1, 2]
 
 

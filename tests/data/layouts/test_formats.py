@@ -5,7 +5,7 @@ from t5x_lite.data import Column, Pairs, Sentences, Stream, TextPairs, Vocabular
 from t5x_lite.data.layouts import segment_pairs
 from t5x_lite.errors import InputError
 
-PAD = 0  # as in conftest
+PAD = 0  # as in tiny_corpora
 SEEDS = [0, 1, 2]
 FORMATS = [
     Stream(13),

@@ -95,7 +95,7 @@ AROUND_THE_STEP = {"steps", "evaluation", "generation", "checkpoints", "logging"
 
 
 @pytest.fixture(scope="session")
-def corpus(tmp_path_factory) -> str:
+def text_file(tmp_path_factory) -> str:
     """A text file of distinct sentences."""
     rng = np.random.default_rng(0)
     words = ["alpha", "beta", "gamma", "delta", "epsilon", "zeta", "eta", "theta"]
@@ -106,7 +106,7 @@ def corpus(tmp_path_factory) -> str:
 
 
 @pytest.fixture(scope="session")
-def tiny(corpus, tmp_path_factory) -> Experiment:
+def tiny(text_file, tmp_path_factory) -> Experiment:
     """Two layers over bytes; dropout on, so that keys matter."""
     return Experiment(
         model=T5Config(
@@ -122,7 +122,7 @@ def tiny(corpus, tmp_path_factory) -> Experiment:
             dropout_rate=0.1,
         ),
         objective=SpanCorruption(input_length=24),
-        data=Data(TextFiles((corpus,)), Bytes(), held_out=0.1, cache_dir=str(tmp_path_factory.mktemp("cache"))),
+        data=Data(TextFiles((text_file,)), Bytes(), held_out=0.1, cache_dir=str(tmp_path_factory.mktemp("cache"))),
         optimizer=AdamW(Constant(3e-3), clip_norm=1.0),
         steps=6,
         batch_size=8,

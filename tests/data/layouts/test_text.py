@@ -7,7 +7,7 @@ import pytest
 
 from t5x_lite.data import Sentences, Stream
 
-PAD, CLS, SEP, FIRST = 0, 1, 2, 10  # as in conftest
+PAD, CLS, SEP, FIRST = 0, 1, 2, 10  # as in tiny_corpora
 SEEDS = [0, 1, 2]
 
 

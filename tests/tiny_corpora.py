@@ -1,3 +1,5 @@
+"""Corpora held in memory, tokenizers trained on them, and rows built of numbered ids."""
+
 import bisect
 import itertools
 import os
@@ -170,7 +172,7 @@ def run_python() -> Callable[..., subprocess.CompletedProcess]:
     """`run_python(code, *arguments, path="")`: code in a process of its own, which finds modules in `path` first."""
 
     def run(code: str, *arguments: object, path: str = "") -> subprocess.CompletedProcess:
-        paths = os.pathsep.join(filter(None, [path, str(Path(__file__).parents[2])]))
+        paths = os.pathsep.join(filter(None, [path, str(Path(__file__).parents[1])]))
         environment = {**os.environ, "JAX_PLATFORMS": "cpu", "PYTHONPATH": paths}
         command = [sys.executable, "-c", code, *map(str, arguments)]
         return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=100, check=False)
