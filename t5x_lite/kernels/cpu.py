@@ -19,27 +19,31 @@ BLOCKS_AT_ONCE = 16
 """In one product of them, for which the rows are laid out once for each."""
 MOST_PRODUCTS = 32
 """For one matrix, however large: each takes time to compile."""
-FEW_ROWS = 16
-"""As many are multiplied faster by `PackedWeights` than by the matrix itself."""
+FEW_ROWS = 8
+"""As many are multiplied faster by blocks of columns than by the transposed matrix."""
 
 
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
 class PackedWeights:
-    """A matrix for many products of `FEW_ROWS` on a CPU: cut into blocks of columns.
+    """A matrix for many products of few rows on a CPU: cut into blocks of columns, or transposed.
 
-    The rows stay in registers and cache, and a block is read in the order of memory.
+    By blocks up to `FEW_ROWS` stay in registers and cache, and a block is read in the order of memory. A dozen rows are
+    multiplied 1.4 times as fast by the transposed matrix as by blocks, and 1.6 times as fast as by the matrix itself
+    (beams of T5-small, AMD EPYC): XLA reads the left side of a product faster than the right.
     """
 
-    parts: tuple[Float[Array, "_ I C"], ...]
-    """The blocks of `BLOCK` columns, the last one filled up with zeros."""
+    parts: tuple[Float[Array, "_ I C"], ...] | tuple[Float[Array, "O I"]]
+    """The blocks of `BLOCK` columns, the last one filled up with zeros; or the transposed matrix."""
     features: int = field(metadata={"static": True})
     """O."""
 
     @classmethod
-    def of(cls, matrix: Float[Array, "I O"]) -> "PackedWeights":
-        """The same matrix, laid out anew."""
+    def of(cls, matrix: Float[Array, "I O"], num_rows: int = 1) -> "PackedWeights":
+        """The same matrix, laid out for products of so many rows."""
         inputs, features = matrix.shape
+        if num_rows > FEW_ROWS:
+            return cls((matrix.T,), features)
         filled = jnp.pad(matrix, ((0, 0), (0, -features % BLOCK)))
         blocks = filled.reshape(inputs, -1, BLOCK).swapaxes(0, 1)
         size = max(BLOCKS_AT_ONCE, -(-len(blocks) // MOST_PRODUCTS))
@@ -49,6 +53,9 @@ class PackedWeights:
         """`multiply` by the matrix."""
         flat = x.reshape(-1, x.shape[-1]).astype(dtype)
         num_rows = len(flat)
+        if self.parts[0].ndim == 2:
+            columns = keep_layout(jnp.einsum("OI,RI->OR", self.parts[0].astype(dtype), flat, **options))
+            return columns.T.reshape(*x.shape[:-1], self.features)
         if num_rows == 1:
             # Two are faster than one: XLA has another, slower way to multiply a vector.
             flat = jnp.pad(flat, ((0, 1), (0, 0)))
@@ -98,12 +105,12 @@ def keep_layout(x: Array) -> Array:
 
 
 def pack_weights(params: Any, num_rows: int) -> Any:
-    """Parameters for many products of so many rows: on a CPU `PackedWeights` for kernels, if the rows are few."""
-    if platform() != "cpu" or num_rows > FEW_ROWS:
+    """Parameters for many products of so many rows: on a CPU `PackedWeights` for kernels."""
+    if platform() != "cpu":
         return params
 
     def pack(path: tuple[Any, ...], x: Array) -> Array | PackedWeights:
-        return PackedWeights.of(x) if path[-1:] == (jax.tree_util.DictKey("kernel"),) else x
+        return PackedWeights.of(x, num_rows) if path[-1:] == (jax.tree_util.DictKey("kernel"),) else x
 
     return jax.tree_util.tree_map_with_path(pack, params)
 

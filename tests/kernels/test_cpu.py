@@ -6,7 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from t5x_lite.kernels.cpu import BLOCK, BLOCKS_AT_ONCE, PackedWeights, pack_weights, sum_rows
+from t5x_lite.kernels.cpu import BLOCK, BLOCKS_AT_ONCE, FEW_ROWS, PackedWeights, pack_weights, sum_rows
 from t5x_lite.layers.dense import Dense, multiply
 
 
@@ -24,7 +24,7 @@ def test_what_is_not_finite_stays_where_it_is():
 
 
 @pytest.mark.parametrize("dtype", [jnp.float32, jnp.bfloat16])
-@pytest.mark.parametrize("num_rows", [1, 50])
+@pytest.mark.parametrize("num_rows", [1, FEW_ROWS + 1])
 @pytest.mark.parametrize("shape", [(1,), (2, 4), (2, 0)])
 @pytest.mark.parametrize("features", [6, BLOCK * BLOCKS_AT_ONCE + 1])
 def test_packed_weights_give_the_same_product(make_params, features, shape, num_rows, dtype):
@@ -33,7 +33,7 @@ def test_packed_weights_give_the_same_product(make_params, features, shape, num_
     x = jax.random.normal(jax.random.key(0), (*shape, 5))
     params = make_params(module, 1, jnp.ones((1, 5)))
     packed = pack_weights(params, num_rows)
-    assert isinstance(packed["kernel"], PackedWeights) == (num_rows == 1)
+    assert {part.ndim for part in packed["kernel"].parts} == {2 if num_rows > FEW_ROWS else 3}
     assert packed["bias"] is params["bias"]
     got, expected = (module.apply({"params": given}, x) for given in (packed, params))
     assert got.dtype == dtype
@@ -64,3 +64,11 @@ def test_blocks_are_read_as_they_are_stored():
     shapes = re.findall(r"= f32\[([\d,]+)\](\S*) (\w+)\(", program)
     matrices = {one for one in shapes if math.prod(map(int, one[0].split(","))) == 4 * 5 * 64}
     assert matrices == {("4,5,64", "{2,1,0}", "parameter")}
+
+
+def test_a_transposed_matrix_stands_on_the_left():
+    """Neither is it transposed back, nor is the product turned round."""
+    program = compile_product(lambda rows: PackedWeights((rows,), 200), jnp.ones((200, 5)))
+    (out,) = re.findall(r"= f32\[([\d,]+)\]\S* dot\(", program)
+    assert out == "200,3"
+    assert not re.search(r"= f32\[5,200\]", program)
