@@ -74,6 +74,11 @@ NonNegative = Annotated[int, Range(ge=0)]
 PositiveFloat = Annotated[float, Range(gt=0)]
 Rate = Annotated[float, Range(ge=0, lt=1, remedy="choose e.g. 0.1, or 0 to turn it off")]
 """A share of what is dropped, smoothed or hidden: in [0, 1)."""
+Share = Annotated[float, Range(ge=0, le=1, remedy="choose e.g. 0.1")]
+"""A share of a whole: in [0, 1]."""
+Density = Annotated[float, Range(gt=0, lt=1, remedy="choose e.g. 0.15")]
+"""A share that leaves some on either side: in (0, 1)."""
+NonNegativeFloat = Annotated[float, Range(ge=0, lt=float("inf"), remedy="choose 0, or a number above it")]
 NormEpsilon = Annotated[float, Range(ge=0, lt=1, remedy="choose e.g. 1e-6")]
 
 

@@ -3,14 +3,15 @@
 import math
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
-from t5x_lite.decoding.methods import DecodingStart, GenerationConstraints, Method, Step, best_tokens, check_num_results
+from t5x_lite.decoding.methods import DecodingStart, GenerationConstraints, Method, Step, best_tokens
 from t5x_lite.errors import InputError
+from t5x_lite.validation import Positive, Range
 
 NEVER = -jnp.inf
 """The log-probability of what does not exist."""
@@ -59,6 +60,9 @@ class State(NamedTuple):
     cache: Any
 
 
+Finite = Annotated[float, Range(gt=-math.inf, lt=math.inf, remedy="choose e.g. 0.6")]
+
+
 @dataclass(frozen=True)
 class BeamSearch(Method):
     """The `num_beams` best beginnings, extended by a token at a time.
@@ -69,36 +73,30 @@ class BeamSearch(Method):
     the maximum length the best num_beams count as ended.
     """
 
-    num_beams: int = 4
+    num_beams: Positive = 4
     """Beginnings that are kept for an input."""
-    alpha: float = 0.6
+    alpha: Finite = 0.6
     """Of the length penalty: 0 is none, and more favours longer texts."""
     early_stopping: bool = False
     """Stop as soon as num_beams texts of an input have ended. Otherwise only when no beginning can get a better score
     than the worst of them, even if it went on to the best length without losing probability. A single beam stops at its
     first EOS, as greedy decoding does."""
-    num_results: int = 1
+    num_results: Positive = 1
     """The best texts are given, best first; at most num_beams."""
     exhaustive_eos: bool = False
     """Let the EOS behind every beginning end a text, however low it ranks. A search as wide as all beginnings is then
     exhaustive; the beam may be wider than the vocabulary."""
-    length_power: float | None = None
+    length_power: Finite | None = None
     """Divide by ``n ** length_power`` instead, and judge beginnings by their score at their present length: as
     Transformers does with its `length_penalty`."""
 
     def __post_init__(self) -> None:
-        if self.num_beams < 1:
-            raise InputError(f"num_beams={self.num_beams} is too small; choose 1 or more")
-        check_num_results(self.num_results)
+        super().__post_init__()
         if self.num_results > self.num_beams:
             raise InputError(
                 f"num_results={self.num_results} exceeds num_beams={self.num_beams}; choose at most as many results "
                 "as beams"
             )
-        for name in ("alpha", "length_power"):
-            value = getattr(self, name)
-            if value is not None and not math.isfinite(value):
-                raise InputError(f"{name}={value} is not a finite number; choose e.g. 0.6")
 
     @property
     def stops_when_full(self) -> bool:

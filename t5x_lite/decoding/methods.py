@@ -12,6 +12,7 @@ from jaxtyping import Array, Bool, Float, Int, Key
 
 from t5x_lite.errors import InputError
 from t5x_lite.tokenizers.vocabulary import Vocabulary
+from t5x_lite.validation import Positive, Validated
 
 Step = Callable[..., tuple[Float[Array, "R 1 V"], Any]]
 """`decode_step` of a model: (tokens, cache, index) to (logits, cache), a cache with `repeat` and `take`."""
@@ -79,24 +80,18 @@ class DecodingStart(NamedTuple):
     """The numbers of the rows."""
 
 
-class Method(ABC):
+class Method(Validated, ABC):
     """A way to choose what is written: a frozen dataclass with its options. A method of your own is a subclass."""
 
-    num_results: int
+    num_results: Positive
     """Texts for each input."""
 
-    def check(self, vocab_size: int) -> None:  # noqa: B027 (most fit any vocabulary)
+    def check(self, vocab_size: int) -> None:
         """Raises `InputError` where the method does not fit so many ids."""
 
     @abstractmethod
     def write(self, start: DecodingStart) -> tuple[Int[Array, "B N L"], Float[Array, "B N"]]:
         """(ids, scores) of N = `num_results` texts for each input; `decode` calls it under `jit` and returns them."""
-
-
-def check_num_results(num_results: int) -> None:
-    """Raises `InputError` for no result at all."""
-    if num_results < 1:
-        raise InputError(f"num_results={num_results} is too small; choose 1 or more")
 
 
 @dataclass(frozen=True)

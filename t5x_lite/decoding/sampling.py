@@ -3,7 +3,7 @@
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -14,10 +14,9 @@ from t5x_lite.decoding.methods import (
     DecodingStart,
     Method,
     best_tokens,
-    check_num_results,
     in_blocks,
 )
-from t5x_lite.errors import InputError
+from t5x_lite.validation import Positive, Range
 
 
 @dataclass(frozen=True)
@@ -41,23 +40,14 @@ class Sampling(Method):
     fewest whose probabilities add up to `top_p` (Fan et al. 2018; Holtzman et al. 2020).
     """
 
-    temperature: float = 1.0
+    temperature: Annotated[float, Range(gt=0, lt=math.inf, remedy="choose e.g. 0.7, or greedy decoding")] = 1.0
     """Divides the logits: below 1 likely tokens become likelier, above 1 all become more alike."""
-    top_k: int = 0
+    top_k: Annotated[int, Range(ge=0, remedy="choose e.g. 50, or 0 for all tokens")] = 0
     """Tokens to choose from; 0 means all."""
-    top_p: float = 1.0
+    top_p: Annotated[float, Range(gt=0, le=1, remedy="choose e.g. 0.9, or 1 for all tokens")] = 1.0
     """Their share of the probability, in (0, 1]; 1 means all."""
-    num_results: int = 1
+    num_results: Positive = 1
     """Texts drawn for each input, independently."""
-
-    def __post_init__(self) -> None:
-        if not 0.0 < self.temperature < math.inf:
-            raise InputError(f"temperature={self.temperature} is not above 0; choose e.g. 0.7, or greedy decoding")
-        if self.top_k < 0:
-            raise InputError(f"top_k={self.top_k} is negative; choose e.g. 50, or 0 for all tokens")
-        if not 0.0 < self.top_p <= 1.0:
-            raise InputError(f"top_p={self.top_p} is not in (0, 1]; choose e.g. 0.9, or 1 for all tokens")
-        check_num_results(self.num_results)
 
     def write(self, start: DecodingStart) -> tuple[Int[Array, "B N L"], Float[Array, "B N"]]:
         if start.key is None:

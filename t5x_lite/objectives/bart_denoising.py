@@ -17,8 +17,9 @@ from t5x_lite.data.layouts.text import NumberedSentences
 from t5x_lite.errors import InputError
 from t5x_lite.objectives import masking
 from t5x_lite.objectives.base import Features, Row
-from t5x_lite.objectives.text_to_text import TextToText
+from t5x_lite.objectives.text_to_text import SpanLength, TextToText
 from t5x_lite.tokenizers.vocabulary import Vocabulary
+from t5x_lite.validation import Rate
 
 
 def in_order_of(ids: Int[Array, "T"], sentences: Int[Array, "T"], rank: Float[Array, "S"]) -> Int[Array, "T"]:
@@ -129,13 +130,13 @@ class BartDenoising(TextToText):
 
     input_length: int = 512
     """Ids of a row, of the input and of the target, special ones and padding included."""
-    mask_rate: float = 0.0
+    mask_rate: Rate = 0.0
     """Token masking: share of the ids that become the mask token, each for itself."""
-    deletion_rate: float = 0.0
+    deletion_rate: Rate = 0.0
     """Token deletion: share of the ids that are left out."""
-    infilling_rate: float = 0.3
+    infilling_rate: Rate = 0.3
     """Text infilling: share of the ids in spans, each of which becomes a single mask token."""
-    mean_span_length: float = 3.0
+    mean_span_length: SpanLength = 3.0
     """Ids in such a span, on average; lengths are Poisson, and where one is 0 a mask is inserted."""
     permute_sentences: bool = True
     """Sentence permutation: a row's sentences stand in random order."""
@@ -144,16 +145,11 @@ class BartDenoising(TextToText):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for name in _RATES:
-            if not 0.0 <= getattr(self, name) < 1.0:
-                raise InputError(f"{name}={getattr(self, name)} is not in [0, 1); choose e.g. 0.3")
         rates = [getattr(self, name) for name in _RATES]
         if sum(rates) >= 1.0:
             raise InputError(f"{', '.join(_RATES)} are {sum(rates):g} together; choose rates that leave some text")
         if not any(rates) and not self.permute_sentences and not self.rotate:
             raise InputError("infilling_rate=0.0 and no other noise leaves the text as it is; choose e.g. 0.3")
-        if not self.mean_span_length >= 1.0:
-            raise InputError(f"mean_span_length={self.mean_span_length} is below 1; choose e.g. 3.0")
 
     @property
     def layout(self) -> NumberedSentences:

@@ -17,6 +17,7 @@ from t5x_lite.data.layouts.base import Layout, RowSpec
 from t5x_lite.errors import InputError
 from t5x_lite.models.base import ModelConfig
 from t5x_lite.tokenizers.vocabulary import Vocabulary
+from t5x_lite.validation import Validated
 
 Row = Mapping[str, Any]
 """One row of the data, by column: see `objective.layout`."""
@@ -37,7 +38,7 @@ Metrics = dict[str, Float[Array, ""] | Mean]
 
 
 @dataclass(frozen=True)
-class Objective(ABC):
+class Objective(Validated, ABC):
     """How rows become a task, and what the model pays for its answers. A new objective is a file beside this one."""
 
     vocabulary: tyro.conf.Suppress[Vocabulary | None] = field(default=None, kw_only=True)
@@ -108,10 +109,10 @@ class Objective(ABC):
         """A model that the loss asks and that nobody trains; None for most objectives."""
         return None
 
-    def check_model(self, model: ModelConfig) -> None:  # noqa: B027 (most objectives ask nothing of the model)
+    def check_model(self, model: ModelConfig) -> None:
         """Raises `InputError` where the model is too short for the rows or lacks what the loss asks of it."""
 
-    def check_labels(self, model: ModelConfig, labels: tuple[str, ...] | None) -> None:  # noqa: B027 (most read none)
+    def check_labels(self, model: ModelConfig, labels: tuple[str, ...] | None) -> None:
         """Raises `InputError` where the classes of the data, None in data without labels, do not go with the model."""
 
     def baseline_loss(self, features: dict[str, np.ndarray], model: ModelConfig) -> float:

@@ -1,7 +1,7 @@
 """The language model of GPT: every token from those before it (Radford et al. 2018, equation 1)."""
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -17,23 +17,20 @@ from t5x_lite.objectives.base import Features, Metrics, Objective, Row
 from t5x_lite.objectives.text_to_text import TextToText, kept_ids
 from t5x_lite.objectives.vocabulary_loss import vocabulary_loss
 from t5x_lite.tokenizers.vocabulary import Vocabulary
+from t5x_lite.validation import Range
 
 
 @dataclass(frozen=True)
 class CausalLanguageModel(Objective):
     """Predicts every id of a row from those before it."""
 
-    input_length: int = 1024
+    input_length: Annotated[int, Range(ge=2)] = 1024
     """Ids that the model reads at once; a raw row has one more."""
     within_documents: bool = False
     """Read each document as if it stood alone: attention and positions begin anew at the EOS before it. Otherwise
     documents follow each other as one text (GPT-2, GPT-3)."""
 
     targets_are_text: ClassVar[bool] = True
-
-    def __post_init__(self) -> None:
-        if self.input_length < 2:
-            raise InputError(f"input_length={self.input_length} is too short for a row; choose 2 or more")
 
     def check_model(self, model: ModelConfig) -> None:
         if model.architecture != "decoder":

@@ -1,7 +1,6 @@
 """Fine-tuning a language model on a task, as GPT was: a head reads the last token of a row, and the model goes on
 learning to predict its tokens (Radford et al. 2018, sections 3.2 and 3.3)."""
 
-import math
 from abc import abstractmethod
 from dataclasses import dataclass
 from functools import cached_property
@@ -23,6 +22,7 @@ from t5x_lite.objectives.multiple_choice import MultipleChoice
 from t5x_lite.objectives.task import TaskObjective
 from t5x_lite.objectives.vocabulary_loss import vocabulary_loss
 from t5x_lite.tokenizers.vocabulary import Vocabulary  # noqa: F401 (read by doctests)
+from t5x_lite.validation import NonNegativeFloat
 
 
 @dataclass(frozen=True)
@@ -35,17 +35,10 @@ class CausalTask(TaskObjective):
     that is several rows it is the mean over these.
     """
 
-    language_model_weight: float = 0.5
+    language_model_weight: NonNegativeFloat = 0.5
     """Lambda; 0 leaves the language model out."""
 
     roles: ClassVar[tuple[str, ...]] = ()
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if not 0.0 <= self.language_model_weight < math.inf:
-            raise InputError(
-                f"language_model_weight={self.language_model_weight} is no weight; choose e.g. 0.5, or 0 to turn it off"
-            )
 
     def check_model(self, model: ModelConfig) -> None:
         if model.architecture != "decoder" or self.head not in model.task_heads:

@@ -15,6 +15,7 @@ from t5x_lite.models.base import ModelConfig
 from t5x_lite.objectives.base import Features, Mean, Metrics
 from t5x_lite.objectives.losses import weighted_loss
 from t5x_lite.objectives.masked_language_model import MaskedLanguageModel, apply, gather_positions
+from t5x_lite.validation import NonNegativeFloat, PositiveFloat
 
 
 @dataclass(frozen=True)
@@ -28,25 +29,19 @@ class Distillation(MaskedLanguageModel):
 
     teacher: str = ""
     """A run's folder or a Hugging Face folder with an encoder of the same vocabulary."""
-    temperature: float = 2.0
+    temperature: PositiveFloat = 2.0
     """Of both distributions."""
-    soft_weight: float = 5.0
+    soft_weight: NonNegativeFloat = 5.0
     """Weight of the soft targets."""
-    token_weight: float = 2.0
+    token_weight: NonNegativeFloat = 2.0
     """Weight of the masked language model."""
-    cosine_weight: float = 1.0
+    cosine_weight: NonNegativeFloat = 1.0
     """Weight of the cosine; 0 where the two have different widths."""
     teacher_model: tyro.conf.Suppress[ModelConfig | None] = field(default=None, kw_only=True)
     """The teacher's architecture, which its folder tells: see `for_teacher`."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not self.temperature > 0:
-            raise InputError(f"temperature={self.temperature} is not positive; choose e.g. 2.0")
-        weights = {name: getattr(self, name) for name in ("soft_weight", "token_weight", "cosine_weight")}
-        for name, weight in weights.items():
-            if not weight >= 0:
-                raise InputError(f"{name}={weight} is negative; choose 0 or more")
         if not self.teacher:
             raise InputError("teacher='' names no teacher; give the folder of a run or a Hugging Face folder")
 

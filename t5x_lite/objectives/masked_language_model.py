@@ -6,7 +6,7 @@ Dynamic masking (Liu et al. 2019, section 4.1): a row is masked afresh every tim
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, ClassVar, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 import jax
 import jax.numpy as jnp
@@ -23,55 +23,45 @@ from t5x_lite.objectives import masking
 from t5x_lite.objectives.base import Features, Metrics, Objective, Row
 from t5x_lite.objectives.vocabulary_loss import vocabulary_loss
 from t5x_lite.tokenizers.vocabulary import Vocabulary
+from t5x_lite.validation import Density, NonNegative, Range, Share
 
 InputFormat = Literal["segment-pair", "sentence-pair", "full-sentences", "doc-sentences"]
 """The four of Liu et al. 2019, section 4.2."""
+
+
+RowLength = Annotated[int, Range(ge=8)]
 
 
 @dataclass(frozen=True)
 class MaskedLanguageModel(Objective):
     """Hide 15 % of a row's tokens and predict them from the rest."""
 
-    input_length: int = 512
+    input_length: RowLength = 512
     """Ids of a row, special ones and padding included."""
     input_format: InputFormat = "full-sentences"
     """How text fills a row: full-sentences, doc-sentences, segment-pair or sentence-pair."""
-    mask_rate: float = 0.15
+    mask_rate: Density = 0.15
     """Share of a row's ids, padding apart, that is predicted: exactly round(mask_rate * ids) of them."""
-    mask_share: float = 0.8
+    mask_share: Share = 0.8
     """Share of the predicted tokens that the model sees as the mask token ..."""
-    random_share: float = 0.1
+    random_share: Share = 0.1
     """... and as another token, drawn at random; the rest it sees as they are."""
     whole_words: bool = False
     """Hide words, not tokens; then fewer are predicted where no whole word fits."""
-    static_masks: int = 0
+    static_masks: NonNegative = 0
     """Masked copies of a row to choose from, as BERT's data had ten; 0 masks afresh every time."""
 
     heads: ClassVar[tuple[str, ...]] = ("masked_lm",)
     """What the model must have."""
 
     def __post_init__(self) -> None:
-        if not 0.0 < self.mask_rate < 1.0:
-            raise InputError(f"mask_rate={self.mask_rate} is not between 0 and 1; choose e.g. 0.15")
-        for name in ("mask_share", "random_share"):
-            if not 0.0 <= getattr(self, name) <= 1.0:
-                raise InputError(f"{name}={getattr(self, name)} is not in [0, 1]; choose e.g. 0.1")
+        super().__post_init__()
         if self.mask_share + self.random_share > 1.0:
             raise InputError(
                 f"mask_share={self.mask_share} and random_share={self.random_share} exceed 1 together; "
                 "choose e.g. 0.8 and 0.1"
             )
-        if self.static_masks < 0:
-            raise InputError(f"static_masks={self.static_masks} is negative; choose 0 or more")
-        if self.input_length < 8:
-            raise InputError(f"input_length={self.input_length} is too short for a row; choose 8 or more")
-        self._check_format()
         self.layout  # noqa: B018 (checks its lengths)
-
-    def _check_format(self) -> None:
-        known = InputFormat.__args__
-        if self.input_format not in known:
-            raise InputError(f"input_format={self.input_format!r} is unknown; choose one of {', '.join(known)}")
 
     @cached_property
     def layout(self) -> Layout:

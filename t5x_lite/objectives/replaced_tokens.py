@@ -15,6 +15,7 @@ from t5x_lite.models.electra import ElectraPairConfig
 from t5x_lite.objectives.base import Features, Mean, Metrics, Row
 from t5x_lite.objectives.losses import most_likely, weighted_loss
 from t5x_lite.objectives.masked_language_model import MaskedLanguageModel, apply
+from t5x_lite.validation import PositiveFloat, Share
 
 
 @dataclass(frozen=True)
@@ -26,21 +27,14 @@ class ReplacedTokenDetection(MaskedLanguageModel):
     token itself in the rest.
     """
 
-    mask_share: float = 0.85
+    mask_share: Share = 0.85
     """Share of the predicted tokens that the generator sees as the mask token ..."""
-    random_share: float = 0.0
+    random_share: Share = 0.0
     """... and as another token, drawn at random; the rest it sees as they are."""
-    discriminator_weight: float = 50.0
+    discriminator_weight: PositiveFloat = 50.0
     """Weight of the discriminator's loss, a mean over all tokens but padding."""
-    temperature: float = 1.0
+    temperature: PositiveFloat = 1.0
     """Of the generator's samples."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if not self.discriminator_weight > 0:
-            raise InputError(f"discriminator_weight={self.discriminator_weight} is not positive; choose e.g. 50.0")
-        if not self.temperature > 0:
-            raise InputError(f"temperature={self.temperature} is not positive; choose e.g. 1.0")
 
     def check_model(self, model: ModelConfig) -> None:
         if not isinstance(model, ElectraPairConfig):

@@ -22,6 +22,7 @@ from t5x_lite.objectives.masked_language_model import (
     gather_positions,
     row_weights,
 )
+from t5x_lite.validation import Positive
 
 
 @dataclass(frozen=True)
@@ -33,8 +34,8 @@ class _SentencePairs(MaskedLanguageModel):
 
     heads: ClassVar[tuple[str, ...]] = ("masked_lm", "sentence_pair")
 
-    def _check_format(self) -> None:
-        super()._check_format()
+    def __post_init__(self) -> None:
+        super().__post_init__()
         if not self.is_pair:
             raise InputError(
                 f"input_format={self.input_format!r} has no pairs, which {type(self).__name__} asks about; "
@@ -100,13 +101,8 @@ class SentenceOrderPrediction(_SentencePairs):
     Half of the rows are swapped, drawn every time a row is seen. Label 0: in order; 1: swapped.
     """
 
-    longest_ngram: int = 3
+    longest_ngram: Positive = 3
     """Words hidden together: n of them with a probability in proportion to 1 / n; 1 hides tokens one by one."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.longest_ngram < 1:
-            raise InputError(f"longest_ngram={self.longest_ngram} is too small; choose 1 or more")
 
     def arrange(self, key: Key[Array, ""], row: Row) -> Features:
         """`[CLS] A [SEP] B [SEP]` or `[CLS] B [SEP] A [SEP]`."""

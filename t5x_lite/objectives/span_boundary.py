@@ -7,11 +7,11 @@ import jax
 from flax import linen as nn
 from jaxtyping import Array, Float, Int, Key
 
-from t5x_lite.errors import InputError
 from t5x_lite.layers.embedding import LazyLogits
 from t5x_lite.objectives import masking
 from t5x_lite.objectives.base import Features, Mean, Metrics
 from t5x_lite.objectives.masked_language_model import InputFormat, MaskedLanguageModel, apply, gather_positions
+from t5x_lite.validation import Density, Positive
 
 
 @dataclass(frozen=True)
@@ -25,19 +25,12 @@ class SpanBoundary(MaskedLanguageModel):
 
     input_format: InputFormat = "doc-sentences"
     """How text fills a row; the paper has one segment of one document."""
-    span_probability: float = 0.2
+    span_probability: Density = 0.2
     """p of the geometric distribution of span lengths."""
-    longest_span: int = 10
+    longest_span: Positive = 10
     """Words in a span at most; with p = 0.2 the mean is 3.8."""
 
     heads: ClassVar[tuple[str, ...]] = ("masked_lm", "span_boundary")
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if not 0.0 < self.span_probability < 1.0:
-            raise InputError(f"span_probability={self.span_probability} is not between 0 and 1; choose e.g. 0.2")
-        if self.longest_span < 1:
-            raise InputError(f"longest_span={self.longest_span} is too small; choose e.g. 10")
 
     def spans(self, key: Key[Array, ""], ids: Int[Array, "L"]) -> masking.Spans:
         """The spans that are hidden in a row."""

@@ -13,8 +13,9 @@ from jaxtyping import Array, Bool, Int, Key
 from t5x_lite.data.layouts.text import Stream
 from t5x_lite.errors import InputError
 from t5x_lite.objectives.base import Features, Row
-from t5x_lite.objectives.text_to_text import TextToText
+from t5x_lite.objectives.text_to_text import SpanLength, TextToText
 from t5x_lite.tokenizers.vocabulary import Vocabulary
+from t5x_lite.validation import Density
 
 
 @dataclass(frozen=True)
@@ -23,9 +24,9 @@ class SpanCorruption(TextToText):
 
     input_length: int = 512
     """Ids of the input, sentinels and EOS included; filled exactly."""
-    noise_density: float = 0.15
+    noise_density: Density = 0.15
     """Share of the raw ids that is noise."""
-    mean_span_length: float = 3.0
+    mean_span_length: SpanLength = 3.0
     """Raw ids in a noise span, on average (3 for T5 and mT5, 20 for ByT5)."""
 
     pads_inputs: ClassVar[bool] = False
@@ -33,10 +34,6 @@ class SpanCorruption(TextToText):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not 0.0 < self.noise_density < 1.0:
-            raise InputError(f"noise_density={self.noise_density} is not between 0 and 1; choose e.g. 0.15")
-        if not self.mean_span_length >= 1.0:
-            raise InputError(f"mean_span_length={self.mean_span_length} is below 1; choose e.g. 3.0")
         # Where most is noise, spans stop at one for each id that is kept, and not every length can be had.
         if (length := self._input_length_of(self.raw_length)) != self.input_length:
             raise InputError(

@@ -17,6 +17,7 @@ from t5x_lite.objectives.base import Features, Row
 from t5x_lite.objectives.span_corruption import replace_spans
 from t5x_lite.objectives.text_to_text import TextToText, closed, kept_ids
 from t5x_lite.tokenizers.vocabulary import Vocabulary
+from t5x_lite.validation import Density, Share
 
 
 @dataclass(frozen=True)
@@ -27,13 +28,8 @@ class TokenNoise(TextToText):
     ids, such as the EOS between two documents, are none; a row of hardly any text has as much noise as it has text.
     """
 
-    noise_density: float = 0.15
+    noise_density: Density = 0.15
     """Share of the raw ids that is noise."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if not 0.0 < self.noise_density < 1.0:
-            raise InputError(f"noise_density={self.noise_density} is not between 0 and 1; choose e.g. 0.15")
 
     @property
     def layout(self) -> Stream:
@@ -96,15 +92,10 @@ class BertStyleDenoising(TokenNoise):
 
     input_length: int = 512
     """Ids of the input and of the target, EOS included; both filled exactly."""
-    random_share: float = 0.1
+    random_share: Share = 0.1
     """Share of the noise tokens shown as another token, drawn at random; the rest is shown as the mask token."""
 
     pads_inputs: ClassVar[bool] = False
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if not 0.0 <= self.random_share <= 1.0:
-            raise InputError(f"random_share={self.random_share} is not in [0, 1]; choose e.g. 0.1")
 
     @property
     def target_length(self) -> int:

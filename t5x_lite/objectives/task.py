@@ -33,6 +33,7 @@ class TaskObjective(Objective):
     """The tokenizer's special tokens that rows are marked with."""
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         self.layout  # noqa: B018 (checks its lengths)
 
     def check_model(self, model: ModelConfig) -> None:

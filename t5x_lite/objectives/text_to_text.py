@@ -2,7 +2,7 @@
 
 from abc import abstractmethod
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import jax.numpy as jnp
 from flax import linen as nn
@@ -15,6 +15,9 @@ from t5x_lite.models.base import ModelConfig
 from t5x_lite.objectives.base import Features, Metrics, Objective, Row
 from t5x_lite.objectives.losses import inputs_for, not_padding, segments_of, text_to_text_loss
 from t5x_lite.tokenizers.vocabulary import Vocabulary
+from t5x_lite.validation import NonNegativeFloat, Range, Rate
+
+SpanLength = Annotated[float, Range(ge=1, remedy="choose e.g. 3.0")]
 
 
 @dataclass(frozen=True)
@@ -27,9 +30,9 @@ class TextToText(Objective):
 
     input_length: int = 512
     """Ids of the input, EOS included."""
-    label_smoothing: float = field(default=0.0, kw_only=True)
+    label_smoothing: Rate = field(default=0.0, kw_only=True)
     """Share of the target distribution spread evenly over the vocabulary."""
-    z_loss: float = field(default=0.0, kw_only=True)
+    z_loss: NonNegativeFloat = field(default=0.0, kw_only=True)
     """Weight of the squared log of the softmax's normaliser (1e-4 in T5 v1.1)."""
 
     asks_for_text: ClassVar[bool] = True
@@ -40,12 +43,9 @@ class TextToText(Objective):
     """Whether there may be padding behind the inputs; otherwise every row fills them."""
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if self.input_length < self.shortest:
             raise InputError(f"input_length={self.input_length} is too short for a row; choose {self.shortest} or more")
-        if not 0.0 <= self.label_smoothing < 1.0:
-            raise InputError(f"label_smoothing={self.label_smoothing} is not in [0, 1); choose e.g. 0.1")
-        if not self.z_loss >= 0.0:
-            raise InputError(f"z_loss={self.z_loss} is negative; choose 0 or e.g. 1e-4")
 
     @property
     @abstractmethod
@@ -139,7 +139,7 @@ class SequenceToSequence(TextToText):
 
     input_length: int = 512
     """Ids of the sources of a row, an EOS after each included."""
-    target_length: int = 512
+    target_length: Annotated[int, Range(ge=2)] = 512
     """Ids of the targets of a row, an EOS after each included."""
     packed: bool = True
     """Several pairs in a row, as many as fit; else one. Decoders take one."""
@@ -150,8 +150,6 @@ class SequenceToSequence(TextToText):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.target_length < 2:
-            raise InputError(f"target_length={self.target_length} is too short for a text and EOS; choose 2 or more")
         self.layout  # noqa: B018 (checks its fields)
 
     @property

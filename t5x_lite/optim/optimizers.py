@@ -2,7 +2,7 @@
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import jax
 import jax.numpy as jnp
@@ -11,42 +11,36 @@ import optax
 from flax import linen as nn
 from jaxtyping import Array, Float, Int
 
-from t5x_lite.errors import InputError
 from t5x_lite.models import ModelConfig, abstract_params
 from t5x_lite.optim.masks import TrainableMask, with_layer_rates
 from t5x_lite.optim.schedules import InverseSqrt, LinearDecay, Schedule, T5InverseSqrt
 from t5x_lite.parallel import logical_axes
+from t5x_lite.validation import NonNegative, Range, Validated, check_fields
 
 Axes = Any
 """A tree like the parameters', a tuple of logical axes at each leaf."""
 
 MomentType = Literal["float32", "bfloat16"]
+Decay = Annotated[float, Range(ge=0, lt=1, remedy="choose e.g. 0.9")]
+LayerwiseDecay = Annotated[float, Range(gt=0, le=1, remedy="choose e.g. 0.8, or 1 for none")]
 
 
 @dataclass(frozen=True)
-class Optimizer(ABC):
+class Optimizer(Validated, ABC):
     """What turns gradients into updates, the schedule that scales them, and what is left as it is."""
 
     schedule: Schedule
     """The learning rate."""
-    clip_norm: float = 0.0
+    clip_norm: Annotated[float, Range(ge=0, remedy="choose e.g. 1.0, or 0 to turn it off")] = 0.0
     """Gradients with a larger global norm are scaled down to it; 0 turns it off."""
     frozen: tuple[str, ...] = field(default=(), kw_only=True)
     """Parameters that stay as they are, by patterns over their paths, which `inspect` lists: 'embeddings/*',
     'encoder/layers/*'. They have no part in the gradient's norm, and no moments."""
-    frozen_layers: int = field(default=0, kw_only=True)
+    frozen_layers: NonNegative = field(default=0, kw_only=True)
     """The lowest layers of each stack, encoder or decoder, that stay as they are too."""
-    layerwise_decay: float = field(default=1.0, kw_only=True)
+    layerwise_decay: LayerwiseDecay = field(default=1.0, kw_only=True)
     """The share of the learning rate that a layer has of that above it, down to the embeddings; ELECTRA was fine-tuned
     with 0.8 and, large, 0.9 (Clark et al. 2020, appendix B); 1 is the same rate for all. See `rate_factors`."""
-
-    def __post_init__(self) -> None:
-        if not self.clip_norm >= 0:
-            raise InputError(f"clip_norm={self.clip_norm} is negative; choose e.g. 1.0, or 0 to turn it off")
-        if self.frozen_layers < 0:
-            raise InputError(f"frozen_layers={self.frozen_layers} is negative; choose 0 to freeze no layer")
-        if not 0.0 < self.layerwise_decay <= 1.0:
-            raise InputError(f"layerwise_decay={self.layerwise_decay} is not in (0, 1]; choose e.g. 0.8, or 1 for none")
 
     def check_model(self, model: ModelConfig) -> None:
         """Raises `InputError` where a model has not what is to be frozen, or nothing else."""
@@ -77,18 +71,14 @@ class Adam(Optimizer):
     """Adam (Kingma and Ba 2015) with the constants of Vaswani et al. 2017, section 5.3."""
 
     schedule: Schedule = InverseSqrt()
-    b1: float = 0.9
+    b1: Decay = 0.9
     """Decay of the mean of gradients."""
-    b2: float = 0.98
+    b2: Decay = 0.98
     """Decay of the mean of squared gradients."""
     eps: float = 1e-9
     """Added to the root of the second moment."""
     first_moment: MomentType = "float32"
     """Type that the mean of gradients is kept in; bfloat16 saves 2 bytes a parameter (Optax has none of 8 bits)."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        _check_decays(self, "b1", "b2")
 
     def scaling(self, axes: Axes) -> list[optax.GradientTransformation]:
         return [optax.scale_by_adam(self.b1, self.b2, self.eps, mu_dtype=self.first_moment)]
@@ -99,22 +89,16 @@ class AdamW(Optimizer):
     """Adam with decoupled weight decay (Loshchilov and Hutter 2019); norms and biases do not decay."""
 
     schedule: Schedule = LinearDecay()
-    b1: float = 0.9
+    b1: Decay = 0.9
     """Decay of the mean of gradients."""
-    b2: float = 0.999
+    b2: Decay = 0.999
     """Decay of the mean of squared gradients."""
     eps: float = 1e-6
     """Added to the root of the second moment."""
-    weight_decay: float = 0.01
+    weight_decay: Annotated[float, Range(ge=0, remedy="choose e.g. 0.01")] = 0.01
     """Times the learning rate: the share of a weight that is lost at each step."""
     first_moment: MomentType = "float32"
     """Type that the mean of gradients is kept in; bfloat16 saves 2 bytes a parameter (Optax has none of 8 bits)."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        _check_decays(self, "b1", "b2")
-        if not self.weight_decay >= 0:
-            raise InputError(f"weight_decay={self.weight_decay} is negative; choose e.g. 0.01")
 
     def scaling(self, axes: Axes) -> list[optax.GradientTransformation]:
         return [
@@ -141,7 +125,7 @@ class Adafactor(Optimizer):
     """Adafactor (Shazeer and Stern 2018) as T5 was trained with it: no momentum, steps relative to parameter scale."""
 
     schedule: Schedule = T5InverseSqrt()
-    decay_rate: float = 0.8
+    decay_rate: Decay = 0.8
     """Second moments decay by 1 - step ** -decay_rate."""
     clipping_threshold: float = 1.0
     """Updates of a matrix with a larger root mean square are scaled down to it."""
@@ -149,10 +133,6 @@ class Adafactor(Optimizer):
     """Lower bound of a parameter's scale, so that zeros can leave zero."""
     min_dim_size_to_factor: int = 128
     """Matrices with both dimensions at least this large keep factored second moments."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        _check_decays(self, "decay_rate")
 
     def scaling(self, axes: Axes) -> list[optax.GradientTransformation]:
         one_matrix = optax.chain(
@@ -238,25 +218,18 @@ def _is_axes(node: Any) -> bool:
     return isinstance(node, tuple)
 
 
-def _check_decays(optimizer: Optimizer, *names: str) -> None:
-    for name in names:
-        if not 0.0 <= getattr(optimizer, name) < 1.0:
-            raise InputError(f"{name}={getattr(optimizer, name)} is not in [0, 1); choose e.g. 0.9")
-
-
 @dataclass(frozen=True)
 class ParameterAverage:
     """An exponential moving average of the parameters (Polyak and Juditsky 1992): the gradients are those of the
     parameters, everything else that uses the model takes the average."""
 
-    decay: float = 0.0
+    decay: Annotated[float, Range(ge=0, lt=1, remedy="choose e.g. 0.999, or 0 to turn it off")] = 0.0
     """What is left of the average after a step, the rest being the new parameters: e.g. 0.999; 0 keeps no average."""
     warmup: bool = True
     """Step n, from 1, keeps (1 + n) / (10 + n) at most: the first parameters are soon forgotten."""
 
     def __post_init__(self) -> None:
-        if not 0.0 <= self.decay < 1.0:
-            raise InputError(f"average.decay={self.decay} is not in [0, 1); choose e.g. 0.999, or 0 to turn it off")
+        check_fields(self, prefix="average.")
 
     def start(self, params: Any) -> Any:
         """The average before the first step: a copy of the parameters; None where there is none."""

@@ -2,19 +2,21 @@
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
+from typing import Annotated
 
 import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Float, Int
 
 from t5x_lite.errors import InputError
+from t5x_lite.validation import Positive, PositiveFloat, Range, Validated
 
 Step = Int[Array, ""] | Float[Array, ""] | int
 Rate = Float[Array, ""]
 
 
 @dataclass(frozen=True)
-class Schedule(ABC):
+class Schedule(Validated, ABC):
     """A learning rate for every step."""
 
     @abstractmethod
@@ -26,11 +28,8 @@ class Schedule(ABC):
 class Constant(Schedule):
     """The same rate throughout."""
 
-    rate: float = 1e-3
+    rate: PositiveFloat = 1e-3
     """The learning rate."""
-
-    def __post_init__(self) -> None:
-        _check_positive("rate", self.rate)
 
     def learning_rate(self, step: Step) -> Rate:
         return jnp.full_like(jnp.asarray(step, jnp.float32), self.rate)
@@ -44,17 +43,12 @@ class InverseSqrt(Schedule):
     0.000698771
     """
 
-    embed_dim: int = 512
+    embed_dim: Positive = 512
     """The model's width, which scales the rate down by its root."""
-    warmup_steps: int = 4000
+    warmup_steps: Positive = 4000
     """Steps of linear growth before the decay."""
-    factor: float = 1.0
+    factor: PositiveFloat = 1.0
     """Multiplies all rates."""
-
-    def __post_init__(self) -> None:
-        _check_positive("embed_dim", self.embed_dim)
-        _check_positive("warmup_steps", self.warmup_steps)
-        _check_positive("factor", self.factor)
 
     def learning_rate(self, step: Step) -> Rate:
         step = jnp.asarray(step, jnp.float32)
@@ -65,14 +59,10 @@ class InverseSqrt(Schedule):
 class T5InverseSqrt(Schedule):
     """Raffel et al. 2020, section 3.1.2: factor / sqrt(max(step, warmup_steps)); flat, then decaying."""
 
-    warmup_steps: int = 10_000
+    warmup_steps: Positive = 10_000
     """Steps at the highest rate, which is factor / sqrt(warmup_steps)."""
-    factor: float = 1.0
+    factor: PositiveFloat = 1.0
     """Multiplies all rates."""
-
-    def __post_init__(self) -> None:
-        _check_positive("warmup_steps", self.warmup_steps)
-        _check_positive("factor", self.factor)
 
     def learning_rate(self, step: Step) -> Rate:
         return self.factor * jnp.maximum(jnp.asarray(step, jnp.float32), self.warmup_steps) ** -0.5
@@ -82,7 +72,7 @@ class T5InverseSqrt(Schedule):
 class LinearDecay(Schedule):
     """Linear growth to `peak`, then linear decay to zero at the last step (Devlin et al. 2019, appendix A.2)."""
 
-    peak: float = 1e-4
+    peak: PositiveFloat = 1e-4
     """The highest learning rate."""
     warmup_steps: int = 10_000
     """Steps of linear growth."""
@@ -90,7 +80,7 @@ class LinearDecay(Schedule):
     """The step at which the rate reaches zero; usually the run's number of steps."""
 
     def __post_init__(self) -> None:
-        _check_positive("peak", self.peak)
+        super().__post_init__()
         _check_warmup(self.warmup_steps, self.total_steps)
 
     def learning_rate(self, step: Step) -> Rate:
@@ -111,20 +101,18 @@ class CosineDecay(Schedule):
     [0.1, 1.0, 0.55, 0.1, 0.1]
     """
 
-    peak: float = 6e-4
+    peak: PositiveFloat = 6e-4
     """The highest learning rate."""
     warmup_steps: int = 1000
     """Steps of linear growth."""
     total_steps: int = 100_000
     """The step at which the rate reaches its lowest."""
-    floor: float = 0.1
+    floor: Annotated[float, Range(ge=0, le=1, remedy="choose a share of the peak, e.g. 0.1")] = 0.1
     """The lowest rate as a share of the highest."""
 
     def __post_init__(self) -> None:
-        _check_positive("peak", self.peak)
+        super().__post_init__()
         _check_warmup(self.warmup_steps, self.total_steps)
-        if not 0.0 <= self.floor <= 1.0:
-            raise InputError(f"floor={self.floor} is no share of the peak; choose one from 0 to 1, e.g. 0.1")
 
     def learning_rate(self, step: Step) -> Rate:
         step = jnp.asarray(step, jnp.float32)
@@ -136,8 +124,3 @@ class CosineDecay(Schedule):
 def _check_warmup(warmup_steps: int, total_steps: int) -> None:
     if not 0 <= warmup_steps < total_steps:
         raise InputError(f"warmup_steps={warmup_steps} is not in [0, total_steps={total_steps}); choose fewer")
-
-
-def _check_positive(field: str, value: float) -> None:
-    if not value > 0:
-        raise InputError(f"{field}={value} is not positive; choose a number above 0")

@@ -20,6 +20,7 @@ from t5x_lite.optim.optimizers import Optimizer, ParameterAverage
 from t5x_lite.parallel import MeshShape
 from t5x_lite.training import serialization
 from t5x_lite.training.initialization import FromScratch, Start
+from t5x_lite.validation import NonNegative, Positive, check_fields
 
 
 @dataclass(frozen=True)
@@ -37,9 +38,9 @@ class Precision:
 class Evaluation:
     """Loss, accuracy and perplexity on held-out text while training, and scores of what the model writes."""
 
-    every: int = 1000
+    every: NonNegative = 1000
     """Steps between evaluations; 0 evaluates at the end alone."""
-    rows: int = 256
+    rows: Positive = 256
     """Held-out rows to evaluate on, at most: the first ones; of data that is sorted by its labels, choose all."""
     text_metrics: tuple[TextMetric, ...] = ()
     """What answers to held-out inputs are scored by: bleu, chrf, rouge, exact_match; of tasks f1, macro_f1, matthews,
@@ -51,13 +52,13 @@ class Evaluation:
     task_metrics: tuple[TaskMetric, ...] = ()
     """What answers to the held-out rows of a task are scored by: of labels accuracy, f1, macro_f1, matthews; of numbers
     pearson, spearman; of tags entities, strict_entities; of questions squad, squad2."""
-    num_texts: int = 256
+    num_texts: Positive = 256
     """Held-out inputs to decode, at most; a packed row holds several."""
-    num_beams: int = 1
+    num_beams: Positive = 1
     """Beams to decode with; 1 takes the most likely token each time."""
     alpha: float = 0.6
     """Exponent of the length penalty of the beams (Wu et al. 2016, equation 14)."""
-    max_length: int = 0
+    max_length: NonNegative = 0
     """Tokens of an answer, at most; 0: fifty more than the longest input has, and no more than a row of targets."""
 
     @property
@@ -70,11 +71,11 @@ class Evaluation:
 class Checkpointing:
     """When the state is saved, and what is kept."""
 
-    every: int = 1000
+    every: NonNegative = 1000
     """Steps between checkpoints; 0 saves at the end alone."""
-    keep_last: int = 2
+    keep_last: Positive = 2
     """Latest checkpoints to keep."""
-    keep_best: int = 1
+    keep_best: NonNegative = 1
     """Checkpoints with the lowest held-out loss to keep beside them; 0 keeps none for being good."""
 
 
@@ -82,7 +83,7 @@ class Checkpointing:
 class Logging:
     """How often figures are written to the screen, metrics.jsonl and TensorBoard."""
 
-    every: int = 10
+    every: Positive = 10
     """Steps between records."""
 
 
@@ -94,17 +95,17 @@ class Experiment:
     objective: Objective
     data: Data
     optimizer: Optimizer
-    steps: int
+    steps: Positive
     """Updates of the parameters."""
-    batch_size: int
+    batch_size: Positive
     """Rows of the global batch."""
-    accumulation: int = 1
+    accumulation: Positive = 1
     """Parts that a batch is cut into to save memory; their gradients are added up."""
     average: ParameterAverage = ParameterAverage()
     """A moving average of the parameters, if one is kept: evaluation takes it, and all that opens a checkpoint."""
     start: Start = FromScratch()
     """What the parameters are before the first step: FromScratch, FromModel or FromRun."""
-    seed: int = 0
+    seed: NonNegative = 0
     """Determines initial parameters, order of the data, corruption and dropout."""
     remat: Remat = "none"
     """What the backward pass computes again to save memory: none, dots (all but matrix products), full; or offload,
@@ -123,11 +124,9 @@ class Experiment:
         self.optimizer.check_model(self.model)
         for source in self.data.sources:
             self.objective.check_labels(self.model, source.classes)
-        _check_minimum(self, 1, "steps", "batch_size", "accumulation")
-        _check_minimum(self, 0, "seed")
-        _check_minimum(self.evaluation, 0, "every", prefix="evaluation.")
-        _check_minimum(self.evaluation, 1, "rows", "num_texts", "num_beams", prefix="evaluation.")
-        _check_minimum(self.evaluation, 0, "max_length", prefix="evaluation.")
+        check_fields(self)
+        for group in ("evaluation", "checkpoints", "logging"):
+            check_fields(getattr(self, group), prefix=f"{group}.")
         check_metrics(self.evaluation.task_metrics, self.objective, getattr(self.model, "num_classes", 0))
         _check_mixture(self)
         if self.evaluation.metrics and not (self.objective.asks_for_text or isinstance(self.objective, TaskObjective)):
@@ -138,9 +137,6 @@ class Experiment:
         own = self.evaluation.metrics if self.objective.asks_for_text else ()
         if own or self.evaluation.text_metrics or self.evaluation.part_metrics:
             _check_writing(self.evaluation, self.model, self.objective)
-        _check_minimum(self.checkpoints, 0, "every", "keep_best", prefix="checkpoints.")
-        _check_minimum(self.checkpoints, 1, "keep_last", prefix="checkpoints.")
-        _check_minimum(self.logging, 1, "every", prefix="logging.")
         if self.batch_size % self.accumulation:
             raise InputError(
                 f"accumulation={self.accumulation} does not divide batch_size={self.batch_size}; "
@@ -218,9 +214,3 @@ def _check_writing(evaluation: Evaluation, model: ModelConfig, objective: Object
         raise InputError(
             f"evaluation.max_length={evaluation.max_length} exceeds model.max_length={most}; choose {most} or less"
         )
-
-
-def _check_minimum(group: Any, minimum: int, *fields: str, prefix: str = "") -> None:
-    for field in fields:
-        if getattr(group, field) < minimum:
-            raise InputError(f"{prefix}{field}={getattr(group, field)} is too small; choose {minimum} or more")

@@ -125,7 +125,7 @@ BAD = {
     "lacking head": (["train", "CONFIG", "--model.heads", "masked_lm"], "lacks sentence_pair"),
     "rows too long": (["train", "CONFIG", "--objective.input-length", "64"], "exceeds model.max_length=40"),
     "rows of one segment": (["inspect", "CONFIG", "--objective.input-format", "full-sentences"], "has no pairs"),
-    "no share": (["inspect", "CONFIG", "--objective.mask-rate", "0"], "mask_rate=0.0 is not between 0 and 1"),
+    "no share": (["inspect", "CONFIG", "--objective.mask-rate", "0"], "mask_rate=0.0 is not in (0, 1)"),
     "too small a vocabulary": (["inspect", "CONFIG", "--model.vocab-size", "50"], "model.vocab_size=50 is smaller"),
 }
 

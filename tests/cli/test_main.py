@@ -138,7 +138,7 @@ BAD = {
     "wrong type": (["train", "CONFIG", "--steps", "many"], "--steps"),
     "out of range": (
         ["train", "CONFIG", "--objective.noise-density", "1.5"],
-        "noise_density=1.5 is not between 0 and 1",
+        "noise_density=1.5 is not in (0, 1)",
     ),
     "no such choice": (["train", "CONFIG", "--remat", "sometimes"], "--remat"),
     "batch and parts": (["train", "CONFIG", "--accumulation", "3"], "accumulation=3 does not divide batch_size=8"),

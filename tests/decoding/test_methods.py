@@ -11,10 +11,10 @@ from t5x_lite.errors import InputError
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: Sampling(temperature=0.0), "temperature=0.0 is not above 0"),
+        (lambda: Sampling(temperature=0.0), "temperature=0.0 is not in .0, inf.; choose e.g. 0.7"),
         (lambda: Sampling(temperature=-1.0), "temperature=-1.0"),
         (lambda: Sampling(temperature=float("nan")), "temperature=nan"),
-        (lambda: Sampling(top_k=-1), "top_k=-1 is negative"),
+        (lambda: Sampling(top_k=-1), "top_k=-1 is too small; choose e.g. 50, or 0"),
         (lambda: Sampling(top_p=0.0), "top_p=0.0 is not in \\(0, 1\\]"),
         (lambda: Sampling(top_p=1.1), "top_p=1.1"),
         (lambda: Sampling(top_p=float("nan")), "top_p=nan"),

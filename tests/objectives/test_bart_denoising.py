@@ -187,7 +187,7 @@ def test_a_row_that_is_full_and_full_of_empty_spans():
         ({"deletion_rate": float("nan")}, "deletion_rate=nan"),
         ({"mask_rate": 0.5, "deletion_rate": 0.3}, "mask_rate, deletion_rate, infilling_rate are 1.1 together"),
         (OFF, "infilling_rate=0.0 and no other noise leaves the text as it is"),
-        ({"mean_span_length": 0.5}, "mean_span_length=0.5 is below 1"),
+        ({"mean_span_length": 0.5}, "mean_span_length=0.5 is too small; choose e.g. 3.0"),
         ({"input_length": 3}, "input_length=3 is too short"),
     ],
 )

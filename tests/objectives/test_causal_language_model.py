@@ -153,7 +153,7 @@ def test_models_that_do_not_fit(model, message):
 def test_what_fits_and_what_does_not():
     CausalLanguageModel(32).check_model(GptConfig(max_length=32))
     CausalLanguageModel(32).check_model(T5DecoderConfig())
-    with pytest.raises(InputError, match="input_length=1 is too short"):
+    with pytest.raises(InputError, match="input_length=1 is too small; choose 2 or more"):
         CausalLanguageModel(1)
     with pytest.raises(ValueError, match=r"CausalLanguageModel takes \{'ids': \(9,\)\}"):
         CausalLanguageModel(8).corrupt(jax.random.key(0), {"ids": jnp.arange(8)})

@@ -228,7 +228,7 @@ def test_fields_out_of_range(change, message):
 
 def test_an_unknown_format(monkeypatch):
     monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)  # its answer would come first
-    with pytest.raises(InputError, match="input_format='paragraphs' is unknown; choose one of segment-pair"):
+    with pytest.raises(InputError, match="input_format='paragraphs' is unknown; choose segment-pair"):
         MaskedLanguageModel(input_format="paragraphs")
 
 

@@ -139,7 +139,7 @@ def test_answers_are_the_most_likely_tokens_of_the_teacher_forced_model(make_mod
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"target_length": 1}, "target_length=1 is too short"),
+        ({"target_length": 1}, "target_length=1 is too small; choose 2 or more"),
         ({"input_length": 1}, "input_length=1 is too short"),
     ],
 )

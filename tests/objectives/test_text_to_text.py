@@ -153,7 +153,7 @@ def test_models_that_fit(objective, model):
         ({"input_length": 1}, "input_length=1 is too short for a row"),
         ({"label_smoothing": 1.0}, "label_smoothing=1.0 is not in"),
         ({"label_smoothing": float("nan")}, "label_smoothing=nan"),
-        ({"z_loss": -1e-4}, "z_loss=-0.0001 is negative"),
+        ({"z_loss": -1e-4}, "z_loss=-0.0001 is not in .0, inf.; choose 0"),
     ],
 )
 def test_fields_out_of_range(kind, change, message):

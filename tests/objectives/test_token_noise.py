@@ -66,7 +66,7 @@ def test_what_stands_for_a_hidden_token():
 @pytest.mark.parametrize(
     ("objective", "change", "message"),
     [
-        (MassStyleDenoising, {"noise_density": 0.0}, "noise_density=0.0 is not between 0 and 1"),
+        (MassStyleDenoising, {"noise_density": 0.0}, "noise_density=0.0 is not in .0, 1.; choose e.g. 0.15"),
         (DropTokens, {"noise_density": float("nan")}, "noise_density=nan"),
         (ReplaceSpans, {"noise_density": 1.0}, "noise_density=1.0"),
         (BertStyleDenoising, {"random_share": 1.1}, "random_share=1.1"),
