@@ -47,7 +47,7 @@ def main() -> None:
             bound = f"{plan.mfu:.1%}" if plan.fits else f"{plan.missing / GIB:.1f} GiB are missing"
             times = [f"{1e3 * seconds:,.0f}" for seconds in plan.rooflines.values()] if plan.fits else 3 * ["-"]
             memory = f"{plan.memory.total / GIB:.1f}"
-            print_row(name, f"{chips:,}", plan.mesh["fsdp"], f"{plan.tokens // chips:,}", memory, *times, bound)
+            print_row(name, f"{chips:,}", plan.mesh["fsdp"], f"{plan.throughput[1] // chips:,}", memory, *times, bound)
             bounds.setdefault(name, []).append(bound)
     print()
     print_row("v5p chips", *(f"{topology.num_chips:,}" for topology in topologies))

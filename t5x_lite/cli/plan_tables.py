@@ -23,10 +23,12 @@ def headline(name: str, plan: Plan) -> str:
     experiment, topology = plan.experiment, plan.topology
     mesh = ", ".join(f"{axis} {size}" for axis, size in plan.mesh.items())
     parts = f" in {experiment.accumulation} parts" if experiment.accumulation > 1 else ""
+    unit, count = plan.throughput
+    amount = f", {count:,} tokens" if unit == "tokens" else ""
     return (
         f"{name} on {topology}: {_counted(topology.num_chips, 'chip')}, {_counted(topology.num_hosts, 'host')}; "
         f"mesh {mesh}; remat {experiment.remat}\n"
-        f"{plan.num_params:,} parameters; a step of {experiment.batch_size:,} rows{parts}, {plan.tokens:,} tokens\n"
+        f"{plan.num_params:,} parameters; a step of {experiment.batch_size:,} rows{parts}{amount}\n"
     )
 
 
@@ -64,7 +66,7 @@ def _performance(plan: Plan) -> list[Any]:
         "",
         roofline_table(plan),
         f"\nmodel FLOPs {plan.model_flops:.3e} a step, compiled {compiled:.3e} ({times:.2f} times)\n"
-        f"at most {plan.mfu:.1%} MFU and {plan.tokens_per_second:,.0f} tokens/s, bound by {plan.bound}",
+        f"at most {plan.mfu:.1%} MFU and {plan.per_second:,.0f} {plan.throughput[0]}/s, bound by {plan.bound}",
     ]
 
 
@@ -122,7 +124,7 @@ def plan_json(plan: Plan) -> dict[str, Any]:
         "remat": experiment.remat,
         "batch_size": experiment.batch_size,
         "accumulation": experiment.accumulation,
-        "tokens": plan.tokens,
+        plan.throughput[0]: plan.throughput[1],
         "parameters": plan.num_params,
         "fits": plan.fits,
         "missing_bytes": plan.missing,
@@ -140,7 +142,7 @@ def plan_json(plan: Plan) -> dict[str, Any]:
         "seconds": plan.rooflines,
         "bound": plan.bound,
         "mfu": plan.mfu,
-        "tokens_per_second": plan.tokens_per_second,
+        f"{plan.throughput[0]}_per_second": plan.per_second,
     }
 
 
@@ -218,5 +220,6 @@ def _draw_times(axes, plan: Plan) -> None:
         milliseconds = plan.rooflines[key] * 1e3
         bars = axes.bar([what], [milliseconds], color="tab:red" if key == plan.bound else "tab:gray", width=0.6)
         axes.bar_label(bars, [f"{milliseconds:,.0f}" if milliseconds >= 100 else f"{milliseconds:.3g}"])
-    axes.set(ylabel="ms a step, at least", title=f"at most {plan.mfu:.0%} MFU, {plan.tokens_per_second:,.0f} tokens/s")
+    speed = f"{plan.per_second:,.0f} {plan.throughput[0]}/s"
+    axes.set(ylabel="ms a step, at least", title=f"at most {plan.mfu:.0%} MFU, {speed}")
     axes.margins(y=0.12)

@@ -73,9 +73,9 @@ class Plan:
         return self.cost is not None
 
     @property
-    def tokens(self) -> int:
-        """Ids in the rows of a step."""
-        return self.experiment.batch_size * self.experiment.objective.layout.num_ids
+    def throughput(self) -> tuple[str, int]:
+        """(unit, number of them in a step): tokens, or rows that hold no ids."""
+        return self.experiment.objective.layout.throughput(self.experiment.batch_size)
 
     @property
     def rooflines(self) -> dict[str, float]:
@@ -104,9 +104,9 @@ class Plan:
         return self.model_flops / (self.seconds * self.topology.num_chips * self.topology.chip.peak_flops)
 
     @property
-    def tokens_per_second(self) -> float:
-        """At most."""
-        return self.tokens / self.seconds
+    def per_second(self) -> float:
+        """Units of `throughput`, at most."""
+        return self.throughput[1] / self.seconds
 
 
 def make_plan(experiment: Experiment, topology: Topology) -> Plan:

@@ -85,9 +85,9 @@ class _Run:
         rows = BatchRows(batch_sharding(self.program.mesh), experiment.batch_size)
         local = rows.numbers.tolist()
         data = batches(self.store.train, batch_size=experiment.batch_size, seed=experiment.seed, local=local)
-        tokens = experiment.batch_size * self.program.objective.layout.num_ids
+        throughput = self.program.objective.layout.throughput(experiment.batch_size)
         records = (Records if hosts.is_first() else NoRecords)(
-            self.workdir, self.console, first=first, last=experiment.steps, tokens_per_step=tokens
+            self.workdir, self.console, first=first, last=experiment.steps, throughput=throughput
         )
         with records, closing(prefetch(data, first)) as host_batches:
             metrics = None

@@ -15,7 +15,17 @@ from t5x_lite.evaluation.text_metrics import Scores
 from t5x_lite.files import GrowingFile, is_in_bucket
 from t5x_lite.runs.checkpoints import Saved
 
-_SHOWN_APART = ("loss", "accuracy", "perplexity", "tokens", "words", "examples", "windows", "tokens_per_second")
+_SHOWN_APART = (
+    "loss",
+    "accuracy",
+    "perplexity",
+    "tokens",
+    "words",
+    "examples",
+    "windows",
+    "tokens_per_second",
+    "rows_per_second",
+)
 _OF_THE_UPDATE = ("objective", "gradient_norm", "learning_rate")
 
 
@@ -53,10 +63,10 @@ class Records:
       workdir: where `metrics.jsonl` and `tensorboard/` are.
       first: updates already done.
       last: updates of the whole run.
-      tokens_per_step: raw ids in a batch, for the tokens per second.
+      throughput: (unit, number of them in a batch) that the speed is counted in, such as tokens.
     """
 
-    def __init__(self, workdir: epath.Path, console: Console, *, first: int, last: int, tokens_per_step: int):
+    def __init__(self, workdir: epath.Path, console: Console, *, first: int, last: int, throughput: tuple[str, int]):
         # Imported here: TensorBoard's writer costs half a second that only training needs to pay.
         from tensorboardX import SummaryWriter
 
@@ -66,7 +76,7 @@ class Records:
         if is_in_bucket(workdir):
             _open_boards_in_buckets()
         self._board = SummaryWriter(str(workdir / "tensorboard"), purge_step=first + 1)
-        self._console, self._steps, self._tokens_per_step = console, last, tokens_per_step
+        self._console, self._steps, self._throughput = console, last, throughput
         self._began = time.perf_counter()
         self._since = (first, self._began)
         self._blocked_seconds = 0.0
@@ -99,12 +109,11 @@ class Records:
         """Figures of a train step."""
         (last_step, last_time), now = self._since, time.perf_counter()
         self._since = (step, now)
-        metrics = metrics | {
-            "tokens_per_second": (step - last_step) * self._tokens_per_step / max(now - last_time, 1e-9)
-        }
+        unit, count = self._throughput
+        speed = (step - last_step) * count / max(now - last_time, 1e-9)
+        metrics = metrics | {f"{unit}_per_second": speed}
         self._write(step, "train", metrics)
-        speed = metrics["tokens_per_second"]
-        figures = f"{_common(metrics)}{_others(metrics)}  {speed:,.0f} tokens/s"
+        figures = f"{_common(metrics)}{_others(metrics)}  {speed:,.0f} {unit}/s"
         self._bar.update(self._task, completed=step, figures=figures)
         self._line(step, figures)
 

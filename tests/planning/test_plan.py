@@ -114,7 +114,7 @@ def test_a_step_that_fits(plan, small):
     assert plan.memory.optimizer == pytest.approx(2 * plan.memory.parameters, rel=0.01)
     assert plan.memory.temporaries < GIB
     assert plan.memory.total < plan.topology.chip.hbm_bytes
-    assert plan.tokens == 16 * small.objective.layout.num_ids
+    assert plan.throughput == ("tokens", 16 * small.objective.layout.num_ids)
     # The compiler may compute a product of few rows without the unit for products, so that fewer are counted.
     assert 4 * plan.cost.flops == pytest.approx(plan.model_flops, rel=0.25)
     assert {each.kind for each in plan.cost.collectives} & {"all-gather", "all-reduce", "collective-permute"}
@@ -207,5 +207,5 @@ def test_the_slowest_of_three_bounds_a_step(without_dropout):
     assert plan.rooflines == {"compute": pytest.approx(1.0), "hbm": pytest.approx(0.1), "ici": 0}
     assert (plan.bound, plan.seconds) == ("compute", pytest.approx(1.0))
     assert plan.mfu == pytest.approx(4e14 / (4 * 197e12))
-    assert plan.tokens_per_second == pytest.approx(plan.tokens)
+    assert plan.throughput[0] == "tokens" and plan.per_second == pytest.approx(plan.throughput[1])
     assert made_up(without_dropout, cost=replace(plan.cost, memory_traffic=2 * 819 * 10**9)).bound == "hbm"

@@ -94,7 +94,7 @@ def test_records_go_where_the_run_is(place):
     with open(os.devnull, "w") as nowhere:
         console = Console(file=nowhere)
         for first in (0, 2):
-            with Records(place, console, first=first, last=9, tokens_per_step=8) as records:
+            with Records(place, console, first=first, last=9, throughput=("tokens", 8)) as records:
                 for step in range(first + 1, first + 4):
                     records.train(step, {"loss": 1.5, "accuracy": 0.5})
                 records.saved([Saved(first + 2, 0.25, 1.5, 0.0)])

@@ -48,7 +48,9 @@ class Run:
         if by == "tokens":
             if self.experiment is None:
                 raise InputError(f"{self.name} has no experiment.json to say how many tokens a step has; use --by step")
-            scale = self.experiment.batch_size * self.experiment.objective.layout.num_ids
+            unit, scale = self.experiment.objective.layout.throughput(self.experiment.batch_size)
+            if unit != "tokens":
+                raise InputError(f"{self.name} trains on {unit} without tokens; use --by step")
         return [(one["step"] * scale, one[figure]) for one in self.records if one["kind"] == kind and figure in one]
 
 

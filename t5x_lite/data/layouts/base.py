@@ -254,6 +254,10 @@ class Layout(ABC):
         """Ids of the vocabulary in a row: what a run counts as tokens."""
         return sum(column.size for column in self.spec.values() if column.is_ids)
 
+    def throughput(self, batch_size: int) -> tuple[str, int]:
+        """(unit, number of them in a batch) that a run's speed is counted in: tokens, or rows that hold no ids."""
+        return ("tokens", batch_size * self.num_ids) if self.num_ids else ("rows", batch_size)
+
 
 def encode_each(documents: Sequence[Sequence[str]], tokenizer: Tokenizer) -> Iterator[list[np.ndarray]]:
     """The ids of every text of each document."""
