@@ -29,8 +29,8 @@ class Texts(NamedTuple):
 
     def best(self, number: int) -> tuple["Texts", Int[Array, "B N"]]:
         """The best of them, and which they are."""
-        values, places = jax.lax.top_k(self.values, number)
-        return Texts(jnp.take_along_axis(self.ids, places[..., None], axis=1), values), places
+        values, order = jax.lax.top_k(self.values, number)
+        return Texts(jnp.take_along_axis(self.ids, order[..., None], axis=1), values), order
 
 
 class Candidates(NamedTuple):
@@ -164,8 +164,8 @@ def _advance(step: Step, method: BeamSearch, constraints: GenerationConstraints,
     ended, _ = state.ended.beside(Texts(endings.ids, scores)).best(beams)
 
     going_on = candidates._replace(values=jnp.where(ends, NEVER, candidates.values))
-    running, places = going_on.texts(state.running, state.index).best(beams)
-    chosen = jnp.take_along_axis(candidates.beams, places, axis=1)
+    running, order = going_on.texts(state.running, state.index).best(beams)
+    chosen = jnp.take_along_axis(candidates.beams, order, axis=1)
     rows = jnp.arange(len(chosen))[:, None] * beams + chosen
     last = jax.lax.dynamic_index_in_dim(running.ids, state.index, axis=2, keepdims=False)
     done = state.done | _cannot_improve(method, constraints, length, running, ended)
@@ -178,8 +178,8 @@ def _candidates(logits: Float[Array, "R V"], past: Float[Array, "R 1"], beams: i
     values, tokens = best_tokens(logits, min(number, logits.shape[1]))
     each = values.shape[1]
     values, tokens = (x.reshape(-1, beams * each) for x in (past + values, tokens))
-    values, places = jax.lax.top_k(values, min(number, beams * each))
-    return Candidates(values, places // each, jnp.take_along_axis(tokens, places, axis=1))
+    values, order = jax.lax.top_k(values, min(number, beams * each))
+    return Candidates(values, order // each, jnp.take_along_axis(tokens, order, axis=1))
 
 
 def _all_eos(logits: Float[Array, "R V"], past: Float[Array, "R 1"], eos_id: int, beams: int) -> Candidates:

@@ -52,7 +52,7 @@ def decode(
       inputs_valid: false where the inputs are padding; None means nowhere.
       eos_id: ends a text; None: only the maximum length does.
       pad_id: stands behind the end.
-      key: for sampling. The numbers of a row depend on it, on the row's number and on the token's place alone.
+      key: for sampling. The numbers of a row depend on it, on the row's number and on the token's index alone.
       rows: the numbers of the rows; None means 0, 1, ...
       forced_first_id, forced_last_id: what each text begins with, and what ends one that has reached `max_length`;
         they cost no probability.

@@ -49,7 +49,7 @@ class GenerationConstraints:
         """
         log_z = jax.nn.logsumexp(logits, axis=-1, keepdims=True)
         if self.suppressed_ids:
-            # Chosen for each place, not written into the few: a CPU would copy all logits before each writing.
+            # Chosen for each position, not written into the few: a CPU would copy all logits before each writing.
             suppressed = np.isin(np.arange(logits.shape[1]), self.suppressed_ids)
             logits = jnp.where(suppressed, -jnp.inf, logits)
         for position, token in {0: self.forced_first_id, self.max_length - 1: self.forced_last_id}.items():
@@ -153,8 +153,8 @@ def best_tokens(scores: Float[Array, "R V"], number: int) -> tuple[Float[Array, 
     _, chosen = jax.lax.top_k(blocks.max(axis=-1), number)
     chosen = jnp.sort(chosen, axis=-1)
     inside = jnp.take_along_axis(blocks, chosen[:, :, None], axis=1).reshape(len(scores), -1)
-    best, places = jax.lax.top_k(inside, number)
-    return best, jnp.take_along_axis(chosen, places // BLOCK, axis=1) * BLOCK + places % BLOCK
+    best, order = jax.lax.top_k(inside, number)
+    return best, jnp.take_along_axis(chosen, order // BLOCK, axis=1) * BLOCK + order % BLOCK
 
 
 def in_blocks(scores: Float[Array, "R V"], *, fill: float) -> Float[Array, "R C _"]:

@@ -142,17 +142,17 @@ def draw(weights: Float[Array, "R C"], uniform: Float[Array, "R"]) -> Int[Array,
     """
     blocks = in_blocks(weights, fill=0.0)
     sums = blocks.sum(axis=-1)
-    place = uniform[:, None] * sums.sum(axis=-1, keepdims=True)
-    block, before = _pass(sums, place)
+    point = uniform[:, None] * sums.sum(axis=-1, keepdims=True)
+    block, before = _pass(sums, point)
     inside = jnp.take_along_axis(blocks, block[:, :, None], axis=1)[:, 0]
-    index, _ = _pass(inside, place - before)
+    index, _ = _pass(inside, point - before)
     return (block * BLOCK + index)[:, 0]
 
 
-def _pass(weights: Float[Array, "R C"], place: Float[Array, "R 1"]) -> tuple[Int[Array, "R 1"], Float[Array, "R 1"]]:
+def _pass(weights: Float[Array, "R C"], point: Float[Array, "R 1"]) -> tuple[Int[Array, "R 1"], Float[Array, "R 1"]]:
     """The index at which the sum of weights passes `place`, and the sum before it."""
     sums = jnp.cumsum(weights, axis=-1)
     # Where rounding lets none pass, the last with a weight.
-    passed = (sums > place) | (sums >= sums[:, -1:])
+    passed = (sums > point) | (sums >= sums[:, -1:])
     index = jnp.argmax(passed, axis=-1, keepdims=True)
     return index, jnp.take_along_axis(sums - weights, index, axis=1)

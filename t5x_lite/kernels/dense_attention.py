@@ -230,6 +230,6 @@ def _kept(kind: _Kind, arrays: Arrays, index: Int[Array, ""], weights: Float[Arr
     scalars, (rows, heads, queries, keys) = arrays["scalars"], jnp.ogrid[tuple(map(slice, weights.shape))]
     rows += scalars[ROW] + _first_row(kind, arrays, index)
     heads += scalars[HEAD] + _heads(kind, arrays, index) * kind.heads
-    places = (rows, heads, scalars[QUERY] + queries, keys)
-    kept = keeps((scalars[SEED], scalars[SEED + 1]), *places, kind.dropout_rate)
+    positions = (rows, heads, scalars[QUERY] + queries, keys)
+    kept = keeps((scalars[SEED], scalars[SEED + 1]), *positions, kind.dropout_rate)
     return jnp.where(kept, weights / (1.0 - kind.dropout_rate), 0.0)

@@ -243,8 +243,8 @@ def _backward_of_queries_kernel(tiling: Tiling, refs: Refs, b: Array, h: Array, 
         key = refs["key"][0, 0]
         refs["sum"][...] += tiling.scale * multiply(of_logits.astype(key.dtype), key)
         if tiling.has_bias:
-            place = pl.ds(first_distance(tiling, i, j), tiling.strip)
-            refs["bias_gradient"][0, :, place] += along_diagonals(tiling, of_logits)
+            window = pl.ds(first_distance(tiling, i, j), tiling.strip)
+            refs["bias_gradient"][0, :, window] += along_diagonals(tiling, of_logits)
 
     @pl.when(j == tiling.key_blocks - 1)
     def end() -> None:
@@ -313,7 +313,7 @@ def for_every_tile(
 
     Args:
       kernel: called with the tiling, what it reads and writes by name, b, h, i and j.
-      grid: says (b, h, i, j) given a place of the grid in its own order, the last of which goes round first.
+      grid: says (b, h, i, j) given an index of the grid in its own order, the last of which goes round first.
       outputs: shape, type, block and its index at (b, h, i, j), by name.
       parallel: so many of the grid's axes can be gone through in any order.
       products: matrix products of a tile.
@@ -324,11 +324,11 @@ def for_every_tile(
     names = [*arrays, *outputs, *scratch]
 
     def run(*refs: Any) -> None:
-        place = grid(*(pl.program_id(axis) for axis in range(4)))
-        kernel(tiling, dict(zip(names, refs, strict=True)), *place)
+        tile = grid(*(pl.program_id(axis) for axis in range(4)))
+        kernel(tiling, dict(zip(names, refs, strict=True)), *tile)
 
     def spec(block: tuple[int, ...], index: Any) -> pl.BlockSpec:
-        return pl.BlockSpec(block, lambda *place: index(*grid(*place)))
+        return pl.BlockSpec(block, lambda *tile: index(*grid(*tile)))
 
     inputs = _input_blocks(tiling, width)
     tiles = math.prod(sizes)

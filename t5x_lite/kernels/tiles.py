@@ -79,7 +79,7 @@ def logits_of(tiling: Tiling, refs: Refs, i: Array, j: Array) -> Float[Array, "L
         # Row r begins at the strip's number query_block - 1 - r.
         first = tiling.strip - tiling.query_block + 1
         logits += _diagonal_tile(strip, first, tiling.query_block)[:, : tiling.key_block]
-    queries, keys = _places(tiling, refs, i, j, transposed=False)
+    queries, keys = _positions(tiling, refs, i, j, transposed=False)
     seen = _seen(tiling, queries, keys)
     if tiling.has_valid:
         seen = _and(seen, refs["valid"][0] > 0.5)
@@ -97,7 +97,7 @@ def transposed_logits_of(tiling: Tiling, refs: Refs, i: Array, j: Array) -> Floa
         strip = refs["bias"][0, :, pl.ds(begin, tiling.strip)]
         first = tiling.strip - tiling.key_block
         logits += _diagonal_tile(strip, first, tiling.key_block)[:, : tiling.query_block]
-    queries, keys = _places(tiling, refs, i, j, transposed=True)
+    queries, keys = _positions(tiling, refs, i, j, transposed=True)
     seen = _seen(tiling, queries, keys)
     if tiling.has_valid:
         seen = _and(seen, column(refs["valid"][0]) > 0.5)
@@ -109,7 +109,7 @@ def transposed_logits_of(tiling: Tiling, refs: Refs, i: Array, j: Array) -> Floa
 def keep_of(tiling: Tiling, refs: Refs, i: Array, j: Array, b: Array, h: Array, *, transposed: bool) -> Array:
     """What dropout leaves of a tile's weights: 1 / (1 - rate) or 0, the same whichever kernel asks."""
     scalars = refs["scalars"]
-    queries, keys = _places(tiling, refs, i, j, transposed=transposed)
+    queries, keys = _positions(tiling, refs, i, j, transposed=transposed)
     # One column of the queries' and one row of the keys' numbers, or the other way round.
     queries, keys = (queries[:1], keys[:, :1]) if transposed else (queries[:, :1], keys[:1])
     seed, row, head = (scalars[SEED], scalars[SEED + 1]), scalars[ROW] + b, scalars[HEAD] + h
@@ -147,7 +147,7 @@ def multiply(left: Array, right: Array, *, transposed: bool = False) -> Array:
     return jax.lax.dot_general(left, right, axes, precision=precision, preferred_element_type=jnp.float32)
 
 
-def _places(tiling: Tiling, refs: Refs, i: Array, j: Array, *, transposed: bool) -> tuple[Array, Array]:
+def _positions(tiling: Tiling, refs: Refs, i: Array, j: Array, *, transposed: bool) -> tuple[Array, Array]:
     """(which query of the whole row, which key) each element of a tile is of."""
     shape = (tiling.key_block, tiling.query_block) if transposed else (tiling.query_block, tiling.key_block)
     queries, keys = (jax.lax.broadcasted_iota(jnp.int32, shape, axis) for axis in ((1, 0) if transposed else (0, 1)))

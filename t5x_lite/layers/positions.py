@@ -74,9 +74,9 @@ def positions_in_segments(segments: Int[Array, "B L"]) -> Int[Array, "B L"]:
     >>> positions_in_segments(jnp.array([[1, 1, 1, 2, 2, 0, 0]])).tolist()
     [[0, 1, 2, 0, 1, 0, 1]]
     """
-    places = jnp.arange(segments.shape[1])[None, :]
+    indices = jnp.arange(segments.shape[1])[None, :]
     starts = jnp.pad(segments[:, 1:] != segments[:, :-1], ((0, 0), (1, 0)), constant_values=True)
-    return places - jax.lax.cummax(jnp.where(starts, places, 0), axis=1)
+    return indices - jax.lax.cummax(jnp.where(starts, indices, 0), axis=1)
 
 
 def sinusoidal_positions(length: int, embed_dim: int) -> Float[np.ndarray, "L D"]:

@@ -32,8 +32,8 @@ def in_order_of(ids: Int[Array, "T"], sentences: Int[Array, "T"], rank: Float[Ar
     >>> in_order_of(jnp.array([10, 11, 12, 13, 3]), jnp.array([1, 1, 2, 3, 0]), jnp.array([0.7, 0.9, 0.2])).tolist()
     [13, 10, 11, 12, 3]
     """
-    place = jnp.where(sentences > 0, rank[(sentences - 1).clip(0)], jnp.inf)
-    return ids[jnp.argsort(place, stable=True)]
+    position = jnp.where(sentences > 0, rank[(sentences - 1).clip(0)], jnp.inf)
+    return ids[jnp.argsort(position, stable=True)]
 
 
 def rotate(ids: Int[Array, "T"], size: Int[Array, ""] | int, first: Int[Array, ""] | int) -> Int[Array, "T"]:
@@ -49,7 +49,7 @@ def rotate(ids: Int[Array, "T"], size: Int[Array, ""] | int, first: Int[Array, "
 def infill(ids: Int[Array, "T"], slots: Int[Array, "T"], mask_id: int) -> tuple[Int[Array, "T"], Bool[Array, "T"]]:
     """(the text with each span replaced by one mask, where the masks are).
 
-    `slots` says what stands at each place of the result: -1 an id of the text, n >= 0 a mask for the next n of them.
+    `slots` says what stands at each position of the result: -1 an id of the text, n >= 0 a mask for the next n of them.
 
     >>> ids, is_mask = infill(jnp.array([10, 11, 12, 13, 14]), jnp.array([-1, 2, -1, 0, -1]), 99)
     >>> ids.tolist()
@@ -62,8 +62,8 @@ def infill(ids: Int[Array, "T"], slots: Int[Array, "T"], mask_id: int) -> tuple[
 
 
 def random_slots(
-    key: Key[Array, ""], lengths: Int[Array, "K"], size: Int[Array, ""], places: int
-) -> tuple[Int[Array, "places"], Int[Array, ""]]:
+    key: Key[Array, ""], lengths: Int[Array, "K"], size: Int[Array, ""], num_positions: int
+) -> tuple[Int[Array, "num_positions"], Int[Array, ""]]:
     """(slots for `infill`, how many of them there are): spans of these lengths anywhere in a text of `size` ids.
 
     Spans do not overlap; every arrangement of spans and ids is equally likely. Lengths below 0 are no spans.
@@ -72,7 +72,7 @@ def random_slots(
     used = lengths >= 0
     num_spans = used.sum()
     total = size - jnp.where(used, lengths, 0).sum() + num_spans
-    is_span = masking.choose_tokens(choose_key, jnp.arange(places) < total, num_spans)
+    is_span = masking.choose_tokens(choose_key, jnp.arange(num_positions) < total, num_spans)
     # In random order, since the last one that was drawn may have been cut.
     order = jnp.argsort(jnp.where(used, jax.random.uniform(order_key, lengths.shape), 2.0))
     number = (jnp.cumsum(is_span) - 1).clip(0, lengths.shape[0] - 1)
@@ -82,7 +82,7 @@ def random_slots(
 def cut_lengths(drawn: Int[Array, "K"], count: Int[Array, ""] | int, room: Int[Array, ""] | int) -> Int[Array, "K"]:
     """Of the drawn lengths those that hide `count` ids in all, the last of them cut to what is left; -1 for the others.
 
-    An empty span makes a text longer by its mask. Those that would take more than `room` places beyond the ids that the
+    An empty span makes a text longer by its mask. Those that would take more than `room` tokens beyond the ids that the
     other spans make free are left out.
 
     >>> cut_lengths(jnp.array([3, 0, 2, 4, 0, 1]), 6, 9).tolist()
@@ -210,15 +210,15 @@ class BartDenoising(TextToText):
         """Where the spans lie that become masks: see `random_slots`."""
         if not self.infilling_rate:
             return jnp.full(self._room, -1), size
-        length_key, place_key = jax.random.split(key)
+        length_key, position_key = jax.random.split(key)
         draws = num_draws(int(self._counts["infilling_rate"][-1]), self.mean_span_length)
         drawn = poisson_lengths(length_key, draws, self.mean_span_length)
         lengths = cut_lengths(drawn, count, self._room - size)
-        return random_slots(place_key, lengths, size, self._room)
+        return random_slots(position_key, lengths, size, self._room)
 
     def _framed(self, text: Int[Array, "T"], kept: Bool[Array, "T"]) -> Int[Array, "L"]:
         """`<s>`, the ids that are kept, `</s>`, padding."""
         vocabulary = self.known_vocabulary
         row = jnp.full(self.input_length, vocabulary.pad_id, text.dtype).at[0].set(vocabulary.cls_id)
-        place = jnp.where(kept, jnp.cumsum(kept), self.input_length)
-        return row.at[place].set(text, mode="drop").at[1 + kept.sum()].set(vocabulary.sep_id)
+        position = jnp.where(kept, jnp.cumsum(kept), self.input_length)
+        return row.at[position].set(text, mode="drop").at[1 + kept.sum()].set(vocabulary.sep_id)

@@ -120,10 +120,10 @@ class CausalTask(TaskObjective):
         """The mean loss of each example's tokens, added up over the examples."""
         length = self.input_length
         scores = model.token_scores(hidden.reshape(-1, length, hidden.shape[-1]), deterministic=deterministic)
-        # Behind the last one nothing is asked; the row keeps its length, which the devices may share out.
+        # Behind the last one there is no target; the row keeps its length, which the devices may share out.
         targets = jnp.roll(self.rows_of(features), -1, axis=2).reshape(-1, length)
-        asked = jnp.pad(valid[..., 1:], ((0, 0), (0, 0), (0, 1))).astype(jnp.float32)
-        weights = asked / asked.sum(axis=2, keepdims=True) / asked.shape[1] * row_weights(features)[:, None, None]
+        counts = jnp.pad(valid[..., 1:], ((0, 0), (0, 0), (0, 1))).astype(jnp.float32)
+        weights = counts / counts.sum(axis=2, keepdims=True) / counts.shape[1] * row_weights(features)[:, None, None]
         return vocabulary_loss(scores, targets, weights.reshape(-1, length))[0]
 
 
@@ -173,7 +173,7 @@ class CausalClassification(CausalTask, Classification):
         *,
         deterministic: bool,
     ) -> Float[Array, "B C"]:
-        # A row ends at the same place in either order.
+        # A row ends at the same position in either order.
         together = hidden.sum(axis=1)
         return model.classification_logits(together, inputs_valid=valid[:, 0], deterministic=deterministic)
 
@@ -184,8 +184,8 @@ def behind_delimiter(inputs: Int[Array, "L"], delimiter_id: int, extract_id: int
     >>> behind_delimiter(jnp.array([20, 7, 21, 8, 22, 0]), 21, 22).tolist()
     [0, 0, 0, 1, 1, 0]
     """
-    places, middle = jnp.arange(len(inputs)), jnp.argmax(inputs == delimiter_id)
-    second = (middle > 0) & (places > middle) & (places <= jnp.argmax(inputs == extract_id))
+    positions, middle = jnp.arange(len(inputs)), jnp.argmax(inputs == delimiter_id)
+    second = (middle > 0) & (positions > middle) & (positions <= jnp.argmax(inputs == extract_id))
     return second.astype(inputs.dtype)
 
 
@@ -195,12 +195,12 @@ def swapped(inputs: Int[Array, "L"], delimiter_id: int, extract_id: int) -> Int[
     >>> swapped(jnp.array([20, 7, 21, 8, 9, 22, 0]), 21, 22).tolist()
     [20, 8, 9, 21, 7, 22, 0]
     """
-    places, middle = jnp.arange(len(inputs)), jnp.argmax(inputs == delimiter_id)
+    positions, middle = jnp.arange(len(inputs)), jnp.argmax(inputs == delimiter_id)
     end = jnp.argmax(inputs == extract_id)
     new_middle = end - middle
-    before, behind = places < new_middle, places < end
-    come_from = jnp.where(before, places + middle, jnp.where(behind, places - new_middle, places))
-    return inputs[jnp.where(places == new_middle, middle, jnp.where(places == 0, 0, come_from))]
+    before, behind = positions < new_middle, positions < end
+    come_from = jnp.where(before, positions + middle, jnp.where(behind, positions - new_middle, positions))
+    return inputs[jnp.where(positions == new_middle, middle, jnp.where(positions == 0, 0, come_from))]
 
 
 @dataclass(frozen=True)
@@ -240,5 +240,5 @@ class CausalMultipleChoice(CausalTask, MultipleChoice):
         deterministic: bool,
     ) -> Float[Array, "B C"]:
         rows, rows_valid = hidden.reshape(-1, *hidden.shape[2:]), valid.reshape(-1, valid.shape[2])
-        said = model.multiple_choice_logits(rows, inputs_valid=rows_valid, deterministic=deterministic)
-        return said.reshape(hidden.shape[:2])
+        answers = model.multiple_choice_logits(rows, inputs_valid=rows_valid, deterministic=deterministic)
+        return answers.reshape(hidden.shape[:2])

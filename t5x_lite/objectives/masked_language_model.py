@@ -111,7 +111,7 @@ class MaskedLanguageModel(Objective):
     def corrupt(self, key: Key[Array, ""], row: Row) -> Features:
         """One row to `inputs` [L], `segments` [L], `positions` [P] and `targets` [P].
 
-        `targets` holds what stood at `positions`; in places that are not used it holds padding.
+        `targets` holds what stood at `positions`; in positions that are not used it holds padding.
 
         >>> vocabulary = Vocabulary(20, cls_id=3, sep_id=4, mask_id=5, eos_id=4)
         >>> objective = MaskedLanguageModel(8, mask_rate=0.3).for_vocabulary(vocabulary)

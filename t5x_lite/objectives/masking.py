@@ -85,8 +85,8 @@ def choose_spans(
     """Spans of whole words until `count` tokens are hidden.
 
     Lengths (in words) are drawn independently, 1 with probability `length_shares[0]` and so on; then each span gets one
-    of the places, all equally likely, where it lies among candidates and touches no other span. So the lengths keep
-    their distribution, but where no place is long enough for one, and for the last one of a row, which is cut to the
+    of the positions, all equally likely, where it lies among candidates and touches no other span. So the lengths keep
+    their distribution, but where no gap is long enough for one, and for the last one of a row, which is cut to the
     words that still fit into `count`: nothing in long rows, while in rows with room for a few spans alone short ones
     become more frequent.
     """
@@ -106,7 +106,7 @@ def choose_spans(
 
     def next_span(carry: tuple) -> tuple:
         turn, total, taken, drawn, _ = carry
-        length_key, place_key = jax.random.split(jax.random.fold_in(key, turn))
+        length_key, start_key = jax.random.split(jax.random.fold_in(key, turn))
         size = 1 + jax.random.choice(length_key, len(length_shares), p=jnp.asarray(length_shares, jnp.float32))
         # Words in or next to a span are not free.
         near = jnp.pad(taken >= 0, 1)
@@ -116,10 +116,11 @@ def choose_spans(
         room = jnp.where(free & (word_lengths <= count - total), room, 0)
         drawn = drawn.at[turn].set(jnp.where(room.any(), size, 0))
         size = jnp.minimum(size, room.max())
-        place = jnp.argmax(jnp.where(room >= size, jax.random.uniform(place_key, (length,)), -1.0))
-        tokens = first_token[(place + index).clip(0, length - 1)] + word_lengths[(place + index).clip(0, length - 1)]
-        size = ((tokens - first_token[place] <= count - total) & (index < size)).sum()
-        covered = (index >= place) & (index < place + size)
+        span_start = jnp.argmax(jnp.where(room >= size, jax.random.uniform(start_key, (length,)), -1.0))
+        covers = (span_start + index).clip(0, length - 1)
+        tokens = first_token[covers] + word_lengths[covers]
+        size = ((tokens - first_token[span_start] <= count - total) & (index < size)).sum()
+        covered = (index >= span_start) & (index < span_start + size)
         total = total + jnp.where(covered, word_lengths, 0).sum()
         return turn + 1, total, jnp.where(covered, turn, taken), drawn, size > 0
 

@@ -24,7 +24,7 @@ from t5x_lite.tokenizers.vocabulary import Vocabulary  # noqa: F401 (read by doc
 class QuestionAnswering(TaskObjective):
     """The head `question_answering` learns where an answer begins and which is its last token.
 
-    Features are `inputs` [L] and `segments` [L]; `ends` [2], the places of the answer's first and last token, both 0
+    Features are `inputs` [L] and `segments` [L]; `ends` [2], the positions of the answer's first and last token, both 0
     where this window of the text has no answer; `example` [], the number of the question, which has a row for every
     window; and `window` [], which of the text's tokens is the window's first.
     """

@@ -23,7 +23,7 @@ class ReplacedTokenDetection(MaskedLanguageModel):
     """Generator and discriminator trained together: masked LM loss + discriminator_weight * detection loss.
 
     Clark et al. 2020, section 2. The generator's samples pass no gradient; the two share their embeddings. A sample
-    that equals the original counts as original. The authors' code shows the mask token in 85 % of the places, the
+    that equals the original counts as original. The authors' code shows the mask token in 85 % of the positions, the
     token itself in the rest.
     """
 
@@ -87,11 +87,11 @@ class ReplacedTokenDetection(MaskedLanguageModel):
     def sample(self, logits: Float[Array, "B P V"], sampling: Array) -> Int[Array, "B P"]:
         """A token for each place from the generator's distribution (the Gumbel-max trick); no gradient passes.
 
-        The noise is a hash of the row's bits, the place and the token: a device makes it for the tokens that it has.
+        The noise is a hash of the row's bits, the position and the token: a device makes it for the tokens that it has.
         """
         low, high = jax.lax.bitcast_convert_type(sampling, jnp.int32).T[:, :, None, None]
-        place, token = (jax.lax.broadcasted_iota(jnp.int32, (1, *logits.shape[1:]), axis) for axis in (1, 2))
-        number = hashed((low, high), jnp.int32(0), jnp.int32(0), place, token)
+        position, token = (jax.lax.broadcasted_iota(jnp.int32, (1, *logits.shape[1:]), axis) for axis in (1, 2))
+        number = hashed((low, high), jnp.int32(0), jnp.int32(0), position, token)
         # Of numbers near 0, which give the largest noise, floats keep all bits.
         uniform = (number.astype(jnp.float32) + 0.5) * 2.0**-31
         noise = -jnp.log(-jnp.log1p(-uniform))

@@ -86,11 +86,11 @@ class NextSentencePrediction(_SentencePairs):
         ids, other = row["ids"], row["other"]
         index = jnp.arange(length)
         behind_a = jnp.argmax(ids == vocabulary.sep_id) + 1
-        place, size = index - behind_a, (other != vocabulary.pad_id).sum()
-        stranger = jnp.where(place == size, vocabulary.sep_id, vocabulary.pad_id)
-        stranger = jnp.where(place < size, other[place.clip(0, other.shape[0] - 1)], stranger)
+        position, size = index - behind_a, (other != vocabulary.pad_id).sum()
+        stranger = jnp.where(position == size, vocabulary.sep_id, vocabulary.pad_id)
+        stranger = jnp.where(position < size, other[position.clip(0, other.shape[0] - 1)], stranger)
         is_other = jax.random.bernoulli(key)
-        inputs = jnp.where(is_other & (place >= 0), stranger, ids).astype(ids.dtype)
+        inputs = jnp.where(is_other & (position >= 0), stranger, ids).astype(ids.dtype)
         return {"inputs": inputs, "segments": self.segments_of(inputs), "label": is_other.astype(jnp.int32)}
 
 

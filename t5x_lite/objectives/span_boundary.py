@@ -19,7 +19,7 @@ class SpanBoundary(MaskedLanguageModel):
     """Spans of whole words, the masked language model on their tokens, and the span-boundary objective added to it.
 
     Joshi et al. 2020: span lengths in words are geometric up to a longest (section 3.1); mask, random or the tokens
-    themselves are drawn once a span; a token's second prediction sees the span's neighbours and its place in it alone
+    themselves are drawn once a span; a token's second prediction sees the span's neighbours and its index in it alone
     (section 3.2). Rows are single segments (section 3.3).
     """
 

@@ -114,7 +114,7 @@ class SpanCorruption(TextToText):
 
 def random_segmentation(key: Key[Array, ""], num_items: int, num_segments: int) -> Int[Array, "S"]:
     """Lengths of `num_segments` non-empty segments of `num_items` items; every such segmentation is equally likely."""
-    # The segments' first items: a random subset of the items but the first, drawn as the places of the largest of
+    # The segments' first items: a random subset of the items but the first, drawn as the positions of the largest of
     # independent random numbers (which tie once in 40,000 rows of 500).
     order = jax.random.bits(key, (num_items - 1,)).astype(jnp.uint32)
     _, cuts = jax.lax.top_k(order, num_segments - 1)
@@ -151,10 +151,10 @@ def replace_spans(
     )
     inputs = inputs.at[kept.sum()].set(vocabulary.eos_id, mode="drop")
 
-    place = jnp.cumsum(noise) + span  # of a noise token in the target: behind all noise and all sentinels before it
+    position = jnp.cumsum(noise) + span  # of a noise token in the target: behind all noise and all sentinels before it
     targets = jnp.full(target_length, vocabulary.pad_id, raw.dtype)
-    targets = targets.at[jnp.where(noise, place, target_length)].set(raw, mode="drop")
-    targets = targets.at[jnp.where(starts, place - 1, target_length)].set(sentinel, mode="drop")
+    targets = targets.at[jnp.where(noise, position, target_length)].set(raw, mode="drop")
+    targets = targets.at[jnp.where(starts, position - 1, target_length)].set(sentinel, mode="drop")
     end = noise.sum() + starts.sum()
     targets = targets.at[jnp.where(noise[-1], target_length, end)].set(sentinel[-1] - 1, mode="drop")
     targets = targets.at[end + ~noise[-1]].set(vocabulary.eos_id, mode="drop")

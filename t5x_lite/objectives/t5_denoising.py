@@ -67,7 +67,7 @@ def mask_tokens(
     raw: Int[Array, "R"], noise: Bool[Array, "R"], vocabulary: Vocabulary, shown: Int[Array, "R"] | None = None
 ) -> tuple[Int[Array, "R1"], Int[Array, "R1"]]:
     """(inputs, targets) of one row under a noise mask: a token in the place of each noise token, and the row as it was,
-    both closed by EOS. `shown` says which token at each place; None means the mask token everywhere.
+    both closed by EOS. `shown` says which token at each position; None means the mask token everywhere.
 
     The row "MASS-style" of the paper's table 3:
 
@@ -262,10 +262,10 @@ class Deshuffling(TextToText):
     def order(self, key: Key[Array, ""], raw: Int[Array, "R"]) -> Int[Array, "R"]:
         """Which raw id stands at each place; all orders of the text are equally likely."""
         text, index = ~masking.is_special(raw, self.known_vocabulary), jnp.arange(raw.shape[0])
-        # Both list the places of the text, then the others in their order.
-        places = jnp.argsort(~text, stable=True)
+        # Both list the positions of the text, then the others in their order.
+        positions = jnp.argsort(~text, stable=True)
         shuffled = jnp.argsort(jnp.where(text, jax.random.uniform(key, raw.shape), 2.0), stable=True)
-        return index.at[places].set(shuffled)
+        return index.at[positions].set(shuffled)
 
 
 def reorder(

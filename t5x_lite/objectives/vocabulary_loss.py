@@ -148,8 +148,8 @@ def _sums_and_gradients(
         return (to_kernel, to_bias), (sums, to_hidden)
 
     begin = tuple(
-        jnp.zeros_like(x, dtype=jnp.float32) if asked else None
-        for x, asked in zip((kernel, bias), wanted[1:], strict=True)
+        jnp.zeros_like(x, dtype=jnp.float32) if is_wanted else None
+        for x, is_wanted in zip((kernel, bias), wanted[1:], strict=True)
     )
     (num_tokens, width), vocab_size = hidden.shape, kernel.shape[1 - embed]
     num_chunks = max(terms.least_chunks, -(-num_tokens // max(CHUNK_TOKENS, CHUNK_BYTES // (4 * vocab_size))))

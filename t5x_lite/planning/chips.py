@@ -218,8 +218,8 @@ class Topology:
         """
         links = 0
         for dimension, size in enumerate(self.shape):
-            places = len({chip[dimension] for chip in chips})
-            links += 0 if places == 1 else 2 if places == size and self.is_ring(dimension) else 1
+            columns = len({chip[dimension] for chip in chips})
+            links += 0 if columns == 1 else 2 if columns == size and self.is_ring(dimension) else 1
         return links * self.chip.link_bandwidth if links else math.inf
 
 

@@ -201,10 +201,10 @@ def _read_instruction(line: re.Match[str]) -> Instruction:
 def _closing(text: str, opening: int) -> int:
     """Where the parenthesis that opens at `opening` closes."""
     depth = 0
-    for place in range(opening, len(text)):
-        depth += {"(": 1, ")": -1}.get(text[place], 0)
+    for number in range(opening, len(text)):
+        depth += {"(": 1, ")": -1}.get(text[number], 0)
         if depth == 0:
-            return place
+            return number
     raise ValueError(f"a parenthesis is not closed in {text[:200]!r}")
 
 
@@ -262,15 +262,15 @@ def _convolution_flops(attributes: str, left: tuple, right: tuple, output: tuple
     window = re.search(r"window=\{([^}]*)\}", attributes)
     options = dict(re.findall(r"(\w+)=([\w\-x]+)", window[1])) if window else {}
     total = 2 * output[out.index("b")] * output[out.index("f")] * right[rhs.index("i")]
-    for place, axis in enumerate(sorted(label for label in out if label.isdigit())):
+    for number, axis in enumerate(sorted(label for label in out if label.isdigit())):
         total *= _meetings(
             input_size=left[lhs.index(axis)],
             kernel_size=right[rhs.index(axis)],
             output_size=output[out.index(axis)],
-            stride=_at(options.get("stride"), place, 1),
-            padding=_at(options.get("pad"), place, 0),
-            input_dilation=_at(options.get("lhs_dilate"), place, 1),
-            kernel_dilation=_at(options.get("rhs_dilate"), place, 1),
+            stride=_at(options.get("stride"), number, 1),
+            padding=_at(options.get("pad"), number, 0),
+            input_dilation=_at(options.get("lhs_dilate"), number, 1),
+            kernel_dilation=_at(options.get("rhs_dilate"), number, 1),
         )
     return total
 
@@ -287,14 +287,14 @@ def _meetings(
 ) -> int:
     """How many pairs of an output's place and a kernel's place meet an element of the input, not padding or a hole."""
     outputs = np.arange(output_size)[:, None] * stride - padding
-    places = outputs + np.arange(kernel_size)[None, :] * kernel_dilation
-    inside = (places >= 0) & (places <= (input_size - 1) * input_dilation) & (places % input_dilation == 0)
+    positions = outputs + np.arange(kernel_size)[None, :] * kernel_dilation
+    inside = (positions >= 0) & (positions <= (input_size - 1) * input_dilation) & (positions % input_dilation == 0)
     return int(inside.sum())
 
 
-def _at(option: str | None, place: int, default: int) -> int:
+def _at(option: str | None, number: int, default: int) -> int:
     """The value of one dimension: `3x1` strides, `0_0x2_1` paddings before and behind."""
-    return int(option.split("x")[place].split("_")[0]) if option else default
+    return int(option.split("x")[number].split("_")[0]) if option else default
 
 
 def _traffic(instruction: Instruction, computation: Computation, program: HloProgram) -> int:
@@ -308,9 +308,9 @@ def _traffic(instruction: Instruction, computation: Computation, program: HloPro
         return 2 * _in_memory(computation.operands(instruction)[1].arrays)
     if opcode == "fusion":
         return sum(_fusion_traffic(instruction, computation, program.computations[instruction.called[0]]))
-    if opcode == "custom-call" and (said := _estimate(instruction, "bytes_accessed")):
+    if opcode == "custom-call" and (estimate := _estimate(instruction, "bytes_accessed")):
         # A kernel may fetch the same part more than once.
-        return max(said, _in_memory(operands) + _in_memory(instruction.arrays))
+        return max(estimate, _in_memory(operands) + _in_memory(instruction.arrays))
     results = (
         instruction.arrays[: len(instruction.arrays) // 2 or 1] if opcode.endswith("-start") else instruction.arrays
     )
@@ -327,9 +327,9 @@ def _fusion_traffic(instruction: Instruction, outside: Computation, inside: Comp
         updated.add(source.name)
         yield 2 * _size(part.arrays) if _in_memory(source.arrays) else 0
     if not updated:
-        yield _in_memory([array for place, array in enumerate(instruction.arrays) if place not in results])
-    for place, (operand, parameter) in enumerate(zip(outside.operands(instruction), inside.parameters, strict=False)):
-        if parameter.name in updated or place in handed_on:
+        yield _in_memory([array for number, array in enumerate(instruction.arrays) if number not in results])
+    for number, (operand, parameter) in enumerate(zip(outside.operands(instruction), inside.parameters, strict=False)):
+        if parameter.name in updated or number in handed_on:
             continue
         readers = [other for other in inside.instructions if parameter.name in other.operands]
         sliced = readers and all(reader.opcode == "dynamic-slice" for reader in readers)

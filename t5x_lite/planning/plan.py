@@ -179,12 +179,12 @@ def compile_or_measure(lowered: Any) -> tuple[Any, int, int]:
         return lowered.compile(), 0, 0
     except jax.errors.JaxRuntimeError as error:
         # The second where temporaries alone are too large, before the rest is laid out.
-        said = re.search(r"Used ([\d.]+\w?) of ([\d.]+\w?) hbm", str(error)) or re.search(
+        match = re.search(r"Used ([\d.]+\w?) of ([\d.]+\w?) hbm", str(error)) or re.search(
             r"temporaries \(([\d.]+\w?)\) exceeds available HBM \(([\d.]+\w?)\)", str(error)
         )
-        if "RESOURCE_EXHAUSTED" not in str(error) or not said:
+        if "RESOURCE_EXHAUSTED" not in str(error) or not match:
             raise
-        used, there = map(_bytes, said.groups())
+        used, there = map(_bytes, match.groups())
         return None, used, used - there
 
 

@@ -190,15 +190,15 @@ def read_state(folder: Folder, abstract: TrainState) -> TrainState:
 
     An average that the checkpoint lacks begins as its parameters.
     """
-    asked = {"params": abstract.params, "training": {"step": abstract.step, "opt_state": abstract.opt_state}}
+    abstract_items = {"params": abstract.params, "training": {"step": abstract.step, "opt_state": abstract.opt_state}}
     metadata = _metadata(folder)
     if "training" not in metadata:
         raise InputError(
             f"{folder} holds parameters alone (they were converted or averaged); train into another workdir"
         )
     if abstract.average is not None and "average" in metadata:
-        asked["average"] = abstract.average
-    found = _load(folder, asked)
+        abstract_items["average"] = abstract.average
+    found = _load(folder, abstract_items)
     average = None
     if abstract.average is not None:
         average = found.get("average") or jax.tree.map(jnp.copy, found["params"])
@@ -249,9 +249,9 @@ def _metadata(folder: Folder) -> dict[str, Any]:
     return metadata
 
 
-def _load(folder: Folder, asked: dict[str, Any]) -> dict[str, Any]:
+def _load(folder: Folder, abstract_items: dict[str, Any]) -> dict[str, Any]:
     try:
-        return ocp.load_checkpointables(_absolute(folder), asked)
+        return ocp.load_checkpointables(_absolute(folder), abstract_items)
     except Exception as error:
         raise _unreadable(folder) from error
 

@@ -51,7 +51,7 @@ class OpenedModel:
 def open_model(path: str | Path) -> OpenedModel:
     """The model at `path`. No code from the folder is run, nothing is unpickled.
 
-    Raises `InputError` for what is none of the places named above, is truncated, or does not fit together.
+    Raises `InputError` for what is none of the folders named above, is truncated, or does not fit together.
     """
     folder = local_or_bucket(path)
     cpu = jax.local_devices(backend="cpu")[0]

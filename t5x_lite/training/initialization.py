@@ -189,7 +189,7 @@ def _check_folder(folder: str) -> None:
 class NewIds:
     """Where a model's parameters have their ids, and which of these are new."""
 
-    places: dict[str, int]
+    vocab_dimensions: dict[str, int]
     """The dimension of ids, by the path of each parameter that has one."""
     added: range
     """Ids that mean nothing to the other model, whether or not it has room for them."""
@@ -198,8 +198,8 @@ class NewIds:
     def of(cls, model: ModelConfig, vocabulary_size: int, added_ids: tuple[str, ...]) -> "NewIds":
         """Those of a model whose rows have `added_ids` behind the vocabulary's."""
         axes = traverse_util.flatten_dict(logical_axes(abstract_params(model)), sep="/")
-        places = {path: names.index("vocab") for path, names in axes.items() if "vocab" in names}
-        return cls(places, range(vocabulary_size, vocabulary_size + len(added_ids)))
+        vocab_dimensions = {path: names.index("vocab") for path, names in axes.items() if "vocab" in names}
+        return cls(vocab_dimensions, range(vocabulary_size, vocabulary_size + len(added_ids)))
 
     def filled_in(self, source: Any, params: Any) -> tuple[Any, str]:
         """(`source`, another model's parameters, with the values of `params` for ids that are new, and for all that it
@@ -208,7 +208,7 @@ class NewIds:
             return source, ""
         theirs, ours = (traverse_util.flatten_dict(tree, sep="/") for tree in (source, params))
         counts = {}
-        for path, dimension in self.places.items():
+        for path, dimension in self.vocab_dimensions.items():
             if path in theirs and _differ_only_in(dimension, ours[path].shape, theirs[path].shape):
                 theirs[path], counts[path] = self._filled_in(theirs[path], ours[path], dimension)
         message = ", ".join(f"{count} ids of {path}" for path, count in counts.items())
