@@ -15,24 +15,24 @@ try it on a laptop: add `--steps 3 --batch-size 4 --precision.compute float32`.
 """
 
 from t5x_lite import Experiment
-from t5x_lite.data import Data, SentencePiece, TfdsPairs
+from t5x_lite.data import Data, SentencePiece, TextTemplate, TextToText, Tfds
 from t5x_lite.models import PRESETS
 from t5x_lite.objectives import SequenceToSequence
 from t5x_lite.optim.optimizers import Adam
 from t5x_lite.optim.schedules import InverseSqrt
 from t5x_lite.training import Checkpointing, Evaluation, Logging, Precision
 
-pairs = TfdsPairs("wmt14_translate/de-en", source="en", target="de", empty="skip")
+dataset, template = "wmt14_translate/de-en", TextTemplate("{en}", "{de}")
 
 experiment = Experiment(
     model=PRESETS["transformer-base-en-de"],
     # The few pairs that are longer than a row are left out, and counted.
     objective=SequenceToSequence(input_length=256, target_length=256, label_smoothing=0.1, too_long="skip"),
     data=Data(
-        source=pairs,
+        source=TextToText(Tfds(dataset), template, empty="skip"),
         # One vocabulary for both languages, which share the embedding.
         tokenizer=SentencePiece(vocab_size=37_000, extra_ids=0, algorithm="bpe"),
-        held_out_source=TfdsPairs("wmt14_translate/de-en", split="validation", source="en", target="de"),
+        held_out_source=TextToText(Tfds(dataset, "validation"), template),
     ),
     optimizer=Adam(InverseSqrt(embed_dim=512, warmup_steps=4000), b1=0.9, b2=0.98, eps=1e-9),
     steps=100_000,

@@ -9,17 +9,18 @@ from dataclasses import replace
 
 from transformer_base import experiment as base
 
+from t5x_lite.data import TextTemplate, TextToText, Tfds
 from t5x_lite.models import PRESETS
 
-french = {"name": "wmt14_translate/fr-en", "target": "fr"}
+dataset, template = "wmt14_translate/fr-en", TextTemplate("{en}", "{fr}")
 
 experiment = replace(
     base,
     model=PRESETS["transformer-base-en-fr"],
     data=replace(
         base.data,
-        source=replace(base.data.source, **french),
+        source=TextToText(Tfds(dataset), template, empty="skip"),
         tokenizer=replace(base.data.tokenizer, vocab_size=32_000),
-        held_out_source=replace(base.data.held_out_source, **french),
+        held_out_source=TextToText(Tfds(dataset, "validation"), template),
     ),
 )

@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from translate_de_en import experiment as base
 
-from t5x_lite.data import TsvPairs
+from t5x_lite.data import TableFiles, TextTemplate, TextToText
 from t5x_lite.optim.schedules import InverseSqrt
 
 experiment = replace(
@@ -20,7 +20,7 @@ experiment = replace(
     model=replace(base.model, vocab_size=2000, embed_dim=128, mlp_dim=512, num_encoder_layers=2, num_decoder_layers=2),
     data=replace(
         base.data,
-        source=TsvPairs(("pairs.tsv",)),
+        source=TextToText(TableFiles(("pairs.tsv",), columns=()), TextTemplate("{0}", "{1}")),
         tokenizer=replace(base.data.tokenizer, vocab_size=2000),
         held_out=0.05,
     ),

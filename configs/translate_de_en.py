@@ -23,7 +23,7 @@ The curve, on dev (BLEU of 128 sentences, greedy):
 """
 
 from t5x_lite import Experiment
-from t5x_lite.data import Data, SentencePiece, TsvPairs
+from t5x_lite.data import Data, SentencePiece, TableFiles, TextTemplate, TextToText
 from t5x_lite.models import TransformerConfig
 from t5x_lite.objectives import SequenceToSequence
 from t5x_lite.optim.optimizers import Adam
@@ -44,7 +44,7 @@ experiment = Experiment(
     ),
     objective=SequenceToSequence(input_length=128, target_length=128, label_smoothing=0.1, too_long="skip"),
     data=Data(
-        source=TsvPairs(("train.tsv.gz",)),
+        source=TextToText(TableFiles(("train.tsv.gz",), columns=()), TextTemplate("{0}", "{1}")),
         tokenizer=SentencePiece(vocab_size=4000, extra_ids=0, character_coverage=1.0),
         held_out=0.02,
     ),

@@ -14,9 +14,9 @@ from typing import Annotated, Any, TypeVar
 
 import tyro
 
-from t5x_lite.data import JsonlPairs, Mixture, PairSource, Source, TextFiles, Tfds, TfdsPairs, TsvPairs
+from t5x_lite.data import JsonlFiles, Mixture, Source, TableFiles, TextFiles, TextTemplate, TextToText, Tfds
 from t5x_lite.data.records.input_files import JSON_ENDINGS, expand
-from t5x_lite.data.records.pairs import TSV_ENDINGS
+from t5x_lite.data.records.tables import TABLE_ENDINGS
 from t5x_lite.data.records.tfds import datasets_in, with_datasets
 from t5x_lite.errors import InputError
 from t5x_lite.evaluation.evaluator import metrics_of
@@ -126,7 +126,7 @@ class DataOptions:
     text: Paths = ()
     """Files, globs or folders (.txt, .jsonl, .gz) to take the rows from instead of the config's source."""
     pairs: Paths = ()
-    """The same for objectives on pairs: .tsv or .jsonl, and their .gz, read as the config reads its pairs."""
+    """The same for objectives on pairs: .tsv, .csv or .jsonl, and their .gz, read as the config reads its pairs."""
     held_out_pairs: Paths = ()
     """Pairs to evaluate on, instead of a share of the others."""
     examples: Paths = ()
@@ -207,7 +207,7 @@ def example_files(option: str, paths: Paths, like: Source) -> Source:
 
 def example_split(split: str, like: Source) -> Source:
     """A source over TensorFlow Datasets with another split of the same datasets."""
-    if isinstance(like, Tfds | TfdsPairs):
+    if isinstance(like, Tfds):
         return replace(like, split=split)
     if not datasets_in(getattr(like, "examples", None)):
         raise InputError(
@@ -217,14 +217,17 @@ def example_split(split: str, like: Source) -> Source:
     return replace(like, examples=with_datasets(like.examples, split=split))
 
 
-def pair_files(option: str, paths: Paths, like: Source) -> PairSource:
-    """The pairs in files: JSON lines where their names say so, else tab-separated; with the columns or fields of
-    another source of that kind, and with its prefix."""
-    files = [file for path in paths for file in expand(path, (*TSV_ENDINGS, *JSON_ENDINGS), option)]
-    kinds = {JsonlPairs if file.name.lower().endswith(JSON_ENDINGS) else TsvPairs for file in files}
+def pair_files(option: str, paths: Paths, like: Source) -> TextToText:
+    """The pairs in files: JSON lines with the keys `source` and `target` where their names say so, else tables whose
+    first two columns they are; or with the columns, keys and template of another source of that kind."""
+    files = [file for path in paths for file in expand(path, (*TABLE_ENDINGS, *JSON_ENDINGS), option)]
+    kinds = {JsonlFiles if file.name.lower().endswith(JSON_ENDINGS) else TableFiles for file in files}
     if len(kinds) > 1:
         raise InputError(f"{option} names files of JSON and others ({', '.join(paths)}); give files of one kind")
     (kind,) = kinds
-    if isinstance(like, kind):
-        return replace(like, paths=paths)
-    return kind(paths, prefix=like.prefix, empty=like.empty) if isinstance(like, PairSource) else kind(paths)
+    if isinstance(like, TextToText) and isinstance(like.examples, kind):
+        return replace(like, examples=replace(like.examples, paths=paths))
+    records, sides = (JsonlFiles(paths), ("source", "target")) if kind is JsonlFiles else (TableFiles(paths, ()), "01")
+    prompt = TextTemplate(*(f"{{{side}}}" for side in sides))
+    options = {"prefix": like.prefix, "empty": like.empty} if isinstance(like, TextToText) else {}
+    return TextToText(records, prompt, **options)

@@ -15,7 +15,6 @@ from t5x_lite.data.mixture_store import MixtureStore
 from t5x_lite.data.mixtures import Equal, Fixed, Mixture, Part, Proportional, Rates
 from t5x_lite.data.records.annotated import ConllFiles, SquadFiles
 from t5x_lite.data.records.base import Record, Records, Source
-from t5x_lite.data.records.pairs import EvalExample, JsonlPairs, PairSource, ParallelPairs, TfdsPairs, TsvPairs
 from t5x_lite.data.records.tables import ClassFiles, JsonlFiles, ParallelFiles, TableFiles
 from t5x_lite.data.records.text import PythonDocs, TextFiles
 from t5x_lite.data.records.tfds import Tfds
@@ -29,13 +28,14 @@ from t5x_lite.data.tasks.tagging import Tagged, TaggedWords
 from t5x_lite.data.tasks.templates import (
     AnswerTemplate,
     CoreferenceTemplate,
+    EvalExample,
     LabelTemplate,
     NumberTemplate,
     PromptTemplate,
     TagTemplate,
     TextTemplate,
 )
-from t5x_lite.data.tasks.text_to_text import ExamplePairs
+from t5x_lite.data.tasks.text_to_text import TextToText
 from t5x_lite.tokenizers.config import (
     ByteLevelBPE,
     Bytes,
@@ -66,11 +66,9 @@ __all__ = [
     "DelimitedChoices",
     "Equal",
     "EvalExample",
-    "ExamplePairs",
     "Fixed",
     "JoinedRecords",
     "JsonlFiles",
-    "JsonlPairs",
     "LabelTemplate",
     "Labeled",
     "LabeledTexts",
@@ -79,10 +77,8 @@ __all__ = [
     "Mixture",
     "MixtureStore",
     "NumberTemplate",
-    "PairSource",
     "Pairs",
     "ParallelFiles",
-    "ParallelPairs",
     "Part",
     "PromptTemplate",
     "Proportional",
@@ -110,13 +106,12 @@ __all__ = [
     "TextFiles",
     "TextPairs",
     "TextTemplate",
+    "TextToText",
     "Tfds",
-    "TfdsPairs",
     "TokenStore",
     "Tokenizer",
     "TokenizerConfig",
     "TokenizerFile",
-    "TsvPairs",
     "UnrolledRecords",
     "Vocabulary",
     "WordPiece",

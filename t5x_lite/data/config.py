@@ -21,8 +21,8 @@ class Data:
     """Text, how it is tokenized and where the tokens are kept."""
 
     source: Source = field(default_factory=PythonDocs)
-    """The corpus: PythonDocs, TextFiles or Tfds; of pairs TsvPairs, JsonlPairs, ParallelPairs or TfdsPairs, of tasks
-    ExamplePairs; or a Mixture of several."""
+    """The corpus: PythonDocs, TextFiles or Tfds; of texts and what is written for them TextToText, of other
+    tasks LabeledTexts, Choices, Questions or TaggedWords; or a Mixture of several."""
     tokenizer: TokenizerConfig | None = field(default_factory=lambda: SentencePiece(vocab_size=8_000))
     """SentencePiece, WordPiece or ByteLevelBPE (trained on the corpus or loaded), TokenizerFile or Bytes; 8,000 pieces
     are what PythonDocs can fill, T5 has 32,000. None for data without text. A run with a teacher, or from a model,

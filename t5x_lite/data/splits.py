@@ -27,9 +27,10 @@ class Documents:
 
     def __init__(self, source: Source, layout: Layout, sentences: SentenceRule) -> None:
         if not isinstance(source, layout.source_type):
+            option = f" ({layout.source_option} on the command line)" if layout.source_option else ""
             raise InputError(
-                f"source={type(source).__name__}(...) has no {layout.source_has}, of which "
-                f"{type(layout).__name__} makes its rows; {layout.source_remedy}"
+                f"source={type(source).__name__}(...) has no {layout.unit_name}, of which {type(layout).__name__} "
+                f"makes its rows; give {layout.source_type.__name__}{option}"
             )
         self.source, self.layout, self._sentences = source, layout, sentences
 

@@ -36,7 +36,7 @@ def classes(answers: Written, metric: LabelMetric) -> Figures:
     own, whose F1 is not in the mean.
     """
     if not answers.words:
-        raise InputError(f"metric {metric!r} needs the words of the classes by number; give ExamplePairs with a task's")
+        raise InputError(f"metric {metric!r} needs the words of the classes by number; give TextToText with a task's")
     right = [class_of(texts[0], answers.words) for texts in answers.right]
     said = [class_of(text, answers.words) for text in answers.written]
     if metric == "f1":
@@ -90,7 +90,7 @@ def tag_answers(answers: Written, *, of_entities: bool = False) -> Answers:
 def group_match(answers: Written) -> Figures:
     """The share of groups whose answers are all right, such as MultiRC's questions."""
     if not any(answers.groups):
-        raise InputError("metric 'group_match' needs groups of inputs; give ExamplePairs whose wording has a group")
+        raise InputError("metric 'group_match' needs groups of inputs; give TextToText whose prompt has a group")
     found: dict[str, bool] = defaultdict(lambda: True)
     for text, right, group in zip(answers.written, answers.right, answers.groups, strict=True):
         found[group] &= text.strip() in right
@@ -106,7 +106,7 @@ def referent(answers: Written) -> Figures:
     """
     if not all(len(texts) == 2 and texts[1] in ("True", "False") for texts in answers.right):
         raise InputError(
-            "metric 'referent' needs candidates and their labels; give ExamplePairs with CoreferenceTemplate"
+            "metric 'referent' needs candidates and their labels; give TextToText with CoreferenceTemplate"
         )
     same = [
         names_referent(text, candidate) == (label == "True")

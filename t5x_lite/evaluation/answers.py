@@ -240,35 +240,35 @@ def names_referent(text: str, candidate: str) -> bool:
     return bool(said) and possessive[0] == possessive[1] and (said <= meant or meant <= said)
 
 
-def read_texts(wording: PromptTemplate, examples: Sequence[Record], texts: Sequence[str], *, labeled: bool) -> Answers:
+def read_texts(prompt: PromptTemplate, examples: Sequence[Record], texts: Sequence[str], *, labeled: bool) -> Answers:
     """The class, number, tags or text that each text is; what is no class's word is `NO_CLASS`.
 
     Args:
-      wording: that of the task.
+      prompt: that of the task.
       examples: what was asked about.
       texts: what was written, in the same order.
       labeled: whether the examples say what is right; else nothing is.
     """
-    predictions = [_read(wording, *pair) for pair in zip(examples, texts, strict=True)]
+    predictions = [_read(prompt, *pair) for pair in zip(examples, texts, strict=True)]
     references = [
-        _read(wording, one, wording.right(one)[0]) if labeled and not isinstance(wording, CoreferenceTemplate) else None
+        _read(prompt, one, prompt.right(one)[0]) if labeled and not isinstance(prompt, CoreferenceTemplate) else None
         for one in examples
     ]
     names = [name_of(one) for one in examples]
     return Answers(predictions, references, [number if name is None else name for number, name in enumerate(names)])
 
 
-def _read(wording: PromptTemplate, example: Record, text: str) -> int | float | list[str] | str:
-    match wording:
+def _read(prompt: PromptTemplate, example: Record, text: str) -> int | float | list[str] | str:
+    match prompt:
         case LabelTemplate():
-            return class_of(text, wording.answers)
+            return class_of(text, prompt.answers)
         case NumberTemplate():
             return number_of(text)
         case CoreferenceTemplate():
-            return int(names_referent(text, text_in(example, wording.candidate, "candidate")))
+            return int(names_referent(text, text_in(example, prompt.candidate, "candidate")))
         case TagTemplate():
-            return tags_of(text, len(field_of(example, wording.tokens, "tokens")))
-        case AnswerTemplate() if wording.no_answer and text.strip() == wording.no_answer:
+            return tags_of(text, len(field_of(example, prompt.tokens, "tokens")))
+        case AnswerTemplate() if prompt.no_answer and text.strip() == prompt.no_answer:
             return ""
     return text.strip()
 

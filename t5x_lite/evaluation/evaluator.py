@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from jaxtyping import Int
 
-from t5x_lite.data import ExamplePairs, MixtureStore, Source, Tokenizer, TokenStore
+from t5x_lite.data import MixtureStore, Source, TextTemplate, TextToText, Tokenizer, TokenStore
 from t5x_lite.evaluation.answers import Answers
 from t5x_lite.evaluation.generation import BatchGenerator, EvalPrompt, questions_of, questions_of_rows
 from t5x_lite.evaluation.metric_names import Metric, figures_in_per_cent
@@ -236,7 +236,9 @@ class _Part(NamedTuple):
     ) -> Evaluator:
         source = self.held_out_source or self.source
         words = source.classes or words
-        if questions is None and self.metrics and isinstance(self.held_out_source, ExamplePairs):
+        # A template may know more of the right answers than the targets of the rows say.
+        prompt = self.held_out_source.prompt if isinstance(self.held_out_source, TextToText) else None
+        if questions is None and self.metrics and prompt and not isinstance(prompt, TextTemplate):
             questions = self._questions(program, store.tokenizer)
         if self.metrics:
             # Said now and not at the first evaluation, hours later.
@@ -256,5 +258,5 @@ class _Part(NamedTuple):
         """Those of a source that knows more of its answers than its pairs say."""
         objective = program.objective
         length = objective.input_length if getattr(objective, "too_long", "cut") == "cut" else None
-        asked = itertools.islice(self.held_out_source.asked(), program.experiment.evaluation.num_texts)
+        asked = itertools.islice(self.held_out_source.eval_examples(), program.experiment.evaluation.num_texts)
         return questions_of(asked, tokenizer, length)

@@ -11,7 +11,7 @@ from jaxtyping import Array, Bool, Int
 
 from t5x_lite.data import Tokenizer, Vocabulary
 from t5x_lite.data.layouts.base import abstract_batch
-from t5x_lite.data.records.pairs import EvalExample
+from t5x_lite.data.tasks.templates import EvalExample
 from t5x_lite.decoding import decode
 from t5x_lite.parallel import batch_sharding, replicated, use_mesh
 from t5x_lite.parallel.mesh import BatchRows

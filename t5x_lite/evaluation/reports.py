@@ -7,7 +7,7 @@ from typing import Any
 
 from etils import epath
 
-from t5x_lite.data import ExamplePairs, Record, TagTemplate, Tokenizer
+from t5x_lite.data import Record, TagTemplate, TextToText, Tokenizer
 from t5x_lite.data.records.base import field_of
 from t5x_lite.data.tasks.tagging import TaggedSentence
 from t5x_lite.errors import InputError
@@ -38,7 +38,7 @@ def text_figures(
     if folder and not any(part.settings.text_metrics for part in parts.values()):
         raise InputError(f"--out={folder} is for answers, and nothing is asked for that has some; give --metrics")
     source = held_out.program.experiment.data.held_out_source
-    if submission not in (None, "jsonl") and not isinstance(source, ExamplePairs):
+    if submission not in (None, "jsonl") and not isinstance(source, TextToText):
         raise InputError(
             f"submission={submission!r} is for the examples of one task, which are held out as a whole; give "
             "--examples or --split"
@@ -68,7 +68,7 @@ def text_figures(
 
 
 def write_predictions(
-    sheet: BatchGenerator, params: Any, source: ExamplePairs, folder: str, submission: Submission
+    sheet: BatchGenerator, params: Any, source: TextToText, folder: str, submission: Submission
 ) -> str:
     """Writes what the model answers to unlabeled examples; gives a remark on answers that are none, or an empty text.
 
@@ -85,29 +85,29 @@ def write_predictions(
     if submission == "jsonl":
         _write(folder, {"predictions.jsonl": _lines(sheet.tokenizer, sheet.questions, texts)})
         return ""
-    examples = [example for example, _ in source.asked_examples(unlabeled=True)]
-    answers = read_texts(source.wording, examples, texts, labeled=False)
+    examples = [example for example, _ in source.eval_records(unlabeled=True)]
+    answers = read_texts(source.prompt, examples, texts, labeled=False)
     _write(folder, submission_files(submission, answers, *_described(source, examples)))
     unread = count_unread(answers)
     return f"{unread:,} of {len(texts):,} answers are no class's word and stand as the first class" if unread else ""
 
 
-def _submitted(submission: Submission, source: ExamplePairs, texts: Sequence[str]) -> dict[str, str]:
+def _submitted(submission: Submission, source: TextToText, texts: Sequence[str]) -> dict[str, str]:
     """The files of a benchmark for the first examples of a source, which were asked about."""
-    examples = [example for example, _ in itertools.islice(source.asked_examples(), len(texts))]
-    answers = read_texts(source.wording, examples, texts, labeled=True)
+    examples = [example for example, _ in itertools.islice(source.eval_records(), len(texts))]
+    answers = read_texts(source.prompt, examples, texts, labeled=True)
     return submission_files(submission, answers, *_described(source, examples))
 
 
-def _described(source: ExamplePairs, examples: Sequence[Record]) -> tuple[Sequence[Any], Sequence[str], Task | None]:
+def _described(source: TextToText, examples: Sequence[Record]) -> tuple[Sequence[Any], Sequence[str], Task | None]:
     """(the examples with their words, the names of the classes, the task of a benchmark)."""
-    wording = source.wording
+    prompt = source.prompt
     documents: Sequence[Any] = examples
-    if isinstance(wording, TagTemplate):
+    if isinstance(prompt, TagTemplate):
         documents = [
-            TaggedSentence(one.location, tuple(field_of(one, wording.tokens, "tokens")), ()) for one in examples
+            TaggedSentence(one.location, tuple(field_of(one, prompt.tokens, "tokens")), ()) for one in examples
         ]
-    return documents, getattr(wording, "labels", wording.answers), task_of(source.examples)
+    return documents, getattr(prompt, "labels", prompt.answers), task_of(source.examples)
 
 
 def _write(folder: str, files: dict[str, str]) -> None:

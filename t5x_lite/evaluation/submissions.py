@@ -4,7 +4,7 @@ import json
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Literal, get_args
 
-from t5x_lite.data import AnswerTemplate, ExamplePairs, Source, TagTemplate, TextTemplate
+from t5x_lite.data import AnswerTemplate, Source, TagTemplate, TextTemplate, TextToText
 from t5x_lite.data.records.tfds import datasets_in
 from t5x_lite.errors import InputError
 from t5x_lite.evaluation.answers import Answers
@@ -20,7 +20,7 @@ of texts by question, and one of how much better no answer fits. conll: a word a
 one, a blank line behind each sentence."""
 
 _OF_OBJECTIVE = {Tagging: ("conll", "jsonl"), QuestionAnswering: ("squad", "jsonl")}
-_OF_WORDING = {
+_OF_PROMPT = {
     TextTemplate: ("jsonl",),
     AnswerTemplate: ("jsonl", "squad", "superglue"),
     TagTemplate: ("jsonl", "conll"),
@@ -31,8 +31,8 @@ def submission_of(objective: Objective, source: Source, asked: Submission | None
     """The format that is asked for, or the task's own; `InputError` where it has no room for such answers."""
     if isinstance(objective, TaskObjective):
         what, possible = type(objective), _OF_OBJECTIVE.get(type(objective), ("jsonl", "glue", "superglue"))
-    elif isinstance(source, ExamplePairs):
-        what, possible = type(source.wording), _OF_WORDING.get(type(source.wording), ("jsonl", "glue", "superglue"))
+    elif isinstance(source, TextToText):
+        what, possible = type(source.prompt), _OF_PROMPT.get(type(source.prompt), ("jsonl", "glue", "superglue"))
     else:
         what, possible = type(source), ("jsonl",)
     if asked is not None and asked not in possible:

@@ -165,7 +165,7 @@ def examples_of(source: LabeledTexts) -> list[Labeled]:
         raise InputError("labels=() are numbers, and a probe reads classes; name the classes in labels")
     return [
         Labeled(one.texts[0] if len(one.texts) == 1 else one.texts, source.labels[int(one.label)])
-        for one in source.labeled()
+        for one in source.read()
     ]
 
 

@@ -5,10 +5,11 @@ not train on WNLI, whose training set disagrees with its development set; it is 
 """
 
 import dataclasses
+from functools import partial
 
-from t5x_lite.data import LabelTemplate, NumberTemplate, Tfds
+from t5x_lite.data import LabeledTexts, LabelTemplate, NumberTemplate, Tfds
 from t5x_lite.evaluation.metric_names import TextMetric
-from t5x_lite.tasks.task import Task, TextLabels, template
+from t5x_lite.tasks.task import Task, template
 
 
 def _classes(
@@ -21,7 +22,7 @@ def _classes(
         Tfds(f"glue/{config}"),
         Tfds(f"glue/{config}", "validation"),
         LabelTemplate(template(config, *texts), labels=labels),
-        TextLabels(texts, labels=labels),
+        partial(LabeledTexts, texts=texts, labels=labels),
         metrics,
         Tfds(f"glue/{config}", "test"),
         submission,
@@ -41,7 +42,7 @@ STSB = Task(
     Tfds("glue/stsb"),
     Tfds("glue/stsb", "validation"),
     NumberTemplate(template("stsb", *_BOTH_SENTENCES)),
-    TextLabels(_BOTH_SENTENCES),
+    partial(LabeledTexts, texts=_BOTH_SENTENCES),
     ("pearson", "spearman"),
     Tfds("glue/stsb", "test"),
     "STS-B.tsv",
@@ -52,7 +53,7 @@ _MNLI = _classes(
 )
 MNLI = dataclasses.replace(
     _MNLI,
-    shape=dataclasses.replace(_MNLI.shape, texts=("premise", "hypothesis")),
+    head=partial(_MNLI.head, texts=("premise", "hypothesis")),
     dev=Tfds("glue/mnli", "validation_matched"),
     test=Tfds("glue/mnli", "test_matched"),
 )

@@ -1,20 +1,24 @@
 """Questions on texts: SQuAD (Rajpurkar et al. 2016, 2018), RACE (Lai et al. 2017) and SWAG (Zellers et al. 2018).
 
-SQuAD 1.1 is worded as in Raffel et al. 2020, appendix D.15, without the blanks that its code puts around punctuation.
-The paper has no wording for questions without an answer, for RACE and for SWAG: those here are ours, in its spirit.
+SQuAD 1.1 is written as in Raffel et al. 2020, appendix D.15, without the blanks that its code puts around punctuation.
+The paper has no words for questions without an answer, for RACE and for SWAG: those here are ours, in its spirit.
 """
+
+from functools import partial
 
 from t5x_lite.data import (
     AnswerTemplate,
+    Choices,
     JoinedRecords,
     LabelTemplate,
+    Questions,
     Records,
     SquadFiles,
     TableFiles,
     Tfds,
     UnrolledRecords,
 )
-from t5x_lite.tasks.task import AnswerSpans, OneOf, Task, template
+from t5x_lite.tasks.task import Task, template
 
 NO_ANSWER = "unanswerable"
 """What is written where a text does not answer a question."""
@@ -29,7 +33,7 @@ def _squad(name: str, config: str, *, may_be_unanswerable: bool) -> Task:
         Tfds(f"squad/{config}"),
         Tfds(f"squad/{config}", "validation"),
         AnswerTemplate(_QUESTION, answers, no_answer=no_answer),
-        AnswerSpans(answers, "answers/answer_start"),
+        partial(Questions, answers=answers, starts="answers/answer_start"),
         ("squad",),
     )
 
@@ -47,7 +51,7 @@ def squad_files(
         SquadFiles(train),
         SquadFiles(dev) if dev else None,
         AnswerTemplate(_QUESTION, no_answer=NO_ANSWER if may_be_unanswerable else ""),
-        AnswerSpans(),
+        Questions,
         ("squad",),
     )
 
@@ -69,7 +73,14 @@ def _race(name: str, *levels: str) -> Task:
         LabelTemplate(
             f"race question: {{questions}} {choices} article: {{article}}", "answers", ("A", "B", "C", "D"), _FOUR
         ),
-        OneOf("article", ("options",), "questions", "answers", ("A", "B", "C", "D")),
+        partial(
+            Choices,
+            context="article",
+            choices=("options",),
+            question="questions",
+            label="answers",
+            labels=("A", "B", "C", "D"),
+        ),
         ("exact_match",),
         examples("test"),
     )
@@ -92,7 +103,7 @@ def swag(train: str, dev: str = "", test: str = "") -> Task:
         train_,
         dev_,
         LabelTemplate(template("swag", "startphrase", *endings), labels=labels, words=endings),
-        OneOf("sent1", endings, "sent2"),
+        partial(Choices, context="sent1", choices=endings, question="sent2"),
         ("exact_match",),
         test_,
     )

@@ -1,18 +1,24 @@
 """Tasks whose answers are sequences: tags of words (CoNLL-2003), translations (WMT) and summaries (CNN/Daily Mail).
 
-Translation and summaries are worded as in Raffel et al. 2020, appendix D; the paper has no tagging.
+Translation and summaries are written as in Raffel et al. 2020, appendix D; the paper has no tagging.
 """
 
-from t5x_lite.data import Records, TagTemplate, TextTemplate, Tfds
+from functools import partial
+
+from t5x_lite.data import Records, TaggedWords, TagTemplate, TextTemplate, Tfds
 from t5x_lite.evaluation.metric_names import TextMetric
-from t5x_lite.tasks.task import Task, WordTags, WrittenText
+from t5x_lite.tasks.task import Task
 
 CONLL_2003 = Task(
     "conll2003",
     Tfds("conll2003"),
     Tfds("conll2003", "dev"),
     TagTemplate("ner sentence: {tokens}", tags="ner"),
-    WordTags(("O", *(f"{place}-{kind}" for kind in ("PER", "ORG", "LOC", "MISC") for place in "BI")), tags="ner"),
+    partial(
+        TaggedWords,
+        labels=("O", *(f"{place}-{kind}" for kind in ("PER", "ORG", "LOC", "MISC") for place in "BI")),
+        tags="ner",
+    ),
     ("entities",),
     Tfds("conll2003", "test"),
 )
@@ -29,7 +35,9 @@ def word_tags(
 ) -> Task:
     """A tagging task over one's own files, such as ConllFiles, whose fields are `tokens` and `tags`; without `dev` a
     part of the others is held out. `tags` is the metric for tags of words, `entities` for those of entities."""
-    return Task(name, train, dev, TagTemplate(f"{name} sentence: {{tokens}}"), WordTags(labels), metrics)
+    return Task(
+        name, train, dev, TagTemplate(f"{name} sentence: {{tokens}}"), partial(TaggedWords, labels=labels), metrics
+    )
 
 
 LANGUAGES = {
@@ -48,14 +56,14 @@ LANGUAGES = {
 def translation(name: str, dataset: str, source: str, target: str) -> Task:
     """From one language to another, by their codes, which are features of a dataset such as 'wmt14_translate/de-en'.
 
-    >>> translation("wmt14_en_de", "wmt14_translate/de-en", "en", "de").wording.source
+    >>> translation("wmt14_en_de", "wmt14_translate/de-en", "en", "de").prompt.source
     'translate English to German: {en}'
     """
     train, dev, test = (Tfds(dataset, split) for split in ("train", "validation", "test"))
-    wording = TextTemplate(
+    prompt = TextTemplate(
         f"translate {LANGUAGES.get(source, source)} to {LANGUAGES.get(target, target)}: {{{source}}}", f"{{{target}}}"
     )
-    return Task(name, train, dev, wording, WrittenText(), ("bleu",), test)
+    return Task(name, train, dev, prompt, None, ("bleu",), test)
 
 
 WMT14_EN_DE = translation("wmt14_en_de", "wmt14_translate/de-en", "en", "de")
@@ -68,7 +76,7 @@ CNN_DAILY_MAIL = Task(
     Tfds("cnn_dailymail"),
     Tfds("cnn_dailymail", "validation"),
     TextTemplate("summarize: {article}", "{highlights}"),
-    WrittenText(),
+    None,
     ("rouge",),
     Tfds("cnn_dailymail", "test"),
 )

@@ -8,30 +8,36 @@ words, and a choice.
 """
 
 import dataclasses
+from collections.abc import Callable
+from functools import partial
 
 from t5x_lite.data import (
     AnswerTemplate,
+    Choices,
     ComposedRecords,
     CoreferenceTemplate,
+    LabeledTexts,
     LabelTemplate,
     PromptTemplate,
+    Records,
+    Source,
     Tfds,
 )
 from t5x_lite.evaluation.metric_names import TextMetric
-from t5x_lite.tasks.task import OneOf, Shape, Task, TextLabels, WrittenText, template
+from t5x_lite.tasks.task import Task, template
 
 
 def _task(
     config: str,
     submission: str,
-    wording: PromptTemplate,
-    shape: Shape,
+    prompt: PromptTemplate,
+    head: Callable[[Records], Source] | None,
     *metrics: TextMetric,
     name: str = "",
     submitted: tuple[str | int, ...] = (),
 ) -> Task:
     train, dev, test = (Tfds(f"super_glue/{config}", split) for split in ("train", "validation", "test"))
-    return Task(name or config, train, dev, wording, shape, metrics, test, submission, submitted)
+    return Task(name or config, train, dev, prompt, head, metrics, test, submission, submitted)
 
 
 def _with_field(task: Task, field: str, template: str) -> Task:
@@ -49,7 +55,7 @@ BOOLQ = _task(
     "boolq",
     "BoolQ.jsonl",
     LabelTemplate(template("boolq", "passage", "question"), labels=_ANSWERS),
-    TextLabels(("question", "passage"), labels=_ANSWERS),
+    partial(LabeledTexts, texts=("question", "passage"), labels=_ANSWERS),
     "exact_match",
     submitted=("false", "true"),
 )
@@ -57,7 +63,7 @@ CB = _task(
     "cb",
     "CB.jsonl",
     LabelTemplate(template("cb", "hypothesis", "premise"), labels=_BELIEFS),
-    TextLabels(_INFERENCE, labels=_BELIEFS),
+    partial(LabeledTexts, texts=_INFERENCE, labels=_BELIEFS),
     "macro_f1",
     "exact_match",
 )
@@ -68,7 +74,12 @@ COPA = _task(
     LabelTemplate(
         template("copa", "choice1", "choice2", "premise", "question"), labels=("choice1", "choice2"), words=_ANSWERS
     ),
-    OneOf("premise_and_question", ("choice1", "choice2"), labels=("choice1", "choice2")),
+    partial(
+        Choices,
+        context="premise_and_question",
+        choices=("choice1", "choice2"),
+        labels=("choice1", "choice2"),
+    ),
     "exact_match",
     submitted=(0, 1),
 )
@@ -82,7 +93,7 @@ MULTIRC = _task(
         group="{idx/paragraph} {idx/question}",
         replacements=(("<br>", " "), ("</?b>", "")),
     ),
-    TextLabels(("paragraph", "question_and_answer"), labels=_ANSWERS),
+    partial(LabeledTexts, texts=("paragraph", "question_and_answer"), labels=_ANSWERS),
     "f1",
     "group_match",
     submitted=(0, 1),
@@ -97,14 +108,14 @@ RECORD = _task(
         # Summaries below an article stand behind a mark; they become sentences of it.
         replacements=(("([.?!\"'])\n@highlight\n", r"\1 "), ("\n@highlight\n", ". ")),
     ),
-    WrittenText(),
+    None,
     "squad",
 )
 RTE = _task(
     "rte",
     "RTE.jsonl",
     LabelTemplate(template("rte", "hypothesis", "premise"), labels=_ENTAILMENT),
-    TextLabels(_INFERENCE, labels=_ENTAILMENT),
+    partial(LabeledTexts, texts=_INFERENCE, labels=_ENTAILMENT),
     "exact_match",
     name="super_glue_rte",
 )
@@ -112,7 +123,7 @@ WIC = _task(
     "wic",
     "WiC.jsonl",
     LabelTemplate(template("wic", "sentence1", "sentence2", "word"), labels=_ANSWERS),
-    TextLabels(("word_and_sentence1", "sentence2"), labels=_ANSWERS),
+    partial(LabeledTexts, texts=("word_and_sentence1", "sentence2"), labels=_ANSWERS),
     "exact_match",
     submitted=("false", "true"),
 )
@@ -121,7 +132,7 @@ WSC = _task(
     "wsc.fixed",
     "WSC.jsonl",
     CoreferenceTemplate("wsc: {text}"),
-    WrittenText(),
+    None,
     "referent",
     name="wsc",
     submitted=("False", "True"),

@@ -1,115 +1,27 @@
 """A task as a value: its examples, how they are put into words, what a head is asked, and what it is scored by."""
 
 import dataclasses
-from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Self
 
 from t5x_lite.data import (
-    Choices,
     Data,
-    ExamplePairs,
     LabeledTexts,
     LabelTemplate,
     Mixture,
     Part,
     PromptTemplate,
     Proportional,
-    Questions,
     Rates,
     Records,
     Source,
-    TaggedWords,
+    TextToText,
 )
 from t5x_lite.data.records.tfds import with_datasets
 from t5x_lite.errors import InputError
 from t5x_lite.evaluation.metric_names import PartMetrics, TextMetric
-
-
-@dataclass(frozen=True)
-class Shape(ABC):
-    """The fields of an example, and what they are to a head."""
-
-    @abstractmethod
-    def source(self, examples: Records) -> Source:
-        """Examples of this shape, as a head's objective trains on them."""
-
-
-@dataclass(frozen=True)
-class TextLabels(Shape):
-    """The class of a text or a pair of texts, or a number: `Classification`."""
-
-    texts: tuple[str, ...]
-    """The field of the text, or those of a pair in their order."""
-    label: str = "label"
-    """The field of the label."""
-    labels: tuple[str, ...] = ()
-    """The classes by number, as they are written in the data; empty: labels are numbers."""
-    left_out: tuple[str, ...] = ()
-    """Labels whose examples are left out."""
-
-    def source(self, examples: Records) -> LabeledTexts:
-        return LabeledTexts(examples, self.texts, self.label, self.labels, self.left_out)
-
-
-@dataclass(frozen=True)
-class WordTags(Shape):
-    """A tag for each word of a sentence: `Tagging`."""
-
-    labels: tuple[str, ...]
-    """The tags by number, as they are written in the data."""
-    words: str = "tokens"
-    """The field of the words, a list."""
-    tags: str = "tags"
-    """The field of their tags, a list of the same length."""
-
-    def source(self, examples: Records) -> TaggedWords:
-        return TaggedWords(examples, self.labels, self.words, self.tags)
-
-
-@dataclass(frozen=True)
-class AnswerSpans(Shape):
-    """The part of a text that answers a question, if one does: `QuestionAnswering`."""
-
-    answers: str = "answers"
-    """The field of the answers, a list of texts."""
-    starts: str = "starts"
-    """The field of their first characters in the context, a list."""
-    question: str = "question"
-    """The field of the question."""
-    context: str = "context"
-    """The field of the text that the answer is in."""
-
-    def source(self, examples: Records) -> Questions:
-        return Questions(examples, self.question, self.context, self.answers, self.starts)
-
-
-@dataclass(frozen=True)
-class OneOf(Shape):
-    """Which of several texts goes with another one: `MultipleChoice`."""
-
-    context: str
-    """The field of what the choices go with, such as an article."""
-    choices: tuple[str, ...]
-    """The field of each choice, or the one field with a list of them."""
-    question: str = ""
-    """The field of what stands before each choice, if there is one."""
-    label: str = "label"
-    """The field of the label."""
-    labels: tuple[str, ...] = ()
-    """How the label names each choice; empty: 0, 1, 2 ..."""
-
-    def source(self, examples: Records) -> Choices:
-        return Choices(examples, self.context, self.choices, self.question, self.label, self.labels)
-
-
-@dataclass(frozen=True)
-class WrittenText(Shape):
-    """Another text: there is no head for it, but text to text alone."""
-
-    def source(self, examples: Records) -> Source:
-        raise InputError("the task has no head: its answers are texts; use text_data with SequenceToSequence")
 
 
 @dataclass(frozen=True)
@@ -121,10 +33,11 @@ class Task:
     train: Records
     dev: Records | None
     """What is evaluated on; None holds out a part of `train`."""
-    wording: PromptTemplate
+    prompt: PromptTemplate
     """Text to text: what is read, and what is to be written."""
-    shape: Shape
-    """What a head is asked instead."""
+    head: Callable[[Records], Source] | None
+    """What a head trains on instead: the source over some records, such as `partial(LabeledTexts, texts=("text",))`;
+    None where answers are texts, for which there is no head."""
     text_metrics: tuple[TextMetric, ...]
     """What written answers are scored by."""
     test: Records | None = None
@@ -140,11 +53,13 @@ class Task:
 
     def head_data(self, **options: Any) -> Data:
         """What an experiment with a head takes as `data`. Raises `InputError` for a task whose answers are texts."""
-        return Data(self.shape.source(self.train), held_out_source=self._held_out(self.shape.source), **options)
+        if self.head is None:
+            raise InputError("the task has no head: its answers are texts; use text_data with SequenceToSequence")
+        return Data(self.head(self.train), held_out_source=self._held_out(self.head), **options)
 
-    def pairs(self, examples: Records) -> ExamplePairs:
+    def pairs(self, examples: Records) -> TextToText:
         """Some of its examples in words."""
-        return ExamplePairs(examples, self.wording)
+        return TextToText(examples, self.prompt)
 
     def part(self) -> Part:
         """The task as a part of a mixture."""
@@ -155,7 +70,7 @@ class Task:
         moved = {name: with_datasets(getattr(self, name), data_dir=data_dir) for name in ("train", "dev", "test")}
         return dataclasses.replace(self, **moved)
 
-    def _held_out(self, source: Any) -> Any:
+    def _held_out(self, source: Callable[[Records], Source]) -> Source | None:
         return None if self.dev is None else source(self.dev)
 
 
@@ -196,7 +111,7 @@ def text_classes(
 
     >>> from t5x_lite.data import Tfds
     >>> task = text_classes("snli", train=Tfds("snli"), labels=("yes", "no"), texts=("premise", "hypothesis"))
-    >>> task.wording.source
+    >>> task.prompt.source
     'snli premise: {premise} hypothesis: {hypothesis}'
     """
     return Task(
@@ -204,7 +119,7 @@ def text_classes(
         train,
         dev,
         LabelTemplate(source or template(name, *texts), label, labels, words, left_out),
-        TextLabels(texts, label, labels, left_out),
+        partial(LabeledTexts, texts=texts, label=label, labels=labels, left_out=left_out),
         ("exact_match", "f1") if len(labels) == 2 else ("exact_match", "macro_f1"),
     )
 

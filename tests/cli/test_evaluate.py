@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import pytest
 
 import t5x_lite
-from t5x_lite.data import Bytes, Data, TsvPairs, make_tokenizer
+from t5x_lite.data import Bytes, Data, TableFiles, TextToText, make_tokenizer
 from t5x_lite.evaluation.text_metrics import score
 from t5x_lite.models import TransformerConfig
 from t5x_lite.objectives import SequenceToSequence
@@ -39,7 +39,12 @@ def a_run(folder, make_params) -> Path:
     experiment = Experiment(
         model=TransformerConfig(**sizes, num_encoder_layers=1, num_decoder_layers=1),
         objective=SequenceToSequence(input_length=36, target_length=36),
-        data=Data(TsvPairs((str(folder / "train.tsv"),)), Bytes(), held_out=0.3, cache_dir=str(folder / "cache")),
+        data=Data(
+            TextToText(TableFiles((str(folder / "train.tsv"),), ("source", "target"))),
+            Bytes(),
+            held_out=0.3,
+            cache_dir=str(folder / "cache"),
+        ),
         optimizer=AdamW(),
         steps=1,
         batch_size=4,

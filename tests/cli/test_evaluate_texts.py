@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import tensorflow_datasets as tfds
 
-from t5x_lite.data import Bytes, Data, ExamplePairs, JsonlFiles, LabelTemplate, make_tokenizer
+from t5x_lite.data import Bytes, Data, JsonlFiles, LabelTemplate, TextToText, make_tokenizer
 from t5x_lite.models import TransformerConfig
 from t5x_lite.objectives import SequenceToSequence
 from t5x_lite.optim.optimizers import AdamW
@@ -69,7 +69,7 @@ def of_files(tmp_path_factory, write_run):
     folder = tmp_path_factory.mktemp("files")
     lines = [json.dumps({"text": f"number {n}", "label": "ab"[n % 2], "idx": 9 - n}) for n in range(8)]
     (folder / "train.jsonl").write_text("\n".join(lines) + "\n")
-    return write_run(folder, ExamplePairs(JsonlFiles((str(folder / "train.jsonl"),)), WORDING)), folder
+    return write_run(folder, TextToText(JsonlFiles((str(folder / "train.jsonl"),)), WORDING)), folder
 
 
 def test_a_hidden_test_set_is_answered_in_the_format_of_glue(of_glue, run, tmp_path):
@@ -119,7 +119,7 @@ def test_superglue_of_files(of_files, run, tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (("--split", "test"), "--split=test is of a dataset of TensorFlow Datasets, and this run has ExamplePairs"),
+        (("--split", "test"), "--split=test is of a dataset of TensorFlow Datasets, and this run has TextToText"),
         (("--split", "test", "--examples", "a.jsonl"), "--examples and --split are two sets of examples"),
         (("--submission", "glue"), "--submission=glue is the format of files; give --out FOLDER"),
         (("--submission", "glue", "--out", "out"), "submission='glue' is for the examples of one task"),

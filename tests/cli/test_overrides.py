@@ -7,7 +7,7 @@ import pytest
 
 from t5x_lite.cli.arguments import load_config, parse
 from t5x_lite.cli.commands.train import Train
-from t5x_lite.data import ExamplePairs, Mixture, Part, Proportional, TableFiles, TextTemplate, TsvPairs
+from t5x_lite.data import Mixture, Part, Proportional, TableFiles, TextTemplate, TextToText
 from t5x_lite.errors import InputError
 from t5x_lite.objectives import Distillation
 from t5x_lite.training.initialization import FromModel
@@ -55,19 +55,22 @@ def test_heads_start_and_teacher(experiments):
 def test_a_source_of_what_is_held_out(experiments):
     bert = experiments["bert"]
     assert parsed(bert).data.held_out_source is None
-    held_out = TsvPairs(("a.tsv",))
+    held_out = TextToText(TableFiles(("a.tsv",), ("source", "target")))
     other = replace(bert, data=replace(bert.data, held_out_source=held_out))
     assert parsed(other) == other
-    changed = parsed(other, "--data.held-out-source.paths", "b.tsv", "c.tsv", "--data.held-out-source.prefix", "p")
-    assert changed.data.held_out_source == TsvPairs(("b.tsv", "c.tsv"), prefix="p")
+    options = ("--data.held-out-source.examples.paths", "b.tsv", "c.tsv", "--data.held-out-source.prefix", "p")
+    changed = parsed(other, *options)
+    assert changed.data.held_out_source == TextToText(TableFiles(("b.tsv", "c.tsv"), ("source", "target")), prefix="p")
 
 
 def test_the_parts_of_a_mixture_by_number(experiments):
-    part = Part("one", ExamplePairs(TableFiles(("a.tsv",)), TextTemplate("{a}", "{b}", replacements=(("x", "y"),))))
-    mixture = Mixture((part, Part("two", TsvPairs(("b.tsv",)))), Proportional(limit=9))
+    part = Part("one", TextToText(TableFiles(("a.tsv",)), TextTemplate("{a}", "{b}", replacements=(("x", "y"),))))
+    mixture = Mixture(
+        (part, Part("two", TextToText(TableFiles(("b.tsv",), ("source", "target"))))), Proportional(limit=9)
+    )
     bert = replace(experiments["bert"], data=replace(experiments["bert"].data, source=mixture))
     assert parsed(bert) == bert
-    options = ("--data.source.rates.temperature", "2", "--data.source.parts.1.source.paths", "c.tsv", "d.tsv")
+    options = ("--data.source.rates.temperature", "2", "--data.source.parts.1.source.examples.paths", "c.tsv", "d.tsv")
     changed = parsed(bert, *options).data.source
     assert changed.rates == Proportional(9, 2.0)
-    assert changed.parts == (part, Part("two", TsvPairs(("c.tsv", "d.tsv"))))
+    assert changed.parts == (part, Part("two", TextToText(TableFiles(("c.tsv", "d.tsv"), ("source", "target")))))

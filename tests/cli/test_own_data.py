@@ -8,7 +8,17 @@ import jax.numpy as jnp
 import pytest
 
 from t5x_lite.cli.arguments import with_data
-from t5x_lite.data import Bytes, Data, JsonlPairs, ParallelPairs, PythonDocs, TextFiles, TsvPairs
+from t5x_lite.data import (
+    Bytes,
+    Data,
+    JsonlFiles,
+    ParallelFiles,
+    PythonDocs,
+    TableFiles,
+    TextFiles,
+    TextTemplate,
+    TextToText,
+)
 from t5x_lite.errors import InputError
 from t5x_lite.models import T5Config
 from t5x_lite.objectives import SequenceToSequence, SpanCorruption
@@ -22,6 +32,16 @@ from t5x_lite.training import Evaluation, Experiment
 MODEL = T5Config(
     vocab_size=264, embed_dim=8, num_heads=2, head_dim=4, mlp_dim=12, num_encoder_layers=1, num_decoder_layers=1
 )
+
+
+def tsv_pairs(*paths, sides=("0", "1"), **options):
+    """Those in columns of tables, the first two unless `sides` says otherwise."""
+    return TextToText(TableFiles(paths, columns=()), TextTemplate(*(f"{{{side}}}" for side in sides)), **options)
+
+
+def jsonl_pairs(*paths, sides=("source", "target"), **options):
+    """Those in the fields of objects."""
+    return TextToText(JsonlFiles(paths), TextTemplate(*(f"{{{side}}}" for side in sides)), **options)
 
 
 def lines_of(count, start=0):
@@ -43,7 +63,7 @@ def folder(tmp_path_factory):
 @pytest.fixture(scope="module")
 def experiment(folder):
     """On pairs, with a source for the held-out ones."""
-    train, dev = (TsvPairs((str(folder / f"{name}.tsv"),)) for name in ("train", "dev"))
+    train, dev = (tsv_pairs(str(folder / f"{name}.tsv")) for name in ("train", "dev"))
     return Experiment(
         model=MODEL,
         objective=SequenceToSequence(input_length=32, target_length=36),
@@ -61,10 +81,10 @@ def test_own_data_takes_the_place_of_the_configs(folder, experiment):
     on_text = with_data(experiment, text=(text,)).data
     assert (on_text.source, on_text.held_out_source) == (TextFiles((text,)), None)
     on_pairs = with_data(experiment, pairs=(jsonl,), held_out_pairs=(tsv,)).data
-    assert (on_pairs.source, on_pairs.held_out_source) == (JsonlPairs((jsonl,)), TsvPairs((tsv,)))
+    assert (on_pairs.source, on_pairs.held_out_source) == (jsonl_pairs(jsonl), tsv_pairs(tsv))
     assert with_data(experiment, pairs=(tsv, tsv)).data.held_out_source is None
     held_out = with_data(experiment, held_out_pairs=(jsonl,)).data
-    assert (held_out.source, held_out.held_out_source) == (experiment.data.source, JsonlPairs((jsonl,)))
+    assert (held_out.source, held_out.held_out_source) == (experiment.data.source, jsonl_pairs(jsonl))
     # All other fields stay.
     assert with_data(experiment, text=(text,)).data == replace(
         experiment.data, source=TextFiles((text,)), held_out_source=None
@@ -75,24 +95,30 @@ def test_own_data_takes_the_place_of_the_configs(folder, experiment):
     ("config", "tsv", "jsonl"),
     [
         (
-            TsvPairs(("a",), 2, 1, prefix="p", empty="skip"),
-            TsvPairs(("TSV",), 2, 1, prefix="p", empty="skip"),
-            JsonlPairs(("JSON",), prefix="p", empty="skip"),
+            tsv_pairs("a", sides=("2", "1"), prefix="p", empty="skip"),
+            tsv_pairs("TSV", sides=("2", "1"), prefix="p", empty="skip"),
+            jsonl_pairs("JSON", prefix="p", empty="skip"),
         ),
         (
-            JsonlPairs(("a",), "x", "y", prefix="p"),
-            TsvPairs(("TSV",), prefix="p"),
-            JsonlPairs(("JSON",), "x", "y", prefix="p"),
+            jsonl_pairs("a", sides=("x", "y"), prefix="p"),
+            tsv_pairs("TSV", prefix="p"),
+            jsonl_pairs("JSON", sides=("x", "y"), prefix="p"),
         ),
-        (ParallelPairs(("a",), ("b",), prefix="p"), TsvPairs(("TSV",), prefix="p"), JsonlPairs(("JSON",), prefix="p")),
-        (PythonDocs(), TsvPairs(("TSV",)), JsonlPairs(("JSON",))),
+        (
+            TextToText(ParallelFiles(("source", "target"), ("a", "b")), prefix="p"),
+            tsv_pairs("TSV", prefix="p"),
+            jsonl_pairs("JSON", prefix="p"),
+        ),
+        (PythonDocs(), tsv_pairs("TSV"), jsonl_pairs("JSON")),
     ],
 )
 def test_own_pairs_are_read_as_the_configs(folder, experiment, config, tsv, jsonl):
     configured = replace(experiment, data=replace(experiment.data, source=config, held_out_source=None))
     for name, expected in (("train.tsv", tsv), ("test.jsonl", jsonl)):
         paths = (str(folder / name),)
-        assert with_data(configured, pairs=paths).data.source == replace(expected, paths=paths)
+        assert with_data(configured, pairs=paths).data.source == replace(
+            expected, examples=replace(expected.examples, paths=paths)
+        )
 
 
 def test_what_does_not_go_together(folder, experiment):

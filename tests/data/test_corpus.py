@@ -1,15 +1,26 @@
 """Stores of pairs, and stores whose held-out part has a source of its own."""
 
+import functools
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 import numpy as np
 import pytest
 
-from t5x_lite.data import Bytes, Data, Stream, TextPairs, TsvPairs, prepare, splits
-from t5x_lite.data.records.pairs import PairRecord, PairSource
+from t5x_lite.data import (
+    Bytes,
+    Data,
+    Record,
+    Records,
+    Stream,
+    TableFiles,
+    TextPairs,
+    TextTemplate,
+    TextToText,
+    prepare,
+    splits,
+)
 from t5x_lite.data.splits import split_documents
 from t5x_lite.data.stored_rows import stack
 from t5x_lite.errors import InputError
@@ -21,22 +32,27 @@ DECODE = ByteTokenizer(0)
 
 
 @dataclass(frozen=True)
-class Held(PairSource):
+class Held(Records):
     """Pairs held in memory, as lines of a file."""
 
     all_pairs: tuple[tuple[str, str], ...] = PAIRS
     name: str = "memory"
 
-    def records(self) -> Iterator[PairRecord]:
-        return (PairRecord((Path(self.name),), number, *pair) for number, pair in enumerate(self.all_pairs, start=11))
+    def __iter__(self) -> Iterator[Record]:
+        for number, (source, target) in enumerate(self.all_pairs, start=11):
+            yield Record(f"{self.name}:{number}", {"source": source, "target": target})
 
     def fingerprint(self) -> str:
         return repr(self)
 
 
+def held(pairs=PAIRS, name="memory") -> TextToText:
+    return TextToText(Held(pairs, name))
+
+
 def store_of(tmp_path, layout=None, source=None, **options):
     options = {"held_out": 0.2, "cache_dir": tmp_path, "tokenizer": None, **options}
-    return prepare(source or Held(), Bytes(), layout or TextPairs(*LENGTHS), **options)
+    return prepare(source or held(), Bytes(), layout or TextPairs(*LENGTHS), **options)
 
 
 def pairs_in(made, split) -> list[tuple[str, str]]:
@@ -69,7 +85,7 @@ def test_each_split_is_made_of_its_own_pairs(tmp_path, monkeypatch, chunk, packe
 def test_a_pair_is_held_out_as_a_whole(tmp_path):
     """Every source and every target comes in several pairs; copies of a pair stay together."""
     pairs = tuple((f"source {n % 10}", f"target {n // 10}") for n in range(100))
-    made = store_of(tmp_path, source=Held(pairs + pairs[::-1]))
+    made = store_of(tmp_path, source=held(pairs + pairs[::-1]))
     train, held_out = (set(pairs_in(made, split)) for split in ("train", "held_out"))
     assert not train & held_out and train | held_out == set(pairs)
     for side in (0, 1):
@@ -91,7 +107,7 @@ def test_the_figures_of_pairs(tmp_path):
 
 
 def test_pairs_over_the_lengths_are_told(tmp_path):
-    source = Held(tuple((f"{n}", "long" * (12 if n in (40, 41, 77) else 1)) for n in range(100)))
+    source = held(tuple((f"{n}", "long" * (12 if n in (40, 41, 77) else 1)) for n in range(100)))
     message = r"memory:51: the target has 49 ids, .* target_length=40; raise it, or set too_long='skip' or 'cut'"
     with pytest.raises(InputError, match=message):
         store_of(tmp_path, TextPairs(9, 40), source)
@@ -102,7 +118,7 @@ def test_pairs_over_the_lengths_are_told(tmp_path):
         assert sum(each.too_long for each in figures) == 3
         assert sum(each.skipped_documents for each in figures) == (3 if too_long == "skip" else 0)
         found = {pair for split in made.figures for pair in pairs_in(made, split)}
-        kept = {(s, t[:39]) for s, t in source.all_pairs if too_long == "cut" or len(t) < 40}
+        kept = {(s, t[:39]) for s, t in source.examples.all_pairs if too_long == "cut" or len(t) < 40}
         assert found == kept
         # Each split tells its first one: one of the two is that of the whole corpus.
         assert len(made.remarks) == sum(each.too_long > 0 for each in figures)
@@ -114,7 +130,7 @@ def test_pairs_over_the_lengths_are_told(tmp_path):
 
 @pytest.mark.parametrize("layout", [TextPairs(*LENGTHS), Stream(16)], ids=str)
 def test_a_source_of_what_is_held_out(tmp_path, layout):
-    dev = Held(PAIRS[:7], name="dev")
+    dev = held(PAIRS[:7], name="dev")
     stages = []
     made = store_of(tmp_path, layout, held_out_source=dev, held_out=9.0, progress=lambda *stage: stages.append(stage))
     assert stages == [("tokenize", None)] * 2, "nothing is split"
@@ -133,21 +149,22 @@ def test_the_key_follows_what_is_held_out(tmp_path):
     keys = [
         store_of(tmp_path).key,
         store_of(tmp_path, held_out=0.3).key,
-        store_of(tmp_path, held_out_source=Held(PAIRS[:7])).key,
-        store_of(tmp_path, held_out_source=Held(PAIRS[:8])).key,
+        store_of(tmp_path, held_out_source=held(PAIRS[:7])).key,
+        store_of(tmp_path, held_out_source=held(PAIRS[:8])).key,
         store_of(tmp_path, TextPairs(*LENGTHS, packed=False)).key,
         store_of(tmp_path, TextPairs(*LENGTHS, too_long="skip")).key,
         store_of(tmp_path, TextPairs(*LENGTHS[:1], 61)).key,
     ]
     assert len(set(keys)) == len(keys)
-    assert store_of(tmp_path, held_out_source=Held(PAIRS[:7]), held_out=0.4).key == keys[2], "the share is not used"
+    assert store_of(tmp_path, held_out_source=held(PAIRS[:7]), held_out=0.4).key == keys[2], "the share is not used"
     assert store_of(tmp_path, sentences="line").key == keys[0], "pairs have no sentences"
 
 
 def test_data_takes_pairs(tmp_path):
     for name, pairs in (("train", PAIRS), ("dev", PAIRS[3:9])):
         (tmp_path / f"{name}.tsv").write_text("".join(f"{source}\t{target}\n" for source, target in pairs))
-    train, dev = (TsvPairs((str(tmp_path / f"{name}.tsv"),), prefix="translate: ") for name in ("train", "dev"))
+    table = functools.partial(TextToText, prompt=TextTemplate("{0}", "{1}"), prefix="translate: ")
+    train, dev = (table(TableFiles((str(tmp_path / f"{name}.tsv"),), columns=())) for name in ("train", "dev"))
     data = Data(train, Bytes(), held_out_source=dev, cache_dir=str(tmp_path))
     made = data.prepare(TextPairs(80, 60))
     assert sorted(pairs_in(made, "held_out")) == sorted((f"translate: {source}", t) for source, t in PAIRS[3:9])
@@ -175,17 +192,17 @@ def test_the_target_side_of_a_tokenizer(tmp_path):
 
 @pytest.mark.parametrize("options", ["source", "held_out_source"])
 def test_pairs_need_a_source_of_pairs(corpus, tmp_path, options):
-    with pytest.raises(InputError, match=r"source=Texts\(...\) has no pairs, .* TextPairs .* give TsvPairs"):
+    with pytest.raises(InputError, match=r"source=Texts\(...\) has no pairs, .* TextPairs .* give TextToText"):
         store_of(tmp_path, **{options: corpus})
 
 
 @pytest.mark.parametrize(
     ("source", "message"),
     [
-        (Held((("a", "b"), ("c", " "))), "memory:12 has an empty target"),
-        (Held(()), "holds no pairs"),
-        (Held((("a", "b"),) * 5), "1 distinct document.* a held_out_source"),
-        (Held((("a" * 99, "b"), ("c" * 99, "d"))), "has 1 pairs, 1 of them longer than a row; give more text"),
+        (held((("a", "b"), ("c", " "))), "memory:12 has an empty target"),
+        (held(()), "holds no pairs"),
+        (held((("a", "b"),) * 5), "1 distinct document.* a held_out_source"),
+        (held((("a" * 99, "b"), ("c" * 99, "d"))), "has 1 pairs, 1 of them longer than a row; give more text"),
     ],
 )
 def test_corpora_of_pairs_that_cannot_be(tmp_path, source, message):

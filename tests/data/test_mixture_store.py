@@ -8,7 +8,6 @@ from t5x_lite.data import (
     Bytes,
     Data,
     Equal,
-    ExamplePairs,
     JsonlFiles,
     LabelTemplate,
     Mixture,
@@ -17,6 +16,7 @@ from t5x_lite.data import (
     Stream,
     TextFiles,
     TextPairs,
+    TextToText,
     batches,
 )
 from t5x_lite.errors import InputError
@@ -31,7 +31,7 @@ def source(tmp_path):
     def make(name, lengths):
         path = tmp_path / f"{name}-{len(lengths)}.jsonl"
         path.write_text("".join(json.dumps({"text": "a" * length, "label": length % 2}) + "\n" for length in lengths))
-        return ExamplePairs(JsonlFiles((str(path),)), LabelTemplate(f"{name}: {{text}}", labels=("0", "1")))
+        return TextToText(JsonlFiles((str(path),)), LabelTemplate(f"{name}: {{text}}", labels=("0", "1")))
 
     return make
 
@@ -96,7 +96,7 @@ def test_an_empty_part_is_named(data, source, tmp_path):
         Data(mixture, Bytes(), cache_dir=str(tmp_path)).prepare(PAIRS)
     path = tmp_path / "blank.jsonl"
     path.write_text("\n")
-    blank = Part("blank", ExamplePairs(JsonlFiles((str(path),)), LabelTemplate("{text}", labels=("0", "1"))))
+    blank = Part("blank", TextToText(JsonlFiles((str(path),)), LabelTemplate("{text}", labels=("0", "1"))))
     for tokenizer in (Bytes(), SentencePiece(vocab_size=60)):
         with pytest.raises(InputError, match="part 'blank' of the mixture: .*holds no pairs"):
             Data(Mixture((blank, *data().source.parts)), tokenizer, cache_dir=str(tmp_path)).prepare(PAIRS)

@@ -9,7 +9,6 @@ from t5x_lite.data import (
     Choices,
     ChoiceSets,
     Data,
-    ExamplePairs,
     JsonlFiles,
     Labeled,
     LabeledTexts,
@@ -23,6 +22,7 @@ from t5x_lite.data import (
     TaggedWords,
     TextFiles,
     TextPairs,
+    TextToText,
 )
 from t5x_lite.data.splits import Documents, Overlap, overlap, split_documents
 
@@ -57,7 +57,7 @@ def labeled(examples):
 
 
 def worded(examples):
-    return ExamplePairs(examples, LabelTemplate("say {text}", labels=("0", "1")))
+    return TextToText(examples, LabelTemplate("say {text}", labels=("0", "1")))
 
 
 @pytest.mark.parametrize(

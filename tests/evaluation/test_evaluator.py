@@ -10,7 +10,7 @@ import pytest
 from rich.console import Console
 
 import t5x_lite
-from t5x_lite.data import ByteLevelBPE, Bytes, Data, SentencePiece, TsvPairs, make_tokenizer
+from t5x_lite.data import ByteLevelBPE, Bytes, Data, SentencePiece, TableFiles, TextToText, make_tokenizer
 from t5x_lite.errors import InputError
 from t5x_lite.evaluation import evaluator
 from t5x_lite.evaluation.evaluator import Evaluator, count_words
@@ -37,9 +37,9 @@ def experiment(tmp_path_factory):
         model=TransformerConfig(**sizes, num_encoder_layers=1, num_decoder_layers=1, dropout_rate=0.0),
         objective=SequenceToSequence(input_length=40, target_length=48),
         data=Data(
-            TsvPairs((str(folder / "train.tsv"),)),
+            TextToText(TableFiles((str(folder / "train.tsv"),), ("source", "target"))),
             Bytes(),
-            held_out_source=TsvPairs((str(folder / "dev.tsv"),)),
+            held_out_source=TextToText(TableFiles((str(folder / "dev.tsv"),), ("source", "target"))),
             cache_dir=str(folder / "cache"),
         ),
         optimizer=AdamW(Constant(1e-2)),

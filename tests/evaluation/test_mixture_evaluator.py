@@ -15,11 +15,11 @@ from t5x_lite.data import (
     Bytes,
     Data,
     Equal,
-    ExamplePairs,
     JsonlFiles,
     LabelTemplate,
     Mixture,
     Part,
+    TextToText,
 )
 from t5x_lite.errors import InputError
 from t5x_lite.evaluation.evaluator import held_out_of
@@ -45,14 +45,14 @@ def experiment(tmp_path_factory):
     folder = tmp_path_factory.mktemp("tasks")
     records = [{"text": f"{a} {b}", "label": str(a == "one"), "next": [b, a]} for a in WORDS for b in WORDS]
 
-    def source(name, some, wording):
+    def source(name, some, prompt):
         path = folder / f"{name}.jsonl"
         path.write_text("".join(json.dumps(record) + "\n" for record in some))
-        return ExamplePairs(JsonlFiles((str(path),)), wording)
+        return TextToText(JsonlFiles((str(path),)), prompt)
 
     parts = [
-        Part(name, source(f"{name}-train", records, wording), source(f"{name}-dev", records[::7], wording))
-        for name, wording in (
+        Part(name, source(f"{name}-train", records, prompt), source(f"{name}-dev", records[::7], prompt))
+        for name, prompt in (
             ("label", LabelTemplate("first: {text}", labels=("False", "True"), words=("no", "yes"))),
             ("next", AnswerTemplate("next: {text}", "next")),
         )

@@ -11,7 +11,7 @@ import pytest
 from rich.console import Console
 
 from t5x_lite.cli.commands.evaluate import evaluate
-from t5x_lite.data import Bytes, Data, TsvPairs
+from t5x_lite.data import Bytes, Data, TableFiles, TextToText
 from t5x_lite.errors import InputError
 from t5x_lite.evaluation.answer_metrics import Written
 from t5x_lite.evaluation.answers import Answers
@@ -76,7 +76,7 @@ def test_an_experiment_with_it_is_written_and_read(tmp_path):
     experiment = Experiment(
         TransformerConfig(num_encoder_layers=1, num_decoder_layers=1, **sizes),
         SequenceToSequence(16, 16),
-        Data(TsvPairs((str(tmp_path / "train.tsv"),)), Bytes()),
+        Data(TextToText(TableFiles((str(tmp_path / "train.tsv"),), ("source", "target"))), Bytes()),
         AdamW(Constant(1e-3)),
         steps=1,
         batch_size=2,
@@ -94,7 +94,12 @@ def test_training_records_it_and_evaluate_gives_its_interval(tmp_path, capsys):
     experiment = Experiment(
         TransformerConfig(num_encoder_layers=1, num_decoder_layers=1, **sizes),
         SequenceToSequence(16, 16),
-        Data(TsvPairs((str(tmp_path / "train.tsv"),)), Bytes(), held_out=0.2, cache_dir=str(tmp_path / "cache")),
+        Data(
+            TextToText(TableFiles((str(tmp_path / "train.tsv"),), ("source", "target"))),
+            Bytes(),
+            held_out=0.2,
+            cache_dir=str(tmp_path / "cache"),
+        ),
         AdamW(Constant(1e-3)),
         steps=2,
         batch_size=4,

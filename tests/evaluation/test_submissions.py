@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from t5x_lite.data import ExamplePairs, JsonlFiles, LabelTemplate, Record, TagTemplate, TextTemplate, Tfds
+from t5x_lite.data import JsonlFiles, LabelTemplate, Record, TagTemplate, TextTemplate, TextToText, Tfds
 from t5x_lite.data.tasks.classification import LabeledText
 from t5x_lite.errors import InputError
 from t5x_lite.evaluation.answers import Answers, count_unread, read_texts
@@ -24,7 +24,7 @@ def test_glue_goes_by_the_datasets_own_index_and_names_of_classes():
     """A dataset's order need not be that of the benchmark."""
     answers = Answers([1.0, 0.0, 1.0], [0.0] * 3, ["0", "1", "2"])
     for task, classes in ((glue.COLA, ("0", "1")), (glue.RTE, ("entailment", "not_entailment"))):
-        files = submission_files("glue", answers, named(10, 2, 7), task.shape.labels, task)
+        files = submission_files("glue", answers, named(10, 2, 7), task.head_data().source.labels, task)
         expected = ["index\tprediction", f"2\t{classes[0]}", f"7\t{classes[1]}", f"10\t{classes[1]}"]
         assert {name: text.splitlines() for name, text in files.items()} == {task.submission: expected}
 
@@ -32,7 +32,7 @@ def test_glue_goes_by_the_datasets_own_index_and_names_of_classes():
 def test_the_file_of_another_benchmark_is_not_this_ones():
     answers = Answers([1.0], [], ["0"])
     for submission, task in (("glue", super_glue.RTE), ("superglue", glue.COLA)):
-        (name,) = submission_files(submission, answers, named(0), task.shape.labels, task)
+        (name,) = submission_files(submission, answers, named(0), task.head_data().source.labels, task)
         assert name == {"glue": "predictions.tsv", "superglue": "predictions.jsonl"}[submission]
 
 
@@ -64,7 +64,7 @@ def test_multirc_has_a_paragraph_a_line():
 
 def test_record_goes_by_the_query():
     example = Record("", {"idx": {"passage": 0, "query": 12}, "answers": []})
-    answers = read_texts(super_glue.RECORD.wording, [example], [" Nuria "], labeled=False)
+    answers = read_texts(super_glue.RECORD.prompt, [example], [" Nuria "], labeled=False)
     files = submission_files("superglue", answers, [example], (), super_glue.RECORD)
     assert files == {"ReCoRD.jsonl": '{"idx": 12, "label": "Nuria"}\n'}
 
@@ -97,21 +97,21 @@ def test_texts_are_read_back():
     assert (tags.predictions, tags.references) == ([["B-PER", "O"]], [["B-PER", "O"]])
 
     question = Record("q", {"id": "q", "question": "?", "context": "c", "answers": {"text": []}})
-    assert read_texts(reading.SQUAD_2_0.wording, [question], ["unanswerable"], labeled=False).predictions == [""]
+    assert read_texts(reading.SQUAD_2_0.prompt, [question], ["unanswerable"], labeled=False).predictions == [""]
 
     wsc = {"text": "It fits if it is small.", "span1_text": "the box", "span2_text": "it", "span2_index": 3}
-    said = [read_texts(super_glue.WSC.wording, [Record("", wsc)], [text], labeled=False) for text in ("box", "it")]
+    said = [read_texts(super_glue.WSC.prompt, [Record("", wsc)], [text], labeled=False) for text in ("box", "it")]
     assert [one.predictions for one in said] == [[1], [0]]
 
 
 def test_each_kind_of_answer_has_its_formats():
     assert submission_of(Tagging(8), EXAMPLES) == "conll"
     assert submission_of(Classification(8), EXAMPLES, "glue") == "glue"
-    writer, pairs = SequenceToSequence(8, 8), ExamplePairs(EXAMPLES, CLASSES)
+    writer, pairs = SequenceToSequence(8, 8), TextToText(EXAMPLES, CLASSES)
     assert submission_of(writer, pairs) == "jsonl"
     assert submission_of(writer, pairs, "superglue") == "superglue"
     for source, asked, sentence in (
-        (ExamplePairs(EXAMPLES, TextTemplate("{a}", "{b}")), "glue", "answers of TextTemplate; choose jsonl"),
+        (TextToText(EXAMPLES, TextTemplate("{a}", "{b}")), "glue", "answers of TextTemplate; choose jsonl"),
         (pairs, "conll", "answers of LabelTemplate; choose jsonl or glue or superglue"),
         (EXAMPLES, "squad", "answers of JsonlFiles; choose jsonl"),
     ):

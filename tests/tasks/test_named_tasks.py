@@ -4,10 +4,9 @@ import string
 
 import pytest
 
-from t5x_lite.data import LabelTemplate, Tfds
+from t5x_lite.data import LabeledTexts, LabelTemplate, Tfds
 from t5x_lite.data.records.base import Record
 from t5x_lite.tasks import glue, reading, sequences, super_glue
-from t5x_lite.tasks.task import TextLabels
 
 PAPER = {
     glue.COLA: (
@@ -140,8 +139,8 @@ PAPER = {
 def test_the_papers_examples(task):
     """Some of them shortened; of BoolQ, ReCoRD, tags and questions without an answer the paper has none."""
     fields, source, target = PAPER[task]
-    assert list(task.wording.pairs(Record("0", fields))) == [(source, target)]
-    ((read, right, _),) = task.wording.asked(Record("0", fields))
+    assert list(task.prompt.pairs(Record("0", fields))) == [(source, target)]
+    ((read, right, _),) = task.prompt.eval_examples(Record("0", fields))
     assert read == source
     assert target in right or task is glue.STSB
 
@@ -168,12 +167,12 @@ def test_glue_and_super_glue_are_those_of_tensorflow_datasets():
             dataset, _, config = split_of(task).name.partition("/")
             known = builder.builder_configs[config]
             features = set(known.text_features if builder is Glue else known.features)
-            assert named(task.wording.source) <= features, task.name
+            assert named(task.prompt.source) <= features, task.name
             assert dataset == ("glue" if builder is Glue else "super_glue")
-            if isinstance(task.wording, LabelTemplate):
-                assert task.wording.labels == tuple(known.label_classes), task.name
-            if isinstance(task.shape, TextLabels):
-                assert task.shape.labels == tuple(known.label_classes or ()), task.name
+            if isinstance(task.prompt, LabelTemplate):
+                assert task.prompt.labels == tuple(known.label_classes), task.name
+            if task.head and task.head.func is LabeledTexts:
+                assert task.head_data().source.labels == tuple(known.label_classes or ()), task.name
     assert len({task.name for task in (*glue.GLUE, *super_glue.SUPER_GLUE)}) == 9 + 8
     assert len({task.submission for task in (*glue.GLUE, glue.MNLI_MISMATCHED)} - {""}) == 10
 
@@ -210,15 +209,15 @@ def test_other_datasets_exist_in_tensorflow_datasets():
     for dataset, _, config in (name.partition("/") for name in names):
         assert config in configs[dataset]
     features = Conll2003.builder_configs["conll2003"].features_dict
-    assert {sequences.CONLL_2003.wording.tokens, sequences.CONLL_2003.wording.tags} <= set(features)
-    assert sequences.CONLL_2003.shape.labels == tuple(features["ner"].feature.names)
+    assert {sequences.CONLL_2003.prompt.tokens, sequences.CONLL_2003.prompt.tags} <= set(features)
+    assert sequences.CONLL_2003.head_data().source.labels == tuple(features["ner"].feature.names)
 
 
 def test_race_and_swag_name_the_right_choice(tmp_path):
     options = [["a", "b", "c", "d"], ["e", "f", "g", "h"]]
     fields = {"article": "It.", "questions": ["Q1?", "Q2?"], "answers": ["C", "A"], "options": options}
     first = Record("0", fields | {"questions": "Q1?", "answers": "C", "options": options[0]})
-    assert list(reading.RACE.wording.pairs(first)) == [
+    assert list(reading.RACE.prompt.pairs(first)) == [
         ("race question: Q1? choice1: a choice2: b choice3: c choice4: d article: It.", "choice3")
     ]
     path = tmp_path / "train.csv"
@@ -227,9 +226,9 @@ def test_race_and_swag_name_the_right_choice(tmp_path):
         '0,anet_1,3416,"He nods. He",He nods.,He,gold,"sits, still.",runs.,eats.,sings.,2\n'
     )
     task = reading.swag(str(path))
-    assert list(task.pairs(task.train).pairs()) == [
+    assert list(task.pairs(task.train).read()) == [
         ("swag startphrase: He nods. He ending0: sits, still. ending1: runs. ending2: eats. ending3: sings.", "ending2")
     ]
     assert (task.dev, task.test) == (None, None)
-    ((_, context, choices, label, _),) = task.head_data().source.chosen()
+    ((_, context, choices, label, _),) = task.head_data().source.read()
     assert (context, choices[2], label) == ("He nods.", "He eats.", 2)

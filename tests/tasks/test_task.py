@@ -10,13 +10,13 @@ from t5x_lite.data import (
     ConllFiles,
     Data,
     Equal,
-    ExamplePairs,
     JsonlFiles,
     LabeledTexts,
     Mixture,
     Questions,
     TableFiles,
     TaggedWords,
+    TextToText,
     Tfds,
     UnrolledRecords,
 )
@@ -41,14 +41,14 @@ def own(tmp_path):
 def test_the_same_task_as_text_to_text_and_with_a_head(own):
     text = own.text_data(tokenizer=Bytes())
     assert isinstance(text, Data)
-    assert list(text.source.pairs()) == [
+    assert list(text.source.read()) == [
         ("polarity text: a fine film", "positive"),
         ("polarity text: dull", "negative"),
     ]
-    assert list(text.held_out_source.pairs()) == [("polarity text: good", "positive")]
+    assert list(text.held_out_source.read()) == [("polarity text: good", "positive")]
     head = own.head_data(tokenizer=Bytes())
     assert isinstance(head.source, LabeledTexts)
-    assert [(one.texts, one.label) for one in head.source.labeled()] == [(("a fine film",), 1.0), (("dull",), 0.0)]
+    assert [(one.texts, one.label) for one in head.source.read()] == [(("a fine film",), 1.0), (("dull",), 0.0)]
     assert head.tokenizer == text.tokenizer == Bytes()
     assert own.text_metrics == ("exact_match", "f1")
 
@@ -63,18 +63,18 @@ def test_a_task_without_a_dev_set_holds_out_a_part(own):
 def test_a_template_and_words_of_ones_own(own):
     words, source = ("bad", "good"), "topic question: {text}"
     task = text_classes("polarity", own.train, labels=LABELS, words=words, source=source)
-    assert next(task.pairs(task.train).pairs()) == ("topic question: a fine film", "good")
+    assert next(task.pairs(task.train).read()) == ("topic question: a fine film", "good")
     assert task.pairs(task.train).classes == words
 
 
-def test_every_shape_gives_the_source_of_its_objective():
-    shapes = {
+def test_every_head_has_the_source_of_its_objective():
+    sources = {
         glue.MRPC: LabeledTexts,
         reading.SQUAD_2_0: Questions,
         sequences.CONLL_2003: TaggedWords,
         reading.RACE: Choices,
     }
-    for task, source in shapes.items():
+    for task, source in sources.items():
         assert isinstance(task.head_data().source, source)
         assert task.head_data().held_out_source.examples == task.dev
     with pytest.raises(InputError, match="the task has no head: its answers are texts"):
@@ -86,7 +86,7 @@ def test_races_questions_with_a_head(tmp_path):
     record = {"article": "It rained.", "questions": ["Why?", "When?"], "answers": ["B", "A"]}
     path.write_text(json.dumps(record | {"options": [["x", "y"], ["u", "v"]]}) + "\n")
     examples = UnrolledRecords(JsonlFiles((str(path),)), ("questions", "answers", "options"))
-    found = [(one.context, one.choices, one.label) for one in reading.RACE.shape.source(examples).chosen()]
+    found = [(one.context, one.choices, one.label) for one in reading.RACE.head(examples).read()]
     assert found == [("It rained.", ("Why? x", "Why? y"), 1), ("It rained.", ("When? u", "When? v"), 0)]
 
 
@@ -103,7 +103,7 @@ def test_a_field_composed_for_a_head(tmp_path):
     path = tmp_path / "a.jsonl"
     path.write_text(json.dumps({"paragraph": "p", "question": "q?", "answer": "a", "label": "True"}) + "\n")
     composed = super_glue.ComposedRecords(JsonlFiles((str(path),)), "question_and_answer", "{question} {answer}")
-    (example,) = super_glue.MULTIRC.shape.source(composed).labeled()
+    (example,) = super_glue.MULTIRC.head(composed).read()
     assert (example.texts, example.label) == (("p", "q? a"), 1.0)
 
 
@@ -112,8 +112,8 @@ def test_a_mixture_of_tasks_and_what_its_parts_are_scored_by(own):
     mixed = mixture(tasks, Equal())
     assert isinstance(mixed, Mixture)
     assert [(part.name, type(part.source)) for part in mixed.parts] == [
-        ("polarity", ExamplePairs),
-        ("stsb", ExamplePairs),
+        ("polarity", TextToText),
+        ("stsb", TextToText),
     ]
     assert mixed.rates == Equal()
     assert metrics_of_parts(tasks) == (
@@ -128,13 +128,13 @@ def test_own_files_of_squad_and_conll(tmp_path):
     data = {"data": [{"title": "t", "paragraphs": [{"context": "he went", "qas": questions}]}]}
     (tmp_path / "a.json").write_text(json.dumps(data))
     task = reading.squad_files("own", (str(tmp_path / "a.json"),), may_be_unanswerable=True)
-    assert list(task.pairs(task.train).pairs()) == [
+    assert list(task.pairs(task.train).read()) == [
         ("question: Who? context: he went", "he"),
         ("question: Why? context: he went", "unanswerable"),
     ]
     with pytest.raises(InputError, match="given='answers' is empty in question '2'"):
-        list(reading.squad_files("own", (str(tmp_path / "a.json"),)).text_data().source.pairs())
+        list(reading.squad_files("own", (str(tmp_path / "a.json"),)).text_data().source.read())
     (tmp_path / "a.conll").write_text("Anna B-PER\nreads O\n")
     words = sequences.word_tags("names", ConllFiles((str(tmp_path / "a.conll"),)), labels=("O", "B-PER"))
-    assert list(words.pairs(words.train).pairs()) == [("names sentence: Anna reads", "B-PER O")]
-    assert [sentence.tags for sentence in words.head_data().source.tagged()] == [(1, 0)]
+    assert list(words.pairs(words.train).read()) == [("names sentence: Anna reads", "B-PER O")]
+    assert [sentence.tags for sentence in words.head_data().source.read()] == [(1, 0)]

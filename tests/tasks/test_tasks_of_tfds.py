@@ -51,7 +51,7 @@ def folder(tmp_path_factory, write_dataset):
         asked | {"answers": {"text": ["He", "He"], "answer_start": [0, 0]}},
         asked | {"id": "q2", "question": "Why?", "answers": {"text": [], "answer_start": []}},
     )
-    tags = F.ClassLabel(names=list(sequences.CONLL_2003.shape.labels))
+    tags = F.ClassLabel(names=list(sequences.CONLL_2003.head_data().source.labels))
     words = {"tokens": F.Sequence(TEXT), **{name: F.Sequence(tags) for name in ("pos", "chunks", "ner")}}
     sentence = {"tokens": ["Anna", "reads"], "pos": ["O", "O"], "chunks": ["O", "O"], "ner": ["B-PER", "O"]}
     write("conll2003/conll2003", words, ("train", "dev"), sentence)
@@ -60,7 +60,7 @@ def folder(tmp_path_factory, write_dataset):
 
 def test_pairs_of_tasks(folder):
     def pairs(task):
-        return list(task.at(str(folder)).text_data().source.pairs())
+        return list(task.at(str(folder)).text_data().source.read())
 
     assert pairs(glue.STSB) == [("stsb sentence1: a sentence2: b", "3.8")]
     assert pairs(glue.COLA) == [("cola sentence: They drank the pub dry.", "acceptable")]
@@ -76,7 +76,7 @@ def test_pairs_of_tasks(folder):
 
 def test_what_is_asked_of_held_out_examples(folder):
     def asked(task):
-        return [tuple(one)[1:] for one in task.at(str(folder)).text_data().held_out_source.asked()]
+        return [tuple(one)[1:] for one in task.at(str(folder)).text_data().held_out_source.eval_examples()]
 
     ((right, _),) = asked(glue.STSB)
     assert float(right[0]) == pytest.approx(3.8)
@@ -88,14 +88,14 @@ def test_examples_for_heads(folder):
     def head(task):
         return task.at(str(folder)).head_data().source
 
-    assert [(one.texts, one.label) for one in head(glue.COLA).labeled()] == [(("They drank the pub dry.",), 1.0)]
-    assert [one.label for one in head(glue.STSB).labeled()] == [pytest.approx(3.8)]
-    assert [one.texts[1] for one in head(super_glue.MULTIRC).labeled()] == ["Why? no", "Why? yes"]
-    assert [(one.id, one.answers, one.starts) for one in head(reading.SQUAD_2_0).questions()] == [
+    assert [(one.texts, one.label) for one in head(glue.COLA).read()] == [(("They drank the pub dry.",), 1.0)]
+    assert [one.label for one in head(glue.STSB).read()] == [pytest.approx(3.8)]
+    assert [one.texts[1] for one in head(super_glue.MULTIRC).read()] == ["Why? no", "Why? yes"]
+    assert [(one.id, one.answers, one.starts) for one in head(reading.SQUAD_2_0).read()] == [
         ("q1", ("He", "He"), (0, 0)),
         ("q2", (), ()),
     ]
-    assert [one.tags for one in head(sequences.CONLL_2003).tagged()] == [(1, 0)]
+    assert [one.tags for one in head(sequences.CONLL_2003).read()] == [(1, 0)]
 
 
 def test_a_dataset_that_was_not_prepared_and_needs_tensorflow(folder, tmp_path, capfd):
@@ -109,4 +109,4 @@ def test_a_dataset_that_was_not_prepared_and_needs_tensorflow(folder, tmp_path, 
 def test_labels_that_a_test_set_hides_are_not_known(folder):
     hidden = replace(glue.COLA.at(str(folder)).dev, name="glue/hidden", split="test")
     with pytest.raises(InputError, match="does not know: 'None' 1 times, the first in example 0 of split='test'"):
-        list(glue.COLA.pairs(hidden).pairs())
+        list(glue.COLA.pairs(hidden).read())

@@ -5,7 +5,6 @@ import pytest
 
 from t5x_lite.data import (
     Data,
-    ExamplePairs,
     LabeledTexts,
     Mixture,
     Part,
@@ -13,7 +12,7 @@ from t5x_lite.data import (
     PythonDocs,
     TableFiles,
     TextTemplate,
-    TsvPairs,
+    TextToText,
 )
 from t5x_lite.errors import InputError
 from t5x_lite.models import BertConfig
@@ -34,9 +33,9 @@ def test_json_round_trip(tiny, optimizer):
 @pytest.fixture
 def mixed(tiny):
     """Over a mixture, whose parts are dataclasses in a tuple, and tuples in a tuple in one of them."""
-    wording = TextTemplate("{a}", "{b}", replacements=(("<br>", " "), ("x", "y")))
-    pairs = ExamplePairs(TableFiles(("a.tsv",)), wording)
-    parts = (Part("one", pairs, pairs), Part("two", TsvPairs(("b.tsv",))))
+    prompt = TextTemplate("{a}", "{b}", replacements=(("<br>", " "), ("x", "y")))
+    pairs = TextToText(TableFiles(("a.tsv",)), prompt)
+    parts = (Part("one", pairs, pairs), Part("two", TextToText(TableFiles(("b.tsv",), ("source", "target")))))
     evaluation = Evaluation(part_metrics=(PartMetrics("one", ("bleu", "chrf")),))
     objective = SequenceToSequence(32, 16)
     return replace(tiny, objective=objective, data=Data(Mixture(parts, Proportional(9, 2.0))), evaluation=evaluation)

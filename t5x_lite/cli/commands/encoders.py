@@ -170,7 +170,7 @@ def _read(command: Probe, paths: tuple[str, ...], option: str) -> list[Labeled] 
     if len(kinds) > 1:
         raise InputError(f"{option} names files of JSON and others ({', '.join(paths)}); give files of one kind")
     is_json = kinds.pop()
-    return labeled_examples(JsonlFiles(paths) if is_json else TableFiles(paths, command.columns), **texts)
+    return labeled_examples(JsonlFiles(paths) if is_json else TableFiles(paths, command.columns or None), **texts)
 
 
 def _some(examples: list, most: int, seed: int) -> list:

@@ -11,7 +11,7 @@ import tyro
 from rich.console import Console
 
 from t5x_lite.cli.arguments import of_part, parse, subcommand, with_data, with_examples
-from t5x_lite.data import Data, ExamplePairs, Source, Tokenizer
+from t5x_lite.data import Data, Source, TextToText, Tokenizer
 from t5x_lite.data.splits import Documents, format_overlap, overlap
 from t5x_lite.errors import InputError
 from t5x_lite.evaluation.evaluator import held_out_of
@@ -140,10 +140,10 @@ def _answer(
     console: Console,
 ) -> None:
     """Writes answers to examples of a task whose right ones nobody knows."""
-    if not isinstance(source, ExamplePairs):
+    if not isinstance(source, TextToText):
         raise InputError(f"--unlabeled is for examples of tasks, and the run has {type(source).__name__}; drop it")
     program, params = _placed(experiment, tokenizer, params)
-    asked = (asked for _, asked in source.asked_examples(unlabeled=True))
+    asked = (example for _, example in source.eval_records(unlabeled=True))
     sheet = BatchGenerator(program, questions_of(asked, tokenizer), tokenizer, experiment.evaluation)
     if remark := write_predictions(sheet, params, source, folder, submission):
         console.print(remark, highlight=False, markup=False, soft_wrap=True)
@@ -200,5 +200,5 @@ def _settings(evaluation: Evaluation, command: Evaluate, *, of_task: bool) -> Ev
 def _questions(experiment: Experiment, command: Evaluate, tokenizer: Tokenizer) -> Sequence[EvalPrompt] | None:
     if not command.pairs or not (experiment.evaluation.text_metrics or experiment.evaluation.metrics):
         return None
-    asked = itertools.islice(experiment.data.source.asked(), experiment.evaluation.num_texts)
+    asked = itertools.islice(experiment.data.source.eval_examples(), experiment.evaluation.num_texts)
     return questions_of(asked, tokenizer)

@@ -8,7 +8,7 @@ import io
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, NamedTuple, get_args
+from typing import Annotated, Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 
@@ -17,6 +17,10 @@ from t5x_lite.data.records.base import Source
 from t5x_lite.errors import InputError
 from t5x_lite.tokenizers.base import Tokenizer
 from t5x_lite.tokenizers.vocabulary import Vocabulary
+from t5x_lite.validation import Range, Validated
+
+RowLength = Annotated[int, Range(ge=8)]
+"""Ids of a row that holds two texts and special ids."""
 
 Row = Mapping[str, np.ndarray]
 """One row: an array for each column."""
@@ -86,6 +90,8 @@ class SpecialIds(NamedTuple):
     cls_id: int
     sep_id: int
     pad_id: int
+    delimiter_id: int | None = None
+    """What stands between two texts; None is `sep_id`."""
 
     @classmethod
     def of(cls, vocabulary: Vocabulary) -> "SpecialIds":
@@ -99,10 +105,13 @@ class SpecialIds(NamedTuple):
             )
         return cls(cls_id, sep_id, vocabulary.pad_id)
 
-    def join(self, length: int, *texts: np.ndarray, delimiter: int | None = None) -> np.ndarray:
-        """`[CLS] text [SEP] text [SEP] pad ...`, int32 [length], which the texts must fit.
+    @classmethod
+    def of_decoder(cls, vocabulary: Vocabulary) -> "SpecialIds":
+        """`DELIMITER_IDS`: `start` and `extract` in the places of [CLS] and [SEP], and the delimiter."""
+        return cls(vocabulary.size, vocabulary.size + 2, vocabulary.pad_id, vocabulary.size + 1)
 
-        `delimiter` stands in the place of all separators but the last.
+    def join(self, length: int, *texts: np.ndarray) -> np.ndarray:
+        """`[CLS] text [SEP] text [SEP] pad ...`, int32 [length], which the texts must fit.
 
         >>> SpecialIds(2, 3, 0).join(8, np.array([10, 11]), np.array([12])).tolist()
         [2, 10, 11, 3, 12, 3, 0, 0]
@@ -112,8 +121,14 @@ class SpecialIds(NamedTuple):
         for number, text in enumerate(texts, start=1):
             ids[end : end + len(text)] = text
             end += len(text) + 1
-            ids[end - 1] = self.sep_id if delimiter is None or number == len(texts) else delimiter
+            is_last = self.delimiter_id is None or number == len(texts)
+            ids[end - 1] = self.sep_id if is_last else self.delimiter_id
         return ids
+
+
+DELIMITER_IDS = ("start", "delimiter", "extract")
+"""What begins, divides and ends the texts of a decoder's rows (Radford et al. 2018, section 3.3): the three ids right
+behind the vocabulary's, which no pretraining has seen."""
 
 
 def truncated_lengths(lengths: Sequence[int], room: int) -> list[int]:
@@ -137,9 +152,11 @@ class UnfitDocumentError(InputError):
 
 
 class RowBuilder(ABC):
-    """Takes documents and hands out rows. How documents are spread over calls makes no difference to the rows."""
+    """Takes documents and hands out the rows of a layout. How documents are spread over calls makes no difference to
+    the rows. Raises `InputError` where the vocabulary lacks ids that the rows need."""
 
-    def __init__(self) -> None:
+    def __init__(self, layout: "Layout", vocabulary: Vocabulary | None) -> None:
+        self._layout, self._vocabulary = layout, vocabulary
         self.documents = 0
         """Documents taken."""
         self.skipped = 0
@@ -185,6 +202,14 @@ class RowBuilder(ABC):
         self.first_too_long = self.first_too_long or (self.documents, problem)
 
 
+class EncoderRows(RowBuilder):
+    """Base of builders of rows with special ids."""
+
+    def __init__(self, layout: "Layout", vocabulary: Vocabulary) -> None:
+        super().__init__(layout, vocabulary)
+        self._special = layout.special_ids(vocabulary)
+
+
 class OneRowEach(RowBuilder):
     """A row for every example whose columns need no more than to be given: each document is one such row."""
 
@@ -194,19 +219,19 @@ class OneRowEach(RowBuilder):
 
 
 @dataclass(frozen=True)
-class Layout(ABC):
+class Layout(Validated, ABC):
     """How the examples of a source become rows. The same examples in the same order give the same rows.
 
     An objective names its layout. A new one needs `spec` and `tokenize`; `examples`, `content`, `answer` where it reads
-    other than running text, and `start` where an example is not one row.
+    other than running text, and `builder` where an example is not one row.
     """
 
     source_type: ClassVar[type] = Source
     """The sources it reads."""
-    source_has: ClassVar[str] = "text"
-    """What those sources have and others do not."""
-    source_remedy: ClassVar[str] = ""
-    """How to get such a source."""
+    source_option: ClassVar[str] = ""
+    """The option of the command line that gives such a source."""
+    builder: ClassVar[type[RowBuilder]] = OneRowEach
+    """What makes the rows."""
     unit_name: ClassVar[str] = "documents"
     """What its examples are called."""
     too_long_means: ClassVar[str] = "cut, longer than a row"
@@ -246,8 +271,12 @@ class Layout(ABC):
         return None
 
     def start(self, vocabulary: Vocabulary | None) -> RowBuilder:
-        """What makes the rows; `InputError` where the vocabulary lacks ids that the rows need."""
-        return OneRowEach()
+        """What makes the rows of a split; `InputError` where the vocabulary lacks ids that the rows need."""
+        return self.builder(self, vocabulary)
+
+    def special_ids(self, vocabulary: Vocabulary) -> SpecialIds:
+        """What stands around the texts of a row."""
+        return SpecialIds.of_decoder(vocabulary) if self.added_ids else SpecialIds.of(vocabulary)
 
     @property
     def num_ids(self) -> int:
@@ -268,18 +297,6 @@ def encode_each(documents: Sequence[Sequence[str]], tokenizer: Tokenizer) -> Ite
 def with_blanks(texts: Sequence[str]) -> tuple[str, ...]:
     """Sentences or words as they stand in running text, for tokenizers to which " The" and "The" are two."""
     return (*texts[:1], *(f" {text}" for text in texts[1:]))
-
-
-def check_length(length: int, minimum: int, what: str, name: str = "length") -> None:
-    """Raises `InputError` for a length that is too short for `what`."""
-    if length < minimum:
-        raise InputError(f"{name}={length} is too short for {what}; choose {minimum} or more")
-
-
-def check_choice(name: str, value: str, choices: Any) -> None:
-    """Raises `InputError` for a value that is not among those of a `Literal`."""
-    if value not in get_args(choices):
-        raise InputError(f"{name}={value!r} is unknown; choose one of {', '.join(get_args(choices))}")
 
 
 def too_many_ids(count: int, length: int) -> str:

@@ -2,135 +2,39 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 import numpy as np
 
-from t5x_lite.data.layouts.base import (
-    Column,
-    Layout,
-    Row,
-    RowBuilder,
-    RowSpec,
-    UnfitDocumentError,
-    check_choice,
-    check_length,
-)
+from t5x_lite.data.layouts.base import Column, Layout, Row, RowBuilder, RowSpec, UnfitDocumentError
 from t5x_lite.data.layouts.sentences import SentenceRule
-from t5x_lite.data.records.pairs import PairSource
+from t5x_lite.data.tasks.base import TaskLayout
+from t5x_lite.data.tasks.text_to_text import TextToText
 from t5x_lite.errors import InputError
 from t5x_lite.tokenizers.base import Tokenizer
 from t5x_lite.tokenizers.vocabulary import Vocabulary
+from t5x_lite.validation import Range
 
+SideLength = Annotated[int, Range(ge=2)]
 TooLong = Literal["error", "skip", "cut"]
 
 # Of 58,600 sentence pairs in rows of 64 + 64 ids 12.6 % is padding with one open row, 5.7 % with 32 and with 128.
 _OPEN_ROWS = 32
 
 
-@dataclass(frozen=True)
-class TextPairs(Layout):
-    """Rows of text to text: `inputs` are `source EOS source EOS ... pad ...`, and so are `targets` of the targets.
-
-    Packed rows hold whole pairs, those of a row in their order, and the rows make little padding of them: a few dozen
-    are open at a time, and a pair goes into the first that has room. Else each pair has a row. Since no text holds EOS,
-    segment n of either side reaches to its n-th EOS, and pair n of a row is segment n of both sides.
-
-    >>> import numpy as np
-    >>> rows = TextPairs(6, 5).start(Vocabulary(size=100, pad_id=0, eos_id=1))
-    >>> for source, target in ([10, 11], [20]), ([12, 13, 14], [21, 22]), ([15], [23]):
-    ...     rows.add([np.array(source, np.int32), np.array(target, np.int32)])
-    >>> rows.finish()
-    >>> [(row["inputs"].tolist(), row["targets"].tolist()) for row in rows.take()]
-    [([10, 11, 1, 15, 1, 0], [20, 1, 23, 1, 0]), ([12, 13, 14, 1, 0, 0], [21, 22, 1, 0, 0])]
-    """
-
-    length: int
-    """Ids of the source side of a row, EOS included."""
-    target_length: int
-    """Ids of the target side of a row, EOS included."""
-    packed: bool = True
-    """Several pairs in a row, as many as fit; else one."""
-    too_long: TooLong = "error"
-    """What becomes of a pair with a side over its length: 'error' refuses the corpus, 'skip' leaves the pair out, 'cut'
-    drops the end of that side. The store counts them."""
-
-    source_type: ClassVar[type] = PairSource
-    source_has: ClassVar[str] = "pairs"
-    source_remedy: ClassVar[str] = "give TsvPairs, JsonlPairs, ParallelFiles or TfdsPairs (--pairs on the command line)"
-    unit_name: ClassVar[str] = "pairs"
-    has_examples: ClassVar[bool] = True
-
-    def __post_init__(self) -> None:
-        check_length(self.length, 2, "a source")
-        check_length(self.target_length, 2, "a target", "target_length")
-        check_choice("too_long", self.too_long, TooLong)
-
-    @property
-    def spec(self) -> RowSpec:
-        lengths = {"inputs": self.length, "targets": self.target_length}
-        return {name: Column((length,), is_ids=True) for name, length in lengths.items()}
-
-    def examples(self, source: PairSource) -> Iterator[tuple[str, str]]:
-        return source.pairs()
-
-    def content(self, example: tuple[str, str]) -> str:
-        return "\0".join(example)
-
-    def answer(self, example: tuple[str, str]) -> tuple[str, str]:
-        return example
-
-    def tokenize(
-        self, examples: list[tuple[str, str]], tokenizer: Tokenizer, sentences: SentenceRule
-    ) -> Iterator[list[np.ndarray]]:
-        sources, targets = map(list, zip(*examples, strict=True))
-        sides = tokenizer.encode_batch(sources), tokenizer.target_side.encode_batch(targets)
-        return map(list, zip(*sides, strict=True))
-
-    def start(self, vocabulary: Vocabulary) -> RowBuilder:
-        pad_id, eos_id = vocabulary.pad_id, vocabulary.eos_id
-        if self.packed and pad_id == eos_id:
-            raise InputError(
-                f"the tokenizer pads with its EOS (id {eos_id}), which ends the pairs of a packed row; set "
-                "packed=False, or use a tokenizer with a padding token"
-            )
-        return TextPairRows(
-            self.length,
-            self.target_length,
-            pad_id=pad_id,
-            eos_id=eos_id,
-            packed=self.packed,
-            too_long=self.too_long,
-        )
-
-    def pairs_of(self, row: Row, vocabulary: Vocabulary) -> list[tuple[np.ndarray, np.ndarray]]:
-        """(source, target) ids of each pair in a row, without EOS.
-
-        >>> row = {"inputs": np.array([10, 11, 1, 15, 1, 0]), "targets": np.array([20, 1, 23, 1, 0])}
-        >>> TextPairs(6, 5).pairs_of(row, Vocabulary(size=100, pad_id=0, eos_id=1))
-        [(array([10, 11]), array([20])), (array([15]), array([23]))]
-        """
-        sources, targets = (self._segments(row[name], vocabulary.eos_id) for name in ("inputs", "targets"))
-        return list(zip(sources, targets, strict=True))
-
-    def _segments(self, side: np.ndarray, eos_id: int) -> list[np.ndarray]:
-        ends = np.flatnonzero(side == eos_id)[: None if self.packed else 1].tolist()
-        starts = [0, *(end + 1 for end in ends)]
-        return [side[start:end] for start, end in zip(starts, ends, strict=False)]
-
-
 class TextPairRows(RowBuilder):
     """See `TextPairs`. A pair goes into the oldest open row that has room for both of its sides; where none has, the
     fullest row is closed for a new one."""
 
-    def __init__(
-        self, length: int, target_length: int, *, pad_id: int, eos_id: int, packed: bool, too_long: str
-    ) -> None:
-        super().__init__()
-        self._lengths = length, target_length
-        self._pad_id, self._eos_id = pad_id, eos_id
-        self._max_open = _OPEN_ROWS if packed else 0
-        self._too_long = too_long
+    def __init__(self, layout: Layout, vocabulary: Vocabulary) -> None:
+        super().__init__(layout, vocabulary)
+        if layout.packed and vocabulary.pad_id == vocabulary.eos_id:
+            raise InputError(
+                f"the tokenizer pads with its EOS (id {vocabulary.eos_id}), which ends the pairs of a packed row; set "
+                "packed=False, or use a tokenizer with a padding token"
+            )
+        self._lengths = layout.length, layout.target_length
+        self._max_open = _OPEN_ROWS if layout.packed else 0
         self._open: list[_OpenRow] = []
 
     def add(self, document: list[np.ndarray]) -> None:
@@ -138,23 +42,23 @@ class TextPairRows(RowBuilder):
         self._check_ids(document)
         if any(len(ids) >= length for ids, length in zip(document, self._lengths, strict=True)):
             problem = self._describe(document)
-            if self._too_long == "error":
+            if self._layout.too_long == "error":
                 raise UnfitDocumentError(f"{problem}; raise it, or set too_long='skip' or 'cut'")
             self._count_too_long(problem)
-            if self._too_long == "skip":
+            if self._layout.too_long == "skip":
                 self.skipped += 1
                 return
             document = [ids[: length - 1] for ids, length in zip(document, self._lengths, strict=True)]
         source, target = document
         self.tokens += len(source) + len(target) + 2
         row = self._row_for(len(source) + 1, len(target) + 1)
-        row.append(source, target, self._eos_id)
+        row.append(source, target, self._vocabulary.eos_id)
         if not self._max_open or row.is_full:
             self._close(row)
 
     def _check_ids(self, document: list[np.ndarray]) -> None:
         for side, ids in zip(("source", "target"), document, strict=True):
-            for name, special in (("EOS", self._eos_id), ("PAD", self._pad_id)):
+            for name, special in (("EOS", self._vocabulary.eos_id), ("PAD", self._vocabulary.pad_id)):
                 if (ids == special).any():
                     raise UnfitDocumentError(
                         f"the {side} has the id {special}, which is {name} and closes or fills rows; remove that token "
@@ -176,7 +80,7 @@ class TextPairRows(RowBuilder):
                 return row
         if self._open and len(self._open) >= self._max_open:
             self._close(min(self._open, key=lambda row: min(row.source_room, row.target_room)))
-        row = _OpenRow(self._lengths, self._pad_id)
+        row = _OpenRow(self._lengths, self._vocabulary.pad_id)
         self._open.append(row)
         return row
 
@@ -191,6 +95,72 @@ class TextPairRows(RowBuilder):
     @property
     def shortage(self) -> tuple[str, str]:
         return f"{self.documents} pairs, {self.skipped} of them longer than a row", "longer rows"
+
+
+@dataclass(frozen=True)
+class TextPairs(TaskLayout):
+    """Rows of text to text: `inputs` are `source EOS source EOS ... pad ...`, and so are `targets` of the targets.
+
+    Packed rows hold whole pairs, those of a row in their order, and the rows make little padding of them: a few dozen
+    are open at a time, and a pair goes into the first that has room. Else each pair has a row. Since no text holds EOS,
+    segment n of either side reaches to its n-th EOS, and pair n of a row is segment n of both sides.
+
+    >>> import numpy as np
+    >>> rows = TextPairs(6, 5).start(Vocabulary(size=100, pad_id=0, eos_id=1))
+    >>> for source, target in ([10, 11], [20]), ([12, 13, 14], [21, 22]), ([15], [23]):
+    ...     rows.add([np.array(source, np.int32), np.array(target, np.int32)])
+    >>> rows.finish()
+    >>> [(row["inputs"].tolist(), row["targets"].tolist()) for row in rows.take()]
+    [([10, 11, 1, 15, 1, 0], [20, 1, 23, 1, 0]), ([12, 13, 14, 1, 0, 0], [21, 22, 1, 0, 0])]
+    """
+
+    length: SideLength
+    """Ids of the source side of a row, EOS included."""
+    target_length: SideLength
+    """Ids of the target side of a row, EOS included."""
+    packed: bool = True
+    """Several pairs in a row, as many as fit; else one."""
+    too_long: TooLong = "error"
+    """What becomes of a pair with a side over its length: 'error' refuses the corpus, 'skip' leaves the pair out, 'cut'
+    drops the end of that side. The store counts them."""
+
+    source_type: ClassVar[type] = TextToText
+    source_option: ClassVar[str] = "--pairs"
+    builder: ClassVar[type[RowBuilder]] = TextPairRows
+    unit_name: ClassVar[str] = "pairs"
+
+    @property
+    def spec(self) -> RowSpec:
+        lengths = {"inputs": self.length, "targets": self.target_length}
+        return {name: Column((length,), is_ids=True) for name, length in lengths.items()}
+
+    def content(self, example: tuple[str, str]) -> str:
+        return "\0".join(example)
+
+    def answer(self, example: tuple[str, str]) -> tuple[str, str]:
+        return example
+
+    def tokenize(
+        self, examples: list[tuple[str, str]], tokenizer: Tokenizer, sentences: SentenceRule
+    ) -> Iterator[list[np.ndarray]]:
+        sources, targets = map(list, zip(*examples, strict=True))
+        sides = tokenizer.encode_batch(sources), tokenizer.target_side.encode_batch(targets)
+        return map(list, zip(*sides, strict=True))
+
+    def pairs_of(self, row: Row, vocabulary: Vocabulary) -> list[tuple[np.ndarray, np.ndarray]]:
+        """(source, target) ids of each pair in a row, without EOS.
+
+        >>> row = {"inputs": np.array([10, 11, 1, 15, 1, 0]), "targets": np.array([20, 1, 23, 1, 0])}
+        >>> TextPairs(6, 5).pairs_of(row, Vocabulary(size=100, pad_id=0, eos_id=1))
+        [(array([10, 11]), array([20])), (array([15]), array([23]))]
+        """
+        sources, targets = (self._segments(row[name], vocabulary.eos_id) for name in ("inputs", "targets"))
+        return list(zip(sources, targets, strict=True))
+
+    def _segments(self, side: np.ndarray, eos_id: int) -> list[np.ndarray]:
+        ends = np.flatnonzero(side == eos_id)[: None if self.packed else 1].tolist()
+        starts = [0, *(end + 1 for end in ends)]
+        return [side[start:end] for start, end in zip(starts, ends, strict=False)]
 
 
 class _OpenRow:

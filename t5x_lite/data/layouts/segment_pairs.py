@@ -5,17 +5,17 @@ import hashlib
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from typing import ClassVar, Literal, NamedTuple
 
 import numpy as np
 
 from t5x_lite.data.layouts.base import (
     Column,
+    EncoderRows,
+    Layout,
     RowBuilder,
+    RowLength,
     RowSpec,
-    SpecialIds,
-    check_choice,
-    check_length,
     truncated_lengths,
 )
 from t5x_lite.data.layouts.text import SentenceLayout
@@ -28,58 +28,16 @@ _BLOCK_IDS = 4 << 20
 _SHORT_SHARE = 0.1
 
 
-@dataclass(frozen=True)
-class Pairs(SentenceLayout):
-    """BERT's rows (Devlin et al. 2019, section 3.1 and A.2): `[CLS] A [SEP] B [SEP] pad ...`, where B follows A.
-
-    A unit of "segment" takes sentences of one document until they fill the row, in every tenth row a random part of
-    it, and cuts them at a random sentence end into A and B. A unit of "sentence" takes one each (sentence-pair in Liu
-    et al. 2019, section 4.2, here with a single [SEP] between the two). What is too long loses ids of its longer
-    segment, at random at both ends. A last sentence on its own takes the one before it along as A. Documents of one
-    sentence give no pair; `RowBuilder.skipped` counts them.
-
-    `with_other` adds the column `other`, `C pad ...`, a segment of another document that can stand in B's place: at
-    least one id, none of them special, and `[CLS] A [SEP] C [SEP]` fits `length`. It begins at a random sentence and is
-    as long as BERT makes it: until A and C fill the row, or its document ends. It is drawn from the documents near this
-    one (a thousand or two), whose text is another.
-
-    >>> import numpy as np
-    >>> vocabulary = Vocabulary(size=100, pad_id=0, cls_id=2, sep_id=3, eos_id=3)
-    >>> rows = Pairs(8, unit="sentence", with_other=True).start(vocabulary)
-    >>> rows.add([np.array(sentence, np.int32) for sentence in ([10, 11], [12])])
-    >>> rows.add([np.array([20, 21, 22], np.int32)])
-    >>> rows.finish()
-    >>> [{name: column.tolist() for name, column in row.items()} for row in rows.take()]
-    [{'ids': [2, 10, 11, 3, 12, 3, 0, 0], 'other': [20, 21, 22, 0]}]
-    """
-
-    unit: PairUnit = "segment"
-    with_other: bool = False
-
-    def __post_init__(self) -> None:
-        check_length(self.length, 8, "a pair")
-        check_choice("unit", self.unit, PairUnit)
-
-    @property
-    def spec(self) -> RowSpec:
-        other = {"other": Column((self.length - 4,), is_ids=True)} if self.with_other else {}
-        return {"ids": Column((self.length,), is_ids=True)} | other
-
-    def start(self, vocabulary: Vocabulary) -> RowBuilder:
-        return PairRows(self.length, SpecialIds.of(vocabulary), unit=self.unit, with_other=self.with_other)
-
-
-class PairRows(RowBuilder):
+class PairRows(EncoderRows):
     """See `Pairs`.
 
     Where a pair takes another document along, documents wait until a block of them is complete and draw from it and the
     block before, which leaves none without company in the last, small one.
     """
 
-    def __init__(self, length: int, special: SpecialIds, *, unit: str, with_other: bool) -> None:
-        super().__init__()
-        self._length, self._special, self._unit, self._with_other = length, special, unit, with_other
-        self._room = length - 3
+    def __init__(self, layout: Layout, vocabulary: Vocabulary) -> None:
+        super().__init__(layout, vocabulary)
+        self._room = layout.length - 3
         # One generator for the pairs and one for the others: the pairs are the same with and without others.
         self._random, self._random_other = (np.random.default_rng(seed) for seed in range(2))
         self._too_short = 0
@@ -96,14 +54,14 @@ class PairRows(RowBuilder):
         if not sentences:
             return
         flat = _Document.of(sentences)
-        if not self._with_other:
+        if not self._layout.with_other:
             for first, second, _ in self._pairs(flat):
                 self._add_row(first, second)
         elif self._block.add(flat):
             self._end_block()
 
     def finish(self) -> None:
-        if self._with_other:
+        if self._layout.with_other:
             self._end_block()
 
     def _end_block(self) -> None:
@@ -140,7 +98,7 @@ class PairRows(RowBuilder):
 
         Every tenth row is shorter, so that a model also meets rows as short as they come later.
         """
-        if self._unit == "sentence":
+        if self._layout.unit == "sentence":
             return 1
         if self._random.random() < _SHORT_SHARE:
             return 2 + _below(self._room - 1, self._random)
@@ -161,12 +119,12 @@ class PairRows(RowBuilder):
         return _shortened(ids, min(len(ids), self._room - beside), self._random_other)
 
     def _add_row(self, first: np.ndarray, second: np.ndarray, other: np.ndarray | None = None) -> None:
-        columns = {"ids": self._special.join(self._length, first, second)}
+        columns = {"ids": self._special.join(self._layout.length, first, second)}
         padding = self._room - len(first) - len(second)
         if other is not None:
-            columns["other"] = np.full(self._length - 4, self._special.pad_id, np.int32)
+            columns["other"] = np.full(self._layout.length - 4, self._special.pad_id, np.int32)
             columns["other"][: len(other)] = other
-            padding += self._length - 4 - len(other)
+            padding += self._layout.length - 4 - len(other)
         self._emit(padding, **columns)
 
     @property
@@ -176,6 +134,44 @@ class PairRows(RowBuilder):
             return f"{found}, and a row needs two documents of different text", "shorter documents"
         remedy = "documents of more sentences (document='file', or data.sentences='line' where each line is one)"
         return f"{found}, and a row needs two sentences of a document", remedy
+
+
+@dataclass(frozen=True)
+class Pairs(SentenceLayout):
+    """BERT's rows (Devlin et al. 2019, section 3.1 and A.2): `[CLS] A [SEP] B [SEP] pad ...`, where B follows A.
+
+    A unit of "segment" takes sentences of one document until they fill the row, in every tenth row a random part of
+    it, and cuts them at a random sentence end into A and B. A unit of "sentence" takes one each (sentence-pair in Liu
+    et al. 2019, section 4.2, here with a single [SEP] between the two). What is too long loses ids of its longer
+    segment, at random at both ends. A last sentence on its own takes the one before it along as A. Documents of one
+    sentence give no pair; `RowBuilder.skipped` counts them.
+
+    `with_other` adds the column `other`, `C pad ...`, a segment of another document that can stand in B's place: at
+    least one id, none of them special, and `[CLS] A [SEP] C [SEP]` fits `length`. It begins at a random sentence and is
+    as long as BERT makes it: until A and C fill the row, or its document ends. It is drawn from the documents near this
+    one (a thousand or two), whose text is another.
+
+    >>> import numpy as np
+    >>> vocabulary = Vocabulary(size=100, pad_id=0, cls_id=2, sep_id=3, eos_id=3)
+    >>> rows = Pairs(8, unit="sentence", with_other=True).start(vocabulary)
+    >>> rows.add([np.array(sentence, np.int32) for sentence in ([10, 11], [12])])
+    >>> rows.add([np.array([20, 21, 22], np.int32)])
+    >>> rows.finish()
+    >>> [{name: column.tolist() for name, column in row.items()} for row in rows.take()]
+    [{'ids': [2, 10, 11, 3, 12, 3, 0, 0], 'other': [20, 21, 22, 0]}]
+    """
+
+    length: RowLength
+    """Ids of a row, special ones included."""
+    unit: PairUnit = "segment"
+    with_other: bool = False
+
+    builder: ClassVar[type[RowBuilder]] = PairRows
+
+    @property
+    def spec(self) -> RowSpec:
+        other = {"other": Column((self.length - 4,), is_ids=True)} if self.with_other else {}
+        return {"ids": Column((self.length,), is_ids=True)} | other
 
 
 class _Document(NamedTuple):

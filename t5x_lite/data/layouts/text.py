@@ -2,23 +2,51 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import numpy as np
 
 from t5x_lite.data.layouts.base import (
     Column,
+    EncoderRows,
     Layout,
     RowBuilder,
     RowSpec,
-    SpecialIds,
-    check_length,
     encode_each,
     with_blanks,
 )
 from t5x_lite.data.layouts.sentences import SentenceRule, split_sentences
 from t5x_lite.tokenizers.base import Tokenizer
 from t5x_lite.tokenizers.vocabulary import Vocabulary
+from t5x_lite.validation import Positive, Range
+
+
+class StreamRows(RowBuilder):
+    """See `Stream`."""
+
+    def __init__(self, layout: Layout, vocabulary: Vocabulary) -> None:
+        super().__init__(layout, vocabulary)
+        self._eos = np.array([vocabulary.eos_id], np.int32)
+        self._pieces: list[np.ndarray] = []
+
+    def add(self, document: list[np.ndarray]) -> None:
+        self._pieces += [*document, self._eos]
+        self.documents += 1
+        self.tokens += sum(map(len, document)) + 1
+
+    def take(self) -> list[dict[str, np.ndarray]]:
+        ids = np.concatenate([np.empty(0, np.int32), *self._pieces])
+        length = self._layout.length
+        whole = len(ids) // length * length
+        self._pieces = [ids[whole:]]
+        for row in ids[:whole].reshape(-1, length):
+            self._emit(ids=row)
+        return super().take()
+
+    @property
+    def shortage(self) -> tuple[str, str]:
+        needs = f"{self.tokens} tokens and row_length={self._layout.length} needs at least as many"
+        return needs, "a shorter row_length"
 
 
 @dataclass(frozen=True)
@@ -35,11 +63,10 @@ class Stream(Layout):
     [[10, 11, 12, 1], [20, 21, 22, 23]]
     """
 
-    length: int
+    length: Positive
     """Ids of a row."""
 
-    def __post_init__(self) -> None:
-        check_length(self.length, 1, "a row")
+    builder: ClassVar[type[RowBuilder]] = StreamRows
 
     @property
     def spec(self) -> RowSpec:
@@ -50,42 +77,12 @@ class Stream(Layout):
     ) -> Iterator[list[np.ndarray]]:
         return ([ids] for ids in tokenizer.encode_batch(examples))
 
-    def start(self, vocabulary: Vocabulary) -> RowBuilder:
-        return StreamRows(self.length, vocabulary.eos_id)
-
-
-class StreamRows(RowBuilder):
-    """See `Stream`."""
-
-    def __init__(self, length: int, eos_id: int) -> None:
-        super().__init__()
-        self._length, self._eos = length, np.array([eos_id], np.int32)
-        self._pieces: list[np.ndarray] = []
-
-    def add(self, document: list[np.ndarray]) -> None:
-        self._pieces += [*document, self._eos]
-        self.documents += 1
-        self.tokens += sum(map(len, document)) + 1
-
-    def take(self) -> list[dict[str, np.ndarray]]:
-        ids = np.concatenate([np.empty(0, np.int32), *self._pieces])
-        whole = len(ids) // self._length * self._length
-        self._pieces = [ids[whole:]]
-        for row in ids[:whole].reshape(-1, self._length):
-            self._emit(ids=row)
-        return super().take()
-
-    @property
-    def shortage(self) -> tuple[str, str]:
-        needs = f"{self.tokens} tokens and row_length={self._length} needs at least as many"
-        return needs, "a shorter row_length"
-
 
 @dataclass(frozen=True)
 class SentenceLayout(Layout):
     """Base of layouts that read documents sentence by sentence."""
 
-    length: int
+    length: Annotated[int, Range(ge=4)]
     """Ids of a row, special ones included."""
 
     reads_sentences: ClassVar[bool] = True
@@ -94,6 +91,56 @@ class SentenceLayout(Layout):
         self, examples: list[str], tokenizer: Tokenizer, sentences: SentenceRule
     ) -> Iterator[list[np.ndarray]]:
         return encode_each([with_blanks(split_sentences(text, sentences)) for text in examples], tokenizer)
+
+
+class SentenceRows(EncoderRows):
+    """See `Sentences` and `NumberedSentences`."""
+
+    def __init__(self, layout: Layout, vocabulary: Vocabulary) -> None:
+        super().__init__(layout, vocabulary)
+        self._room = layout.length - 2
+        self._separator = np.array([self._special.sep_id], np.int32)
+        self._pieces: list[np.ndarray] = []
+        self._filled = 0
+
+    def add(self, document: list[np.ndarray]) -> None:
+        self.documents += 1
+        separator = 1 if self._layout.across_documents else 0
+        before = self.tokens
+        for sentence in document:
+            self.tokens += len(sentence)
+            for start in range(0, len(sentence), self._room):
+                self._append(sentence[start : start + self._room], separator)
+                separator = 0
+        if self.tokens == before:
+            self.skipped += 1
+        if not self._layout.across_documents:
+            self.finish()
+
+    def _append(self, piece: np.ndarray, separator: int) -> None:
+        """Adds a piece that fits a row, to this one where there is room for it, behind a separator if there is one."""
+        if self._filled + separator + len(piece) > self._room:
+            self.finish()
+        if separator and self._filled:
+            self._pieces.append(self._separator)
+            self._filled += 1
+        self._pieces.append(piece)
+        self._filled += len(piece)
+
+    def finish(self) -> None:
+        if self._filled:
+            columns = {"ids": self._special.join(self._layout.length, np.concatenate(self._pieces))}
+            if "sentences" in self._layout.spec:
+                is_text = [piece is not self._separator for piece in self._pieces]
+                numbers = np.repeat(np.cumsum(is_text) * is_text, [len(piece) for piece in self._pieces])
+                columns["sentences"] = np.zeros(self._layout.length, np.int32)
+                columns["sentences"][1 : 1 + len(numbers)] = numbers
+            self._emit(self._room - self._filled, **columns)
+        self._pieces, self._filled = [], 0
+
+    @property
+    def shortage(self) -> tuple[str, str]:
+        return f"{self.tokens} tokens and a row needs one", "text that the tokenizer knows"
 
 
 @dataclass(frozen=True)
@@ -116,15 +163,11 @@ class Sentences(SentenceLayout):
 
     across_documents: bool = True
 
-    def __post_init__(self) -> None:
-        check_length(self.length, 4, "a sentence")
+    builder: ClassVar[type[RowBuilder]] = SentenceRows
 
     @property
     def spec(self) -> RowSpec:
         return {"ids": Column((self.length,), is_ids=True)}
-
-    def start(self, vocabulary: Vocabulary) -> RowBuilder:
-        return SentenceRows(self.length, SpecialIds.of(vocabulary), across_documents=self.across_documents)
 
 
 @dataclass(frozen=True)
@@ -147,58 +190,3 @@ class NumberedSentences(Sentences):
     @property
     def spec(self) -> RowSpec:
         return super().spec | {"sentences": Column((self.length,))}
-
-    def start(self, vocabulary: Vocabulary) -> RowBuilder:
-        special = SpecialIds.of(vocabulary)
-        return SentenceRows(self.length, special, across_documents=self.across_documents, numbered=True)
-
-
-class SentenceRows(RowBuilder):
-    """See `Sentences` and `NumberedSentences`."""
-
-    def __init__(self, length: int, special: SpecialIds, *, across_documents: bool, numbered: bool = False) -> None:
-        super().__init__()
-        self._length, self._room, self._special = length, length - 2, special
-        self._across_documents, self._numbered = across_documents, numbered
-        self._separator = np.array([special.sep_id], np.int32)
-        self._pieces: list[np.ndarray] = []
-        self._filled = 0
-
-    def add(self, document: list[np.ndarray]) -> None:
-        self.documents += 1
-        separator = 1 if self._across_documents else 0
-        before = self.tokens
-        for sentence in document:
-            self.tokens += len(sentence)
-            for start in range(0, len(sentence), self._room):
-                self._append(sentence[start : start + self._room], separator)
-                separator = 0
-        if self.tokens == before:
-            self.skipped += 1
-        if not self._across_documents:
-            self.finish()
-
-    def _append(self, piece: np.ndarray, separator: int) -> None:
-        """Adds a piece that fits a row, to this one where there is room for it, behind a separator if there is one."""
-        if self._filled + separator + len(piece) > self._room:
-            self.finish()
-        if separator and self._filled:
-            self._pieces.append(self._separator)
-            self._filled += 1
-        self._pieces.append(piece)
-        self._filled += len(piece)
-
-    def finish(self) -> None:
-        if self._filled:
-            columns = {"ids": self._special.join(self._length, np.concatenate(self._pieces))}
-            if self._numbered:
-                is_text = [piece is not self._separator for piece in self._pieces]
-                numbers = np.repeat(np.cumsum(is_text) * is_text, [len(piece) for piece in self._pieces])
-                columns["sentences"] = np.zeros(self._length, np.int32)
-                columns["sentences"][1 : 1 + len(numbers)] = numbers
-            self._emit(self._room - self._filled, **columns)
-        self._pieces, self._filled = [], 0
-
-    @property
-    def shortage(self) -> tuple[str, str]:
-        return f"{self.tokens} tokens and a row needs one", "text that the tokenizer knows"

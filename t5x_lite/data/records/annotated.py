@@ -5,17 +5,18 @@ import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from t5x_lite.data.records import input_files
-from t5x_lite.data.records.base import Record, Records
+from t5x_lite.data.records.base import Record
+from t5x_lite.data.records.input_files import FileRecords
 from t5x_lite.errors import InputError
 
 CONLL_ENDINGS = (".conll", ".conllu", ".txt", ".tsv", ".conll.gz", ".conllu.gz", ".txt.gz", ".tsv.gz")
 
 
 @dataclass(frozen=True)
-class ConllFiles(Records):
+class ConllFiles(FileRecords):
     """Files, globs and folders of sentences a word a line, with columns, and a blank line behind each sentence.
 
     Fields are `tokens` and `tags`, lists of equal length. In front of a sentence, lines that begin with '-DOCSTART-' or
@@ -30,14 +31,12 @@ class ConllFiles(Records):
     tag_column: int = -1
     """The same; 3 for the universal parts of speech of CoNLL-U."""
 
+    endings: ClassVar[tuple[str, ...]] = CONLL_ENDINGS
+
     def __post_init__(self) -> None:
-        input_files.check_paths(self.paths)
+        super().__post_init__()
         if self.token_column == self.tag_column:
             raise InputError(f"token_column={self.token_column} is tag_column too; choose another one")
-
-    def files(self) -> list[Path]:
-        """The files that are read, in order; `InputError` for a path that gives none."""
-        return input_files.files_of(self.paths, CONLL_ENDINGS)
 
     def __iter__(self) -> Iterator[Record]:
         for path in self.files():
@@ -63,9 +62,6 @@ class ConllFiles(Records):
                 )
         return columns[self.token_column], columns[self.tag_column]
 
-    def fingerprint(self) -> str:
-        return input_files.hash_files(f"ConllFiles {(self.token_column, self.tag_column)}", self.files())
-
 
 def _sentences(path: Path) -> Iterator[tuple[int, list[tuple[int, str]]]]:
     """(number of the first line, (offset, line) of each word) of every sentence."""
@@ -82,7 +78,7 @@ def _sentences(path: Path) -> Iterator[tuple[int, list[tuple[int, str]]]]:
 
 
 @dataclass(frozen=True)
-class SquadFiles(Records):
+class SquadFiles(FileRecords):
     """Files, globs and folders of SQuAD's JSON, 1.1 or 2.0, and their `.gz`: a question an example.
 
     Fields are `id`, `title`, `context`, `question`, `answers` (texts) and `starts` (where each begins in the context,
@@ -96,14 +92,12 @@ class SquadFiles(Records):
     part: int = 0
     """The part that is read, from 0."""
 
-    def __post_init__(self) -> None:
-        input_files.check_paths(self.paths)
-        if not 0 <= self.part < self.parts:
-            raise InputError(f"part={self.part} is none of parts={self.parts}; choose 0 to parts - 1")
+    endings: ClassVar[tuple[str, ...]] = (".json", ".json.gz")
 
-    def files(self) -> list[Path]:
-        """The files that are read, in order; `InputError` for a path that gives none."""
-        return input_files.files_of(self.paths, (".json", ".json.gz"))
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not 0 <= self.part < self.parts:
+            raise InputError(f"part={self.part} is not one of parts={self.parts}; choose 0 to parts - 1")
 
     def __iter__(self) -> Iterator[Record]:
         for path in self.files():
@@ -123,12 +117,9 @@ class SquadFiles(Records):
                             },
                         )
 
-    def fingerprint(self) -> str:
-        return input_files.hash_files(f"SquadFiles {(self.parts, self.part)}", self.files())
-
 
 def _articles(path: Path) -> list[dict[str, Any]]:
-    """The articles of a file, known to have the keys that are read; `InputError` where it is none of SQuAD's."""
+    """The articles of a file, known to have the keys that are read; `InputError` where it is not of SQuAD's."""
     try:
         articles = json.loads(input_files.whole_text(path))["data"]
         for article in articles:
@@ -139,6 +130,7 @@ def _articles(path: Path) -> list[dict[str, Any]]:
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         problem = f"the key {error} is missing" if isinstance(error, KeyError) else str(error)
         raise InputError(
-            f"{path} is no JSON of SQuAD ({problem}); write data > paragraphs > context and qas > id, question, answers"
+            f"{path} is not JSON of SQuAD ({problem}); write data > paragraphs > context and qas > id, question, "
+            "answers"
         ) from None
     return articles

@@ -1,15 +1,19 @@
 """A corpus, and a record with named fields: what files, tables, annotated corpora and datasets of TFDS all yield."""
 
 import abc
+import dataclasses
+import hashlib
+import string
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from t5x_lite.errors import InputError
+from t5x_lite.validation import Validated
 
 
 @dataclass(frozen=True)
-class Source(abc.ABC):
+class Source(Validated, abc.ABC):
     """A corpus: documents in a fixed order, and a fingerprint that changes when they do."""
 
     @abc.abstractmethod
@@ -33,6 +37,24 @@ class Source(abc.ABC):
     def classes(self) -> tuple[str, ...] | None:
         """The names of its labels by number, none where labels are numbers; None in text without labels."""
         return None
+
+
+def digest(*parts: Any) -> str:
+    """Hexadecimal hash of what the parts print as."""
+    return hashlib.blake2b(repr(parts).encode(), digest_size=16).hexdigest()
+
+
+def hash_fields(source: Source) -> str:
+    """A source's fingerprint from its class and its fields, of which other sources count by their fingerprints."""
+
+    def content(value: Any) -> Any:
+        if isinstance(value, tuple):
+            return tuple(map(content, value))
+        return value.fingerprint() if isinstance(value, Source) else value
+
+    return digest(
+        type(source).__name__, *(content(getattr(source, field.name)) for field in dataclasses.fields(source))
+    )
 
 
 class Record(NamedTuple):
@@ -78,7 +100,7 @@ def field_of(record: Record, name: str, option: str) -> Any:
         elif not (isinstance(value, dict) and step in value):
             raise InputError(
                 f"{option}={name!r} is missing in {record.location}, which has "
-                f"{', '.join(map(repr, _names(record.fields)))}; set {option} to one of them"
+                f"{', '.join(map(repr, _names(record.fields)))}; set {option} to one of them, or correct the record"
             )
         value = value[step]
     return value
@@ -91,7 +113,23 @@ def _names(fields: dict[str, Any]) -> Iterator[str]:
 
 def text_of(record: Record, name: str, option: str) -> str:
     """The text in a field, stripped; `InputError` where it is not a text."""
-    value = field_of(record, name, option)
+    return _as_text(field_of(record, name, option), record, name, option, numbers=False)
+
+
+def text_in(record: Record, name: str, option: str) -> str:
+    """The text in a field, stripped; `InputError` where it is not a text, or empty."""
+    text = text_of(record, name, option)
+    if not text:
+        raise InputError(f"{option}={name!r} is empty in {record.location}; fill it or remove the record")
+    return text
+
+
+def _as_text(value: Any, record: Record, name: str, option: str, *, numbers: bool) -> str:
+    """A value as text, stripped; where `numbers` may be written too, lists are joined by commas."""
+    if numbers and isinstance(value, list):
+        return ", ".join(_as_text(one, record, name, option, numbers=True) for one in value)
+    if numbers and isinstance(value, int | float):
+        return str(value)
     if not isinstance(value, str):
         raise InputError(f"{option}={name!r} is {value!r} in {record.location}; set {option} to a field of text")
     try:
@@ -103,14 +141,35 @@ def text_of(record: Record, name: str, option: str) -> str:
     return value.strip()
 
 
-def text_in(record: Record, name: str, option: str) -> str:
-    """The text in a field, stripped; `InputError` where it is not a text, or empty."""
-    text = text_of(record, name, option)
-    if not text:
-        raise InputError(f"{option}={name!r} is empty in {record.location}; fill it or remove the record")
-    return text
-
-
 def name_of(record: Record) -> Any:
     """What a benchmark calls a record: the value of its field `idx`, `index` or `id`; None where it has none."""
     return next((record.fields[name] for name in ("idx", "index", "id") if name in record.fields), None)
+
+
+def fill(template: str, record: Record, option: str) -> str:
+    """A template with the record's fields in place of their names, which stand in braces; lists are joined by commas.
+
+    Raises `InputError` for a field that is missing, or that holds neither text nor numbers.
+
+    >>> record = Record("a.jsonl:1", {"text": "Why? ", "tags": ["a", "b"]})
+    >>> fill("topic question: {text} tags: {tags}", record, "source")
+    'topic question: Why? tags: a, b'
+    """
+    return "".join(
+        literal + ("" if name is None else _as_text(field_of(record, name, option), record, name, option, numbers=True))
+        for literal, name, *_ in string.Formatter().parse(template)
+    ).strip()
+
+
+def check_template(template: str, option: str) -> None:
+    """Raises `InputError` for a template that cannot be read, or that no field goes into."""
+    try:
+        names = [name for _, name, *_ in string.Formatter().parse(template) if name is not None]
+    except ValueError as error:
+        raise InputError(
+            f"{option}={template!r} is not a template ({error}); write names of fields in braces"
+        ) from None
+    if not names or not all(names):
+        raise InputError(
+            f"{option}={template!r} names no field; write it in braces, such as 'topic question: {{text}}'"
+        )

@@ -1,5 +1,6 @@
 """Files of text on disk, compressed or not: which of them a path names, their lines, records and hash."""
 
+import dataclasses
 import glob
 import gzip
 import hashlib
@@ -9,8 +10,9 @@ import zlib
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, ClassVar
 
+from t5x_lite.data.records.base import Records
 from t5x_lite.errors import InputError
 
 JSON_ENDINGS = (".jsonl", ".json", ".jsonl.gz", ".json.gz")
@@ -18,8 +20,28 @@ _WHOLE_HASH = 64 << 20
 _PART_HASH = 16 << 20
 
 
+class FileRecords(Records):
+    """Base of records in files, which the field `paths` names."""
+
+    paths: tuple[str, ...]
+    endings: ClassVar[tuple[str, ...]] = ()
+    """Those of the files that a folder is searched for; none are any."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_paths(self.paths)
+
+    def files(self) -> list[Path]:
+        """The files that are read, in order; `InputError` for a path that gives none."""
+        return files_of(self.paths, self.endings)
+
+    def fingerprint(self) -> str:
+        options = [getattr(self, field.name) for field in dataclasses.fields(self) if field.name != "paths"]
+        return hash_files(f"{type(self).__name__} {options}", self.files())
+
+
 def check_paths(paths: tuple[str, ...], field: str = "paths") -> None:
-    """Raises `InputError` for what is no tuple of paths."""
+    """Raises `InputError` for what is not a tuple of paths."""
     if isinstance(paths, str) or not paths:
         raise InputError(f"{field}={paths!r} names no text; give a tuple of files, globs or folders")
 

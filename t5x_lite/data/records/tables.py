@@ -1,14 +1,15 @@
-"""Where examples of tasks come from: records with named fields, such as a sentence and its label."""
+"""Records in files of one's own: tables, JSON lines, and files that go together line by line."""
 
 import csv
 import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, get_args
+from typing import ClassVar, Literal
 
 from t5x_lite.data.records import input_files
-from t5x_lite.data.records.base import Record, Records
+from t5x_lite.data.records.base import Record
+from t5x_lite.data.records.input_files import FileRecords
 from t5x_lite.errors import InputError
 
 TABLE_ENDINGS = (".tsv", ".tsv.gz", ".csv", ".csv.gz")
@@ -17,7 +18,7 @@ Separator = Literal["tab", "comma"]
 
 
 @dataclass(frozen=True)
-class TableFiles(Records):
+class TableFiles(FileRecords):
     """Files, globs and folders of `.tsv` and `.csv` and their `.gz`, in UTF-8. A first line names the columns.
 
     Between tabs nothing is quoted. Between commas a field may stand in double quotes, over several lines too.
@@ -25,33 +26,31 @@ class TableFiles(Records):
 
     paths: tuple[str, ...]
     """Files, globs such as 'reviews/*.tsv', or folders."""
-    columns: tuple[str, ...] = ()
-    """Names of the columns, for files whose first line is an example already."""
+    columns: tuple[str, ...] | None = None
+    """Names of the columns, for files whose first line is a record already; no names, (), call them '0', '1', '2' ...,
+    as many as a line has."""
     separator: Separator | None = None
     """What stands between columns: tab or comma; None goes by the file's ending, comma for .csv."""
 
-    def __post_init__(self) -> None:
-        input_files.check_paths(self.paths)
-        if self.separator is not None and self.separator not in get_args(Separator):
-            raise InputError(f"separator={self.separator!r} is unknown; choose one of {', '.join(get_args(Separator))}")
-        if len(set(self.columns)) < len(self.columns):
-            raise InputError(f"columns={self.columns} names one of them twice; name each once")
+    endings: ClassVar[tuple[str, ...]] = TABLE_ENDINGS
 
-    def files(self) -> list[Path]:
-        """The files that are read, in order; `InputError` for a path that gives none."""
-        return input_files.files_of(self.paths, TABLE_ENDINGS)
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.columns and len(set(self.columns)) < len(self.columns):
+            raise InputError(f"columns={self.columns} names one of them twice; name each once")
 
     def __iter__(self) -> Iterator[Record]:
         for path in self.files():
             rows = self._rows(path)
-            names = list(self.columns) or self._header(path, next(rows, None))
+            names = self._header(path, next(rows, None)) if self.columns is None else list(self.columns)
             for number, row in rows:
-                if len(row) != len(names):
+                of_row = names or list(map(str, range(len(row))))
+                if len(row) != len(of_row):
                     raise InputError(
                         f"{path}:{number} has {len(row)} columns and not the {len(names)} of "
                         f"{', '.join(map(repr, names))}; correct the line, or set columns or separator"
                     )
-                yield Record(f"{path}:{number}", dict(zip(names, row, strict=True)))
+                yield Record(f"{path}:{number}", dict(zip(of_row, row, strict=True)))
 
     def _rows(self, path: Path) -> Iterator[tuple[int, list[str]]]:
         """(number of its last line, columns) of every row that is not blank."""
@@ -64,7 +63,7 @@ class TableFiles(Records):
             yield from ((reader.line_num, row) for row in reader if row)
         except csv.Error as error:
             raise InputError(
-                f"{path}:{reader.line_num} is no CSV ({error}); correct it, or set separator='tab'"
+                f"{path}:{reader.line_num} is not CSV ({error}); correct it, or set separator='tab'"
             ) from None
 
     def _header(self, path: Path, first: tuple[int, list[str]] | None) -> list[str]:
@@ -77,71 +76,70 @@ class TableFiles(Records):
             )
         return names
 
-    def fingerprint(self) -> str:
-        return input_files.hash_files(f"TableFiles {(self.columns, self.separator)}", self.files())
-
 
 @dataclass(frozen=True)
-class JsonlFiles(Records):
+class JsonlFiles(FileRecords):
     """Files, globs and folders of `.jsonl`, `.json` (one object a line) and their `.gz`, in UTF-8."""
 
     paths: tuple[str, ...]
     """Files, globs such as 'reviews/*.jsonl', or folders."""
 
-    def __post_init__(self) -> None:
-        input_files.check_paths(self.paths)
-
-    def files(self) -> list[Path]:
-        """The files that are read, in order; `InputError` for a path that gives none."""
-        return input_files.files_of(self.paths, input_files.JSON_ENDINGS)
+    endings: ClassVar[tuple[str, ...]] = input_files.JSON_ENDINGS
 
     def __iter__(self) -> Iterator[Record]:
         for path in self.files():
             for number, record in input_files.json_records(path):
                 yield Record(f"{path}:{number}", record)
 
-    def fingerprint(self) -> str:
-        return input_files.hash_files("JsonlFiles", self.files())
-
 
 @dataclass(frozen=True)
-class ParallelFiles(Records):
-    """Files in UTF-8, `.gz` too, one for each field: line n of every one is example n. Lines blank in all are none."""
+class ParallelFiles(FileRecords):
+    """Files in UTF-8, `.gz` too, for each field: line n of those that go together is an example. Lines that are blank
+    in all are none."""
 
     fields: tuple[str, ...]
     """Names such as ('premise', 'hypothesis', 'label')."""
     paths: tuple[str, ...]
-    """The file of each."""
+    """The file of each; or a glob or folder of each with as many files, which go together by the order of names."""
 
     def __post_init__(self) -> None:
-        input_files.check_paths(self.paths)
-        if len(set(self.fields)) != len(self.paths):
-            raise InputError(
-                f"fields={self.fields} do not go with paths={self.paths}; give one file for each, and each name once"
-            )
+        super().__post_init__()
+        _check_one_each("fields", self.fields, self.paths)
 
     def __iter__(self) -> Iterator[Record]:
-        files = self.files()
-        for number, lines in enumerate(itertools.zip_longest(*map(input_files.lines, files)), start=1):
-            if None in lines:
-                short, long = files[lines.index(None)], next(f for f, line in zip(files, lines, strict=True) if line)
-                raise InputError(
-                    f"{short} ends before line {number}, which {long} has; give files that are parallel line by line"
-                )
-            texts = [text for _, text in lines]
-            if any(text.strip() for text in texts):
-                yield Record(f"{files[0]}:{number}", dict(zip(self.fields, texts, strict=True)))
+        for files in self._groups():
+            for number, lines in enumerate(itertools.zip_longest(*map(input_files.lines, files)), start=1):
+                if None in lines:
+                    short, long = (
+                        files[lines.index(None)],
+                        next(f for f, line in zip(files, lines, strict=True) if line),
+                    )
+                    raise InputError(
+                        f"{short} ends before line {number}, which {long} has; give files that are parallel line by "
+                        "line"
+                    )
+                texts = [text for _, text in lines]
+                if any(text.strip() for text in texts):
+                    location = " with ".join(f"{file}:{number}" for file in files)
+                    yield Record(location, dict(zip(self.fields, texts, strict=True)))
 
     def files(self) -> list[Path]:
-        """The file of each field; `InputError` for one that is not there."""
-        return _one_each(self.paths, "field")
+        return list(itertools.chain.from_iterable(self._groups()))
 
-    def fingerprint(self) -> str:
-        return input_files.hash_files(f"ParallelFiles {self.fields}", self.files())
+    def _groups(self) -> list[tuple[Path, ...]]:
+        """The files that go together, one for each field."""
+        found = [[file.resolve() for file in input_files.expand(path, ())] for path in self.paths]
+        if len(set(map(len, found))) > 1:
+            counts = " and ".join(f"{path!r} {len(files)}" for path, files in zip(self.paths, found, strict=True))
+            raise InputError(
+                f"paths={self.paths} name unequal numbers of files ({counts}), so that they cannot be parallel; give "
+                "as many for each field"
+            )
+        return list(zip(*found, strict=True))
 
 
 @dataclass(frozen=True)
-class ClassFiles(Records):
+class ClassFiles(FileRecords):
     """Files in UTF-8, `.gz` too, one for each class: a text a line. Fields are `text` and `label`.
 
     Blank lines are none.
@@ -153,11 +151,8 @@ class ClassFiles(Records):
     """The file of each."""
 
     def __post_init__(self) -> None:
-        input_files.check_paths(self.paths)
-        if len(set(self.labels)) != len(self.paths):
-            raise InputError(
-                f"labels={self.labels} do not go with paths={self.paths}; give one file for each, and each name once"
-            )
+        super().__post_init__()
+        _check_one_each("labels", self.labels, self.paths)
 
     def __iter__(self) -> Iterator[Record]:
         for label, path in zip(self.labels, self.files(), strict=True):
@@ -166,15 +161,13 @@ class ClassFiles(Records):
                     yield Record(f"{path}:{number}", {"text": line.strip(), "label": label})
 
     def files(self) -> list[Path]:
-        """The file of each class; `InputError` for one that is not there."""
-        return _one_each(self.paths, "class")
+        found = [input_files.expand(path, ()) for path in self.paths]
+        if several := [path for path, files in zip(self.paths, found, strict=True) if len(files) > 1]:
+            raise InputError(f"paths={several[0]!r} names several files; name one for each class")
+        return [file.resolve() for (file,) in found]
 
-    def fingerprint(self) -> str:
-        return input_files.hash_files(f"ClassFiles {self.labels}", self.files())
 
-
-def _one_each(paths: tuple[str, ...], what: str) -> list[Path]:
-    found = [input_files.expand(path, ()) for path in paths]
-    if several := [path for path, files in zip(paths, found, strict=True) if len(files) > 1]:
-        raise InputError(f"paths={several[0]!r} names several files; name one for each {what}")
-    return [file.resolve() for (file,) in found]
+def _check_one_each(option: str, names: tuple[str, ...], paths: tuple[str, ...]) -> None:
+    """Raises `InputError` unless there is a path for each name, and no name twice."""
+    if len(set(names)) != len(paths):
+        raise InputError(f"{option}={names} do not go with paths={paths}; give one file for each, and each name once")

@@ -13,10 +13,11 @@ import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, get_args
+from typing import ClassVar, Literal
 
 from t5x_lite.data.records import input_files
 from t5x_lite.data.records.base import Record, Records
+from t5x_lite.data.records.input_files import FileRecords
 from t5x_lite.errors import InputError
 
 _SKIPPED_FOLDERS = {"test", "tests", "idle_test", "site-packages", "dist-packages", "__pycache__"}
@@ -100,11 +101,9 @@ def _definitions(body: list[ast.stmt]) -> Iterator[ast.ClassDef | ast.FunctionDe
 
 DocumentUnit = Literal["paragraph", "line", "file"]
 
-_ENDINGS = (".txt", ".txt.gz", *input_files.JSON_ENDINGS)
-
 
 @dataclass(frozen=True)
-class TextFiles(Records):
+class TextFiles(FileRecords):
     """Files, globs and folders of `.txt`, `.jsonl`, `.json` (one object a line) and their `.gz`, in UTF-8.
 
     Folders are searched recursively for those endings, hidden names left out; a file that is named itself may have any
@@ -119,16 +118,7 @@ class TextFiles(Records):
     field: str = "text"
     """Key of the text in a line of JSON; 'a/b' is b in the object a."""
 
-    def __post_init__(self) -> None:
-        input_files.check_paths(self.paths)
-        if self.document not in get_args(DocumentUnit):
-            raise InputError(
-                f"document={self.document!r} is unknown; choose one of {', '.join(get_args(DocumentUnit))}"
-            )
-
-    def files(self) -> list[Path]:
-        """The files that are read, in order; `InputError` for a path that gives none."""
-        return input_files.files_of(self.paths, _ENDINGS)
+    endings: ClassVar[tuple[str, ...]] = (".txt", ".txt.gz", *input_files.JSON_ENDINGS)
 
     def __iter__(self) -> Iterator[Record]:
         for path in self.files():
@@ -145,9 +135,6 @@ class TextFiles(Records):
             yield text
         if empty:
             raise InputError(f"paths={self.paths} hold no text but blanks; give files with text")
-
-    def fingerprint(self) -> str:
-        return input_files.hash_files(f"TextFiles {self.document} {self.field}", self.files())
 
     def _plain_texts(self, path: Path) -> Iterator[tuple[int, str]]:
         """(number of its first line, text) of each document in a plain text file."""
@@ -174,6 +161,7 @@ def _has_paragraphs(path: Path) -> bool:
 
 def _paragraphs(path: Path) -> Iterator[tuple[int, str]]:
     block: list[str] = []
+    first = 1
     for number, line in itertools.chain(input_files.lines(path), [(0, "")]):
         if line := line.strip():
             first = first if block else number

@@ -3,7 +3,6 @@
 import contextlib
 import dataclasses
 import errno
-import hashlib
 import importlib
 import importlib.abc
 import importlib.machinery
@@ -17,7 +16,7 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from t5x_lite.data.records.base import Record, Records
+from t5x_lite.data.records.base import Record, Records, digest
 from t5x_lite.errors import InputError
 
 _BLOCK = 256
@@ -65,8 +64,7 @@ class Tfds(Records):
 
     def fingerprint(self) -> str:
         info = self._builder().info
-        parts = (info.full_name, info.splits[self.split].num_examples, self.split, self.field)
-        return hashlib.blake2b(f"Tfds {parts}".encode(), digest_size=16).hexdigest()
+        return digest("Tfds", info.full_name, info.splits[self.split].num_examples, self.split, self.field)
 
     def _builder(self) -> Any:
         """The prepared dataset, with `split` known to exist."""
@@ -83,7 +81,7 @@ class Tfds(Records):
             except Exception as error:  # a dataset's own code runs here and may fail in any way
                 if "Parsing builder name" in str(error):
                     raise InputError(
-                        f"name={self.name!r} is no dataset name; write 'name', 'name/config' or 'name:1.0.0'"
+                        f"name={self.name!r} is not a dataset name; write 'name', 'name/config' or 'name:1.0.0'"
                     ) from None
                 raise self._unprepared(error) from error
             if not builder.is_prepared():

@@ -1,12 +1,10 @@
-"""Examples made of other ones: records taken apart, several sources as one."""
+"""Records made of other ones: taken apart, several sources as one, with one more field."""
 
-import hashlib
 import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from t5x_lite.data.records.base import Record, Records, field_of
-from t5x_lite.data.tasks.templates import check_template, fill
+from t5x_lite.data.records.base import Record, Records, check_template, field_of, fill, hash_fields
 from t5x_lite.errors import InputError
 
 
@@ -19,7 +17,10 @@ class UnrolledRecords(Records):
     fields: tuple[str, ...]
     """The lists, which are of one length, such as ('questions', 'answers', 'options')."""
 
+    fingerprint = hash_fields
+
     def __post_init__(self) -> None:
+        super().__post_init__()
         if not self.fields:
             raise InputError("fields=() names no lists to take apart; name one or more")
 
@@ -29,16 +30,12 @@ class UnrolledRecords(Records):
             if not all(isinstance(one, list) for one in lists) or len({len(one) for one in lists}) > 1:
                 found = ", ".join(f"{len(one)}" if isinstance(one, list) else repr(one) for one in lists)
                 raise InputError(
-                    f"fields={self.fields} are no lists of one length in {example.location} ({found}); name lists "
+                    f"fields={self.fields} are not lists of one length in {example.location} ({found}); name lists "
                     "whose items go together"
                 )
             for number, items in enumerate(zip(*lists, strict=True), start=1):
                 fields = example.fields | dict(zip(self.fields, items, strict=True))
                 yield Record(f"item {number} of {example.location}", fields)
-
-    def fingerprint(self) -> str:
-        parts = (self.examples.fingerprint(), self.fields)
-        return hashlib.blake2b(f"UnrolledRecords {parts}".encode(), digest_size=16).hexdigest()
 
 
 @dataclass(frozen=True)
@@ -48,16 +45,15 @@ class JoinedRecords(Records):
     sources: tuple[Records, ...]
     """In their order."""
 
+    fingerprint = hash_fields
+
     def __post_init__(self) -> None:
+        super().__post_init__()
         if not self.sources:
             raise InputError("sources=() are no examples; name one source or more")
 
     def __iter__(self) -> Iterator[Record]:
         return itertools.chain.from_iterable(self.sources)
-
-    def fingerprint(self) -> str:
-        parts = [source.fingerprint() for source in self.sources]
-        return hashlib.blake2b(f"JoinedRecords {parts}".encode(), digest_size=16).hexdigest()
 
 
 @dataclass(frozen=True)
@@ -70,14 +66,13 @@ class ComposedRecords(Records):
     template: str
     """What stands in it: names of fields in braces and text around them, such as '{question} {answer}'."""
 
+    fingerprint = hash_fields
+
     def __post_init__(self) -> None:
+        super().__post_init__()
         check_template(self.template, "template")
 
     def __iter__(self) -> Iterator[Record]:
         for example in self.examples:
             composed = {self.field: fill(self.template, example, "template")}
             yield example._replace(fields=example.fields | composed)
-
-    def fingerprint(self) -> str:
-        parts = (self.examples.fingerprint(), self.field, self.template)
-        return hashlib.blake2b(f"ComposedRecords {parts}".encode(), digest_size=16).hexdigest()

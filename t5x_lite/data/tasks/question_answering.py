@@ -1,6 +1,5 @@
 """Questions whose answers stand in a text."""
 
-import hashlib
 import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -8,19 +7,13 @@ from typing import ClassVar, NamedTuple
 
 import numpy as np
 
-from t5x_lite.data.layouts.base import (
-    Column,
-    Layout,
-    RowBuilder,
-    RowSpec,
-    SpecialIds,
-    check_length,
-)
+from t5x_lite.data.layouts.base import Column, EncoderRows, RowBuilder, RowLength, RowSpec
 from t5x_lite.data.layouts.sentences import SentenceRule
-from t5x_lite.data.records.base import Record, Records, Source, field_of, text_in
+from t5x_lite.data.records.base import Record, field_of, text_in
+from t5x_lite.data.tasks.base import TaskLayout, TaskSource
 from t5x_lite.errors import InputError
 from t5x_lite.tokenizers.base import Tokenizer
-from t5x_lite.tokenizers.vocabulary import Vocabulary
+from t5x_lite.validation import Positive
 
 
 class ContextQuestion(NamedTuple):
@@ -37,11 +30,9 @@ class ContextQuestion(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Questions(Source):
+class Questions(TaskSource):
     """Questions on texts, with answers that stand there or with none (Rajpurkar et al. 2016 and 2018)."""
 
-    examples: Records
-    """SquadFiles, or JsonlFiles."""
     question: str = "question"
     """The field of the question."""
     context: str = "context"
@@ -53,51 +44,39 @@ class Questions(Source):
     id: str = "id"
     """The field of the question's name."""
 
-    @property
-    def has_answers(self) -> bool:
-        return bool(self.answers)
+    answer_option: ClassVar[str] = "answers"
 
-    def questions(self) -> Iterator[ContextQuestion]:
-        """Every example. Raises `InputError`, at the end, for answers that do not stand where they should, which it
-        counts; for two questions of one name; and where there is no example."""
+    def read(self) -> Iterator[ContextQuestion]:
+        """Every example. Raises `InputError` as other tasks do; for two questions of one name; and at the end for
+        answers that do not stand where they should, which it counts."""
         misplaced, first, names = 0, "", set[str]()
-        for example in self.examples:
-            asked = self._question(example)
-            if asked.id in names:
+        for question in super().read():
+            if question.id in names:
                 raise InputError(
-                    f"{self.id}={asked.id!r} names two questions, the second in {asked.location}; rename it"
+                    f"{self.id}={question.id!r} names two questions, the second in {question.location}; rename it"
                 )
-            names.add(asked.id)
-            if wrong := _misplaced(asked):
+            names.add(question.id)
+            if wrong := _misplaced(question):
                 misplaced += 1
-                first = first or f"{asked.location} has {wrong}"
+                first = first or f"{question.location} has {wrong}"
             elif not misplaced:
-                yield asked
+                yield question
         if misplaced:
             raise InputError(
                 f"{self.starts} of {misplaced:,} of {len(names):,} questions do not point at their {self.answers}: "
                 f"{first}, the first of them; correct them, counting characters from 0"
             )
-        if not names:
-            raise InputError(f"{self.examples} holds no examples; give some")
 
     def documents(self) -> Iterator[str]:
-        for _, group in itertools.groupby(self.questions(), key=lambda asked: asked.context):
-            asked = list(group)
-            yield asked[0].context
-            yield from (one.question for one in asked)
+        for _, group in itertools.groupby(self.read(), key=lambda question: question.context):
+            questions = list(group)
+            yield questions[0].context
+            yield from (one.question for one in questions)
 
-    def location(self, number: int) -> str:
-        """Where the example with this number, from 1, stands; found by reading up to it."""
-        return next(itertools.islice(self.questions(), number - 1, None)).location
-
-    def fingerprint(self) -> str:
-        fields = (self.question, self.context, self.answers, self.starts, self.id)
-        return hashlib.blake2b(f"Questions {self.examples.fingerprint()} {fields}".encode(), digest_size=16).hexdigest()
-
-    def _question(self, example: Record) -> ContextQuestion:
+    def convert(self, record: Record) -> list[ContextQuestion]:
+        """The question."""
         answers, starts = (
-            field_of(example, name, option) if self.answers else []
+            field_of(record, name, option) if self.answers else []
             for name, option in ((self.answers, "answers"), (self.starts, "starts"))
         )
         if not (
@@ -108,108 +87,27 @@ class Questions(Source):
             and all(isinstance(start, int) and start >= 0 for start in starts)
         ):
             raise InputError(
-                f"{self.answers}={answers!r} and {self.starts}={starts!r} in {example.location} are no list of texts "
+                f"{self.answers}={answers!r} and {self.starts}={starts!r} in {record.location} are not a list of texts "
                 "and a list of as many characters' numbers; correct them"
             )
         # The context stays as it is: answers are found by their place in it.
-        text_in(example, self.context, "context")
-        context = field_of(example, self.context, "context")
-        name, question = str(field_of(example, self.id, "id")), text_in(example, self.question, "question")
-        return ContextQuestion(example.location, name, question, context, tuple(answers), tuple(starts))
+        text_in(record, self.context, "context")
+        context = field_of(record, self.context, "context")
+        name, question = str(field_of(record, self.id, "id")), text_in(record, self.question, "question")
+        return [ContextQuestion(record.location, name, question, context, tuple(answers), tuple(starts))]
 
 
-def _misplaced(asked: ContextQuestion) -> str:
+def _misplaced(question: ContextQuestion) -> str:
     """What is wrong with the first answer that is not where it should be; empty where all are."""
-    for answer, start in zip(asked.answers, asked.starts, strict=True):
-        there = asked.context[start : start + len(answer)]
+    for answer, start in zip(question.answers, question.starts, strict=True):
+        there = question.context[start : start + len(answer)]
         if not answer.strip() or there != answer:
             return f"{answer!r} where the text has {there!r}"
     return ""
 
 
-@dataclass(frozen=True)
-class QuestionWindows(Layout):
-    """Questions on parts of a text: `[CLS] question [SEP] window [SEP] pad ...` (Devlin et al. 2019, section 4.2).
-
-    A text that is longer than what the question leaves of a row is read in windows, each `stride` tokens behind the
-    one before (the released code). `ends` are the positions in the row of the first and the last token of the answer,
-    both 0, which is [CLS], where the window has no answer or not all of it; `example` is the number of the question,
-    from 0; `window` is which of the text's tokens is the window's first.
-
-    >>> import numpy as np
-    >>> rows = QuestionWindows(8, 2, 4).start(Vocabulary(size=100, pad_id=0, cls_id=2, sep_id=3, eos_id=3))
-    >>> rows.add([np.array([10], np.int32), np.arange(20, 26, dtype=np.int32), np.array([4, 5], np.int32)])
-    >>> for row in rows.take():
-    ...     print({name: column.tolist() for name, column in row.items()})
-    {'ids': [2, 10, 3, 20, 21, 22, 23, 3], 'ends': [0, 0], 'example': 0, 'window': 0}
-    {'ids': [2, 10, 3, 22, 23, 24, 25, 3], 'ends': [5, 6], 'example': 0, 'window': 2}
-    """
-
-    length: int
-    """Ids of a row, special ones included."""
-    stride: int = 128
-    """Tokens of the text from the beginning of one window to that of the next."""
-    question_length: int = 64
-    """Tokens of a question; the ends of longer ones are cut."""
-
-    source_type: ClassVar[type] = Questions
-    source_has: ClassVar[str] = "questions"
-    source_remedy: ClassVar[str] = "give Questions"
-    unit_name: ClassVar[str] = "questions"
-    too_long_means: ClassVar[str] = "have an answer that no window holds, and count as having none"
-    has_examples: ClassVar[bool] = True
-
-    def __post_init__(self) -> None:
-        check_length(self.length, 8, "a question and a text")
-        for name in ("stride", "question_length"):
-            if getattr(self, name) < 1:
-                raise InputError(f"{name}={getattr(self, name)} is too small; choose 1 or more")
-        if self.question_length > self.length - 4:
-            raise InputError(
-                f"question_length={self.question_length} leaves no room for a text in length={self.length}; choose "
-                f"{self.length - 4} or less"
-            )
-
-    @property
-    def spec(self) -> RowSpec:
-        numbers = {"ends": Column((2,)), "example": Column(()), "window": Column(())}
-        return {"ids": Column((self.length,), is_ids=True)} | numbers
-
-    def examples(self, source: Questions) -> Iterator[ContextQuestion]:
-        return source.questions()
-
-    def content(self, example: ContextQuestion) -> str:
-        # The questions on one text stay on one side of a split.
-        return example.context
-
-    def answer(self, example: ContextQuestion) -> tuple[str, str]:
-        return f"{example.question}\0{example.context}", "\0".join(example.answers[:1])
-
-    def tokenize(
-        self, examples: list[ContextQuestion], tokenizer: Tokenizer, sentences: SentenceRule
-    ) -> Iterator[list[np.ndarray]]:
-        """The ids of the question and of the text, and the first and the last token of the first answer, counted in the
-        text; none where there is no answer."""
-        texts = list(dict.fromkeys(example.context for example in examples))
-        contexts = dict(zip(texts, tokenizer.encode_with_offsets(texts), strict=True))
-        questions = tokenizer.encode_batch([example.question for example in examples])
-        for example, question in zip(examples, questions, strict=True):
-            ids, spans = contexts[example.context]
-            answer = np.empty(0, np.int32)
-            if example.answers:
-                answer = tokens_of(spans, example.starts[0], example.starts[0] + len(example.answers[0]))
-            yield [question, ids, answer]
-
-    def start(self, vocabulary: Vocabulary) -> RowBuilder:
-        return QuestionRows(self, SpecialIds.of(vocabulary))
-
-
-class QuestionRows(RowBuilder):
+class QuestionRows(EncoderRows):
     """See `QuestionWindows`."""
-
-    def __init__(self, layout: QuestionWindows, special: SpecialIds) -> None:
-        super().__init__()
-        self._layout, self._special = layout, special
 
     def add(self, document: list[np.ndarray]) -> None:
         question, context, answer = document
@@ -234,6 +132,73 @@ class QuestionRows(RowBuilder):
                 f"its answer has {answer[1] - answer[0] + 1} tokens and a window of length={length} (the "
                 f"objective's input_length) holds {room}, one every stride={self._layout.stride}"
             )
+
+
+@dataclass(frozen=True)
+class QuestionWindows(TaskLayout):
+    """Questions on parts of a text: `[CLS] question [SEP] window [SEP] pad ...` (Devlin et al. 2019, section 4.2).
+
+    A text that is longer than what the question leaves of a row is read in windows, each `stride` tokens behind the
+    one before (the released code). `ends` are the positions in the row of the first and the last token of the answer,
+    both 0, which is [CLS], where the window has no answer or not all of it; `example` is the number of the question,
+    from 0; `window` is which of the text's tokens is the window's first.
+
+    >>> import numpy as np
+    >>> from t5x_lite.data import Vocabulary
+    >>> rows = QuestionWindows(8, 2, 4).start(Vocabulary(size=100, pad_id=0, cls_id=2, sep_id=3, eos_id=3))
+    >>> rows.add([np.array([10], np.int32), np.arange(20, 26, dtype=np.int32), np.array([4, 5], np.int32)])
+    >>> for row in rows.take():
+    ...     print({name: column.tolist() for name, column in row.items()})
+    {'ids': [2, 10, 3, 20, 21, 22, 23, 3], 'ends': [0, 0], 'example': 0, 'window': 0}
+    {'ids': [2, 10, 3, 22, 23, 24, 25, 3], 'ends': [5, 6], 'example': 0, 'window': 2}
+    """
+
+    length: RowLength
+    """Ids of a row, special ones included."""
+    stride: Positive = 128
+    """Tokens of the text from the beginning of one window to that of the next."""
+    question_length: Positive = 64
+    """Tokens of a question; the ends of longer ones are cut."""
+
+    source_type: ClassVar[type] = Questions
+    builder: ClassVar[type[RowBuilder]] = QuestionRows
+    unit_name: ClassVar[str] = "questions"
+    too_long_means: ClassVar[str] = "have an answer that no window holds, and count as having none"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.question_length > self.length - 4:
+            raise InputError(
+                f"question_length={self.question_length} leaves no room for a text in length={self.length}; choose "
+                f"{self.length - 4} or less"
+            )
+
+    @property
+    def spec(self) -> RowSpec:
+        numbers = {"ends": Column((2,)), "example": Column(()), "window": Column(())}
+        return {"ids": Column((self.length,), is_ids=True)} | numbers
+
+    def content(self, example: ContextQuestion) -> str:
+        # The questions on one text stay on one side of a split.
+        return example.context
+
+    def answer(self, example: ContextQuestion) -> tuple[str, str]:
+        return f"{example.question}\0{example.context}", "\0".join(example.answers[:1])
+
+    def tokenize(
+        self, examples: list[ContextQuestion], tokenizer: Tokenizer, sentences: SentenceRule
+    ) -> Iterator[list[np.ndarray]]:
+        """The ids of the question and of the text, and the first and the last token of the first answer, counted in the
+        text; none where there is no answer."""
+        texts = list(dict.fromkeys(example.context for example in examples))
+        contexts = dict(zip(texts, tokenizer.encode_with_offsets(texts), strict=True))
+        questions = tokenizer.encode_batch([example.question for example in examples])
+        for example, question in zip(examples, questions, strict=True):
+            ids, spans = contexts[example.context]
+            answer = np.empty(0, np.int32)
+            if example.answers:
+                answer = tokens_of(spans, example.starts[0], example.starts[0] + len(example.answers[0]))
+            yield [question, ids, answer]
 
 
 def window_starts(size: int, room: int, stride: int) -> list[int]:

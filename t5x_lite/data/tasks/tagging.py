@@ -1,8 +1,5 @@
 """Sentences of words, each with a tag: named entities, parts of speech."""
 
-import hashlib
-import itertools
-from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar, NamedTuple
@@ -11,20 +8,18 @@ import numpy as np
 
 from t5x_lite.data.layouts.base import (
     Column,
-    Layout,
+    EncoderRows,
     RowBuilder,
+    RowLength,
     RowSpec,
-    SpecialIds,
-    check_length,
     encode_each,
     with_blanks,
 )
 from t5x_lite.data.layouts.sentences import SentenceRule
-from t5x_lite.data.records.base import Record, Records, Source, field_of
-from t5x_lite.data.tasks.classification import check_labels, unknown_labels
+from t5x_lite.data.records.base import Record, field_of
+from t5x_lite.data.tasks.base import TaskLayout, TaskSource, UnknownLabelError, check_labels
 from t5x_lite.errors import InputError
 from t5x_lite.tokenizers.base import Tokenizer
-from t5x_lite.tokenizers.vocabulary import Vocabulary
 
 
 class TaggedSentence(NamedTuple):
@@ -37,11 +32,9 @@ class TaggedSentence(NamedTuple):
 
 
 @dataclass(frozen=True)
-class TaggedWords(Source):
+class TaggedWords(TaskSource):
     """Examples of a task on words, which are separate already."""
 
-    examples: Records
-    """ConllFiles, or JsonlFiles with lists."""
     labels: tuple[str, ...]
     """The tags by number, as they are written in the data."""
     words: str = "tokens"
@@ -49,53 +42,33 @@ class TaggedWords(Source):
     tags: str = "tags"
     """The field of their tags; empty where they are not known."""
 
+    answer_option: ClassVar[str] = "tags"
+
     def __post_init__(self) -> None:
+        super().__post_init__()
         check_labels(self.labels)
         if not self.labels:
             raise InputError("labels=() names no tags; name those of the data")
 
     @property
-    def has_answers(self) -> bool:
-        return bool(self.tags)
-
-    @property
     def classes(self) -> tuple[str, ...]:
         return self.labels
 
-    def tagged(self) -> Iterator[TaggedSentence]:
-        """Every example. Raises `InputError`, at the end, for tags that are not known, which it counts; for words and
-        tags that do not go together; and where there is no example."""
-        numbers = {label: number for number, label in enumerate(self.labels)}
-        unknown, first, found = Counter[str](), "", False
-        for example in self.examples:
-            words = self._column(example, "words")
-            tags = self._column(example, "tags") if self.tags else self.labels[:1] * len(words)
-            if len(words) != len(tags):
-                raise InputError(
-                    f"tags={self.tags!r} has {len(tags)} tags for {len(words)} words in {example.location}; write one "
-                    "for each"
-                )
-            if new := [tag for tag in tags if tag not in numbers]:
-                unknown.update(new)
-                first = first or example.location
-            elif not unknown:
-                found = True
-                yield TaggedSentence(example.location, words, tuple(numbers[tag] for tag in tags))
-        if unknown:
-            raise unknown_labels("tags", self.tags, self.labels, unknown, first, "name them in labels")
-        if not found:
-            raise InputError(f"{self.examples} holds no examples; give some")
+    def convert(self, record: Record) -> list[TaggedSentence]:
+        """The sentence."""
+        words = self._column(record, "words")
+        tags = self._column(record, "tags") if self.tags else self.labels[:1] * len(words)
+        if len(words) != len(tags):
+            raise InputError(
+                f"tags={self.tags!r} has {len(tags)} tags for {len(words)} words in {record.location}; write one for "
+                "each"
+            )
+        if unknown := [tag for tag in tags if tag not in self.labels]:
+            raise UnknownLabelError("tags", self.tags, self.labels, unknown, "name them in labels")
+        return [TaggedSentence(record.location, words, tuple(map(self.labels.index, tags)))]
 
     def documents(self) -> Iterator[str]:
-        return (" ".join(sentence.words) for sentence in self.tagged())
-
-    def location(self, number: int) -> str:
-        """Where the example with this number, from 1, stands; found by reading up to it."""
-        return next(itertools.islice(self.tagged(), number - 1, None)).location
-
-    def fingerprint(self) -> str:
-        parts = (self.examples.fingerprint(), self.labels, self.words, self.tags)
-        return hashlib.blake2b(f"TaggedWords {parts}".encode(), digest_size=16).hexdigest()
+        return (" ".join(sentence.words) for sentence in self.read())
 
     def _column(self, example: Record, option: str) -> tuple[str, ...]:
         name = getattr(self, option)
@@ -107,8 +80,36 @@ class TaggedWords(Source):
         return tuple(column)
 
 
+class TaggedRows(EncoderRows):
+    """See `Tagged`."""
+
+    def add(self, document: list[np.ndarray]) -> None:
+        ids, sizes, tags = document
+        self.documents += 1
+        self.tokens += len(ids)
+        room = self._layout.length - 2
+        if len(over := np.flatnonzero(sizes > room)):
+            word = int(over[0])
+            self._count_too_long(
+                f"word {word + 1} has {sizes[word]} ids and length={self._layout.length} (the objective's "
+                f"input_length) holds {room}"
+            )
+        ends = np.cumsum(sizes)
+        words = [ids[end - size : end][:room] for end, size in zip(ends, sizes, strict=True)]
+        first = 0
+        while first < len(words):
+            lengths = [len(word) for word in words[first:]]
+            held = int((np.cumsum(lengths) <= room).sum())
+            of_row = np.full(self._layout.length, -1, np.int32)
+            of_row[np.cumsum([1, *lengths[: held - 1]])] = tags[first : first + held]
+            joined = np.concatenate(words[first : first + held])
+            ids_of_row = self._special.join(self._layout.length, joined)
+            self._emit(room - len(joined), ids=ids_of_row, tags=of_row, example=np.int32(self.documents - 1))
+            first += held
+
+
 @dataclass(frozen=True)
-class Tagged(Layout):
+class Tagged(TaskLayout):
     """Words and their tags: `[CLS] word word ... [SEP] pad ...` in `ids`, and in `tags` the number of each word's tag
     where its first piece stands (Devlin et al. 2019, section 5.3), else -1.
 
@@ -116,31 +117,23 @@ class Tagged(Layout):
     0, says which rows belong together.
 
     >>> import numpy as np
+    >>> from t5x_lite.data import Vocabulary
     >>> rows = Tagged(8).start(Vocabulary(size=100, pad_id=0, cls_id=2, sep_id=3, eos_id=3))
     >>> rows.add([np.array([10, 11, 12], np.int32), np.array([1, 2], np.int32), np.array([0, 4], np.int32)])
     >>> [{name: column.tolist() for name, column in row.items()} for row in rows.take()]
     [{'ids': [2, 10, 11, 12, 3, 0, 0, 0], 'tags': [-1, 0, 4, -1, -1, -1, -1, -1], 'example': 0}]
     """
 
-    length: int
+    length: RowLength
     """Ids of a row, special ones included."""
 
     source_type: ClassVar[type] = TaggedWords
-    source_has: ClassVar[str] = "tags"
-    source_remedy: ClassVar[str] = "give TaggedWords"
-    unit_name: ClassVar[str] = "examples"
+    builder: ClassVar[type[RowBuilder]] = TaggedRows
     too_long_means: ClassVar[str] = "have a word that is longer than a row, and cut"
-    has_examples: ClassVar[bool] = True
-
-    def __post_init__(self) -> None:
-        check_length(self.length, 8, "a sentence")
 
     @property
     def spec(self) -> RowSpec:
         return {"ids": Column((self.length,), is_ids=True), "tags": Column((self.length,)), "example": Column(())}
-
-    def examples(self, source: TaggedWords) -> Iterator[TaggedSentence]:
-        return source.tagged()
 
     def content(self, example: TaggedSentence) -> str:
         return " ".join(example.words)
@@ -159,38 +152,3 @@ class Tagged(Layout):
             pieces = [ids if len(ids) else unknown for ids in of_words]
             sizes, tags = np.array([len(ids) for ids in pieces], np.int32), np.array(example.tags, np.int32)
             yield [np.concatenate(pieces), sizes, tags]
-
-    def start(self, vocabulary: Vocabulary) -> RowBuilder:
-        return TaggedRows(self.length, SpecialIds.of(vocabulary))
-
-
-class TaggedRows(RowBuilder):
-    """See `Tagged`."""
-
-    def __init__(self, length: int, special: SpecialIds) -> None:
-        super().__init__()
-        self._length, self._special = length, special
-
-    def add(self, document: list[np.ndarray]) -> None:
-        ids, sizes, tags = document
-        self.documents += 1
-        self.tokens += len(ids)
-        room = self._length - 2
-        if len(over := np.flatnonzero(sizes > room)):
-            word = int(over[0])
-            self._count_too_long(
-                f"word {word + 1} has {sizes[word]} ids and length={self._length} (the objective's input_length) holds "
-                f"{room}"
-            )
-        ends = np.cumsum(sizes)
-        words = [ids[end - size : end][:room] for end, size in zip(ends, sizes, strict=True)]
-        first = 0
-        while first < len(words):
-            lengths = [len(word) for word in words[first:]]
-            held = int((np.cumsum(lengths) <= room).sum())
-            of_row = np.full(self._length, -1, np.int32)
-            of_row[np.cumsum([1, *lengths[: held - 1]])] = tags[first : first + held]
-            joined = np.concatenate(words[first : first + held])
-            ids_of_row = self._special.join(self._length, joined)
-            self._emit(room - len(joined), ids=ids_of_row, tags=of_row, example=np.int32(self.documents - 1))
-            first += held

@@ -9,56 +9,30 @@ import string
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any
+from typing import NamedTuple
 
 import numpy as np
 
-from t5x_lite.data.records.base import Record, field_of, text_in
-from t5x_lite.data.records.pairs import EvalExample
+from t5x_lite.data.records.base import Record, check_template, field_of, fill, text_in
+from t5x_lite.data.tasks.base import UnknownLabelError, check_labels
 from t5x_lite.errors import InputError
+from t5x_lite.validation import PositiveFloat, Validated
 
 Pair = tuple[str, str]
 
 
-class UnknownLabelError(InputError):
-    """An example has a label that the wording has no word for."""
+class EvalExample(NamedTuple):
+    """An input to answer, and what is right to answer."""
 
-    def __init__(self, label: str):
-        super().__init__(f"label {label!r} is not known; name it in labels, or in left_out")
-        self.label = label
-
-
-def fill(template: str, example: Record, option: str) -> str:
-    """A template with the example's fields in place of their names; lists are joined by commas.
-
-    >>> example = Record("a.jsonl:1", {"text": "Why? ", "tags": ["a", "b"]})
-    >>> fill("topic question: {text} tags: {tags}", example, "source")
-    'topic question: Why? tags: a, b'
-    """
-    return "".join(
-        literal + ("" if name is None else _spelled(field_of(example, name, option)))
-        for literal, name, *_ in string.Formatter().parse(template)
-    ).strip()
-
-
-def _spelled(value: Any) -> str:
-    return ", ".join(map(_spelled, value)) if isinstance(value, list) else str(value).strip()
-
-
-def check_template(template: str, option: str) -> None:
-    """Raises `InputError` for a template that cannot be read, or that no field goes into."""
-    try:
-        names = [name for _, name, *_ in string.Formatter().parse(template) if name is not None]
-    except ValueError as error:
-        raise InputError(f"{option}={template!r} is no template ({error}); write names of fields in braces") from None
-    if not names or not all(names):
-        raise InputError(
-            f"{option}={template!r} names no field; write it in braces, such as 'topic question: {{text}}'"
-        )
+    text: str
+    right: tuple[str, ...]
+    """Every text that is right; the first is the one to learn where there is one to learn. None where nobody knows."""
+    group: str = ""
+    """The same for inputs that are scored together, such as the answers to one question."""
 
 
 @dataclass(frozen=True)
-class PromptTemplate(ABC):
+class PromptTemplate(Validated, ABC):
     """An example in words."""
 
     source: str
@@ -69,6 +43,7 @@ class PromptTemplate(ABC):
     """Regular expressions and what replaces each of them in what is read, in this order."""
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         check_template(self.source, "source")
         if self.group:
             check_template(self.group, "group")
@@ -76,17 +51,19 @@ class PromptTemplate(ABC):
             try:
                 re.compile(pattern)
             except re.error as error:
-                raise InputError(f"replacements={pattern!r} is no regular expression ({error}); correct it") from None
+                raise InputError(
+                    f"replacements={pattern!r} is not a regular expression ({error}); correct it"
+                ) from None
 
     @abstractmethod
     def right(self, example: Record) -> tuple[str, ...]:
         """Every answer that is right; none where there is nothing to learn or to score."""
 
     def pairs(self, example: Record) -> Iterator[Pair]:
-        """What is learnt from an example: unless a wording knows better, its first right answer."""
+        """What is learnt from an example: unless a template knows better, its first right answer."""
         return ((self.read(example), answer) for answer in self.right(example)[:1])
 
-    def asked(self, example: Record) -> Iterator[EvalExample]:
+    def eval_examples(self, example: Record) -> Iterator[EvalExample]:
         """What is scored of an example."""
         if right := self.right(example):
             yield EvalExample(self.read(example), right, fill(self.group, example, "group"))
@@ -108,8 +85,8 @@ class PromptTemplate(ABC):
 class TextTemplate(PromptTemplate):
     """Any text for any other, such as a translation or a summary.
 
-    >>> wording = TextTemplate("translate English to German: {en}", "{de}")
-    >>> list(wording.pairs(Record("a.jsonl:1", {"en": "That is good.", "de": "Das ist gut."})))
+    >>> template = TextTemplate("translate English to German: {en}", "{de}")
+    >>> list(template.pairs(Record("a.jsonl:1", {"en": "That is good.", "de": "Das ist gut."})))
     [('translate English to German: That is good.', 'Das ist gut.')]
     """
 
@@ -128,8 +105,8 @@ class TextTemplate(PromptTemplate):
 class LabelTemplate(PromptTemplate):
     """A class is answered by a word; whatever else is written is wrong (Raffel et al. 2020, section 2.4).
 
-    >>> wording = LabelTemplate("sst2 sentence: {sentence}", labels=("0", "1"), words=("negative", "positive"))
-    >>> list(wording.pairs(Record("dev.tsv:2", {"sentence": "a fine film", "label": "1"})))
+    >>> template = LabelTemplate("sst2 sentence: {sentence}", labels=("0", "1"), words=("negative", "positive"))
+    >>> list(template.pairs(Record("dev.tsv:2", {"sentence": "a fine film", "label": "1"})))
     [('sst2 sentence: a fine film', 'positive')]
     """
 
@@ -144,21 +121,20 @@ class LabelTemplate(PromptTemplate):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if len(self.labels) < 2 or len(set(self.labels)) < len(self.labels):
-            raise InputError(f"labels={self.labels} are no classes; name two or more, each once")
+        check_labels(self.labels, self.left_out)
+        if not self.labels:
+            raise InputError("labels=() names no classes; name two or more")
         if self.words and (len(self.words) != len(self.labels) or len(set(self.words)) < len(self.words)):
             raise InputError(
                 f"words={self.words} do not go with labels={self.labels}; give each class a word of its own"
             )
-        if both := set(self.labels) & set(self.left_out):
-            raise InputError(f"left_out={self.left_out} has {min(both)!r}, which labels has too; drop it from one")
 
     def right(self, example: Record) -> tuple[str, ...]:
         label = str(field_of(example, self.label, "label")).strip()
         if label in self.left_out:
             return ()
         if label not in self.labels:
-            raise UnknownLabelError(label)
+            raise UnknownLabelError("label", self.label, self.labels, (label,))
         return (self.answers[self.labels.index(label)],)
 
     @property
@@ -170,20 +146,15 @@ class LabelTemplate(PromptTemplate):
 class NumberTemplate(PromptTemplate):
     """A number is learnt as the nearest multiple of a step, and scored against what it is (ibid., on STS-B).
 
-    >>> wording, example = NumberTemplate("{text}"), Record("dev.tsv:2", {"text": "stsb ...", "label": "3.25"})
-    >>> list(wording.pairs(example)), list(wording.asked(example))
+    >>> template, example = NumberTemplate("{text}"), Record("dev.tsv:2", {"text": "stsb ...", "label": "3.25"})
+    >>> list(template.pairs(example)), list(template.eval_examples(example))
     ([('stsb ...', '3.2')], [EvalExample(text='stsb ...', right=('3.25',), group='')])
     """
 
     label: str = "label"
     """The field of the number."""
-    step: float = 0.2
+    step: PositiveFloat = 0.2
     """What it is rounded to; it is written with as many decimals as this."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if not self.step > 0:
-            raise InputError(f"step={self.step} is no step between numbers; choose e.g. 0.2")
 
     def pairs(self, example: Record) -> Iterator[Pair]:
         decimals = len(f"{self.step:.10f}".rstrip("0").partition(".")[2])
@@ -199,7 +170,9 @@ class NumberTemplate(PromptTemplate):
         except ValueError:
             finite = False
         if not finite:
-            raise InputError(f"label={written!r} in {example.location} is no number; correct it or remove the record")
+            raise InputError(
+                f"label={written!r} in {example.location} is not a number; correct it or remove the record"
+            )
         return (written,)
 
 
@@ -208,7 +181,7 @@ class AnswerTemplate(PromptTemplate):
     """A question is answered by a text; any of several answers is right.
 
     >>> example = Record("a.json", {"question": "Who?", "context": "He and she.", "answers": ["he", "she"]})
-    >>> list(AnswerTemplate("question: {question} context: {context}").asked(example))
+    >>> list(AnswerTemplate("question: {question} context: {context}").eval_examples(example))
     [EvalExample(text='question: Who? context: He and she.', right=('he', 'she'), group='')]
     """
 
@@ -222,7 +195,7 @@ class AnswerTemplate(PromptTemplate):
     def right(self, example: Record) -> tuple[str, ...]:
         answers = field_of(example, self.given, "given")
         if not isinstance(answers, list):
-            raise InputError(f"given={self.given!r} is no list of answers in {example.location}; name one that is")
+            raise InputError(f"given={self.given!r} is not a list of answers in {example.location}; name one that is")
         if not answers and not self.no_answer:
             raise InputError(
                 f"given={self.given!r} is empty in {example.location}; set no_answer to what is to be written"
@@ -262,7 +235,7 @@ class TagTemplate(PromptTemplate):
     def _words(self, example: Record, name: str, option: str) -> list[str]:
         words = field_of(example, name, option)
         if not isinstance(words, list):
-            raise InputError(f"{option}={name!r} is no list of words in {example.location}; name one that is")
+            raise InputError(f"{option}={name!r} is not a list of words in {example.location}; name one that is")
         return list(map(str, words))
 
 
@@ -274,10 +247,10 @@ class CoreferenceTemplate(PromptTemplate):
     right to answer is the candidate and, behind it, the label; the metric `referent` compares the two.
 
     >>> fields = {"text": "It fits if it is small.", "span1_text": "the box", "span2_text": "it", "span2_index": 3}
-    >>> wording = CoreferenceTemplate("wsc: {text}")
-    >>> list(wording.pairs(Record("train:0", fields | {"label": "True"})))
+    >>> template = CoreferenceTemplate("wsc: {text}")
+    >>> list(template.pairs(Record("train:0", fields | {"label": "True"})))
     [('wsc: It fits if *it* is small.', 'the box')]
-    >>> list(wording.pairs(Record("train:1", fields | {"label": "False"})))
+    >>> list(template.pairs(Record("train:1", fields | {"label": "False"})))
     []
     """
 
@@ -297,7 +270,7 @@ class CoreferenceTemplate(PromptTemplate):
         index = int(field_of(example, self.index, "index"))
         places = [i for i, word in enumerate(words) if _bare(word) == _bare(pronoun)]
         if not places:
-            raise InputError(f"pronoun={pronoun!r} is no word of the text in {example.location}; correct it")
+            raise InputError(f"pronoun={pronoun!r} is not a word of the text in {example.location}; correct it")
         place = min(places, key=lambda i: abs(i - index))  # a few of WSC's places are a word off
         word = words[place]
         start = word.lower().index(_bare(pronoun))
@@ -308,7 +281,7 @@ class CoreferenceTemplate(PromptTemplate):
     def right(self, example: Record) -> tuple[str, ...]:
         label = str(field_of(example, self.label, "label")).strip()
         if label not in self.answers:
-            raise UnknownLabelError(label)
+            raise UnknownLabelError("label", self.label, self.answers, (label,))
         return text_in(example, self.candidate, "candidate"), label
 
     def pairs(self, example: Record) -> Iterator[Pair]:

@@ -1,70 +1,69 @@
-"""Pairs of texts from examples of a task."""
+"""Text to text: pairs such as translations, and the examples of any task in words."""
 
-import hashlib
 import itertools
-from collections import Counter
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import ClassVar, Literal
 
-from t5x_lite.data.records.base import Record, Records
-from t5x_lite.data.records.pairs import EvalExample, PairRecord, PairSource
-from t5x_lite.data.tasks.classification import unknown_labels
-from t5x_lite.data.tasks.templates import PromptTemplate, UnknownLabelError
+from t5x_lite.data.records.base import Record
+from t5x_lite.data.tasks.base import TaskSource, map_records
+from t5x_lite.data.tasks.templates import EvalExample, PromptTemplate, TextTemplate
+from t5x_lite.errors import InputError
+
+Empty = Literal["error", "skip"]
 
 
 @dataclass(frozen=True)
-class ExamplePairs(PairSource):
-    """Examples of a task in words, for text to text."""
+class TextToText(TaskSource):
+    """Texts and what is to be written for each, made of the fields of records.
 
-    examples: Records
-    """TableFiles, JsonlFiles, Tfds, ConllFiles, SquadFiles and others."""
-    wording: PromptTemplate
-    """LabelTemplate, NumberTemplate, AnswerTemplate, TagTemplate, CoreferenceTemplate or TextTemplate."""
+    `TextToText(TableFiles(("pairs.tsv",), columns=("source", "target")))` are the pairs of a table,
+    `TextToText(Tfds("wmt14_translate/de-en"), TextTemplate("{de}", "{en}"))` those of a dataset. Where plain documents
+    are asked for (to train a tokenizer, or by an objective on text), each side is one.
+    """
 
-    def records(self) -> Iterator[PairRecord]:
-        pairs = ((example, pair) for example, found in self._worded(self.wording.pairs) for pair in found)
-        return (PairRecord((), number, *pair) for number, (_, pair) in enumerate(pairs, start=1))
+    prompt: PromptTemplate = TextTemplate("{source}", "{target}")
+    """What is read and what is written: TextTemplate, LabelTemplate, NumberTemplate, AnswerTemplate, TagTemplate or
+    CoreferenceTemplate."""
+    prefix: str = field(default="", kw_only=True)
+    """Written before each source, as T5 names its tasks: 'translate German to English: ', blank included."""
+    empty: Empty = field(default="error", kw_only=True)
+    """What becomes of a pair with an empty side: 'error' refuses the corpus, 'skip' leaves the pair out."""
 
-    def asked(self) -> Iterator[EvalExample]:
-        """What is scored of each example; `InputError` as `pairs`."""
-        return (asked for _, asked in self.asked_examples())
+    unit: ClassVar[str] = "pairs"
 
-    def asked_examples(self, *, unlabeled: bool = False) -> Iterator[tuple[Record, EvalExample]]:
-        """The same beside the example; of unlabeled ones, of which nobody knows what is right, all."""
+    def convert(self, record: Record) -> Iterator[tuple[str, str]]:
+        """(source, target) of each pair to learn, both stripped, the source behind the prefix."""
+        pairs = self.prompt.pairs(record)
+        return ((self.prefix + source, target) for source, target in pairs if self._is_filled(record, source, target))
+
+    def documents(self) -> Iterator[str]:
+        return itertools.chain.from_iterable(self.read())
+
+    def eval_examples(self) -> Iterator[EvalExample]:
+        """What is scored; `InputError` as `read`."""
+        return (example for _, example in self.eval_records())
+
+    def eval_records(self, *, unlabeled: bool = False) -> Iterator[tuple[Record, EvalExample]]:
+        """The same beside its record; of unlabeled ones, of which nobody knows what is right, all."""
         if unlabeled:
-            yield from ((one, EvalExample(self.prefix + self.wording.read(one), ())) for one in self.examples)
+            yield from ((one, EvalExample(self.prefix + self.prompt.read(one), ())) for one in self.examples)
             return
-        for example, found in self._worded(self.wording.asked):
-            yield from ((example, one._replace(text=self.prefix + one.text)) for one in found)
+        for record, found in map_records(self.examples, self.prompt.eval_examples):
+            for one in found:
+                if self._is_filled(record, one.text, one.right[0]):
+                    yield record, one._replace(text=self.prefix + one.text)
 
     @property
     def classes(self) -> tuple[str, ...] | None:
         """The words that answer, by class; None where there are no classes."""
-        return self.wording.answers or None
+        return self.prompt.answers or None
 
-    def _format_location(self, record: PairRecord) -> str:
-        places = (example.location for example, found in self._worded(self.wording.pairs) for _ in found)
-        return next(itertools.islice(places, record.number - 1, None))
-
-    def _worded(self, words: Callable[[Record], Iterator[Any]]) -> Iterator[tuple[Record, list[Any]]]:
-        """Each example and what the wording makes of it; raises `InputError`, at the end, for labels that are not
-        known, which it counts."""
-        unknown, first = Counter[str](), ""
-        for example in self.examples:
-            try:
-                found = list(words(example))
-            except UnknownLabelError as error:
-                unknown[error.label] += 1
-                first = first or example.location
-                continue
-            if not unknown:
-                yield example, found
-        if unknown:
-            labels = getattr(self.wording, "labels", self.wording.answers)
-            remedy = "name them in labels, or in left_out"
-            raise unknown_labels("label", getattr(self.wording, "label", ""), labels, unknown, first, remedy)
-
-    def fingerprint(self) -> str:
-        parts = (self.examples.fingerprint(), self.wording, self.prefix, self.empty)
-        return hashlib.blake2b(f"ExamplePairs {parts}".encode(), digest_size=16).hexdigest()
+    def _is_filled(self, record: Record, source: str, target: str) -> bool:
+        if not (source and target) and self.empty == "error":
+            side = "target" if source else "source"
+            raise InputError(
+                f"{record.location} has an empty {side}; fill it, remove the pair, or set empty='skip' to leave such "
+                "pairs out"
+            )
+        return bool(source and target)

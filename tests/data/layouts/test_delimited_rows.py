@@ -47,7 +47,7 @@ def test_pairs_alone():
 
 
 def test_a_row_too_short_for_marks():
-    with pytest.raises(InputError, match="length=7 is too short for an example"):
+    with pytest.raises(InputError, match="length=7 is too small"):
         Delimited(7)
 
 

@@ -46,17 +46,17 @@ def test_a_builder_that_is_given_nothing_has_nothing(build):
     ("make", "message"),
     [
         (lambda: Stream(0), "length=0 .* choose 1"),
-        (lambda: Sentences(3), "length=3 is too short for a sentence; choose 4"),
-        (lambda: Pairs(7), "length=7 is too short for a pair; choose 8"),
-        (lambda: Pairs(16, unit="paragraph"), "unit='paragraph' is unknown; choose one of segment, sentence"),
+        (lambda: Sentences(3), "length=3 is too small; choose 4"),
+        (lambda: Pairs(7), "length=7 is too small; choose 8"),
+        (lambda: Pairs(16, unit="paragraph"), "unit='paragraph' is unknown; choose segment or sentence"),
         (lambda: Pairs(16).start(Vocabulary(size=9)), r"no \[CLS\] and no \[SEP\] token; use WordPiece, ByteLevelBPE"),
         (
             lambda: Sentences(16).start(Vocabulary(size=9, cls_id=3)),
             r"no \[SEP\] token; .* layout='albert'",
         ),
-        (lambda: TextPairs(1, 9), "length=1 is too short for a source; choose 2"),
-        (lambda: TextPairs(9, 1), "target_length=1 is too short for a target; choose 2"),
-        (lambda: TextPairs(9, 9, too_long="drop"), "too_long='drop' is unknown; choose one of error, skip, cut"),
+        (lambda: TextPairs(1, 9), "length=1 is too small; choose 2"),
+        (lambda: TextPairs(9, 1), "target_length=1 is too small; choose 2"),
+        (lambda: TextPairs(9, 9, too_long="drop"), "too_long='drop' is unknown; choose error, skip or cut"),
         (
             lambda: TextPairs(9, 9).start(Vocabulary(size=9, pad_id=3, eos_id=3)),
             r"pads with its EOS \(id 3\), .* packed=False",

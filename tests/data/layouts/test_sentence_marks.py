@@ -52,7 +52,7 @@ def test_columns():
     assert NumberedSentences(12).num_ids == 12
     assert not NumberedSentences(12).across_documents
     assert NumberedSentences(12).reads_sentences
-    with pytest.raises(InputError, match="length=3 is too short"):
+    with pytest.raises(InputError, match="length=3 is too small"):
         NumberedSentences(3)
     with pytest.raises(InputError, match="no \\[CLS\\]"):
         NumberedSentences(12).start(Vocabulary(100))

@@ -92,8 +92,8 @@ def test_questions_with_and_without_answers(tmp_path):
     ("content", "problem"),
     [
         ('{"data": [{"paragraphs": [{"qas": []}]}]}', "the key 'context' is missing"),
-        ('{"data": ', "is no JSON of SQuAD"),
-        ("[]", "is no JSON of SQuAD"),
+        ('{"data": ', "is not JSON of SQuAD"),
+        ("[]", "is not JSON of SQuAD"),
     ],
 )
 def test_what_is_not_of_squad_is_refused(tmp_path, content, problem):
@@ -112,5 +112,5 @@ def test_articles_are_dealt_out_to_parts(tmp_path):
     parts = [SquadFiles((str(path),), 2, part) for part in (0, 1)]
     assert [[example.fields["id"] for example in part] for part in parts] == [["0", "2", "4"], ["1", "3"]]
     assert parts[0].fingerprint() != parts[1].fingerprint()
-    with pytest.raises(InputError, match="part=2 is none of parts=2"):
+    with pytest.raises(InputError, match="part=2 is not one of parts=2"):
         SquadFiles((str(path),), 2, 2)

@@ -5,8 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from t5x_lite.data import JsonlPairs, ParallelPairs, TfdsPairs, TsvPairs
+from t5x_lite.data import JoinedRecords, JsonlFiles, ParallelFiles, TableFiles, TextTemplate, TextToText, Tfds
 from t5x_lite.errors import InputError
+
+SIDES = ("source", "target")
 
 PAIRS = [("Guten Tag!", "Good day!"), ("猫である。", "I am a cat."), ("a b", "c  d")]
 
@@ -32,11 +34,12 @@ def in_files(folder, kind, pairs, ending="", **options):
     sides = ["".join(f"{pair[side]}\n" for pair in pairs) for side in (0, 1)]
     match kind:
         case "tsv":
-            return TsvPairs((write(folder / f"a.tsv{ending}", tsv(pairs)),), **options)
+            table = TableFiles((write(folder / f"a.tsv{ending}", tsv(pairs)),), columns=SIDES)
+            return TextToText(table, **options)
         case "jsonl":
-            return JsonlPairs((write(folder / f"a.jsonl{ending}", jsonl(pairs)),), **options)
-    names = [(write(folder / f"a.{side}{ending}", text),) for side, text in zip(("de", "en"), sides, strict=True)]
-    return ParallelPairs(*names, **options)
+            return TextToText(JsonlFiles((write(folder / f"a.jsonl{ending}", jsonl(pairs)),)), **options)
+    names = tuple(write(folder / f"a.{side}{ending}", text) for side, text in zip(("de", "en"), sides, strict=True))
+    return TextToText(ParallelFiles(SIDES, names), **options)
 
 
 KINDS = ["tsv", "jsonl", "parallel"]
@@ -46,10 +49,10 @@ KINDS = ["tsv", "jsonl", "parallel"]
 @pytest.mark.parametrize("kind", KINDS)
 def test_pairs_of_files(tmp_path, kind, ending):
     source = in_files(tmp_path, kind, PAIRS, ending)
-    assert list(source.pairs()) == PAIRS
+    assert list(source.read()) == PAIRS
     assert list(source.documents()) == [text for pair in PAIRS for text in pair]
     prefixed = replace(source, prefix="to English: ")
-    assert list(prefixed.pairs()) == [(f"to English: {source}", target) for source, target in PAIRS]
+    assert list(prefixed.read()) == [(f"to English: {source}", target) for source, target in PAIRS]
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -57,21 +60,27 @@ def test_windows_ends_of_lines_and_a_byte_order_mark(tmp_path, kind):
     source = in_files(tmp_path, kind, PAIRS)
     for path in tmp_path.iterdir():
         path.write_bytes(b"\xef\xbb\xbf" + path.read_bytes().replace(b"\n", b"\r\n"))
-    assert list(source.pairs()) == PAIRS
+    assert list(source.read()) == PAIRS
 
 
-def test_columns(tmp_path):
+def columns(paths, source=0, target=1):
+    """The pairs in two columns of tables without a line of names."""
+    return TextToText(TableFiles(paths, columns=()), TextTemplate(f"{{{source}}}", f"{{{target}}}"))
+
+
+def test_columns_by_number_whatever_stands_in_others(tmp_path):
     paths = (write(tmp_path / "a.txt", "1\tdas Haus\tthe house\n2\tder  Baum \t the tree\tx\n"),)
     expected = [("das Haus", "the house"), ("der  Baum", "the tree")]
-    assert list(TsvPairs(paths, 1, 2).pairs()) == expected
-    assert list(TsvPairs(paths, source_column=2, target_column=1).pairs()) == [(b, a) for a, b in expected]
+    assert list(columns(paths, 1, 2).read()) == expected
+    assert list(columns(paths, 2, 1).read()) == [(b, a) for a, b in expected]
 
 
 def test_fields(tmp_path):
     records = [{"translation": {"de": "Haus", "en": "house"}, "en": "HOUSE", "a/b": "slash"}]
-    paths = (write(tmp_path / "a.json", json.dumps(records[0]) + "\n\n"),)
-    assert list(JsonlPairs(paths, "translation/de", "translation/en").pairs()) == [("Haus", "house")]
-    assert list(JsonlPairs(paths, source="en", target="a/b").pairs()) == [("HOUSE", "slash")]
+    examples = JsonlFiles((write(tmp_path / "a.json", json.dumps(records[0]) + "\n\n"),))
+    nested = TextTemplate("{translation/de}", "{translation/en}")
+    assert list(TextToText(examples, nested).read()) == [("Haus", "house")]
+    assert list(TextToText(examples, TextTemplate("{en}", "{a/b}")).read()) == [("HOUSE", "slash")]
 
 
 @pytest.mark.parametrize(("kind", "make"), [("tsv", tsv), ("jsonl", jsonl)])
@@ -80,45 +89,45 @@ def test_folders_and_globs_are_read_in_order_and_once(tmp_path, kind, make):
         write(tmp_path / f"{name}.{kind}", make([(f"s{number}", f"t{number}")]))
     write(tmp_path / "notes.md", "no\tpair")
     write(tmp_path / f"empty.{kind}", "")
-    source = {"tsv": TsvPairs, "jsonl": JsonlPairs}[kind]
     for paths in ((".",), ("**/*." + kind,), (f"sub/c.{kind}", ".", f"b.{kind}")):
-        found = list(source(tuple(str(tmp_path / path) for path in paths)).pairs())
-        assert found == [("s1", "t1"), ("s0", "t0"), ("s2", "t2")]
+        paths = tuple(str(tmp_path / path) for path in paths)
+        source = TextToText(TableFiles(paths, columns=SIDES) if kind == "tsv" else JsonlFiles(paths))
+        assert list(source.read()) == [("s1", "t1"), ("s0", "t0"), ("s2", "t2")]
 
 
-def test_parallel_files_keep_their_order(tmp_path):
+def test_parallel_files_go_together_by_the_order_of_names(tmp_path):
     for name in ("2", "1"):
         write(tmp_path / f"de/{name}.de", f"s{name}\n")
         write(tmp_path / f"en/{name}.en", f"t{name}\n")
-    named = [tuple(str(tmp_path / side / f"{name}.{side}") for name in "21") for side in ("de", "en")]
-    assert list(ParallelPairs(*named).pairs()) == [("s2", "t2"), ("s1", "t1")]
     for pattern in ("{0}", "{0}/*.{0}"):
-        sides = [(str(tmp_path / pattern.format(side)),) for side in ("de", "en")]
-        assert list(ParallelPairs(*sides).pairs()) == [("s1", "t1"), ("s2", "t2")]
+        paths = tuple(str(tmp_path / pattern.format(side)) for side in ("de", "en"))
+        assert list(TextToText(ParallelFiles(SIDES, paths)).read()) == [("s1", "t1"), ("s2", "t2")]
+    named = [tuple(str(tmp_path / side / f"{name}.{side}") for side in ("de", "en")) for name in "21"]
+    joined = JoinedRecords(tuple(ParallelFiles(SIDES, paths) for paths in named))
+    assert list(TextToText(joined).read()) == [("s2", "t2"), ("s1", "t1")]
 
 
 @pytest.mark.parametrize("kind", ["tsv", "parallel"])
 def test_blank_lines_are_no_pairs(tmp_path, kind):
     pairs = [("a", "b"), ("", ""), (" ", ""), ("c", "d"), ("", "")]
     source = in_files(tmp_path, kind, pairs)
-    assert list(source.pairs()) == [("a", "b"), ("c", "d")]
+    assert list(source.read()) == [("a", "b"), ("c", "d")]
     assert source.location(2).startswith(str(tmp_path)) and source.location(2).endswith(":4")
 
 
-@pytest.mark.parametrize(("fewer", "more"), [("source", "target"), ("target", "source")])
-def test_parallel_files_of_unequal_counts(tmp_path, fewer, more):
-    paths = {
-        fewer: (write(tmp_path / "first.gz", "1\n2\n"), write(tmp_path / "few", "1\n2\n3")),
-        more: (write(tmp_path / "other", "1\n2\n"), write(tmp_path / "many", "1\n2\n3\n4\n5\n6\n")),
-    }
-    message = "many has 6 lines and .*few has 3, so that line 4 of many has no partner; give files that are parallel"
+@pytest.mark.parametrize("fewer", [0, 1])
+def test_parallel_files_of_unequal_counts(tmp_path, fewer):
+    folders = [tmp_path / "few", tmp_path / "many"]
+    for folder, lines in zip(folders, ("1\n2\n3", "1\n2\n3\n4\n5\n6\n"), strict=True):
+        write(folder / "first.gz", "1\n2\n")
+        write(folder / "second", lines)
+    paths = tuple(map(str, folders if fewer == 0 else folders[::-1]))
+    message = "few/second ends before line 4, which .*many/second has; give files that are parallel line by line"
     with pytest.raises(InputError, match=message):
-        list(ParallelPairs(**paths).pairs())
-    paths[fewer] = paths[fewer][:1]
-    with pytest.raises(
-        InputError, match=rf"source has {len(paths['source'])} files and target {len(paths['target'])},"
-    ):
-        list(ParallelPairs(**paths).pairs())
+        list(ParallelFiles(SIDES, paths))
+    (folders[0] / "second").unlink()
+    with pytest.raises(InputError, match=r"few' 1.* so that they cannot be parallel; give as many for each field"):
+        list(ParallelFiles(SIDES, paths))
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -128,8 +137,8 @@ def test_an_empty_side(tmp_path, kind, side, place):
     pairs[1][place] = " "
     source = in_files(tmp_path, kind, pairs, prefix="to English: ")
     with pytest.raises(InputError, match=rf"a\.\w+:2 has an empty {side}; .*set empty='skip'"):
-        list(source.pairs())
-    kept = list(replace(source, empty="skip").pairs())
+        list(source.read())
+    kept = list(replace(source, empty="skip").read())
     assert kept == [(f"to English: {source}", target) for source, target in (PAIRS[0], PAIRS[2])]
     assert replace(source, empty="skip").location(2).endswith(":3")
 
@@ -149,61 +158,63 @@ def test_the_fingerprint_follows_content_and_options_not_place(tmp_path):
         *prints(sources("e", empty="skip")),
     ]
     first, second, third = sources("f")
-    changed += prints([replace(first, source_column=1, target_column=0), replace(second, source="target")])
-    changed += prints([replace(third, source=third.target, target=third.source)])
+    turned = TextTemplate("{target}", "{source}")
+    changed += prints([replace(first, prompt=turned), replace(second, prompt=TextTemplate("{target}", "{target}"))])
+    changed += prints([replace(third, examples=replace(third.examples, fields=SIDES[::-1]))])
     assert len({*before, *changed}) == len(before) + len(changed)
 
 
 BAD_FILES = [
-    ("a.tsv", "a\tb\nalone\n", {}, r"target_column=1 is missing in .*a\.tsv:2, which has column 0 alone; set target"),
-    ("a.tsv", "a\tb\n", {"source_column": 3}, r"source_column=3 is missing in .*a\.tsv:1, .* columns 0 to 1 alone"),
-    ("a.tsv", "a\tb\ngr\xfcn\tgreen\n".encode("latin-1"), {}, "not UTF-8 at line 2"),
-    ("a.tsv", "\n \n", {}, "holds no pairs"),
-    ("a.tsv", "", {}, "is empty"),
+    ("a.tsv", "a\tb\nalone\n", (0, 1), r"target='1' is missing in .*a\.tsv:2, which has '0'; set target"),
+    ("a.tsv", "a\tb\n", (3, 1), r"source='3' is missing in .*a\.tsv:1, which has '0', '1'; .* correct the record"),
+    ("a.tsv", "a\tb\ngr\xfcn\tgreen\n".encode("latin-1"), (0, 1), "not UTF-8 at line 2"),
+    ("a.tsv", "\n \n", (0, 1), "holds no pairs"),
+    ("a.tsv", "", (0, 1), "is empty"),
     (
         "a.jsonl",
         '{"source": "a", "target": "b"}\n{"source": "a", "en": "b"}',
-        {},
+        SIDES,
         r"target='target' .*:2, .*'source', 'en'; set target",
     ),
-    ("a.jsonl", '{"de": {"x": "a"}}', {"source": "de/y"}, "source='de/y' is missing in .*:1, .* has 'de/x'"),
-    ("a.jsonl", '{"de": {"x": "a"}}', {"source": "de"}, "source='de' is {'x': 'a'} in .*:1; set source to"),
-    ("a.jsonl", '{"de": "a"}', {"source": "de/x"}, "source='de/x' is missing in .*:1, which has 'de'"),
-    ("a.jsonl", '{"source": "a", "target": 3}', {}, "target='target' is 3 in .*:1; set target to a field of text"),
-    ("a.jsonl", "[]", {}, "a.jsonl:1 is a list; write one JSON object"),
-    ("a.jsonl", '{"source"', {}, ":1 is not JSON"),
+    ("a.jsonl", '{"de": {"x": "a"}}', ("de/y", "de/x"), "source='de/y' is missing in .*:1, .* has 'de/x'"),
+    ("a.jsonl", '{"de": {"x": "a"}}', ("de", "de/x"), "source='de' is {'x': 'a'} in .*:1; set source to"),
+    ("a.jsonl", '{"de": "a"}', ("de/x", "de"), "source='de/x' is missing in .*:1, which has 'de'"),
+    ("a.jsonl", '{"source": "a", "target": null}', SIDES, "target='target' is None in .*:1; set target to"),
+    ("a.jsonl", "[]", SIDES, "a.jsonl:1 is a list; write one JSON object"),
+    ("a.jsonl", '{"source"', SIDES, ":1 is not JSON"),
+    ("a.jsonl", r'{"source": "\ud83d", "target": "b"}', SIDES, ":1 escapes half a surrogate pair"),
 ]
 
 
-@pytest.mark.parametrize(("name", "content", "options", "message"), BAD_FILES)
-def test_bad_files_are_one_sentence(tmp_path, name, content, options, message):
+@pytest.mark.parametrize(("name", "content", "fields", "message"), BAD_FILES)
+def test_bad_files_are_one_sentence(tmp_path, name, content, fields, message):
     paths = (write(tmp_path / name, content),)
+    examples = TableFiles(paths, columns=()) if "tsv" in name else JsonlFiles(paths)
     with pytest.raises(InputError, match=message) as raised:
-        list((TsvPairs if "tsv" in name else JsonlPairs)(paths, **options).pairs())
+        list(TextToText(examples, TextTemplate(*(f"{{{field}}}" for field in fields))).read())
     assert "\n" not in str(raised.value)
 
 
 def test_broken_gzip_and_paths(tmp_path):
     (tmp_path / "a.tsv.gz").write_bytes(b"plain")
     with pytest.raises(InputError, match="broken as gzip"):
-        list(TsvPairs((str(tmp_path / "a.tsv.gz"),)).pairs())
+        list(columns((str(tmp_path / "a.tsv.gz"),)).read())
     with pytest.raises(InputError, match=r"paths=.*absent\.tsv.* does not exist"):
-        list(TsvPairs((str(tmp_path / "absent.tsv"),)).pairs())
-    with pytest.raises(InputError, match=r"target=.*absent\.en.* does not exist"):
-        list(ParallelPairs((str(tmp_path / "a.tsv.gz"),), (str(tmp_path / "absent.en"),)).pairs())
+        list(columns((str(tmp_path / "absent.tsv"),)).read())
+    with pytest.raises(InputError, match=r"paths=.*absent\.en.* does not exist"):
+        list(ParallelFiles(SIDES, (str(tmp_path / "a.tsv.gz"), str(tmp_path / "absent.en"))))
     with pytest.raises(InputError, match=r"holds no file that ends in \.jsonl"):
-        list(JsonlPairs((str(tmp_path),)).pairs())
+        list(JsonlFiles((str(tmp_path),)))
 
 
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: TsvPairs("a.tsv"), "paths='a.tsv' names no text; give a tuple"),
-        (lambda: JsonlPairs(()), r"paths=\(\) names no text"),
-        (lambda: ParallelPairs(("a",), "b"), "target='b' names no text"),
-        (lambda: TsvPairs(("a",), source_column=-1), "source_column=-1 is negative; columns count from 0"),
-        (lambda: TsvPairs(("a",), 1), "source_column=1 is target_column too"),
-        (lambda: TfdsPairs("a", empty="drop"), "empty='drop' is unknown; choose one of error, skip"),
+        (lambda: TableFiles("a.tsv"), "paths='a.tsv' names no text; give a tuple"),
+        (lambda: JsonlFiles(()), r"paths=\(\) names no text"),
+        (lambda: TableFiles(("a",), columns=("x", "x")), "columns=.* names one of them twice"),
+        (lambda: TextToText(Tfds("a"), empty="drop"), "empty='drop' is unknown; choose error or skip"),
+        (lambda: TextTemplate("{a}", "b"), "target='b' names no field"),
     ],
 )
 def test_values_that_cannot_be(make, message):
@@ -228,16 +239,19 @@ def datasets(tmp_path_factory, write_dataset):
 
 @pytest.mark.parametrize(("name", "before"), [("flat", ""), ("nested", "translation/")])
 def test_translations_of_tfds(datasets, name, before):
-    source = TfdsPairs(name, "train", f"{before}de", f"{before}en", str(datasets), empty="skip", prefix="p ")
-    assert list(source.pairs()) == [("p Haus", "house"), ("p 猫", "cat"), ("p Baum", "tree")]
-    assert list(replace(source, split="train[3:]", prefix="").documents()) == ["Baum", "tree"]
-    turned = replace(source, source=source.target, target=source.source, split="train[:2]", prefix="")
-    assert list(turned.pairs()) == [("house", "Haus"), ("cat", "猫")]
+    def pairs(source, target, split="train", **options):
+        template = TextTemplate(f"{{{before}{source}}}", f"{{{before}{target}}}")
+        return TextToText(Tfds(name, split, str(datasets)), template, **options)
+
+    source = pairs("de", "en", empty="skip", prefix="p ")
+    assert list(source.read()) == [("p Haus", "house"), ("p 猫", "cat"), ("p Baum", "tree")]
+    assert source.location(3) == f"example 3 of split='train' of name='{name}'"
+    assert list(pairs("de", "en", "train[3:]").documents()) == ["Baum", "tree"]
+    turned = pairs("en", "de", "train[:2]")
+    assert list(turned.read()) == [("house", "Haus"), ("cat", "猫")]
     with pytest.raises(InputError, match=r"example 2 of split='train' of name='\w+' has an empty source"):
-        list(replace(source, empty="error").pairs())
-    others = [source, turned, replace(source, prefix=""), replace(source, split="train[:2]")]
+        list(replace(source, empty="error").read())
+    others = [source, turned, replace(source, prefix=""), pairs("de", "en", "train[:2]", empty="skip", prefix="p ")]
     assert len({other.fingerprint() for other in others}) == len(others)
-    known = f"'{before}de', '{before}en'"
-    for wrong in ("source", before.rstrip("/") or "fr"):
-        with pytest.raises(InputError, match=f"source='{wrong}' is .*(has .*{known}; set source|field of text)"):
-            list(replace(source, source=wrong).pairs())
+    with pytest.raises(InputError, match=f"source=.* is missing .* has .*'{before}de', '{before}en'; set source"):
+        list(pairs("fr", "en").read())

@@ -64,7 +64,7 @@ def test_files_are_read_in_order_each_with_its_own_names(tmp_path):
     [
         ("a.tsv", "text\tlabel\nx\n", r"a.tsv:2 has 1 columns and not the 2 of 'text', 'label'"),
         ("a.tsv", "text\ttext\nx\ty\n", r"the first line of .*a.tsv names no columns: 'text', 'text'"),
-        ("a.csv", 'text,label\n"x"y,z\n', r"a.csv:2 is no CSV"),
+        ("a.csv", 'text,label\n"x"y,z\n', r"a.csv:2 is not CSV"),
     ],
 )
 def test_a_broken_table_names_the_line(tmp_path, name, text, problem):

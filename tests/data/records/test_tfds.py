@@ -41,7 +41,7 @@ def test_fingerprint_tells_parts_apart(folder):
     ("change", "message"),
     [
         ({"name": "no_such_dataset"}, "name='no_such_dataset' is neither"),
-        ({"name": "not a name"}, "is no dataset name"),
+        ({"name": "not a name"}, "is not a dataset name"),
         ({"split": "test"}, "split='test'.*known are: train, validation"),
         ({"split": "train[:0]"}, "is empty"),
         ({"field": "body"}, "field='body' is missing in example 0 of .*has 'label', 'text'; set field"),

@@ -15,34 +15,34 @@ def question(*answers, **fields):
 
 
 def test_the_first_answer_is_learnt_and_every_one_is_right():
-    wording = AnswerTemplate(QUESTION)
-    assert list(wording.pairs(question("a", "b", "a"))) == [("question: Who? context: They.", "a")]
-    ((text, right, _),) = wording.asked(question("a", " b", "a"))
+    prompt = AnswerTemplate(QUESTION)
+    assert list(prompt.pairs(question("a", "b", "a"))) == [("question: Who? context: They.", "a")]
+    ((text, right, _),) = prompt.eval_examples(question("a", " b", "a"))
     assert (text, right) == ("question: Who? context: They.", ("a", "b"))
 
 
 def test_each_answer_may_be_learnt_but_is_asked_once():
-    wording = AnswerTemplate(QUESTION, each=True)
-    assert [target for _, target in wording.pairs(question("a", "b"))] == ["a", "b"]
-    assert len(list(wording.asked(question("a", "b")))) == 1
+    prompt = AnswerTemplate(QUESTION, each=True)
+    assert [target for _, target in prompt.pairs(question("a", "b"))] == ["a", "b"]
+    assert len(list(prompt.eval_examples(question("a", "b")))) == 1
 
 
 def test_questions_without_an_answer():
-    wording = AnswerTemplate(QUESTION, no_answer="unanswerable")
-    assert [target for _, target in wording.pairs(question())] == ["unanswerable"]
+    prompt = AnswerTemplate(QUESTION, no_answer="unanswerable")
+    assert [target for _, target in prompt.pairs(question())] == ["unanswerable"]
     with pytest.raises(InputError, match=r"given='answers' is empty in dev.json; set no_answer"):
         list(AnswerTemplate(QUESTION).pairs(question()))
-    with pytest.raises(InputError, match="given='context' is no list of answers"):
+    with pytest.raises(InputError, match="given='context' is not a list of answers"):
         list(AnswerTemplate(QUESTION, "context").pairs(question()))
 
 
 def test_words_and_tags_stand_between_blanks():
-    wording = TagTemplate("ner sentence: {words}", tokens="words", tags="ner")
+    prompt = TagTemplate("ner sentence: {words}", tokens="words", tags="ner")
     found = Record("a.conll:1", {"words": ["U.N.", "official", ","], "ner": ["B-ORG", "O", "O"]})
-    assert list(wording.pairs(found)) == [("ner sentence: U.N. official ,", "B-ORG O O")]
+    assert list(prompt.pairs(found)) == [("ner sentence: U.N. official ,", "B-ORG O O")]
     with pytest.raises(InputError, match="a.conll:1 has 3 words and 2 tags"):
-        list(wording.pairs(found._replace(fields=found.fields | {"ner": ["O", "O"]})))
-    with pytest.raises(InputError, match="tags='words/0' is no list of words"):
+        list(prompt.pairs(found._replace(fields=found.fields | {"ner": ["O", "O"]})))
+    with pytest.raises(InputError, match="tags='words/0' is not a list of words"):
         list(TagTemplate("{words}", "words", "words/0").pairs(found))
 
 
@@ -56,18 +56,18 @@ def winograd(**fields):
 
 
 def test_the_pronoun_is_marked_and_its_referent_learnt():
-    wording = CoreferenceTemplate("wsc: {text}")
-    ((source, target),) = wording.pairs(winograd())
+    prompt = CoreferenceTemplate("wsc: {text}")
+    ((source, target),) = prompt.pairs(winograd())
     assert (source, target) == (f"wsc: {TEXT.replace('made it', 'made *it*')}", "The stable")
 
 
 def test_wrong_candidates_are_asked_but_not_learnt():
-    wording, wrong = CoreferenceTemplate("wsc: {text}"), winograd(span1_text="the yard", label="False")
-    assert list(wording.pairs(wrong)) == []
-    ((_, right, _),) = wording.asked(wrong)
+    prompt, wrong = CoreferenceTemplate("wsc: {text}"), winograd(span1_text="the yard", label="False")
+    assert list(prompt.pairs(wrong)) == []
+    ((_, right, _),) = prompt.eval_examples(wrong)
     assert right == ("the yard", "False")
     with pytest.raises(UnknownLabelError):
-        list(wording.asked(winograd(label=None)))
+        list(prompt.eval_examples(winograd(label=None)))
 
 
 @pytest.mark.parametrize(
@@ -85,5 +85,5 @@ def test_the_marked_word_is_the_nearest_that_is_the_pronoun(text, pronoun, index
 
 
 def test_a_pronoun_that_is_not_there():
-    with pytest.raises(InputError, match="pronoun='she' is no word of the text in train:0"):
+    with pytest.raises(InputError, match="pronoun='she' is not a word of the text in train:0"):
         CoreferenceTemplate("{text}").read(winograd(span2_text="she"))

@@ -94,10 +94,10 @@ def test_each_choice_is_cut_for_itself_and_the_example_counted_once():
 @pytest.mark.parametrize(
     ("make", "sentence"),
     [
-        (lambda: Tagged(7), "length=7 is too short for a sentence"),
+        (lambda: Tagged(7), "length=7 is too small"),
         (lambda: QuestionWindows(16, 4, 13), "question_length=13 leaves no room for a text in length=16; choose 12"),
         (lambda: QuestionWindows(16, 0, 4), "stride=0 is too small; choose 1"),
-        (lambda: ChoiceSets(8, 1), "num_choices=1 leaves nothing to choose"),
+        (lambda: ChoiceSets(8, 1), "num_choices=1 is too small; choose 2"),
     ],
 )
 def test_lengths_that_cannot_be(make, sentence):

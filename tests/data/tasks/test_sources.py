@@ -38,7 +38,7 @@ def test_tags_are_numbers_and_every_sentence_has_its_place(examples):
     source = TaggedWords(
         examples({"tokens": ["a", "b"], "tags": ["O", "B-X"]}, {"tokens": ["c"], "tags": ["O"]}), ("O", "B-X")
     )
-    assert [(sentence.words, sentence.tags) for sentence in source.tagged()] == [(("a", "b"), (0, 1)), (("c",), (0,))]
+    assert [(sentence.words, sentence.tags) for sentence in source.read()] == [(("a", "b"), (0, 1)), (("c",), (0,))]
     assert source.location(2).endswith("a.jsonl:2")
     assert list(source.documents()) == ["a b", "c"]
     assert source.classes == ("O", "B-X")
@@ -49,7 +49,7 @@ def test_unknown_tags_are_counted(examples):
         examples({"tokens": ["a"], "tags": ["O"]}, {"tokens": ["a", "b"], "tags": ["X", "X"]}), ("O", "B-X")
     )
     with pytest.raises(InputError, match=r"tags='tags' has labels that .* does not know: 'X' 2 times.*a.jsonl:2; name"):
-        list(source.tagged())
+        list(source.read())
 
 
 @pytest.mark.parametrize(
@@ -63,7 +63,7 @@ def test_unknown_tags_are_counted(examples):
 )
 def test_words_and_tags_that_do_not_go_together(examples, record, problem):
     with pytest.raises(InputError, match=problem):
-        list(TaggedWords(examples(record), ("O", "B-X")).tagged())
+        list(TaggedWords(examples(record), ("O", "B-X")).read())
 
 
 def test_words_without_a_token_are_unknown(corpus):
@@ -80,26 +80,26 @@ def test_answers_that_stand_elsewhere_are_counted(examples):
         InputError,
         match=r"starts of 2 of 4 questions do not point at their answers: .*a.jsonl:2 has 'cat' where .* has 'at '",
     ):
-        list(Questions(examples(asked(), *wrong, asked(name="4"))).questions())
+        list(Questions(examples(asked(), *wrong, asked(name="4"))).read())
 
 
 @pytest.mark.parametrize(
     ("record", "problem"),
     [
-        (asked(starts=()), "are no list of texts and a list of as many"),
-        (asked(starts=(-2,)), "are no list of texts and a list of as many"),
-        (asked(answers=("cat",), starts=("2",)), "are no list of texts and a list of as many"),
+        (asked(starts=()), "are not a list of texts and a list of as many"),
+        (asked(starts=(-2,)), "are not a list of texts and a list of as many"),
+        (asked(answers=("cat",), starts=("2",)), "are not a list of texts and a list of as many"),
         (asked() | {"question": " "}, "question='question' is empty"),
     ],
 )
 def test_questions_that_cannot_be_read(examples, record, problem):
     with pytest.raises(InputError, match=problem):
-        list(Questions(examples(record)).questions())
+        list(Questions(examples(record)).read())
 
 
 def test_a_question_has_a_name_of_its_own(examples):
     with pytest.raises(InputError, match="id='1' names two questions, the second in .*a.jsonl:2"):
-        list(Questions(examples(asked(), asked())).questions())
+        list(Questions(examples(asked(), asked())).read())
 
 
 def test_the_tokens_of_an_answer_hold_it(corpus):
@@ -125,12 +125,12 @@ def test_choices_stand_behind_their_question(examples):
         {"passage": "q", "ask": "Who?", "choices": ["u", "v"], "label": "A"},
     ]
     source = Choices(examples(*records), context="passage", question="ask", labels=("A", "B"))
-    assert [(choice.context, choice.choices, choice.label) for choice in source.chosen()] == [
+    assert [(choice.context, choice.choices, choice.label) for choice in source.read()] == [
         ("p", ("Why? x", "Why? y"), 1),
         ("q", ("Who? u", "Who? v"), 0),
     ]
     columns = Choices(examples({"context": "c", "one": "x", "two": "y", "label": 1}), choices=("one", "two"))
-    assert next(columns.chosen()).label == 1
+    assert next(columns.read()).label == 1
 
 
 @pytest.mark.parametrize(
@@ -146,4 +146,4 @@ def test_choices_stand_behind_their_question(examples):
 )
 def test_choices_that_cannot_be_read(examples, records, problem):
     with pytest.raises(InputError, match=problem):
-        list(Choices(examples(*records)).chosen())
+        list(Choices(examples(*records)).read())

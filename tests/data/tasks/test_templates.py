@@ -22,7 +22,7 @@ def test_templates_take_fields_and_braces():
 
 
 @pytest.mark.parametrize(
-    ("template", "problem"), [("no field", "names no field"), ("{}", "names no field"), ("{a", "is no template")]
+    ("template", "problem"), [("no field", "names no field"), ("{}", "names no field"), ("{a", "is not a template")]
 )
 def test_a_template_that_is_none(template, problem):
     with pytest.raises(InputError, match=f"source=.* {problem}"):
@@ -30,28 +30,26 @@ def test_a_template_that_is_none(template, problem):
 
 
 def test_labels_are_written_by_the_words_of_their_classes():
-    wording = LabelTemplate("x {text}", labels=("0", "1"), words=("no", "yes"), left_out=("-",))
-    assert list(wording.pairs(example(text="t", label=1))) == [("x t", "yes")]
-    assert [list(wording.pairs(example(text="t", label="-"))), list(wording.asked(example(text="t", label="-")))] == [
-        [],
-        [],
-    ]
-    assert wording.answers == ("no", "yes")
+    prompt = LabelTemplate("x {text}", labels=("0", "1"), words=("no", "yes"), left_out=("-",))
+    assert list(prompt.pairs(example(text="t", label=1))) == [("x t", "yes")]
+    left_out = example(text="t", label="-")
+    assert list(prompt.pairs(left_out)) == list(prompt.eval_examples(left_out)) == []
+    assert prompt.answers == ("no", "yes")
     assert LabelTemplate("{text}", labels=("a", "b")).answers == ("a", "b")
     for label in ("2", None, "yes"):
-        with pytest.raises(UnknownLabelError, match="is not known"):
-            list(wording.pairs(example(text="t", label=label)))
+        with pytest.raises(UnknownLabelError, match="does not know"):
+            list(prompt.pairs(example(text="t", label=label)))
 
 
 @pytest.mark.parametrize(
     ("options", "problem"),
     [
-        ({"labels": ("a",)}, "are no classes"),
-        ({"labels": ("a", "a")}, "are no classes"),
+        ({"labels": ("a",)}, "is one class"),
+        ({"labels": ("a", "a")}, "names one of them twice"),
         ({"labels": ("a", "b"), "words": ("x",)}, "do not go with labels"),
         ({"labels": ("a", "b"), "words": ("x", "x")}, "do not go with labels"),
         ({"labels": ("a", "b"), "left_out": ("b",)}, "left_out=.* has 'b'"),
-        ({"labels": ("a", "b"), "replacements": (("(", ""),)}, "is no regular expression"),
+        ({"labels": ("a", "b"), "replacements": (("(", ""),)}, "is not a regular expression"),
     ],
 )
 def test_classes_that_do_not_fit_together(options, problem):
@@ -75,14 +73,14 @@ def test_classes_that_do_not_fit_together(options, problem):
 def test_numbers_are_written_as_the_nearest_fifth(number, written):
     """1.5, 0.1 and 1.7 lie between two, and the even multiple is taken, as by `tf.round` in T5's own code, also where
     the number comes as a float32."""
-    wording = NumberTemplate("stsb sentence1: {a} sentence2: {b}")
+    prompt = NumberTemplate("stsb sentence1: {a} sentence2: {b}")
     found = example(a="A plane is taking off.", b="An air plane is taking off.", label=number)
-    ((source, target),) = wording.pairs(found)
+    ((source, target),) = prompt.pairs(found)
     assert (source, target) == (
         "stsb sentence1: A plane is taking off. sentence2: An air plane is taking off.",
         written,
     )
-    ((_, right, _),) = wording.asked(found)
+    ((_, right, _),) = prompt.eval_examples(found)
     assert right == (str(number),)
 
 
@@ -90,18 +88,18 @@ def test_numbers_of_other_steps():
     assert [pair[1] for pair in NumberTemplate("{a}", step=0.25).pairs(example(a="x", label=1.3))] == ["1.25"]
     assert [pair[1] for pair in NumberTemplate("{a}", step=1.0).pairs(example(a="x", label=1.3))] == ["1"]
     for label in ("nan", "inf", "three", None):
-        with pytest.raises(InputError, match=f"label='{label}' in a.jsonl:1 is no number"):
+        with pytest.raises(InputError, match=f"label='{label}' in a.jsonl:1 is not a number"):
             list(NumberTemplate("{a}").pairs(example(a="x", label=label)))
 
 
 def test_replacements_act_on_what_is_read_in_their_order():
-    wording = TextTemplate("{a}", "{b}", replacements=(("<br>", " "), ("</?b>", "")))
-    assert list(wording.pairs(example(a="<b>Sent 1: </b>One.<br><b>Sent 2: </b>Two.", b="<b>"))) == [
+    prompt = TextTemplate("{a}", "{b}", replacements=(("<br>", " "), ("</?b>", "")))
+    assert list(prompt.pairs(example(a="<b>Sent 1: </b>One.<br><b>Sent 2: </b>Two.", b="<b>"))) == [
         ("Sent 1: One. Sent 2: Two.", "<b>")
     ]
 
 
 def test_a_group_is_a_template_too():
-    wording = LabelTemplate("{a}", labels=("x", "y"), group="{idx/paragraph}-{idx/question}")
-    ((_, _, group),) = wording.asked(example(a="b", label="y", idx={"paragraph": 3, "question": 5}))
+    prompt = LabelTemplate("{a}", labels=("x", "y"), group="{idx/paragraph}-{idx/question}")
+    ((_, _, group),) = prompt.eval_examples(example(a="b", label="y", idx={"paragraph": 3, "question": 5}))
     assert group == "3-5"

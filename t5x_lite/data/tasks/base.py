@@ -1,0 +1,128 @@
+"""What all tasks share: examples made of records, labels that are not known, rows of examples."""
+
+import abc
+import itertools
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, TypeVar
+
+from t5x_lite.data.layouts.base import Layout
+from t5x_lite.data.records.base import Record, Records, Source, hash_fields
+from t5x_lite.errors import InputError
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class TaskSource(Source):
+    """Examples of a task, made of records. A task defines `convert` and `documents`."""
+
+    examples: Records
+    """TableFiles, JsonlFiles, ParallelFiles, Tfds, ConllFiles, SquadFiles and others."""
+
+    answer_option: ClassVar[str] = ""
+    """The option that names the field of what is right, and is empty where that is not known."""
+    unit: ClassVar[str] = "examples"
+    """What its examples are called."""
+
+    fingerprint = hash_fields
+
+    @abc.abstractmethod
+    def convert(self, record: Record) -> Iterable[Any]:
+        """The examples in a record: none where it is left out, mostly one.
+
+        Raises `UnknownLabelError` for labels that the task does not know, and `InputError` for a bad record.
+        """
+
+    def read(self) -> Iterator[Any]:
+        """Every example. Raises `InputError` for one that is bad; at the end, for labels that are not known, which it
+        counts; and where there is no example."""
+        return (example for _, example in self._located())
+
+    def location(self, number: int) -> str:
+        """Where the example with this number, from 1, stands; found by reading up to it."""
+        return next(itertools.islice(self._located(), number - 1, None))[0]
+
+    @property
+    def has_answers(self) -> bool:
+        return not self.answer_option or bool(getattr(self, self.answer_option))
+
+    def _located(self) -> Iterator[tuple[str, Any]]:
+        found = False
+        for record, examples in map_records(self.examples, self.convert):
+            for example in examples:
+                found = True
+                yield record.location, example
+        if not found:
+            raise InputError(f"{self.examples} holds no {self.unit}; give some")
+
+
+class UnknownLabelError(InputError):
+    """Labels of a record that its task does not know.
+
+    Args:
+      option: of the task, which names the field of the labels.
+      field: its value.
+      labels: those that the task knows.
+      unknown: those of the record that it does not.
+      remedy: what to do.
+    """
+
+    def __init__(
+        self,
+        option: str,
+        field: str,
+        labels: Sequence[str],
+        unknown: Sequence[str],
+        remedy: str = "name them in labels, or in left_out",
+    ):
+        self.problem = f"{option}={field!r} has labels that labels={labels} does not know"
+        self.unknown, self.remedy = unknown, remedy
+        super().__init__(f"{self.problem}: {', '.join(map(repr, unknown))}; {remedy}")
+
+
+def map_records(
+    records: Iterable[Record], function: Callable[[Record], Iterable[T]]
+) -> Iterator[tuple[Record, list[T]]]:
+    """Each record and what the function makes of it; `InputError`, at the end, for labels that are not known, which it
+    counts."""
+    unknown, first, error = Counter[str](), "", None
+    for record in records:
+        try:
+            made = list(function(record))
+        except UnknownLabelError as raised:
+            unknown.update(raised.unknown)
+            first, error = first or record.location, error or raised
+            continue
+        if error is None:
+            yield record, made
+    if error is not None:
+        counts = ", ".join(f"{label!r} {count} times" for label, count in unknown.most_common(20))
+        more = f" and {len(unknown) - 20} others" if len(unknown) > 20 else ""
+        raise InputError(f"{error.problem}: {counts}{more}, the first in {first}; {error.remedy}")
+
+
+def check_labels(labels: tuple[str, ...], left_out: tuple[str, ...] = ()) -> None:
+    """Raises `InputError` for classes of which one is named twice or left out too, or there is but one."""
+    if len(set(labels)) < len(labels):
+        raise InputError(f"labels={labels} names one of them twice; name each once")
+    if len(labels) == 1:
+        raise InputError(f"labels={labels} is one class, of which there is nothing to learn; name two or more")
+    if both := set(labels) & set(left_out):
+        raise InputError(f"left_out={left_out} has {min(both)!r}, which labels has too; drop it from one")
+
+
+@dataclass(frozen=True)
+class TaskLayout(Layout):
+    """Base of layouts whose rows hold examples with answers, from a `TaskSource`."""
+
+    source_type: ClassVar[type] = TaskSource
+    unit_name: ClassVar[str] = "examples"
+    has_examples: ClassVar[bool] = True
+
+    def examples(self, source: TaskSource) -> Iterator[Any]:
+        return source.read()
+
+    def answer(self, example: Any) -> tuple[str, str]:
+        return self.content(example), str(example.label)
