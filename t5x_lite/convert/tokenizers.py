@@ -193,7 +193,7 @@ def _is_lowercase_bpe(tokenizer: SubwordTokenizer) -> bool:
     model = description["model"]
     if model_type(description) != "BPE" or model.get("end_of_word_suffix") != WORD_END:
         return False
-    usual = lowercase_bpe_description(model["vocab"], model["merges"], special)
+    usual = lowercase_bpe_description({special["unk_token"]: 0}, [], special)
     steps = ("normalizer", "pre_tokenizer", "post_processor", "decoder")
     return (
         set(special.values()) == {special["unk_token"]} == {token["content"] for token in description["added_tokens"]}

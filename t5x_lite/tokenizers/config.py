@@ -4,7 +4,7 @@ import json
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Annotated, Any, Literal, get_args
 
 import numpy as np
 
@@ -30,29 +30,13 @@ from t5x_lite.tokenizers.training import (
     train_wordpiece,
 )
 from t5x_lite.tokenizers.vocabulary import Vocabulary
+from t5x_lite.validation import NonNegative, Range, Validated
 
-__all__ = [
-    "ByteLevelBPE",
-    "ByteTokenizer",
-    "Bytes",
-    "MarianFiles",
-    "MarianTokenizer",
-    "SentencePiece",
-    "SentencePieceTokenizer",
-    "SubwordTokenizer",
-    "Tokenizer",
-    "TokenizerConfig",
-    "TokenizerFile",
-    "WordPiece",
-    "is_trained",
-    "load_tokenizer",
-    "make_tokenizer",
-    "saved_config",
-]
+_Coverage = Annotated[float, Range(gt=0, le=1, remedy="choose e.g. 0.9995")]
 
 
 @dataclass(frozen=True)
-class TokenizerConfig:
+class TokenizerConfig(Validated):
     """Base of what an experiment says about its tokenizer."""
 
 
@@ -60,13 +44,13 @@ class TokenizerConfig:
 class SentencePiece(TokenizerConfig):
     """SentencePiece (Kudo and Richardson 2018) with the ids of T5, ALBERT or XLM-R."""
 
-    vocab_size: int = 32_000
+    vocab_size: Annotated[int, Range(ge=4)] = 32_000
     """Pieces to train; the vocabulary has extra_ids more (t5), or two more (xlm-roberta). Not used with model_file."""
-    extra_ids: int = 100
+    extra_ids: NonNegative = 100
     """Sentinels; <extra_id_0> is the highest id. Only T5's layout has them, the others ignore this."""
     model_file: str = ""
     """A trained spiece.model to load; empty means train on the corpus."""
-    character_coverage: float = 0.9995
+    character_coverage: _Coverage = 0.9995
     """Share of the corpus's characters that get a piece, the others are unk; 1.0 for small alphabets."""
     algorithm: Literal["unigram", "bpe"] = "unigram"
     """How pieces are found; ALBERT's and XLM-R's are unigram."""
@@ -76,16 +60,7 @@ class SentencePiece(TokenizerConfig):
     then the pieces, <mask> last."""
 
     def __post_init__(self) -> None:
-        _check_extra_ids(self.extra_ids)
-        if self.vocab_size < 4:
-            raise InputError(
-                f"vocab_size={self.vocab_size} has no room for pad, eos, unk and a piece; choose 4 or more"
-            )
-        _check_coverage(self.character_coverage)
-        if self.algorithm not in get_args(Literal["unigram", "bpe"]):
-            raise InputError(f"algorithm={self.algorithm!r} is unknown; choose unigram or bpe")
-        if self.layout not in get_args(Layout):
-            raise InputError(f"layout={self.layout!r} is unknown; choose {', '.join(get_args(Layout))}")
+        super().__post_init__()
         if self.layout != "t5" and self.algorithm != "unigram":
             raise InputError(
                 f"algorithm={self.algorithm!r} does not go with layout={self.layout!r}; choose unigram, or layout t5"
@@ -102,11 +77,8 @@ class WordPiece(TokenizerConfig):
     """Drop capitals, and accents with them. A tokenizer.json says this itself, a tokenizer_config.json too."""
     file: str = ""
     """A tokenizer.json, a vocab.txt, or a folder with one of them; empty means train on the corpus."""
-    character_coverage: float = 0.9995
+    character_coverage: _Coverage = 0.9995
     """Share of the corpus's characters that get a piece; a word with another one is unk as a whole."""
-
-    def __post_init__(self) -> None:
-        _check_coverage(self.character_coverage)
 
 
 @dataclass(frozen=True)
@@ -124,8 +96,7 @@ class ByteLevelBPE(TokenizerConfig):
     unknown in one. A file keeps its own; GPT-2's published one has no <pad>, and pads with <|endoftext|>."""
 
     def __post_init__(self) -> None:
-        if self.layout not in get_args(ByteLevelLayout):
-            raise InputError(f"layout={self.layout!r} is unknown; choose {' or '.join(get_args(ByteLevelLayout))}")
+        super().__post_init__()
         if self.vocab_size < SMALLEST_BYTE_LEVEL[self.layout]:
             raise InputError(
                 f"vocab_size={self.vocab_size} has no room for 256 bytes and the special tokens; choose "
@@ -153,11 +124,8 @@ class MarianFiles(TokenizerConfig):
 class Bytes(TokenizerConfig):
     """UTF-8 bytes as ByT5 has them (Xue et al. 2022): id = byte + 3, pad 0, eos 1, unk 2."""
 
-    extra_ids: int = 0
+    extra_ids: NonNegative = 0
     """Sentinels above the bytes; 0 means as published: 100 sentinels that reuse the highest byte ids, 258 downwards."""
-
-    def __post_init__(self) -> None:
-        _check_extra_ids(self.extra_ids)
 
 
 def is_trained(config: TokenizerConfig) -> bool:
@@ -283,16 +251,6 @@ def _open_file(name: str, kind: str | None, *, lowercase: bool = True) -> Subwor
     if kind and found != kind:
         raise InputError(f"file={name!r} holds a {found}, no {kind}; use TokenizerFile(file={name!r})")
     return tokenizer
-
-
-def _check_extra_ids(extra_ids: int) -> None:
-    if extra_ids < 0:
-        raise InputError(f"extra_ids={extra_ids} is negative; choose 0 or more")
-
-
-def _check_coverage(character_coverage: float) -> None:
-    if not 0 < character_coverage <= 1:
-        raise InputError(f"character_coverage={character_coverage} is no share; choose one in (0, 1]")
 
 
 def expected_vocabulary(config: TokenizerConfig, model_size: int) -> Vocabulary:

@@ -3,11 +3,13 @@
 import functools
 import hashlib
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from jaxtyping import Int
+from tokenizers import normalizers
 
 from t5x_lite.errors import InputError
 from t5x_lite.tokenizers.base import SplittingTokenizer, TokenOffsets, pack_continuations, token_offsets, write_config
@@ -15,93 +17,6 @@ from t5x_lite.tokenizers.training import Layout, is_unigram, with_albert_pieces,
 from t5x_lite.tokenizers.vocabulary import Vocabulary
 
 MODEL_FILE = "spiece.model"
-
-
-class SentencePieceTokenizer(SplittingTokenizer):
-    """See `SentencePiece`, layout "t5". Blanks are normalised: runs of them become one space, and the one before a
-    sentinel goes, so `decode` writes one there: encode(decode(ids)) == ids for ids that came from text.
-
-    Raises `InputError` when the bytes are no model, or the model lacks pad, eos or unk.
-    """
-
-    layout: Layout = "t5"
-
-    def __init__(self, model: bytes, extra_ids: int, *, name: str = "the model") -> None:
-        self.model, self.extra_ids = model, extra_ids
-        self._processor = open_processor(model, name)
-        size = self._processor.get_piece_size()
-        special = {
-            "pad": self._special(self._processor.pad_id(), "<pad>", "[PAD]"),
-            "eos": self._special(self._processor.eos_id(), "</s>", "[SEP]"),
-            "unk": self._processor.unk_id(),
-        }
-        check_special(special, name)
-        first, number = size + extra_ids - 1, extra_ids
-        if not extra_ids:
-            first, number = self._sentinel_pieces()
-        sentinels = range(first - number + 1, first + 1)
-        self.vocabulary = Vocabulary(
-            size + extra_ids,
-            *special.values(),
-            first_sentinel_id=first,
-            num_sentinels=number,
-            continuations=pack_continuations(
-                (not piece.startswith("▁") for piece in [*self._pieces(), *[""] * extra_ids]),
-                {*special.values(), *sentinels},
-            ),
-        )
-
-    def encode_batch(self, texts: list[str]) -> list[np.ndarray]:
-        return self._processor.encode(texts, return_type="numpy")
-
-    def encode_with_offsets(self, texts: list[str]) -> list[TokenOffsets]:
-        return encode_pieces_with_offsets(self._processor, texts)
-
-    def piece(self, token_id: int) -> str:
-        own = token_id < self._processor.get_piece_size()
-        return self._processor.id_to_piece(int(token_id)) if own else self._shown_mark(token_id)
-
-    def save(self, folder: Path) -> None:
-        write_config(folder, kind="sentencepiece", layout=self.layout, extra_ids=self.extra_ids)
-        (folder / MODEL_FILE).write_bytes(self.model)
-
-    @property
-    def fingerprint(self) -> str:
-        return hashlib.sha256(f"sentencepiece {self.extra_ids} ".encode() + self.model).hexdigest()
-
-    def _pieces(self) -> list[str]:
-        return self._processor.id_to_piece(list(range(self._processor.get_piece_size())))
-
-    def _sentinel_pieces(self) -> tuple[int, int]:
-        """(id of the first, number) of the sentinels among the model's own pieces, as mT5's model has them."""
-        first = self._special(-1, "▁<extra_id_0>", "<extra_id_0>")
-        number = 0
-        while first >= number and self._processor.id_to_piece(first - number).endswith(f"<extra_id_{number}>"):
-            number += 1
-        return first, number
-
-    def _special(self, token_id: int, *pieces: str) -> int:
-        """The id the model declares, else that of the first of these pieces it has, else -1."""
-        ids = [token_id, *(self._processor.piece_to_id(piece) for piece in pieces)]
-        return next((i for i in ids if i >= 0 and i != self._processor.unk_id()), -1)
-
-    def _encode_piece(self, text: str, *, first: bool) -> list[int]:
-        # After a sentinel only a text that starts with a blank starts a word: "think<extra_id_0>ing".
-        starts_word = first or text[:1].isspace()
-        return (self._processor if starts_word else self._glued_processor).encode(text)
-
-    def _decode_run(self, ids: list[int], *, first: bool) -> str:
-        if not ids:
-            return ""
-        blank = "" if first or not self._processor.id_to_piece(ids[0]).startswith("▁") else " "
-        return blank + self._processor.decode(ids)
-
-    def _append_mark(self, text: str, mark: str) -> str:
-        return f"{text}{' ' if text else ''}{mark}"
-
-    @functools.cached_property
-    def _glued_processor(self) -> Any:
-        return open_processor(without_dummy_prefix(self.model), "the model")
 
 
 def open_processor(model: bytes, name: str) -> Any:
@@ -128,9 +43,8 @@ def check_special(special: dict[str, int], name: str) -> None:
         raise InputError(f"model_file={name} has no {' or '.join(missing)} piece; use a model that has them")
 
 
-class EncoderSentencePieceTokenizer(SplittingTokenizer):
-    """What the two share: no sentinels, but special tokens written in a text. As in Transformers, what follows such a
-    token begins a word, blank or not."""
+class _PieceTokenizer(SplittingTokenizer):
+    """What all layouts share: a model, and an id for each of its pieces."""
 
     layout: Layout
     extra_ids = 0
@@ -138,8 +52,116 @@ class EncoderSentencePieceTokenizer(SplittingTokenizer):
     def __init__(self, model: bytes, name: str) -> None:
         self.model = model
         self._processor = open_processor(model, name)
+
+    def save(self, folder: Path) -> None:
+        write_config(folder, kind="sentencepiece", layout=self.layout, extra_ids=self.extra_ids, **self.options)
+        (folder / MODEL_FILE).write_bytes(self.model)
+
+    @property
+    def fingerprint(self) -> str:
+        said = f"sentencepiece {self.layout} {self.extra_ids} {self.options} "
+        return hashlib.sha256(said.encode() + self.model).hexdigest()
+
+    @property
+    def options(self) -> dict[str, bool]:
+        """What else determines the ids, under the names of Hugging Face's tokenizer_config.json."""
+        return {}
+
+    def _set_ids(
+        self, id_of_piece: Int[np.ndarray, "P"], size: int, special: dict[str, int], sentinels: range = range(0)
+    ) -> None:
+        """Takes the id of each piece, the number of ids, the id of each special role, and those of the sentinels."""
+        self._id_of_piece = id_of_piece
+        self._piece_of_id = np.full(size, self._processor.unk_id(), np.int32)
+        self._piece_of_id[id_of_piece] = np.arange(len(id_of_piece), dtype=np.int32)
+        continues = np.zeros(size, bool)
+        pieces: list[str] = self._processor.id_to_piece(list(range(len(id_of_piece))))
+        continues[id_of_piece] = [not piece.startswith("▁") for piece in pieces]
+        self.vocabulary = Vocabulary(
+            size,
+            **special,
+            first_sentinel_id=sentinels.stop - 1,
+            num_sentinels=len(sentinels),
+            continuations=pack_continuations(continues, {*special.values(), *sentinels}),
+        )
+
+    def _decode_run(self, ids: list[int], *, first: bool) -> str:
+        if not ids:
+            return ""
+        pieces = self._piece_of_id[ids].tolist()
+        blank = "" if first or not self._processor.id_to_piece(pieces[0]).startswith("▁") else " "
+        return blank + self._processor.decode(pieces)
+
+
+class SentencePieceTokenizer(_PieceTokenizer):
+    """See `SentencePiece`, layout "t5". Blanks are normalised: runs of them become one space, and the one before a
+    sentinel goes, so `decode` writes one there: encode(decode(ids)) == ids for ids that came from text.
+
+    Raises `InputError` when the bytes are not a model, or the model lacks pad, eos or unk.
+    """
+
+    layout = "t5"
+
+    def __init__(self, model: bytes, extra_ids: int, *, name: str = "the model") -> None:
+        super().__init__(model, name)
+        self.extra_ids = extra_ids
+        size = self._processor.get_piece_size()
+        special = {
+            "pad": self._special(self._processor.pad_id(), "<pad>", "[PAD]"),
+            "eos": self._special(self._processor.eos_id(), "</s>", "[SEP]"),
+            "unk": self._processor.unk_id(),
+        }
+        check_special(special, name)
+        sentinels = range(size, size + extra_ids) if extra_ids else self._sentinel_pieces()
+        roles = {f"{role}_id": token_id for role, token_id in special.items()}
+        self._set_ids(np.arange(size, dtype=np.int32), size + extra_ids, roles, sentinels)
+
+    def encode_batch(self, texts: list[str]) -> list[np.ndarray]:
+        return self._processor.encode(texts, return_type="numpy")
+
+    def encode_with_offsets(self, texts: list[str]) -> list[TokenOffsets]:
+        return encode_pieces_with_offsets(self._processor, texts)
+
+    def piece(self, token_id: int) -> str:
+        own = token_id < self._processor.get_piece_size()
+        return self._processor.id_to_piece(int(token_id)) if own else self._shown_mark(token_id)
+
+    def _sentinel_pieces(self) -> range:
+        """The ids of the sentinels among the model's pieces, as mT5's model has them."""
+        first = self._special(-1, "▁<extra_id_0>", "<extra_id_0>")
+        number = 0
+        while first >= number and self._processor.id_to_piece(first - number).endswith(f"<extra_id_{number}>"):
+            number += 1
+        return range(first - number + 1, first + 1)
+
+    def _special(self, token_id: int, *pieces: str) -> int:
+        """The id the model declares, else that of the first of these pieces it has, else -1."""
+        ids = [token_id, *(self._processor.piece_to_id(piece) for piece in pieces)]
+        return next((i for i in ids if i >= 0 and i != self._processor.unk_id()), -1)
+
+    def _encode_piece(self, text: str, *, first: bool) -> list[int]:
+        # After a sentinel only a text that starts with a blank starts a word: "think<extra_id_0>ing".
+        starts_word = first or text[:1].isspace()
+        return (self._processor if starts_word else self._glued_processor).encode(text)
+
+    def _append_mark(self, text: str, mark: str) -> str:
+        return f"{text}{' ' if text else ''}{mark}"
+
+    @functools.cached_property
+    def _glued_processor(self) -> Any:
+        return open_processor(without_dummy_prefix(self.model), "the model")
+
+
+class EncoderSentencePieceTokenizer(_PieceTokenizer):
+    """What the two share: no sentinels, but special tokens written in a text. As in Transformers, what follows such a
+    token begins a word, blank or not."""
+
+    def __init__(self, model: bytes, name: str) -> None:
+        super().__init__(model, name)
         if not is_unigram(model):
-            raise InputError(f"model_file={name} is no unigram model, which layout={self.layout!r} takes; use another")
+            raise InputError(
+                f"model_file={name} is not a unigram model, as layout={self.layout!r} takes it; use another"
+            )
 
     def encode_batch(self, texts: list[str]) -> list[np.ndarray]:
         ids = self._processor.encode([self._normalize(text) for text in texts], return_type="numpy")
@@ -157,41 +179,13 @@ class EncoderSentencePieceTokenizer(SplittingTokenizer):
         special = {number: token for token, number in self._special_ids.items()}
         return special.get(token_id) or self._processor.id_to_piece(int(self._piece_of_id[token_id]))
 
-    def save(self, folder: Path) -> None:
-        write_config(folder, kind="sentencepiece", layout=self.layout, extra_ids=0, **self.options)
-        (folder / MODEL_FILE).write_bytes(self.model)
-
-    @property
-    def fingerprint(self) -> str:
-        return hashlib.sha256(f"sentencepiece {self.layout} {self.options} ".encode() + self.model).hexdigest()
-
-    @property
-    def options(self) -> dict[str, bool]:
-        """What else determines the ids, under the names of Hugging Face's tokenizer_config.json."""
-        return {}
-
-    def _set_ids(self, id_of_piece: np.ndarray, size: int, special: dict[str, tuple[str, int]]) -> None:
-        """Takes the id of each piece int32 [pieces], the number of ids, and token and id of each special role."""
-        self._id_of_piece = id_of_piece
-        self._piece_of_id = np.full(size, self._processor.unk_id(), np.int32)
-        self._piece_of_id[id_of_piece] = np.arange(len(id_of_piece), dtype=np.int32)
+    def _set_tokens(self, id_of_piece: Int[np.ndarray, "P"], size: int, special: dict[str, tuple[str, int]]) -> None:
+        """`_set_ids` with token and id of each special role; SEP is EOS too."""
         self._special_ids = dict(special.values())
         self._marks = re.compile("|".join(map(re.escape, self._special_ids)))
-        roles = {role: token_id for role, (_, token_id) in special.items()}
-        continues = np.zeros(size, bool)
-        pieces: Sequence[str] = self._processor.id_to_piece(list(range(len(id_of_piece))))
-        continues[id_of_piece] = [not piece.startswith("▁") for piece in pieces]
         self.mask_token, self._unk_token = special["mask"][0], special["unk"][0]
-        self.vocabulary = Vocabulary(
-            size,
-            pad_id=roles["pad"],
-            eos_id=roles["sep"],
-            unk_id=roles["unk"],
-            cls_id=roles["cls"],
-            sep_id=roles["sep"],
-            mask_id=roles["mask"],
-            continuations=pack_continuations(continues, roles.values()),
-        )
+        roles = {f"{role}_id": token_id for role, (_, token_id) in special.items()}
+        self._set_ids(id_of_piece, size, {"eos_id": roles["sep_id"]} | roles)
 
     def _normalize(self, text: str) -> str:
         return text
@@ -214,13 +208,6 @@ class EncoderSentencePieceTokenizer(SplittingTokenizer):
 
     def _encode_piece(self, text: str, *, first: bool) -> list[int]:
         return self._id_of_piece[np.array(self._processor.encode(self._normalize(text)), int)].tolist()
-
-    def _decode_run(self, ids: list[int], *, first: bool) -> str:
-        if not ids:
-            return ""
-        pieces = self._piece_of_id[ids].tolist()
-        blank = "" if first or not self._processor.id_to_piece(pieces[0]).startswith("▁") else " "
-        return blank + self._processor.decode(pieces)
 
     def _mark_id(self, match: re.Match[str]) -> int:
         return self._special_ids[match[0]]
@@ -256,7 +243,7 @@ class AlbertTokenizer(EncoderSentencePieceTokenizer):
         special = {role: (tokens[role], token_id) for role, token_id in found.items()}
         special["unk"] = (self._processor.id_to_piece(unk), unk)
         size = self._processor.get_piece_size()
-        self._set_ids(np.arange(size, dtype=np.int32), size, special)
+        self._set_tokens(np.arange(size, dtype=np.int32), size, special)
 
     @property
     def options(self) -> dict[str, bool]:
@@ -284,7 +271,7 @@ class XlmRobertaTokenizer(EncoderSentencePieceTokenizer):
         ids = np.arange(1, pieces + 1, dtype=np.int32)
         ids[:3] = 3, 0, 2
         special = {"cls": ("<s>", 0), "pad": ("<pad>", 1), "sep": ("</s>", 2), "unk": ("<unk>", 3)}
-        self._set_ids(ids, pieces + 2, special | {"mask": ("<mask>", pieces + 1)})
+        self._set_tokens(ids, pieces + 2, special | {"mask": ("<mask>", pieces + 1)})
 
 
 def _through(spans: np.ndarray, origins: np.ndarray) -> np.ndarray:
@@ -308,8 +295,6 @@ def albert_normalizer(lowercase: bool = True, keep_accents: bool = False) -> Cal
     >>> albert_normalizer()("``Étude''")
     '"etude"'
     """
-    from tokenizers import normalizers
-
     steps = [normalizers.Replace("``", '"'), normalizers.Replace("''", '"')]
     steps += [] if keep_accents else [normalizers.NFKD(), normalizers.StripAccents()]
     steps += [normalizers.Lowercase()] if lowercase else []

@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from tokenizers import AddedToken, decoders, models, normalizers, pre_tokenizers, processors
+from tokenizers import Tokenizer as Library
 
 from t5x_lite.errors import InputError
 from t5x_lite.tokenizers.base import SENTINEL, Tokenizer, TokenOffsets, pack_continuations, token_offsets, write_config
@@ -43,29 +45,13 @@ def wordpiece_description(
     chinese_characters: bool = True,
 ) -> dict[str, Any]:
     """BERT's pipeline (Devlin et al. 2019) as a tokenizer.json; accents go with the capitals unless one says."""
-    return {
-        "version": "1.0",
-        "truncation": None,
-        "padding": None,
-        "added_tokens": [_added(vocabulary, token) for token in _by_id(vocabulary, special.values())],
-        "normalizer": {
-            "type": "BertNormalizer",
-            "clean_text": True,
-            "handle_chinese_chars": chinese_characters,
-            "strip_accents": strip_accents,
-            "lowercase": lowercase,
-        },
-        "pre_tokenizer": {"type": "BertPreTokenizer"},
-        "post_processor": _template(vocabulary, special, doubled=False),
-        "decoder": {"type": "WordPiece", "prefix": "##", "cleanup": True},
-        "model": {
-            "type": "WordPiece",
-            "unk_token": special["unk_token"],
-            "continuing_subword_prefix": "##",
-            "max_input_chars_per_word": 100,
-            "vocab": vocabulary,
-        },
-    }
+    library = Library(models.WordPiece(vocabulary, unk_token=special["unk_token"]))
+    library.normalizer = normalizers.BertNormalizer(
+        handle_chinese_chars=chinese_characters, strip_accents=strip_accents, lowercase=lowercase
+    )
+    library.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    library.decoder = decoders.WordPiece()
+    return _described(library, special, processors.BertProcessing)
 
 
 def byte_level_description(
@@ -75,23 +61,12 @@ def byte_level_description(
     *,
     add_prefix_space: bool = False,
 ) -> dict[str, Any]:
-    """RoBERTa's and GPT-2's pipeline (Radford et al. 2019, Liu et al. 2019) as a tokenizer.json; a mask swallows the
+    """RoBERTa's and GPT-2's pipeline (Radford et al. 2019, Liu et al. 2019) as a tokenizer.json; a mask takes the
     blank before it, as if it were a word."""
-    byte_level = {"add_prefix_space": add_prefix_space, "trim_offsets": True, "use_regex": True}
-    mask = special.get("mask_token")
-    return {
-        "version": "1.0",
-        "truncation": None,
-        "padding": None,
-        "added_tokens": [
-            _added(vocabulary, token, lstrip=token == mask) for token in _by_id(vocabulary, special.values())
-        ],
-        "normalizer": None,
-        "pre_tokenizer": {"type": "ByteLevel", **byte_level},
-        "post_processor": _template(vocabulary, special, doubled=True),
-        "decoder": {"type": "ByteLevel", **byte_level},
-        "model": _bpe(vocabulary, merges),
-    }
+    library = Library(models.BPE(vocabulary, [tuple(pair) for pair in merges]))
+    library.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=add_prefix_space)
+    library.decoder = decoders.ByteLevel()
+    return _described(library, special, processors.RobertaProcessing, lstrip=special.get("mask_token", ""))
 
 
 def lowercase_bpe_description(
@@ -99,74 +74,23 @@ def lowercase_bpe_description(
 ) -> dict[str, Any]:
     """The first GPT's pipeline (Radford et al. 2018) as a tokenizer.json: BERT's lower-case words, split by BPE whose
     last piece of a word ends in `WORD_END`."""
-    return {
-        "version": "1.0",
-        "truncation": None,
-        "padding": None,
-        "added_tokens": [_added(vocabulary, token) for token in _by_id(vocabulary, special.values())],
-        "normalizer": {
-            "type": "BertNormalizer",
-            "clean_text": True,
-            "handle_chinese_chars": True,
-            "strip_accents": None,
-            "lowercase": True,
-        },
-        "pre_tokenizer": {"type": "BertPreTokenizer"},
-        "post_processor": None,
-        "decoder": {"type": "BPEDecoder", "suffix": WORD_END},
-        "model": _bpe(vocabulary, merges, special["unk_token"], WORD_END),
-    }
+    pairs = [tuple(pair) for pair in merges]
+    library = Library(models.BPE(vocabulary, pairs, unk_token=special["unk_token"], end_of_word_suffix=WORD_END))
+    library.normalizer = normalizers.BertNormalizer()
+    library.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    library.decoder = decoders.BPEDecoder(WORD_END)
+    return _described(library, special)
 
 
-def _bpe(
-    vocabulary: dict[str, int], merges: Sequence[Sequence[str]], unknown: str | None = None, suffix: str = ""
-) -> dict[str, Any]:
-    return {
-        "type": "BPE",
-        "dropout": None,
-        "unk_token": unknown,
-        "continuing_subword_prefix": "",
-        "end_of_word_suffix": suffix,
-        "fuse_unk": False,
-        "byte_fallback": False,
-        "ignore_merges": False,
-        "vocab": vocabulary,
-        "merges": [list(pair) for pair in merges],
-    }
-
-
-def _by_id(vocabulary: Mapping[str, int], tokens: Collection[str]) -> list[str]:
-    return sorted(set(tokens), key=vocabulary.__getitem__)
-
-
-def _added(vocabulary: Mapping[str, int], token: str, *, lstrip: bool = False) -> dict[str, Any]:
-    flags = {"single_word": False, "lstrip": lstrip, "rstrip": False, "normalized": False, "special": True}
-    return {"id": vocabulary[token], "content": token, **flags}
-
-
-def _template(vocabulary: Mapping[str, int], special: Mapping[str, str], *, doubled: bool) -> dict[str, Any] | None:
-    """How other programs put special tokens around one text and two: RoBERTa's second SEP is doubled."""
-    if not {"cls_token", "sep_token"} <= special.keys():
-        return None
-    cls, sep = special["cls_token"], special["sep_token"]
-    second = 0 if doubled else 1
-
-    def mark(token: str, segment: int = 0) -> dict[str, Any]:
-        return {"SpecialToken": {"id": token, "type_id": segment}}
-
-    def text(name: str, segment: int = 0) -> dict[str, Any]:
-        return {"Sequence": {"id": name, "type_id": segment}}
-
-    single = [mark(cls), text("A"), mark(sep)]
-    between = [mark(sep)] if doubled else []
-    return {
-        "type": "TemplateProcessing",
-        "single": single,
-        "pair": [*single, *between, text("B", second), mark(sep, second)],
-        "special_tokens": {
-            token: {"id": token, "ids": [vocabulary[token]], "tokens": [token]} for token in {cls: 0, sep: 0}
-        },
-    }
+def _described(library: Library, special: Mapping[str, str], processor: Any = None, *, lstrip: str = "") -> dict:
+    """The tokenizer.json of a pipeline with its special tokens, of which `lstrip` takes the blank before it; where
+    there are CLS and SEP, `processor` puts them around texts."""
+    tokens = dict.fromkeys(special.values())
+    library.add_special_tokens([AddedToken(token, lstrip=token == lstrip, normalized=False) for token in tokens])
+    if processor and {"cls_token", "sep_token"} <= special.keys():
+        sep, cls = ((special[role], library.token_to_id(special[role])) for role in ("sep_token", "cls_token"))
+        library.post_processor = processor(sep, cls)
+    return json.loads(library.to_str())
 
 
 TOKENIZER_FILE = "tokenizer.json"
@@ -324,9 +248,7 @@ def _continuations(description: Mapping[str, Any], ids: Mapping[str, int], speci
 
 
 def _open(description: Mapping[str, Any], name: str) -> Any:
-    from tokenizers import Tokenizer as Opened
-
     try:
-        return Opened.from_str(json.dumps(description))
+        return Library.from_str(json.dumps(description))
     except Exception as error:  # the library raises nothing narrower
         raise InputError(f"{name} is no tokenizer.json ({error}); copy it again") from None

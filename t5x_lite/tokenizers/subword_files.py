@@ -6,6 +6,8 @@ from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
+from tokenizers.models import BPE, WordPiece
+
 from t5x_lite.errors import InputError
 from t5x_lite.tokenizers.base import CONFIG_FILE, read_bytes, read_json
 from t5x_lite.tokenizers.subword import (
@@ -104,8 +106,6 @@ def _open_description(path: Path, description: dict[str, Any]) -> SubwordTokeniz
 
 
 def _open_vocabulary(path: Path, what: str, lowercase: bool) -> SubwordTokenizer:
-    from tokenizers.models import WordPiece
-
     read_bytes(path, what)
     try:
         vocabulary = WordPiece.read_file(str(path))
@@ -126,22 +126,23 @@ def _open_vocabulary(path: Path, what: str, lowercase: bool) -> SubwordTokenizer
 
 
 def _open_merges(path: Path, what: str) -> SubwordTokenizer:
-    from tokenizers.models import BPE
-
     merges_path = path.parent / "merges.txt"
     read_bytes(merges_path, what)
+    prefix_space = read_json(path.parent / CONFIG_FILE).get("add_prefix_space", False)
     try:
         vocabulary, merges = BPE.read_file(str(path), str(merges_path))
+        special = special_tokens(path.parent, vocabulary)
+        if not any(token.endswith(WORD_END) for token in vocabulary):
+            description = byte_level_description(vocabulary, merges, special, add_prefix_space=prefix_space)
+        else:
+            special = with_unknown_for_all(special)
+            if "unk_token" not in special:
+                raise InputError(f"{path} has no unk_token; name it in tokenizer_config.json beside it")
+            description = lowercase_bpe_description(vocabulary, merges, special)
+    except InputError:
+        raise
     except Exception as error:  # the library raises nothing narrower
-        raise InputError(f"{path} with {merges_path.name} is no BPE ({error}); copy them again") from None
-    special = special_tokens(path.parent, vocabulary)
-    if any(token.endswith(WORD_END) for token in vocabulary):
-        special = with_unknown_for_all(special)
-        if "unk_token" not in special:
-            raise InputError(f"{path} has no unk_token; name it in tokenizer_config.json beside it")
-        return SubwordTokenizer(lowercase_bpe_description(vocabulary, merges, special), special, name=str(path))
-    prefix_space = read_json(path.parent / CONFIG_FILE).get("add_prefix_space", False)
-    description = byte_level_description(vocabulary, merges, special, add_prefix_space=prefix_space)
+        raise InputError(f"{path} with {merges_path.name} is not a BPE ({error}); copy them again") from None
     return SubwordTokenizer(description, special, name=str(path))
 
 

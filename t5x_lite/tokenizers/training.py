@@ -8,6 +8,9 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import Any, Literal
 
+from tokenizers import Tokenizer as Library
+from tokenizers import models, normalizers, pre_tokenizers, trainers
+
 from t5x_lite.errors import InputError
 from t5x_lite.tokenizers.subword import (
     BYTE_LEVEL_SPECIAL,
@@ -209,9 +212,6 @@ def train_wordpiece(
     Raises:
       InputError: the corpus is empty, or `vocab_size` has no room for its characters.
     """
-    from tokenizers import Tokenizer as Library
-    from tokenizers import models, normalizers, pre_tokenizers
-
     sentences = sample_sentences(documents)
     special = list(WORDPIECE_SPECIAL.values())
     library = Library(models.WordPiece(unk_token="[UNK]"))
@@ -249,9 +249,6 @@ def train_byte_level(
     Raises:
       InputError: the corpus is empty.
     """
-    from tokenizers import Tokenizer as Library
-    from tokenizers import models, pre_tokenizers, trainers
-
     special = BYTE_LEVEL_SPECIAL if layout == "roberta" else GPT2_SPECIAL
     behind = [special["mask_token"]] if layout == "roberta" else list(dict.fromkeys(special.values()))
     sentences = sample_sentences(documents)
@@ -275,8 +272,6 @@ def _train_wordpiece(
     library: Any, sentences: list[str], vocab_size: int, given: list[str], characters: int
 ) -> dict[str, int]:
     """The trained vocabulary; `given` are its first tokens, `characters` the number of those that it may use."""
-    from tokenizers import trainers
-
     trainer = trainers.WordPieceTrainer(
         vocab_size=vocab_size,
         min_frequency=_LEAST_COUNT,

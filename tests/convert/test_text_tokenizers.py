@@ -65,7 +65,8 @@ def published_marian():
         make_tokenizer(SentencePiece(200, character_coverage=1.0), lambda words=words: iter(corpus(words))).model
         for words in (ENGLISH, GERMAN)
     ]
-    both = [SentencePieceTokenizer(model, 0)._pieces() for model in models]
+    opened = [SentencePieceTokenizer(model, 0) for model in models]
+    both = [[one.piece(token_id) for token_id in range(one.vocabulary.size)] for one in opened]
     pieces = [piece for piece in dict.fromkeys(both[0] + both[1]) if piece[0] != "<"]
     random.Random(2).shuffle(pieces)
     names = ["</s>", "<unk>", ">>deu<<", *pieces[7:], "<pad>"]

@@ -18,7 +18,8 @@ def tokenizer():
         draw = random.Random(0)
         corpus = [" ".join(draw.choices(words, k=9)) for _ in range(200)]
         models.append(make_tokenizer(SentencePiece(45, algorithm="bpe"), lambda c=corpus: iter(c)).model)
-    pieces = [piece for model in models for piece in SentencePieceTokenizer(model, 0)._pieces()]
+    opened = [SentencePieceTokenizer(model, 0) for model in models]
+    pieces = [one.piece(token_id) for one in opened for token_id in range(one.vocabulary.size)]
     named = ["</s>", "<unk>", ">>deu<<", *dict.fromkeys(piece for piece in pieces if piece[0] != "<"), "<pad>"]
     return MarianTokenizer(*models, {piece: token_id for token_id, piece in enumerate(named)})
 

@@ -148,7 +148,7 @@ def test_models_of_another_layout(albert, xlm_roberta, spiece, corpus):
         with pytest.raises(InputError, match=r"m\.model does not begin with the pieces <unk>, <s>, </s>"):
             XlmRobertaTokenizer(model, name="m.model")
     bpe = make_tokenizer(SentencePiece(vocab_size=90, algorithm="bpe"), corpus.documents)
-    with pytest.raises(InputError, match=r"is no unigram model.*layout='albert'"):
+    with pytest.raises(InputError, match=r"is not a unigram model.*layout='albert'"):
         AlbertTokenizer(bpe.model)
     with pytest.raises(InputError, match="is no SentencePiece model"):
         XlmRobertaTokenizer(b"no model")
@@ -157,7 +157,7 @@ def test_models_of_another_layout(albert, xlm_roberta, spiece, corpus):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"layout": "bert"}, "layout='bert' is unknown; choose t5, albert, xlm-roberta"),
+        ({"layout": "bert"}, "layout='bert' is unknown; choose t5, albert or xlm-roberta"),
         ({"layout": "albert", "algorithm": "bpe"}, "algorithm='bpe' does not go with layout='albert'"),
     ],
 )
