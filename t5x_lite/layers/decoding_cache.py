@@ -89,7 +89,7 @@ class DecodingCache:
     memory: tuple[CachedKeyValue, ...]
     """In each layer, of the encoder's output; empty where there is no encoder."""
     inputs_valid: Bool[Array, "B M"]
-    """Where the inputs are no padding."""
+    """Where the inputs are not padding."""
     beam_parents: Int[Array, "B P T"]
     """Which of its input's sequences wrote what a sequence has at each position."""
     layers: tuple[Any, ...]

@@ -174,7 +174,7 @@ class TokenHead(nn.Module):
 
 
 def at_end(x: Shaped[Array, "B L *_"], valid: Bool[Array, "B L"] | None) -> Shaped[Array, "B *_"]:
-    """What stands at the last position of each row that is no padding; `valid` None means that there is none.
+    """What stands at the last position of each row that is not padding; `valid` None means that there is none.
 
     >>> at_end(jnp.array([[7, 8, 0], [0, 8, 9]]), jnp.array([[True, True, False], [False, True, True]])).tolist()
     [8, 9]

@@ -26,7 +26,7 @@ def in_order_of(ids: Int[Array, "T"], sentences: Int[Array, "T"], rank: Float[Ar
     """The text with its sentences in ascending order of their ranks.
 
     Args:
-      sentences: the number of each id's sentence, from 1; 0 for what is no text, which goes to the end.
+      sentences: the number of each id's sentence, from 1; 0 for what is not text, which goes to the end.
       rank: of sentence 1, 2, ...
 
     >>> in_order_of(jnp.array([10, 11, 12, 13, 3]), jnp.array([1, 1, 2, 3, 0]), jnp.array([0.7, 0.9, 0.2])).tolist()

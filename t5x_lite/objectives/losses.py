@@ -85,7 +85,7 @@ def text_to_text_loss(
 ) -> tuple[Float[Array, ""], Float[Array, ""], Metrics]:
     """(sum, weight, metrics), as `weighted_loss` has them, of any model that writes text, teacher forced.
 
-    Counted are all targets that are no padding, in all valid rows.
+    Counted are all targets that are not padding, in all valid rows.
 
     Args:
       module: an encoder-decoder or a decoder, which reads inputs and targets as one sequence.
@@ -93,7 +93,7 @@ def text_to_text_loss(
       targets: closed in the same way, padding behind.
       key: drives dropout; None means deterministic.
       rows_valid: rows that count; None means all.
-      inputs_valid: where the inputs are no padding; None means everywhere.
+      inputs_valid: where the inputs are not padding; None means everywhere.
       inputs_segments, decoder_segments: of packed rows, for encoder-decoders: see `segments_of`.
     """
     inputs, inputs_valid = inputs_for(module, inputs, inputs_valid)
@@ -135,7 +135,7 @@ def shift_right(
 def inputs_for(
     module: nn.Module, inputs: Int[Array, "B M"], inputs_valid: Bool[Array, "B M"] | None
 ) -> tuple[Int[Array, "B _"], Bool[Array, "B _"] | None]:
-    """(inputs, where they are no padding) as the model takes them.
+    """(inputs, where they are not padding) as the model takes them.
 
     A decoder reads the EOS of its inputs as its first decoder input, so for one it is left out here.
     """
@@ -148,7 +148,7 @@ def inputs_for(
 
 
 def not_padding(ids: Int[Array, "B L"], pad_id: int, eos_id: int) -> Bool[Array, "B L"]:
-    """Where the ids are no padding. Where one id serves as both, as GPT-2's does, the first of those behind is EOS.
+    """Where the ids are not padding. Where one id serves as both, as GPT-2's does, the first of those behind is EOS.
 
     >>> not_padding(jnp.array([[7, 9, 7, 9, 9]]), 9, 9).astype(int).tolist()
     [[1, 1, 1, 1, 0]]

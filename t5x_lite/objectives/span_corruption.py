@@ -61,7 +61,7 @@ class SpanCorruption(TextToText):
         >>> objective.raw_length, objective.target_length, objective.num_noise_spans
         (568, 114, 28)
         """
-        # The corrupted form never gets shorter as the raw one grows; above this bound what is no noise overflows it.
+        # The corrupted form never gets shorter as the raw one grows; above this bound what is not noise overflows it.
         bound = math.ceil((self.input_length + 2) / (1.0 - self.noise_density)) + 2
         return bisect.bisect_right(range(2, bound), self.input_length, key=self._input_length_of) + 1
 
@@ -127,7 +127,7 @@ def replace_spans(
 ) -> tuple[Int[Array, "I"], Int[Array, "T"]]:
     """(inputs, targets) of one row under a noise mask, each closed by EOS and padded to its length.
 
-    Sentinels count down from the top of the vocabulary. Where the row ends with text that is no noise, one more
+    Sentinels count down from the top of the vocabulary. Where the row ends with text that is not noise, one more
     sentinel closes the target, as in the paper's figure 2:
 
     >>> words = "Thank you for inviting me to your party last week .".split()

@@ -110,7 +110,7 @@ class TextToText(Objective):
         )
 
     def _inputs_valid(self, features: Features) -> Bool[Array, "B M"] | None:
-        """Where the inputs are no padding; None where the features need no mask for it."""
+        """Where the inputs are not padding; None where the features need no mask for it."""
         if not self.pads_inputs or "inputs_segments" in features:
             return None
         return not_padding(features["inputs"], self.known_vocabulary.pad_id, self.known_vocabulary.eos_id)

@@ -38,7 +38,7 @@ class MeshShape:
         for axis, size in sizes.items():
             if size < 1 and size != -1:
                 raise InputError(
-                    f"mesh.{axis}={size} is no number of devices; choose 1 or more, or -1 for all that are left"
+                    f"mesh.{axis}={size} is not a valid number of devices; choose 1 or more, or -1 for all that are left"
                 )
         if sum(size == -1 for size in sizes.values()) > 1:
             raise InputError(f"mesh has more than one axis of size -1 in {sizes}; give all but one a number")

@@ -228,7 +228,7 @@ def memory_traffic(program: HloProgram) -> int:
 
     What goes into an instruction or a fusion and what comes out of it, so far as it lies in the main memory; of an
     array that is read or written in one slice, the slice. The compiler may keep more on the chip than its text says, so
-    that this is no lower bound in the strict sense.
+    that this is not a lower bound in the strict sense.
     """
     return sum(
         run.times * _traffic(run.instruction, run.computation, program) for run in program.runs() if not run.fused

@@ -244,7 +244,7 @@ def _metadata(folder: Folder) -> dict[str, Any]:
         raise _unreadable(folder) from error
     if missing := {"experiment", "params"} - set(metadata):
         raise InputError(
-            f"{folder} is no checkpoint of t5x_lite (it lacks {', '.join(sorted(missing))}); name a run's folder"
+            f"{folder} is not a checkpoint of t5x_lite (it lacks {', '.join(sorted(missing))}); name a run's folder"
         )
     return metadata
 

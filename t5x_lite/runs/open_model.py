@@ -126,7 +126,7 @@ def _download(name: str) -> Path:
     except (HFValidationError, HfHubHTTPError, LocalEntryNotFoundError, OSError) as error:
         reason = str(error).splitlines()[0]
         raise InputError(
-            f"{name} is no folder here and no model on the Hugging Face hub ({reason}); check the name"
+            f"{name} is neither a folder here nor a model on the Hugging Face hub ({reason}); check the name"
         ) from None
 
 

@@ -97,7 +97,7 @@ def check_vocabulary(model: ModelConfig, vocabulary: Vocabulary, added_ids: tupl
             f"model.vocab_size={model.vocab_size} is smaller than the tokenizer's {vocabulary.size} ids{added}; "
             f"choose {needed} or more"
         )
-    # RoBERTa counts positions by the ids that are no padding.
+    # RoBERTa counts positions by the ids that are not padding.
     pad_id = getattr(model, "pad_id", None)
     if pad_id not in (None, vocabulary.pad_id):
         raise InputError(

@@ -191,7 +191,7 @@ def _check_mixture(experiment: Experiment) -> None:
     parts = [part.name for part in source.parts]
     if unknown := [one.part for one in experiment.evaluation.part_metrics if one.part not in parts]:
         raise InputError(
-            f"evaluation.part_metrics has {unknown[0]!r}, which is no part of data.source; its parts are "
+            f"evaluation.part_metrics has {unknown[0]!r}, which is not a part of data.source; its parts are "
             f"{', '.join(map(repr, parts))}"
         )
 

@@ -20,12 +20,12 @@ def from_json(cls: type[T], text: str) -> T:
     """The dataclass `cls` that `to_json` wrote.
 
     A value's class is the annotated one or one derived from it. Fields that are absent keep their defaults. Raises
-    `InputError` for text that is no JSON, unknown classes and fields, and values of the wrong type.
+    `InputError` for text that is not valid JSON, unknown classes and fields, and values of the wrong type.
     """
     try:
         data = json.loads(text)
     except ValueError as error:
-        raise InputError(f"the experiment is no JSON ({error}); the file may be truncated") from None
+        raise InputError(f"the experiment is not valid JSON ({error}); the file may be truncated") from None
     return _decode(data, cls, "experiment")
 
 
@@ -82,7 +82,7 @@ def _check(value: Any, annotation: Any, path: str) -> None:
         for number, item in enumerate(zip(value, _items(annotation, len(value)), strict=True)):
             _check(*item, f"{path}[{number}]")
     elif not any(_fits(value, option) for option in _options(annotation)):
-        raise InputError(f"{path}={value!r} is no {_format(annotation)}; give a value of that type")
+        raise InputError(f"{path}={value!r} is not of type {_format(annotation)}; give a value of that type")
 
 
 def _fits(value: Any, annotation: Any) -> bool:

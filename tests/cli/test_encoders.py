@@ -119,7 +119,7 @@ BAD = {
     "no text": (["fill_mask", "RUN"], "text is missing"),
     "nothing to suggest": (["fill_mask", "RUN", "a [MASK]", "--top-k", "0"], "top_k=0"),
     "too long": (["fill_mask", "RUN", "[MASK] " * 50], "max_length=40"),
-    "no such run": (["fill_mask", "absent/run/at/all", "[MASK]"], "is no folder here"),
+    "no such run": (["fill_mask", "absent/run/at/all", "[MASK]"], "is neither a folder here"),
     "no decoder": (["generate", "RUN", "the wall"], "a BertConfig cannot generate; use encode and fill_mask"),
     "no such head": (["train", "CONFIG", "--model.heads", "masked_lm", "next_sentence"], "--model.heads"),
     "lacking head": (["train", "CONFIG", "--model.heads", "masked_lm"], "lacks sentence_pair"),

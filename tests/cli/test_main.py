@@ -154,7 +154,7 @@ BAD = {
         "sentinels",
     ),
     "no run": (["evaluate", "FOLDER"], "holds no checkpoint"),
-    "no such run": (["generate", "absent/run/at/all", "text"], "is no folder here"),
+    "no such run": (["generate", "absent/run/at/all", "text"], "is neither a folder here"),
     "a sentinel too many": (["generate", "RUN", "a <extra_id_500>"], "extra_id_500"),
     "no text": (["generate", "RUN"], "text is missing"),
     "no encoder alone": (["fill_mask", "RUN", "a [MASK]"], "a T5Config cannot fill_mask; use generate"),

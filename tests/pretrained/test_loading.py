@@ -69,13 +69,13 @@ def test_nothing_there(tmp_path, make, monkeypatch):
     folder = tmp_path / "none"
     if make:
         folder.mkdir()
-    with pytest.raises(InputError, match="none (holds no checkpoint|is no folder here)"):
+    with pytest.raises(InputError, match="none (holds no checkpoint|is neither a folder here)"):
         load(folder)
 
 
 def test_a_name_that_is_not_in_the_hubs_cache(monkeypatch):
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
-    with pytest.raises(InputError, match="nobody/nothing is no folder here"):
+    with pytest.raises(InputError, match="nobody/nothing is neither a folder here"):
         load("nobody/nothing")
 
 

@@ -48,7 +48,7 @@ def test_tuples_of_dataclasses_and_of_tuples(mixed):
     with pytest.raises(InputError, match=r"experiment.data.source.parts\[1\].source is of class 'Path'"):
         Experiment.from_json(json.dumps(data))
     data["data"]["source"]["parts"][1] = 3
-    with pytest.raises(InputError, match=r"experiment.data.source.parts\[1\]=3 is no Part"):
+    with pytest.raises(InputError, match=r"experiment.data.source.parts\[1\]=3 is not of type Part"):
         Experiment.from_json(json.dumps(data))
     with pytest.raises(InputError, match="source is a Data; it must be a Source"):
         replace(mixed, data=Data(Mixture((Part("two", Data()),))))
@@ -56,7 +56,7 @@ def test_tuples_of_dataclasses_and_of_tuples(mixed):
 
 def test_metrics_of_a_part_that_the_mixture_has_not(mixed):
     with pytest.raises(
-        InputError, match="part_metrics has 'three', which is no part of data.source; its parts are 'one'"
+        InputError, match="part_metrics has 'three', which is not a part of data.source; its parts are 'one'"
     ):
         replace(mixed, evaluation=Evaluation(part_metrics=(PartMetrics("three", ("bleu",)),)))
 
