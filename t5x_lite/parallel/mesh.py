@@ -2,7 +2,7 @@
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -38,7 +38,7 @@ class MeshShape:
         for axis, size in sizes.items():
             if size < 1 and size != -1:
                 raise InputError(
-                    f"mesh.{axis}={size} is not a valid number of devices; choose 1 or more, or -1 for all that are left"
+                    f"mesh.{axis}={size} is not a number of devices; choose 1 or more, or -1 for all that are left"
                 )
         if sum(size == -1 for size in sizes.values()) > 1:
             raise InputError(f"mesh has more than one axis of size -1 in {sizes}; give all but one a number")
@@ -128,6 +128,15 @@ RULES: dict[str, tuple[str, ...]] = {
     "activation_vocab": ("tensor",),
 }
 """The mesh axes that each logical axis is cut along; none means that every device holds all of it."""
+
+
+def num_parts(logical_axis: str, sizes: Mapping[str, int]) -> int:
+    """The parts that a logical axis is cut into on a mesh with these sizes by axis.
+
+    >>> num_parts("activation_batch", {"data": 4, "fsdp": 2, "sequence": 1, "tensor": 3})
+    8
+    """
+    return math.prod(sizes[axis] for axis in RULES[logical_axis])
 
 
 def partition_spec(axes: tuple[str | None, ...], rules: dict[str, tuple[str, ...]] = RULES) -> PartitionSpec:

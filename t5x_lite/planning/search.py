@@ -8,7 +8,7 @@ import jax
 
 from t5x_lite.errors import InputError
 from t5x_lite.layers.transformer import Remat
-from t5x_lite.parallel import MeshShape, make_mesh
+from t5x_lite.parallel import MeshShape, make_mesh, num_parts
 from t5x_lite.parallel.mesh import MESH_AXES
 from t5x_lite.planning.chips import Topology
 from t5x_lite.planning.flops import step_flops
@@ -83,7 +83,7 @@ def _larger(topology: Topology) -> list[Topology]:
 
 def _accumulations(experiment: Experiment, mesh: dict[str, int]) -> list[int]:
     """Into how many more parts the batch can be cut, two by two, so that each chip has a whole row of each."""
-    shares, counts = mesh["data"] * mesh["fsdp"], []
+    shares, counts = num_parts("activation_batch", mesh), []
     count = 2 * experiment.accumulation
     while experiment.batch_size % (count * shares) == 0:
         counts.append(count)

@@ -13,7 +13,7 @@ from t5x_lite.files import local_or_bucket
 from t5x_lite.kernels.platform import can_offload
 from t5x_lite.models import ModelConfig
 from t5x_lite.objectives import Distillation, Objective
-from t5x_lite.parallel import hosts
+from t5x_lite.parallel import RULES, hosts, num_parts
 from t5x_lite.parallel.mesh import to_devices
 from t5x_lite.runs.checkpoints import Checkpoints, read_state
 from t5x_lite.runs.open_model import OpenedModel, checkpoint_folder, open_model, shapes
@@ -185,12 +185,13 @@ def _state_of_run(program: Program, start: OpenedModel, folder: str) -> TrainSta
 
 def check_mesh(experiment: Experiment, mesh: Mesh) -> None:
     """Raises `InputError` where the devices do not divide the batch, its rows or the heads, or cannot offload."""
-    shares, tensor = mesh.shape["data"] * mesh.shape["fsdp"], mesh.shape["tensor"]
+    shares, tensor = num_parts("activation_batch", mesh.shape), mesh.shape["tensor"]
     part = experiment.batch_size // experiment.accumulation
     if part % shares:
         raise InputError(
             f"batch_size={experiment.batch_size} (in {experiment.accumulation} parts of {part}) is not divided by the "
-            f"{shares} devices along data and fsdp; choose a multiple of {shares * experiment.accumulation}"
+            f"{shares} devices along {' and '.join(RULES['activation_batch'])}; choose a multiple of "
+            f"{shares * experiment.accumulation}"
         )
     for name, size in experiment.model.sharded_sizes.items():
         if size % tensor:

@@ -97,7 +97,7 @@ def test_unknown_fields_and_truncated_text(tiny):
     data["model"]["warp"] = 9
     with pytest.raises(InputError, match="warp"):
         Experiment.from_json(json.dumps(data))
-    with pytest.raises(InputError, match="no JSON"):
+    with pytest.raises(InputError, match="not valid JSON"):
         Experiment.from_json(tiny.to_json()[:100])
 
 
