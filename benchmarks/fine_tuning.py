@@ -26,10 +26,10 @@ from rich.console import Console
 
 from t5x_lite.cli.arguments import load_config, with_examples
 from t5x_lite.data import WordPiece
-from t5x_lite.evaluation.answers import Answers
-from t5x_lite.evaluation.bootstrap import intervals
 from t5x_lite.evaluation.evaluator import Evaluator
-from t5x_lite.evaluation.scores import example_shares
+from t5x_lite.evaluation.metrics import bootstrap
+from t5x_lite.evaluation.scores import METRICS
+from t5x_lite.objectives import Predictions
 from t5x_lite.parallel import MeshShape, make_mesh
 from t5x_lite.runs.loop import train
 from t5x_lite.runs.open_model import open_checkpoint, tokenizer_from_files
@@ -38,7 +38,7 @@ from t5x_lite.training.initialization import FromModel, FromScratch
 from t5x_lite.training.step import Program
 
 CONFIGS = Path(__file__).resolve().parents[1] / "configs"
-METRICS = {
+FIGURES = {
     "sentence_polarity": ("accuracy", "accuracy"),
     "snli": ("accuracy", "accuracy"),
     "banking77": ("accuracy", "accuracy"),
@@ -88,8 +88,8 @@ def finished(experiment: Experiment, workdir: Path) -> Path:
     return workdir
 
 
-def answers_of(task: str, workdir: Path) -> Answers:
-    """What a run answers to the test examples."""
+def predictions_of(task: str, workdir: Path) -> Predictions:
+    """What a run predicts for the test examples."""
     checkpoint = open_checkpoint(workdir)
     experiment = replace(checkpoint.experiment, mesh=MeshShape())
     if task in TEST_FILES:
@@ -99,15 +99,15 @@ def answers_of(task: str, workdir: Path) -> Answers:
     objective = experiment.objective.for_vocabulary(tokenizer.vocabulary)
     program = Program(experiment, objective, make_mesh(MeshShape(), jax.local_devices()[:1]))
     params = jax.device_put(checkpoint.params, program.state_shardings.params)
-    return Evaluator(program, tokenizer, store.held_out, documents=store.held_out_documents).task_answers(params)
+    return Evaluator(program, tokenizer, store.held_out, documents=store.held_out_documents).predictions(params)
 
 
-def compare(task: str, answers: dict[str, list[Answers]]) -> dict[str, object]:
+def compare(task: str, predictions: dict[str, list[Predictions]]) -> dict[str, object]:
     """Scores of each arm by seed, and what pretraining gains, in hundredths, with its interval."""
-    metric, figure = METRICS[task]
+    metric, figure = FIGURES[task]
     scale = 1.0 if metric == "squad" else 100.0
     parts = {
-        arm: [np.stack(example_shares(one, (metric,))[figure]).astype(float) for one in answers[arm]] for arm in ARMS
+        arm: [np.stack(METRICS[metric].ratios(one)[figure]).astype(float) for one in predictions[arm]] for arm in ARMS
     }
 
     def score(part: np.ndarray) -> float:
@@ -128,7 +128,7 @@ def compare(task: str, answers: dict[str, list[Answers]]) -> dict[str, object]:
         "examples": count,
         **scores,
         "gain": float(np.mean(scores["pretrained"]) - np.mean(scores["scratch"])),
-        "interval": intervals(gain, count)["gain"],
+        "interval": bootstrap(gain, count)["gain"],
     }
 
 
@@ -153,7 +153,7 @@ def main() -> None:
     parser.add_argument("--data", type=Path, required=True, help="folder with the tasks' files")
     parser.add_argument("--start", type=Path, default=Path("runs/gutenberg_bert"), help="the pretrained model's run")
     parser.add_argument("--runs", type=Path, default=Path("runs/fine_tuning"), help="where the runs go")
-    parser.add_argument("--tasks", nargs="+", default=list(METRICS), choices=METRICS)
+    parser.add_argument("--tasks", nargs="+", default=list(FIGURES), choices=FIGURES)
     parser.add_argument("--seeds", type=int, default=3)
     options = parser.parse_args()
     pretrained, runs = options.start.resolve(), options.runs.resolve()
@@ -162,7 +162,7 @@ def main() -> None:
     results = []
     with contextlib.chdir(options.data):
         for task in options.tasks:
-            answers: dict[str, list[Answers]] = {}
+            predictions: dict[str, list[Predictions]] = {}
             for arm in ARMS:
                 losses = {}
                 for rate in (1.0, 3.0):
@@ -175,8 +175,8 @@ def main() -> None:
                     finished(experiment_of(task, arm, seed, rate, pretrained), runs / f"{task}-{arm}-{seed}")
                     for seed in range(options.seeds)
                 ]
-                answers[arm] = [answers_of(task, folder) for folder in folders]
-            results.append(compare(task, answers))
+                predictions[arm] = [predictions_of(task, folder) for folder in folders]
+            results.append(compare(task, predictions))
             print(json.dumps(results[-1]), flush=True)
     (runs / "results.json").write_text(json.dumps(results, indent=2) + "\n")
     print(table(results))

@@ -35,7 +35,7 @@ experiment = Experiment(
     batch_size=48,
     start=FromModel("google-bert/bert-base-uncased"),
     precision=Precision("bfloat16"),
-    evaluation=Evaluation(every=1000, rows=13_000, task_metrics=("squad2",)),
+    evaluation=Evaluation(every=1000, rows=13_000, metrics=("squad2",)),
     checkpoints=Checkpointing(every=1000),
     logging=Logging(every=100),
 )

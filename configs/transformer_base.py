@@ -39,7 +39,7 @@ experiment = Experiment(
     # About 6 % of 104 x 256 ids is padding.
     batch_size=104,
     precision=Precision("bfloat16"),
-    evaluation=Evaluation(every=5000, rows=1024, text_metrics=("bleu",), num_texts=512, num_beams=4, alpha=0.6),
+    evaluation=Evaluation(every=5000, rows=1024, metrics=("bleu",), num_texts=512, num_beams=4, alpha=0.6),
     checkpoints=Checkpointing(every=1500, keep_last=5, keep_best=0),
     logging=Logging(every=100),
 )

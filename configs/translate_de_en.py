@@ -51,7 +51,7 @@ experiment = Experiment(
     optimizer=Adam(InverseSqrt(embed_dim=192, warmup_steps=1000), clip_norm=1.0),
     steps=5000,
     batch_size=16,
-    evaluation=Evaluation(every=500, rows=128, text_metrics=("bleu",), num_texts=128),
+    evaluation=Evaluation(every=500, rows=128, metrics=("bleu",), num_texts=128),
     # The last five are averaged.
     checkpoints=Checkpointing(every=200, keep_last=5, keep_best=0),
     logging=Logging(every=20),

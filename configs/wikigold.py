@@ -31,5 +31,5 @@ experiment = replace(
     ),
     optimizer=AdamW(LinearDecay(peak=5e-4, warmup_steps=40, total_steps=401), clip_norm=1.0),
     steps=400,
-    evaluation=Evaluation(every=200, rows=4096, task_metrics=("entities",)),
+    evaluation=Evaluation(every=200, rows=4096, metrics=("entities",)),
 )

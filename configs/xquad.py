@@ -30,5 +30,5 @@ experiment = replace(
     ),
     optimizer=AdamW(LinearDecay(peak=5e-4, warmup_steps=30, total_steps=301), clip_norm=1.0),
     steps=300,
-    evaluation=Evaluation(every=150, rows=4096, task_metrics=("squad",)),
+    evaluation=Evaluation(every=150, rows=4096, metrics=("squad",)),
 )

@@ -19,7 +19,7 @@ from t5x_lite.data.records.input_files import JSON_ENDINGS, expand
 from t5x_lite.data.records.tables import TABLE_ENDINGS
 from t5x_lite.data.records.tfds import datasets_in, with_datasets
 from t5x_lite.errors import InputError
-from t5x_lite.evaluation.evaluator import metrics_of
+from t5x_lite.evaluation.evaluator import part_metrics
 from t5x_lite.training.experiment import Experiment
 
 T = TypeVar("T")
@@ -180,7 +180,7 @@ def of_part(experiment: Experiment, name: str) -> Experiment:
         remedy = f"choose one of {', '.join(parts)}" if parts else f"the run has {type(source).__name__}; leave it out"
         raise InputError(f"--part={name} is no part of a mixture; {remedy}")
     data = replace(experiment.data, source=parts[name].source, held_out_source=parts[name].held_out_source)
-    evaluation = replace(experiment.evaluation, text_metrics=metrics_of(experiment.evaluation, name), part_metrics=())
+    evaluation = replace(experiment.evaluation, metrics=part_metrics(experiment.evaluation, name), part_metrics=())
     return replace(experiment, data=data, evaluation=evaluation)
 
 

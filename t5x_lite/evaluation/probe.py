@@ -7,14 +7,13 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from jaxtyping import Float, Int
+from jaxtyping import Float
 
 from t5x_lite.errors import InputError
-from t5x_lite.evaluation.bootstrap import Figures, intervals
-from t5x_lite.evaluation.entities import Tags, entity_counts, entity_scores
-from t5x_lite.evaluation.label_metrics import label_scores
-
-Intervals = dict[str, tuple[float, float]]
+from t5x_lite.evaluation.metrics.base import Figures, Intervals
+from t5x_lite.evaluation.metrics.entities import Tags
+from t5x_lite.evaluation.scores import score, score_intervals
+from t5x_lite.objectives import Predictions
 
 
 @dataclass(frozen=True)
@@ -78,35 +77,22 @@ def score_labels(
 ) -> tuple[Figures, Intervals]:
     """`accuracy` and `macro_f1` of labels, and their 95 % intervals."""
     numbers = {label: number for number, label in enumerate(sorted({*said, *right}))}
-    predictions, references = (np.array([numbers[label] for label in side]) for side in (said, right))
-    pairs = references * len(numbers) + predictions
-
-    def figures(some: Int[np.ndarray, "N"]) -> Figures:
-        # By counts: scikit-learn takes milliseconds for each of a thousand draws.
-        table = np.bincount(pairs[some], minlength=len(numbers) ** 2).reshape(len(numbers), -1)
-        hits, either = table.diagonal(), table.sum(axis=0) + table.sum(axis=1)
-        f1 = 2 * hits[either > 0] / either[either > 0]
-        return {"accuracy": float(hits.sum() / len(some)), "macro_f1": float(f1.mean())}
-
-    whole = label_scores(predictions, references, ("accuracy", "macro_f1"))
-    return whole, intervals(figures, len(right), resamples=resamples, seed=seed)
+    predictions = Predictions("classes", *([numbers[label] for label in side] for side in (said, right)))
+    metrics = ("accuracy", "macro_f1")
+    return score(predictions, metrics).figures, score_intervals(predictions, metrics, resamples=resamples, seed=seed)
 
 
 def score_tags(said: Tags, right: Tags, *, resamples: int = 1000, seed: int = 0) -> tuple[Figures, Intervals]:
     """`accuracy` of the tags of sentences, and their 95 % intervals; first `f1`, `precision` and `recall` of entities,
     read as conlleval.pl does, where tags are those of entities. Sentences are drawn, not words."""
-    correct = np.array([(sum(map(str.__eq__, *pair)), len(pair[1])) for pair in zip(said, right, strict=True)])
-    counts = entity_counts(said, right) if are_entities(right) else None
-
-    def figures(some: Int[np.ndarray, "N"]) -> Figures:
-        hits, tags = correct[some].sum(0)
-        found = {} if counts is None else _entity_figures(*counts[some].sum(0))
-        return found | {"accuracy": float(hits / tags)}
-
-    whole = figures(np.arange(len(right)))
-    if counts is not None:
-        whole = {name: entity_scores(said, right)[name] for name in whole}
-    return whole, intervals(figures, len(right), resamples=resamples, seed=seed)
+    predictions, metrics = Predictions("tags", said, right), ("accuracy",)
+    names = {"accuracy": "accuracy"}
+    if are_entities(right):
+        metrics = ("entities",)
+        names = {f"entities_{name}": name for name in ("f1", "precision", "recall", "accuracy")}
+    figures = score(predictions, metrics).figures
+    ends = score_intervals(predictions, metrics, resamples=resamples, seed=seed)
+    return {name: figures[own] for own, name in names.items()}, {name: ends[own] for own, name in names.items()}
 
 
 def are_entities(tags: Tags) -> bool:
@@ -117,9 +103,3 @@ def are_entities(tags: Tags) -> bool:
     """
     found = {tag for sentence in tags for tag in sentence}
     return found != {"O"} and all(tag == "O" or tag[1:2] == "-" for tag in found)
-
-
-def _entity_figures(both: int, said: int, right: int) -> Figures:
-    precision, recall = both / said if said else 0.0, both / right if right else 0.0
-    f1 = 2 * both / (said + right) if said + right else 0.0
-    return {"f1": float(f1), "precision": float(precision), "recall": float(recall)}

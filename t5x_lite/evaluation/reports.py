@@ -2,32 +2,36 @@
 
 import itertools
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
-
-from etils import epath
 
 from t5x_lite.data import Record, TagTemplate, TextToText, Tokenizer
 from t5x_lite.data.records.base import field_of
 from t5x_lite.data.tasks.tagging import TaggedSentence
 from t5x_lite.errors import InputError
-from t5x_lite.evaluation.answer_metrics import Written
-from t5x_lite.evaluation.answers import count_unread, read_texts
 from t5x_lite.evaluation.evaluator import Evaluator, MixtureEvaluator
-from t5x_lite.evaluation.figures import figures_of
+from t5x_lite.evaluation.figures import held_out_figures
 from t5x_lite.evaluation.generation import BatchGenerator, EvalPrompt
-from t5x_lite.evaluation.scores import default_metrics, score_answers, score_intervals
-from t5x_lite.evaluation.submissions import Submission, submission_files, submission_of, task_of
-from t5x_lite.evaluation.text_intervals import text_intervals
-from t5x_lite.evaluation.text_metrics import Scores
+from t5x_lite.evaluation.metrics import Metric
+from t5x_lite.evaluation.scores import Scores, metrics_of, score, score_intervals
+from t5x_lite.evaluation.submissions import (
+    Submission,
+    count_unread,
+    read_texts,
+    submission_files,
+    submission_of,
+    task_of,
+)
 from t5x_lite.files import local_or_bucket, write_atomically
 from t5x_lite.parallel import hosts
-from t5x_lite.tasks.task import Task
+
+Report = tuple[dict[str, Any], Mapping[str, Metric]]
+"""All figures, with the baseline, signatures and intervals, and the metrics that some are of."""
 
 
-def text_figures(
+def text_report(
     held_out: Evaluator | MixtureEvaluator, params: Any, *, folder: str = "", submission: Submission | None = None
-) -> dict[str, Any]:
+) -> Report:
     """All held-out figures.
 
     Into a folder, where one is given, go what was written (`predictions.jsonl`; of a mixture a file for each part, by
@@ -35,7 +39,7 @@ def text_figures(
     intervals. Raises `InputError` where a folder is given and nothing is written.
     """
     parts = held_out.parts if isinstance(held_out, MixtureEvaluator) else {"": held_out}
-    if folder and not any(part.settings.text_metrics for part in parts.values()):
+    if folder and not any(part.metrics for part in parts.values()):
         raise InputError(f"--out={folder} is for answers, and nothing is asked for that has some; give --metrics")
     source = held_out.program.experiment.data.held_out_source
     if submission not in (None, "jsonl") and not isinstance(source, TextToText):
@@ -43,71 +47,97 @@ def text_figures(
             f"submission={submission!r} is for the examples of one task, which are held out as a whole; give "
             "--examples or --split"
         )
-    found = {name: part.evaluate(params) for name, part in parts.items()}
-    scores = held_out.mean(found) if isinstance(held_out, MixtureEvaluator) else found[""]
-    figures = figures_of(held_out, scores)
+    of_parts = {name: part.evaluate(params) for name, part in parts.items()}
+    scores = held_out.mean(of_parts) if isinstance(held_out, MixtureEvaluator) else of_parts[""]
+    figures = held_out_figures(held_out, scores)
     if not folder:
-        return figures
-    of_figures = {
+        return figures, scores.metrics
+    intervals = {
         f"{name}/{figure}" if name else figure: ends
         for name, part in parts.items()
-        for figure, ends in _intervals(part, found[name]).items()
+        if part.metrics
+        for figure, ends in score_intervals(of_parts[name].predictions, part.metrics).items()
     }
-    figures |= {"intervals": of_figures} if of_figures else {}
+    figures |= {"intervals": intervals} if intervals else {}
     if hosts.is_first():
         if submission in (None, "jsonl"):
             files = {
-                f"{name or 'predictions'}.jsonl": _lines(part.tokenizer, part.questions, found[name].texts)
+                f"{name or 'predictions'}.jsonl": _lines(part.tokenizer, part.questions, _texts(of_parts[name]))
                 for name, part in parts.items()
-                if found[name].texts
+                if part.metrics
             }
         else:
-            files = _submitted(submission, source, scores.texts)
+            texts = _texts(scores)
+            examples = [example for example, _ in itertools.islice(source.eval_records(), len(texts))]
+            files = _submitted(submission, source, examples, texts)
         _write(folder, files | {"scores.json": json.dumps(figures, indent=2) + "\n"})
-    return figures
+    return figures, scores.metrics
+
+
+def task_report(held_out: Evaluator, params: Any, *, folder: str = "", submission: Submission | None = None) -> Report:
+    """All figures of the held-out examples, and under `intervals` the bootstrap's 95 % interval of each score; none at
+    all where the labels are not known.
+
+    Into a folder, where one is given, go the predictions in the format of a benchmark, and `scores.json`.
+    """
+    objective, source = held_out.program.objective, held_out.program.experiment.data.source
+    predictions, scores, figures = held_out.predictions(params), Scores({}), {}
+    if source.has_answers:
+        metrics = held_out.metrics or metrics_of(objective.default_metrics(predictions))
+        scores = score(predictions, metrics)
+        figures = held_out_figures(held_out, Scores(held_out.loss_figures(params) | scores.figures, scores.metrics))
+        figures |= {"intervals": score_intervals(predictions, metrics)}
+    if folder and hosts.is_first():
+        form, task = submission_of(objective, source, submission), task_of(getattr(source, "examples", None))
+        files = submission_files(form, predictions, held_out.documents(), source.classes, task)
+        _write(folder, files | ({"scores.json": json.dumps(figures, indent=2) + "\n"} if figures else {}))
+    return figures, scores.metrics
 
 
 def write_predictions(
-    sheet: BatchGenerator, params: Any, source: TextToText, folder: str, submission: Submission
+    generator: BatchGenerator, params: Any, source: TextToText, folder: str, submission: Submission
 ) -> str:
     """Writes what the model answers to unlabeled examples; gives a remark on answers that are none, or an empty text.
 
     Args:
-      sheet: the questions that the source asks, all of them.
+      generator: has the questions that the source asks, all of them.
       params: those of the model.
       source: the examples in words.
       folder: where the files go.
       submission: their format.
     """
-    texts = sheet.answers(params)
+    texts = generator.answers(params)
     if not hosts.is_first():
         return ""
     if submission == "jsonl":
-        _write(folder, {"predictions.jsonl": _lines(sheet.tokenizer, sheet.questions, texts)})
+        _write(folder, {"predictions.jsonl": _lines(generator.tokenizer, generator.questions, texts)})
         return ""
     examples = [example for example, _ in source.eval_records(unlabeled=True)]
-    answers = read_texts(source.prompt, examples, texts, labeled=False)
-    _write(folder, submission_files(submission, answers, *_described(source, examples)))
-    unread = count_unread(answers)
+    _write(folder, _submitted(submission, source, examples, texts, labeled=False))
+    unread = count_unread(read_texts(source.prompt, examples, texts, labeled=False))
     return f"{unread:,} of {len(texts):,} answers are no class's word and stand as the first class" if unread else ""
 
 
-def _submitted(submission: Submission, source: TextToText, texts: Sequence[str]) -> dict[str, str]:
-    """The files of a benchmark for the first examples of a source, which were asked about."""
-    examples = [example for example, _ in itertools.islice(source.eval_records(), len(texts))]
-    answers = read_texts(source.prompt, examples, texts, labeled=True)
-    return submission_files(submission, answers, *_described(source, examples))
-
-
-def _described(source: TextToText, examples: Sequence[Record]) -> tuple[Sequence[Any], Sequence[str], Task | None]:
-    """(the examples with their words, the names of the classes, the task of a benchmark)."""
-    prompt = source.prompt
-    documents: Sequence[Any] = examples
+def _submitted(
+    submission: Submission,
+    source: TextToText,
+    examples: Sequence[Record],
+    texts: Sequence[str],
+    *,
+    labeled: bool = True,
+) -> dict[str, str]:
+    """The files of a benchmark for the first examples of a source, to which the texts were written."""
+    prompt, documents = source.prompt, examples
     if isinstance(prompt, TagTemplate):
-        documents = [
-            TaggedSentence(one.location, tuple(field_of(one, prompt.tokens, "tokens")), ()) for one in examples
-        ]
-    return documents, getattr(prompt, "labels", prompt.answers), task_of(source.examples)
+        tokens = [tuple(field_of(one, prompt.tokens, "tokens")) for one in examples]
+        documents = [TaggedSentence(one.location, words, ()) for one, words in zip(examples, tokens, strict=True)]
+    labels = getattr(prompt, "labels", prompt.answers)
+    predictions = read_texts(prompt, examples, texts, labeled=labeled)
+    return submission_files(submission, predictions, documents, labels, task_of(source.examples))
+
+
+def _texts(scores: Scores) -> Sequence[str]:
+    return scores.predictions.predicted
 
 
 def _write(folder: str, files: dict[str, str]) -> None:
@@ -125,37 +155,3 @@ def _lines(tokenizer: Tokenizer, questions: Sequence[EvalPrompt], texts: Sequenc
         for question, text in zip(questions, texts, strict=True)
     )
     return "".join(json.dumps(record, ensure_ascii=False) + "\n" for record in records)
-
-
-def _intervals(part: Evaluator, scores: Scores) -> dict[str, tuple[float, float]]:
-    right, groups = ([getattr(question, name) for question in part.questions] for name in ("right", "group"))
-    return text_intervals(Written(scores.texts, right, part.words_of_classes, groups), part.settings.text_metrics)
-
-
-def task_figures(
-    held_out: Evaluator, params: Any, *, folder: str = "", submission: Submission | None = None
-) -> dict[str, Any]:
-    """All figures of the held-out examples, and under `intervals` the bootstrap's 95 % interval of each score; none at
-    all where the labels are not known.
-
-    Into a folder, where one is given, go the answers in the format of a benchmark, and `scores.json`.
-    """
-    program, source = held_out.program, held_out.program.experiment.data.source
-    answers = held_out.task_answers(params)
-    figures: dict[str, Any] = {}
-    if source.has_answers:
-        model, objective = program.experiment.model, program.objective
-        metrics = held_out.settings.task_metrics or default_metrics(answers, objective, model.num_classes)
-        figures = held_out.loss_figures(params) | score_answers(answers, metrics)
-        figures |= {"constant_loss": held_out.baseline_loss, "intervals": score_intervals(answers, metrics)}
-    if folder and hosts.is_first():
-        form = submission_of(program.objective, source, submission)
-        documents = held_out.documents()
-        files = submission_files(form, answers, documents, source.classes, task_of(getattr(source, "examples", None)))
-        if figures:
-            files["scores.json"] = json.dumps(figures, indent=2) + "\n"
-        target: epath.Path = local_or_bucket(folder)
-        target.mkdir(parents=True, exist_ok=True)
-        for name, content in files.items():
-            write_atomically(target / name, content)
-    return figures

@@ -4,11 +4,12 @@ import json
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Literal, get_args
 
-from t5x_lite.data import AnswerTemplate, Source, TagTemplate, TextTemplate, TextToText
+from t5x_lite.data import PromptTemplate, Record, Source, TextToText
+from t5x_lite.data.records.base import name_of
 from t5x_lite.data.records.tfds import datasets_in
+from t5x_lite.data.tasks.written_answers import NO_CLASS
 from t5x_lite.errors import InputError
-from t5x_lite.evaluation.answers import Answers
-from t5x_lite.objectives import Objective, QuestionAnswering, Tagging
+from t5x_lite.objectives import Objective, Predictions
 from t5x_lite.objectives.task import TaskObjective
 from t5x_lite.tasks import glue, super_glue
 from t5x_lite.tasks.task import Task
@@ -19,34 +20,50 @@ et al. 2019). superglue: an object a line with `idx` and `label`, of MultiRC one
 of texts by question, and one of how much better no answer fits. conll: a word a line with its tag and the predicted
 one, a blank line behind each sentence."""
 
-_OF_OBJECTIVE = {Tagging: ("conll", "jsonl"), QuestionAnswering: ("squad", "jsonl")}
-_OF_PROMPT = {
-    TextTemplate: ("jsonl",),
-    AnswerTemplate: ("jsonl", "squad", "superglue"),
-    TagTemplate: ("jsonl", "conll"),
-}
-
 
 def submission_of(objective: Objective, source: Source, asked: Submission | None = None) -> Submission:
     """The format that is asked for, or the task's own; `InputError` where it has no room for such answers."""
     if isinstance(objective, TaskObjective):
-        what, possible = type(objective), _OF_OBJECTIVE.get(type(objective), ("jsonl", "glue", "superglue"))
+        what, possible = objective, objective.submissions
     elif isinstance(source, TextToText):
-        what, possible = type(source.prompt), _OF_PROMPT.get(type(source.prompt), ("jsonl", "glue", "superglue"))
+        what, possible = source.prompt, source.prompt.submissions
     else:
-        what, possible = type(source), ("jsonl",)
+        what, possible = source, ("jsonl",)
     if asked is not None and asked not in possible:
         known = "" if asked in get_args(Submission) else "which is not known, "
         raise InputError(
-            f"submission={asked!r}, {known}has no room for the answers of {what.__name__}; choose "
+            f"submission={asked!r}, {known}has no room for the answers of {type(what).__name__}; choose "
             f"{' or '.join(possible)}"
         )
     return asked or possible[0]
 
 
+def read_texts(
+    prompt: PromptTemplate, examples: Sequence[Record], texts: Sequence[str], *, labeled: bool
+) -> Predictions:
+    """The class, number, tags or text that each text is; what is no class's word is `NO_CLASS`.
+
+    Args:
+      prompt: that of the task.
+      examples: what the texts answer.
+      texts: what was written, in the same order.
+      labeled: whether the examples say what is correct; else no reference is known.
+    """
+    # Of a candidate whose label is False the right text is not known.
+    are_known = labeled and prompt.references_are_texts
+    references = [prompt.parse(prompt.right(one)[0], one) if are_known else None for one in examples]
+    names = [number if name_of(one) is None else name_of(one) for number, one in enumerate(examples)]
+    return Predictions("texts", [prompt.parse(*pair) for pair in zip(texts, examples, strict=True)], references, names)
+
+
+def count_unread(predictions: Predictions) -> int:
+    """How many texts are no class's word."""
+    return sum(number == NO_CLASS for number in predictions.predicted if isinstance(number, int))
+
+
 def submission_files(
     submission: Submission,
-    answers: Answers,
+    predictions: Predictions,
     documents: Iterable[Any],
     labels: Sequence[str] | None,
     task: Task | None = None,
@@ -55,13 +72,13 @@ def submission_files(
 
     Args:
       submission: the format.
-      answers: of a task.
+      predictions: for the examples of a task.
       documents: the examples in their order, for the words that tags belong to, and the names that a benchmark has for
         examples; of those without a name, the number counts.
       labels: the names of classes, by number; none where answers are numbers, texts, tags or choices.
       task: that of the benchmark, where it is known, which says how its file is called and names the classes.
 
-    >>> files = submission_files("glue", Answers([1.0, 0.0], [0.0, 0.0], ["0", "1"]), [], ("no", "yes"))
+    >>> files = submission_files("glue", Predictions("classes", [1.0, 0.0], [0.0, 0.0], ["0", "1"]), [], ("no", "yes"))
     >>> files["predictions.tsv"].splitlines()
     ['index\\tprediction', '0\\tyes', '1\\tno']
     """
@@ -70,10 +87,10 @@ def submission_files(
             task = None  # of the other benchmark
         labels = (task.submitted if task else ()) or labels
         # What is none of the classes has to be one of them there.
-        said = [_named(max(one, 0) if isinstance(one, int) else one, labels) for one in answers.predictions]
+        said = [_named(max(one, 0) if isinstance(one, int) else one, labels) for one in predictions.predicted]
         known = [getattr(document, "name", None) for document in documents] or [None] * len(said)
         names = [
-            number if name is None else name for number, name in zip(answers.names, known[: len(said)], strict=True)
+            number if name is None else name for number, name in zip(predictions.names, known[: len(said)], strict=True)
         ]
     match submission:
         case "glue":
@@ -85,11 +102,11 @@ def submission_files(
                 task.submission if task else "predictions.jsonl": _lines(map(json.dumps, _of_super_glue(names, said)))
             }
         case "squad":
-            texts = dict(_pairs(answers))
-            doubts = dict(zip(answers.names, answers.no_answer or [], strict=False))
+            texts = dict(_pairs(predictions))
+            doubts = dict(zip(predictions.names, predictions.no_answer or [], strict=False))
             return {"predictions.json": _json(texts)} | ({"no_answer.json": _json(doubts)} if doubts else {})
         case "conll":
-            sentences = zip(documents, answers.references, answers.predictions, strict=False)
+            sentences = zip(documents, predictions.references, predictions.predicted, strict=False)
             blocks = ("\n".join(map(_word, document.words, *tags)) + "\n" for document, *tags in sentences)
             return {"predictions.txt": _lines(blocks)}
     rows = (
@@ -97,13 +114,13 @@ def submission_files(
             {"example": name, "prediction": _named(said, labels), "reference": _named(right, labels)},
             ensure_ascii=False,
         )
-        for (name, said), right in zip(_pairs(answers), answers.references, strict=True)
+        for (name, said), right in zip(_pairs(predictions), predictions.references, strict=True)
     )
     return {"predictions.jsonl": _lines(rows)}
 
 
-def _pairs(answers: Answers) -> list[tuple[str, Any]]:
-    return list(zip(answers.names, answers.predictions, strict=True))
+def _pairs(predictions: Predictions) -> list[tuple[str, Any]]:
+    return list(zip(predictions.names, predictions.predicted, strict=True))
 
 
 def _by_number(row: tuple[Any, Any]) -> int:

@@ -1,7 +1,7 @@
 """What a model is trained to do: one file for each objective of the literature."""
 
 from t5x_lite.objectives.bart_denoising import BartDenoising
-from t5x_lite.objectives.base import Features, Mean, Metrics, NoObjective, Objective, Row, corrupt_rows
+from t5x_lite.objectives.base import Features, Mean, Metrics, NoObjective, Objective, Predictions, Row, corrupt_rows
 from t5x_lite.objectives.causal_language_model import CausalLanguageModel, PrefixLanguageModel
 from t5x_lite.objectives.causal_tasks import CausalClassification, CausalMultipleChoice, CausalTask
 from t5x_lite.objectives.classification import Classification
@@ -43,6 +43,7 @@ __all__ = [
     "NextSentencePrediction",
     "NoObjective",
     "Objective",
+    "Predictions",
     "PrefixLanguageModel",
     "QuestionAnswering",
     "ReplaceSpans",

@@ -2,7 +2,7 @@
 
 import math  # noqa: F401 (read by doctests)
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Literal, NamedTuple, NoReturn, Self
 
@@ -16,6 +16,7 @@ from jaxtyping import Array, Float, Int, Key
 from t5x_lite.data.layouts.base import Layout, RowSpec
 from t5x_lite.errors import InputError
 from t5x_lite.models.base import ModelConfig
+from t5x_lite.tokenizers.base import Tokenizer
 from t5x_lite.tokenizers.vocabulary import Vocabulary
 from t5x_lite.validation import Validated
 
@@ -38,6 +39,35 @@ Metrics = dict[str, Float[Array, ""] | Mean]
 
 
 @dataclass(frozen=True)
+class Predictions:
+    """What a model predicts for examples, in their order, and what is correct: metrics compare the two."""
+
+    type: str
+    """What is predicted: "classes", "numbers", "tags", "spans" (of a text) or "texts"; or a type of one's own."""
+    predicted: Sequence[Any]
+    """By example: the number of a class or choice, a number, the list of the tags of words, or a text."""
+    references: Sequence[Any]
+    """What is correct, in the same form; of spans and texts all correct ones, none where a question has no answer."""
+    names: Sequence[Any] = ()
+    """Of the examples, as a benchmark has them; empty: 0, 1, 2 ..."""
+    no_answer: Sequence[float] | None = None
+    """Of spans: how much better no answer fits than the predicted one, in nats."""
+    words: tuple[str, ...] = ()
+    """Of texts: what is written for each class, in their order; empty where there are no classes."""
+    groups: Sequence[str] = ()
+    """The name of each example's group; empty where there are none."""
+
+    def take(self, numbers: Int[np.ndarray, "M"]) -> "Predictions":
+        """Some of the examples by their numbers, without their names."""
+
+        def some(values: Sequence[Any] | None) -> Sequence[Any] | None:
+            return values and [values[number] for number in numbers.tolist()]
+
+        of_examples = ("predicted", "references", "no_answer", "groups")
+        return replace(self, names=(), **{name: some(getattr(self, name)) for name in of_examples})
+
+
+@dataclass(frozen=True)
 class Objective(Validated, ABC):
     """How rows become a task, and what the model pays for its answers. A new objective is a file beside this one."""
 
@@ -50,6 +80,10 @@ class Objective(Validated, ABC):
     """Whether `targets` read as running text, of which there is a perplexity by word."""
     unit: ClassVar[Literal["token", "word", "example", "window"]] = "token"
     """What the loss is a mean over: tokens that are asked for, or of a task words, examples, or windows of a text."""
+
+    def predicts(self, model: ModelConfig) -> str | None:
+        """The type of the `Predictions` that a model makes; None where there is nothing to score beside the loss."""
+        return "texts" if self.asks_for_text else None
 
     @property
     @abstractmethod
@@ -97,6 +131,22 @@ class Objective(Validated, ABC):
         Unless an objective has something better, the features as they are and what `predict` says to them.
         """
         return features | {"answers": self.predict(module, params, features)}
+
+    def format_sample(self, row: dict[str, np.ndarray], tokenizer: Tokenizer, labels: tuple[str, ...] | None) -> str:
+        """One row of `samples` as lines of text: the input, what was there, and what the model answers.
+
+        Where single tokens are asked for, they stand between commas, in the order of their positions; of some of them
+        the model sees the token itself, or another one, and no mask. `labels` are the names of the data's classes.
+        """
+        targets = row["targets"]
+
+        def text(ids: Int[np.ndarray, "T"]) -> str:
+            if "positions" not in row:
+                return tokenizer.decode(ids)
+            asked = ids[targets != tokenizer.vocabulary.pad_id]
+            return ", ".join(tokenizer.decode([token]).strip() or "(none)" for token in asked)
+
+        return f"input:  {tokenizer.decode(row['inputs'])}\ntarget: {text(targets)}\nmodel:  {text(row['answers'])}\n"
 
     def check_row(self, row: Row) -> None:
         """Raises ValueError for a row whose columns have not the names and shapes of `row_spec`."""

@@ -16,10 +16,11 @@ from jaxtyping import Array, Float, Key
 from t5x_lite.data.layouts.base import Layout
 from t5x_lite.data.tasks.classification import Labeled
 from t5x_lite.models.base import ModelConfig
-from t5x_lite.objectives.base import Features, Metrics, Row, entropy
+from t5x_lite.objectives.base import Features, Metrics, Predictions, Row, entropy
 from t5x_lite.objectives.losses import cross_entropy
 from t5x_lite.objectives.masked_language_model import row_weights
 from t5x_lite.objectives.task import TaskObjective, segments_of
+from t5x_lite.tokenizers.base import Tokenizer
 from t5x_lite.tokenizers.vocabulary import Vocabulary  # noqa: F401 (read by doctests)
 
 
@@ -70,6 +71,24 @@ class Classification(TaskObjective):
         """The likeliest class of each row, by its number, or the number that is predicted."""
         logits = self.logits(module, params, features)
         return logits[:, 0] if logits.shape[-1] == 1 else logits.argmax(axis=-1).astype(jnp.float32)
+
+    def predicts(self, model: ModelConfig) -> str:
+        return "numbers" if model.num_classes == 1 else "classes"
+
+    def default_metrics(self, predictions: Predictions) -> tuple[str, ...]:
+        return ("pearson", "spearman") if predictions.type == "numbers" else ("accuracy",)
+
+    def format_sample(self, row: dict[str, np.ndarray], tokenizer: Tokenizer, labels: tuple[str, ...] | None) -> str:
+        """The texts, their label and the model's, by name where they have names."""
+
+        def name(label: float) -> str:
+            return labels[int(label)] if labels else f"{label:.3f}"
+
+        texts = [row["inputs"][row["segments"] == number] for number in range(int(row["segments"].max()) + 1)]
+        lines = [f"text:   {tokenizer.decode(ids)}" for ids in texts]
+        return (
+            "\n".join([*lines, f"label:  {name(row['label'].item())}", f"model:  {name(row['answers'].item())}"]) + "\n"
+        )
 
     def in_nats(self, model: ModelConfig) -> bool:
         return model.num_classes > 1

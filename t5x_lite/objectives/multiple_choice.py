@@ -17,6 +17,7 @@ from t5x_lite.objectives.base import Features, Metrics, Row, entropy
 from t5x_lite.objectives.losses import cross_entropy
 from t5x_lite.objectives.masked_language_model import row_weights
 from t5x_lite.objectives.task import TaskObjective, segments_of
+from t5x_lite.tokenizers.base import Tokenizer
 from t5x_lite.tokenizers.vocabulary import Vocabulary  # noqa: F401 (read by doctests)
 
 
@@ -70,6 +71,15 @@ class MultipleChoice(TaskObjective):
     def predict(self, module: nn.Module, params: Any, features: Features) -> Int[Array, "B"]:
         """The number of the best answer."""
         return self.logits(module, params, features).argmax(axis=-1)
+
+    def format_sample(self, row: dict[str, np.ndarray], tokenizer: Tokenizer, labels: tuple[str, ...] | None) -> str:
+        """The text, and every answer with whether it is correct and whether the model takes it."""
+        ids, segments = row["inputs"], row["segments"]
+        lines = [f"text:   {tokenizer.decode(ids[0][segments[0] == 0])}"]
+        for number in range(len(ids)):
+            marks = [name for name, one in (("right", row["label"]), ("model", row["answers"])) if number == one]
+            lines.append(f"{', '.join(marks):13} {tokenizer.decode(ids[number][segments[number] == 1])}")
+        return "\n".join(lines) + "\n"
 
     def baseline_loss(self, features: dict[str, np.ndarray], model: ModelConfig) -> float:
         """The loss of the best answer that is the same for all: the entropy of the labels."""

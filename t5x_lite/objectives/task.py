@@ -1,17 +1,20 @@
 """What fine-tuning is: a head for the task, and rows of its examples (Devlin et al. 2019, section 4)."""
 
 from abc import abstractmethod
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, Self
 
 import jax.numpy as jnp
+import numpy as np
 from flax import linen as nn
 from jaxtyping import Array, Float, Int, Key
 
 from t5x_lite.errors import InputError
 from t5x_lite.models.base import ModelConfig
-from t5x_lite.objectives.base import Features, Metrics, Objective
+from t5x_lite.objectives.base import Features, Metrics, Objective, Predictions
 from t5x_lite.objectives.masked_language_model import apply
+from t5x_lite.tokenizers.base import Tokenizer
 from t5x_lite.tokenizers.vocabulary import Vocabulary
 
 
@@ -31,6 +34,8 @@ class TaskObjective(Objective):
     """Whether `model.num_classes` is the number of the data's labels."""
     roles: ClassVar[tuple[str, ...]] = ("cls", "sep")
     """The tokenizer's special tokens that rows are marked with."""
+    submissions: ClassVar[tuple[str, ...]] = ("jsonl", "glue", "superglue")
+    """The formats of files that have room for the predictions, the usual one first (see `evaluation.submissions`)."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -115,8 +120,36 @@ class TaskObjective(Objective):
         return apply(module, params, forward, key)
 
     def prediction_outputs(self, module: nn.Module, params: Any, features: Features) -> Array:
-        """What predictions are read from (see `t5x_lite.evaluation.answers`), by row: `predict`'s ids by default."""
+        """What `predictions` are read from, by row: what `predict` gives, unless an objective needs more."""
         return self.predict(module, params, features)
+
+    def predicts(self, model: ModelConfig) -> str:
+        return "classes"
+
+    def predictions(
+        self,
+        outputs: np.ndarray,
+        features: Mapping[str, np.ndarray],
+        documents: Iterable[Any],
+        tokenizer: Tokenizer | None,
+        labels: Sequence[str] | None,
+    ) -> Predictions:
+        """The predictions for all examples whose rows are all there: here a number for each row.
+
+        Args:
+          outputs: what `prediction_outputs` gives, by row.
+          features: of the rows, which are the first ones that the documents make.
+          documents: the examples; they are read where the text itself is needed.
+          tokenizer: that of the rows.
+          labels: the names of the classes; empty where labels are numbers, None in data without them.
+        """
+        references = features["label"].tolist()
+        names = list(map(str, range(len(references))))
+        return Predictions("numbers" if labels == () else "classes", outputs.tolist(), references, names)
+
+    def default_metrics(self, predictions: Predictions) -> tuple[str, ...]:
+        """What predictions are scored by where a config names no metrics."""
+        return ("accuracy",)
 
     def _model_inputs(self, features: Features) -> tuple[Int[Array, "B L"], Int[Array, "B L"] | None]:
         """The ids that the model reads, and their segments."""

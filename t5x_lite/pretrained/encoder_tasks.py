@@ -16,9 +16,8 @@ from t5x_lite.data.tasks.multiple_choice import Choice
 from t5x_lite.data.tasks.question_answering import ContextQuestion
 from t5x_lite.data.tasks.tagging import TaggedSentence
 from t5x_lite.errors import InputError
-from t5x_lite.evaluation.answers import Answers, read_answers
 from t5x_lite.models import ElectraPair, EncoderConfig
-from t5x_lite.objectives import MultipleChoice, QuestionAnswering, Tagging, corrupt_rows
+from t5x_lite.objectives import MultipleChoice, Predictions, QuestionAnswering, Tagging, corrupt_rows
 from t5x_lite.objectives.task import TaskObjective
 from t5x_lite.pretrained.base import Pretrained
 from t5x_lite.pretrained.batches import Text, is_one, power, token_batches, token_rows
@@ -106,8 +105,8 @@ class EncoderTasks(Pretrained):
         if empty := [number for number, some in enumerate(words) if not some]:
             raise InputError(f"sentences[{empty[0]}] has no words; leave it out")
         documents = [TaggedSentence("", tuple(some), (0,) * len(some)) for some in words]
-        answers = self._answers(objective, documents)
-        tagged = [list(map(TaggedWord, *pair)) for pair in zip(words, answers.predictions, strict=True)]
+        predictions = self._predictions(objective, documents)
+        tagged = [list(map(TaggedWord, *pair)) for pair in zip(words, predictions.predicted, strict=True)]
         return tagged[0] if one else tagged
 
     def answer(self, question: str, context: str) -> FoundAnswer:
@@ -117,8 +116,8 @@ class EncoderTasks(Pretrained):
         """
         length = self._row_length(384)
         objective = self._task("answer", QuestionAnswering(length, max(length // 3, 1), max(length // 4, 1)))
-        answers = self._answers(objective, [ContextQuestion("", "", question, context, (), ())])
-        return FoundAnswer(answers.predictions[0], answers.no_answer[0])
+        predictions = self._predictions(objective, [ContextQuestion("", "", question, context, (), ())])
+        return FoundAnswer(predictions.predicted[0], predictions.no_answer[0])
 
     @property
     def _encoder(self) -> EncoderConfig:
@@ -158,9 +157,9 @@ class EncoderTasks(Pretrained):
         own = self.experiment.objective if self.experiment else None
         return (own if isinstance(own, type(objective)) else objective).for_vocabulary(self._tokenizer().vocabulary)
 
-    def _answers(self, objective: TaskObjective, documents: Sequence[Any]) -> Answers:
-        prediction_outputs, features = self._asked(objective, documents)
-        return read_answers(objective, prediction_outputs, features, documents, self._tokenizer(), self._labels)
+    def _predictions(self, objective: TaskObjective, documents: Sequence[Any]) -> Predictions:
+        outputs, features = self._asked(objective, documents)
+        return objective.predictions(outputs, features, documents, self._tokenizer(), self._labels)
 
     def _asked(self, objective: TaskObjective, documents: Sequence[Any]) -> tuple[np.ndarray, Any]:
         """What the model says of the rows of some examples, and their features."""

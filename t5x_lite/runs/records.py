@@ -10,8 +10,8 @@ from etils import epath
 from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TaskID, TextColumn, TimeRemainingColumn
 
-from t5x_lite.evaluation.figures import Figures, format_figure, format_signatures, format_spans
-from t5x_lite.evaluation.text_metrics import Scores
+from t5x_lite.evaluation.figures import Figures, Metrics, format_figure, format_signatures, format_spans
+from t5x_lite.evaluation.scores import Scores
 from t5x_lite.files import GrowingFile, is_in_bucket
 from t5x_lite.runs.checkpoints import Saved
 
@@ -39,10 +39,10 @@ def _common(figures: Figures) -> str:
     return "  ".join(format_figure(name, figures[name]) for name in names)
 
 
-def _others(figures: Figures) -> str:
+def _others(figures: Figures, metrics: Metrics) -> str:
     """What only some objectives have."""
     names = [name for name in figures if name not in (*_SHOWN_APART, *_OF_THE_UPDATE) and "/" not in name]
-    return "".join(f"  {format_figure(name, figures[name])}" for name in names)
+    return "".join(f"  {format_figure(name, figures[name], metrics.get(name))}" for name in names)
 
 
 def standard_output() -> Console:
@@ -113,19 +113,21 @@ class Records:
         speed = (step - last_step) * count / max(now - last_time, 1e-9)
         metrics = metrics | {f"{unit}_per_second": speed}
         self._write(step, "train", metrics)
-        figures = f"{_common(metrics)}{_others(metrics)}  {speed:,.0f} {unit}/s"
+        figures = f"{_common(metrics)}{_others(metrics, {})}  {speed:,.0f} {unit}/s"
         self._bar.update(self._task, completed=step, figures=figures)
         self._line(step, figures)
 
     def held_out(self, step: int, scores: Scores) -> None:
         """Figures of an evaluation; its time does not count as training's."""
-        metrics = scores.figures
-        self._write(step, "held_out", metrics)
-        print_line(self._console, f"step {step}/{self._steps}  held-out {_common(metrics)}{_others(metrics)}")
-        if parts := format_spans(metrics):
+        figures = scores.figures
+        self._write(step, "held_out", figures)
+        shown = f"{_common(figures)}{_others(figures, scores.metrics)}"
+        print_line(self._console, f"step {step}/{self._steps}  held-out {shown}")
+        if parts := format_spans(figures, scores.metrics):
             print_line(self._console, parts)
-        if scores.signatures and not self._signatures_message:
-            print_line(self._console, format_signatures(scores.signatures))
+        signatures = "" if self._signatures_message else format_signatures(scores.metrics)
+        if signatures:
+            print_line(self._console, signatures)
             self._signatures_message = True
         self._since = (step, time.perf_counter())
 

@@ -16,7 +16,7 @@ from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeEl
 from t5x_lite.data import TokenStore, batches
 from t5x_lite.evaluation.evaluator import Evaluator, MixtureEvaluator
 from t5x_lite.evaluation.figures import describe, held_out_figures, loss_unit
-from t5x_lite.evaluation.samples import fill_ins
+from t5x_lite.evaluation.predictions import fill_ins
 from t5x_lite.files import write_atomically
 from t5x_lite.parallel import hosts
 from t5x_lite.runs.checkpoints import write_model
@@ -46,7 +46,8 @@ def finish(
     held_out: Evaluator | MixtureEvaluator, params: Any, store: TokenStore, workdir: epath.Path, console: Console
 ) -> None:
     """Writes and prints the end of a run: held-out figures beside those of guessing, answers, the loss curve."""
-    figures = held_out_figures(held_out, params)
+    scores = held_out.evaluate(params)
+    figures = held_out_figures(held_out, scores)
     samples = fill_ins(held_out.program, params, store)
     if not hosts.is_first():
         return
@@ -54,7 +55,7 @@ def finish(
     write_atomically(workdir / "samples.txt", samples)
     plot_losses(workdir / "metrics.jsonl", workdir / "loss.png", held_out)
     print_line(console, "\n" + samples)
-    print_line(console, describe(figures))
+    print_line(console, describe(figures, scores.metrics))
     print_line(console, f"{workdir}: checkpoints, loss.png, samples.txt, metrics.jsonl, tensorboard")
 
 

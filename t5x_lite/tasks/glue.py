@@ -8,13 +8,10 @@ import dataclasses
 from functools import partial
 
 from t5x_lite.data import LabeledTexts, LabelTemplate, NumberTemplate, Tfds
-from t5x_lite.evaluation.metric_names import TextMetric
 from t5x_lite.tasks.task import Task, template
 
 
-def _classes(
-    config: str, submission: str, labels: tuple[str, ...], texts: tuple[str, ...], *metrics: TextMetric
-) -> Task:
+def _classes(config: str, submission: str, labels: tuple[str, ...], texts: tuple[str, ...], *metrics: str) -> Task:
     # The benchmark has names for the classes of inference alone.
     submitted = () if "entailment" in labels and config != "wnli" else (0, 1)
     return Task(

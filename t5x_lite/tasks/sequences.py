@@ -6,7 +6,6 @@ Translation and summaries are written as in Raffel et al. 2020, appendix D; the 
 from functools import partial
 
 from t5x_lite.data import Records, TaggedWords, TagTemplate, TextTemplate, Tfds
-from t5x_lite.evaluation.metric_names import TextMetric
 from t5x_lite.tasks.task import Task
 
 CONLL_2003 = Task(
@@ -31,7 +30,7 @@ def word_tags(
     dev: Records | None = None,
     *,
     labels: tuple[str, ...],
-    metrics: tuple[TextMetric, ...] = ("entities",),
+    metrics: tuple[str, ...] = ("entities",),
 ) -> Task:
     """A tagging task over one's own files, such as ConllFiles, whose fields are `tokens` and `tags`; without `dev` a
     part of the others is held out. `tags` is the metric for tags of words, `entities` for those of entities."""

@@ -23,7 +23,6 @@ from t5x_lite.data import (
     Source,
     Tfds,
 )
-from t5x_lite.evaluation.metric_names import TextMetric
 from t5x_lite.tasks.task import Task, template
 
 
@@ -32,7 +31,7 @@ def _task(
     submission: str,
     prompt: PromptTemplate,
     head: Callable[[Records], Source] | None,
-    *metrics: TextMetric,
+    *metrics: str,
     name: str = "",
     submitted: tuple[str | int, ...] = (),
 ) -> Task:

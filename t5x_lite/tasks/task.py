@@ -21,7 +21,7 @@ from t5x_lite.data import (
 )
 from t5x_lite.data.records.tfds import with_datasets
 from t5x_lite.errors import InputError
-from t5x_lite.evaluation.metric_names import PartMetrics, TextMetric
+from t5x_lite.evaluation.scores import Metrics, PartMetrics
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class Task:
     head: Callable[[Records], Source] | None
     """What a head trains on instead: the source over some records, such as `partial(LabeledTexts, texts=("text",))`;
     None where answers are texts, for which there is no head."""
-    text_metrics: tuple[TextMetric, ...]
+    metrics: Metrics
     """What written answers are scored by."""
     test: Records | None = None
     """Whose labels a benchmark may hide."""
@@ -81,7 +81,7 @@ def mixture(tasks: Sequence[Task], rates: Rates = Proportional()) -> Mixture:  #
 
 def metrics_of_parts(tasks: Sequence[Task]) -> tuple[PartMetrics, ...]:
     """What an experiment on a mixture of tasks takes as `evaluation.part_metrics`."""
-    return tuple(PartMetrics(task.name, task.text_metrics) for task in tasks)
+    return tuple(PartMetrics(task.name, task.metrics) for task in tasks)
 
 
 def text_classes(

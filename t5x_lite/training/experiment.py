@@ -5,13 +5,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Literal
 
-import tyro
-
 from t5x_lite.data import Data, Mixture
 from t5x_lite.decoding import BeamSearch, GenerationDefaults, Greedy, Method
 from t5x_lite.errors import InputError
-from t5x_lite.evaluation.metric_names import Metric, PartMetrics, TextMetric
-from t5x_lite.evaluation.scores import TaskMetric, check_metrics
+from t5x_lite.evaluation.scores import Metrics, PartMetrics, check_metrics
 from t5x_lite.layers.transformer import Remat
 from t5x_lite.models import ModelConfig
 from t5x_lite.objectives import Objective
@@ -42,16 +39,13 @@ class Evaluation:
     """Steps between evaluations; 0 evaluates at the end alone."""
     rows: Positive = 256
     """Held-out rows to evaluate on, at most: the first ones; of data that is sorted by its labels, choose all."""
-    text_metrics: tuple[TextMetric, ...] = ()
-    """What answers to held-out inputs are scored by: bleu, chrf, rouge, exact_match; of tasks f1, macro_f1, matthews,
-    pearson, spearman, squad, tags, entities, strict_entities, group_match, referent; empty decodes nothing."""
+    metrics: Metrics = ()
+    """What predictions are scored by: names, or a `Metric` of one's own. Of a head: labels by accuracy, f1, macro_f1,
+    matthews; numbers by pearson, spearman; tags by accuracy, entities, strict_entities; answers by squad, squad2. Of
+    what a model writes to held-out inputs: bleu, chrf, rouge, exact_match; of tasks f1, macro_f1, matthews, pearson,
+    spearman, squad, tags, entities, strict_entities, group_match, referent; empty decodes nothing."""
     part_metrics: tuple[PartMetrics, ...] = ()
     """Of a mixture, what the answers to some of its parts are scored by instead; not used without a mixture."""
-    metrics: tyro.conf.Suppress[tuple[Metric, ...]] = ()
-    """Metrics of one's own beside those: of the texts that a model writes, or of what its head predicts."""
-    task_metrics: tuple[TaskMetric, ...] = ()
-    """What answers to the held-out rows of a task are scored by: of labels accuracy, f1, macro_f1, matthews; of numbers
-    pearson, spearman; of tags entities, strict_entities; of questions squad, squad2."""
     num_texts: Positive = 256
     """Held-out inputs to decode, at most; a packed row holds several."""
     num_beams: Positive = 1
@@ -127,16 +121,13 @@ class Experiment:
         check_fields(self)
         for group in ("evaluation", "checkpoints", "logging"):
             check_fields(getattr(self, group), prefix=f"{group}.")
-        check_metrics(self.evaluation.task_metrics, self.objective, getattr(self.model, "num_classes", 0))
+        predicts, objective = self.objective.predicts(self.model), type(self.objective).__name__
+        check_metrics(self.evaluation.metrics, predicts, objective, "evaluation.metrics")
+        for part in self.evaluation.part_metrics:
+            check_metrics(part.metrics, predicts, objective, "evaluation.part_metrics")
         _check_mixture(self)
-        if self.evaluation.metrics and not (self.objective.asks_for_text or isinstance(self.objective, TaskObjective)):
-            raise InputError(
-                f"evaluation.metrics has {self.evaluation.metrics[0].name!r}, and {type(self.objective).__name__} "
-                "predicts neither texts nor labels; leave it out"
-            )
-        own = self.evaluation.metrics if self.objective.asks_for_text else ()
-        if own or self.evaluation.text_metrics or self.evaluation.part_metrics:
-            _check_writing(self.evaluation, self.model, self.objective)
+        if predicts == "texts" and (self.evaluation.metrics or self.evaluation.part_metrics):
+            _check_writing(self.evaluation, self.model)
         if self.batch_size % self.accumulation:
             raise InputError(
                 f"accumulation={self.accumulation} does not divide batch_size={self.batch_size}; "
@@ -196,13 +187,7 @@ def _check_mixture(experiment: Experiment) -> None:
         )
 
 
-def _check_writing(evaluation: Evaluation, model: ModelConfig, objective: Objective) -> None:
-    given = f"text_metrics={evaluation.text_metrics}" if evaluation.text_metrics else "part_metrics"
-    if not objective.asks_for_text:
-        raise InputError(
-            f"evaluation.{given} score what a model writes to an input, which "
-            f"{type(objective).__name__} does not ask for; leave them out"
-        )
+def _check_writing(evaluation: Evaluation, model: ModelConfig) -> None:
     evaluation.method  # noqa: B018 (checks its fields)
     if model.vocab_size is not None and evaluation.num_beams > model.vocab_size:
         raise InputError(

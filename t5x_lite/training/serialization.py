@@ -89,6 +89,8 @@ def _fits(value: Any, annotation: Any) -> bool:
     origin = get_origin(annotation)
     if origin is Literal:
         return value in get_args(annotation)
+    if origin in (Union, types.UnionType):
+        return any(_fits(value, option) for option in get_args(annotation))
     if origin is tuple:
         if not isinstance(value, tuple) or (
             ... not in get_args(annotation) and len(value) != len(get_args(annotation))

@@ -9,9 +9,9 @@ import pytest
 
 import t5x_lite
 from t5x_lite.data import Bytes, Data, TableFiles, TextToText, make_tokenizer
-from t5x_lite.evaluation.text_metrics import score
+from t5x_lite.evaluation.scores import score
 from t5x_lite.models import TransformerConfig
-from t5x_lite.objectives import SequenceToSequence
+from t5x_lite.objectives import Predictions, SequenceToSequence
 from t5x_lite.optim.optimizers import AdamW
 from t5x_lite.runs.checkpoints import write_checkpoint
 from t5x_lite.runs.workdir import tokenizer_files
@@ -68,7 +68,7 @@ def test_a_test_set(run, folder, a_run):
     """All of it, whatever the run evaluates on while it trains."""
     found = figures(run, a_run, "--pairs", folder / "test.tsv", "--metrics", "chrf", "exact_match")
     answers = t5x_lite.load(a_run).generate([source for source, _ in TEST], max_length=MAX_LENGTH)
-    expected = score(answers, [target for _, target in TEST], ("chrf", "exact_match"))
+    expected = score(Predictions("texts", answers, [(target,) for _, target in TEST]), ("chrf", "exact_match"))
     assert {name: found[name] for name in expected.figures} == pytest.approx(expected.figures)
     assert found["signatures"] == expected.signatures
     tokens, words = sum(len(target) + 1 for _, target in TEST), sum(len(target.split()) for _, target in TEST)
@@ -97,7 +97,7 @@ def test_what_is_longer_than_a_row_is_decoded_all_the_same(run, folder, a_run):
     assert json.loads(out)["tokens"] == sum(len(target) + 1 for _, target in TEST)
     pairs = [*TEST, (LONG[0].strip(), LONG[1])]
     answers = t5x_lite.load(a_run).generate([source for source, _ in pairs], max_length=MAX_LENGTH)
-    expected = score(answers, [target for _, target in pairs], ("chrf",)).figures
+    expected = score(Predictions("texts", answers, [(target,) for _, target in pairs]), ("chrf",)).figures
     assert json.loads(out)["chrf"] == pytest.approx(expected["chrf"])
 
 
@@ -105,7 +105,7 @@ BAD = {
     "no such metric": (["RUN", "--metrics", "meteor"], "--metrics"),
     "no beams": (["RUN", "--metrics", "bleu", "--num-beams", 0], "evaluation.num_beams=0 is too small"),
     "no texts": (["RUN", "--metrics", "bleu", "--num-texts", 0], "evaluation.num_texts=0 is too small"),
-    "an encoder writes nothing": (["BERT", "--metrics", "bleu"], "does not ask for; leave them out"),
+    "an encoder writes nothing": (["BERT", "--metrics", "bleu"], "has no answers for; leave it out"),
     "two corpora": (["RUN", "--pairs", "TEST", "--text", "TEST"], "two corpora"),
     "no such pairs": (["RUN", "--pairs", "absent.tsv"], "absent.tsv"),
     "no pairs": (["BERT", "--pairs", "absent.tsv"], "absent.tsv"),

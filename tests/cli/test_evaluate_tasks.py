@@ -169,7 +169,7 @@ def test_glue_and_superglue_have_their_columns(run_of_task, run, tmp_path):
             ("--submission", "squad", "--out", "out"),
             "submission='squad', has no room for the answers of Classification",
         ),
-        ("texts", ("--task-metrics", "pearson"), "task_metrics has 'pearson'"),
+        ("texts", ("--metrics", "pearson"), "evaluation.metrics has 'pearson'"),
         ("texts", ("--unlabeled",), "--unlabeled makes predictions of examples; give --examples FILE"),
         ("texts", ("--examples", "nowhere.jsonl"), "nowhere.jsonl"),
     ],

@@ -36,7 +36,7 @@ def write_run(make_params):
             optimizer=AdamW(),
             steps=1,
             batch_size=4,
-            evaluation=Evaluation(rows=4, num_texts=4, text_metrics=("exact_match", "f1"), max_length=3),
+            evaluation=Evaluation(rows=4, num_texts=4, metrics=("exact_match", "f1"), max_length=3),
         )
         ids = jnp.ones((1, 4), jnp.int32)
         params = make_params(model.build(), 0, ids, ids)

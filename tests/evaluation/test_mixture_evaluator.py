@@ -114,7 +114,7 @@ def test_a_part_alone_has_the_same_figures(run, experiment):
     alone = replace(
         experiment,
         data=replace(experiment.data, source=part.source, held_out_source=part.held_out_source),
-        evaluation=replace(experiment.evaluation, text_metrics=("exact_match", "f1"), part_metrics=()),
+        evaluation=replace(experiment.evaluation, metrics=("exact_match", "f1"), part_metrics=()),
     )
     program, store = program_of(alone)
     params = jax.device_put(open_model(workdir).params, program.state_shardings.params)

@@ -1,9 +1,7 @@
 """A metric of one's own, in one file outside the package."""
 
 import json
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import jax
 import numpy as np
@@ -13,15 +11,11 @@ from rich.console import Console
 from t5x_lite.cli.commands.evaluate import evaluate
 from t5x_lite.data import Bytes, Data, TableFiles, TextToText
 from t5x_lite.errors import InputError
-from t5x_lite.evaluation.answer_metrics import Written
-from t5x_lite.evaluation.answers import Answers
 from t5x_lite.evaluation.figures import format_figure
-from t5x_lite.evaluation.metric_names import Metric
-from t5x_lite.evaluation.scores import score_answers, score_intervals
-from t5x_lite.evaluation.text_intervals import text_intervals
-from t5x_lite.evaluation.text_metrics import score
+from t5x_lite.evaluation.metrics import Metric
+from t5x_lite.evaluation.scores import score, score_intervals
 from t5x_lite.models import BertConfig, TransformerConfig
-from t5x_lite.objectives import MaskedLanguageModel, SequenceToSequence
+from t5x_lite.objectives import MaskedLanguageModel, Predictions, SequenceToSequence
 from t5x_lite.optim.optimizers import AdamW
 from t5x_lite.optim.schedules import Constant
 from t5x_lite.runs import loop
@@ -34,13 +28,14 @@ class FirstLetter(Metric):
     """Per cent of texts that begin as a correct one does."""
 
     name = "first_letter"
-    in_per_cent = True
+    compares = ("texts",)
+    scale = "percent"
     letters: int = 1
 
-    def compute(self, predictions: Sequence[Any], references: Sequence[Any]) -> float:
+    def compute(self, predictions: Predictions) -> float:
         same = [
             said[: self.letters] in {text[: self.letters] for text in texts}
-            for said, texts in zip(predictions, references, strict=True)
+            for said, texts in zip(predictions.predicted, predictions.references, strict=True)
         ]
         return 100 * sum(same) / len(same)
 
@@ -48,26 +43,34 @@ class FirstLetter(Metric):
 @dataclass(frozen=True)
 class Distance(Metric):
     name = "distance"
+    compares = ("classes", "numbers")
 
-    def compute(self, predictions: Sequence[Any], references: Sequence[Any]) -> float:
-        return float(np.abs(np.subtract(predictions, references)).mean())
+    def compute(self, predictions: Predictions) -> float:
+        return float(np.abs(np.subtract(predictions.predicted, predictions.references)).mean())
 
 
 def test_texts_have_its_figure_and_interval_beside_those_of_others():
     said, right = ["apple", "bear", "car", "dog"] * 10, [("ant", "x"), ("b",), ("d", "e"), ("dot",)] * 10
-    figures = score(said, right, ("exact_match", FirstLetter())).figures
-    assert figures == {"exact_match": 0.0, "first_letter": 75.0}
-    assert score(said, right, (FirstLetter(2),)).figures == {"first_letter": 25.0}
-    low, high = text_intervals(Written(said, right), ("exact_match", FirstLetter()))["first_letter"]
+    texts = Predictions("texts", said, right)
+    scores = score(texts, ("exact_match", FirstLetter()))
+    assert scores.figures == {"exact_match": 0.0, "first_letter": 75.0}
+    assert score(texts, (FirstLetter(2),)).figures == {"first_letter": 25.0}
+    low, high = score_intervals(texts, ("exact_match", FirstLetter()))["first_letter"]
     assert low < 75.0 < high
-    assert format_figure("first_letter", 75.0) == "first letter 75.0"
+    assert format_figure("first_letter", 75.0, scores.metrics["first_letter"]) == "first letter 75.0"
 
 
 def test_predictions_of_a_head_have_its_figure_and_interval():
-    answers = Answers([0, 1, 2, 2], [0, 1, 1, 0], list("abcd"))
-    assert score_answers(answers, ("accuracy", Distance())) == {"accuracy": 0.5, "distance": 0.75}
-    ends = score_intervals(answers, ("accuracy", Distance()))
+    predictions = Predictions("classes", [0, 1, 2, 2], [0, 1, 1, 0])
+    assert score(predictions, ("accuracy", Distance())).figures == {"accuracy": 0.5, "distance": 0.75}
+    ends = score_intervals(predictions, ("accuracy", Distance()))
     assert ends["distance"][0] < 0.75 < ends["distance"][1]
+
+
+def test_texts_are_read_as_what_it_compares():
+    """As those of the package: words as classes."""
+    texts = Predictions("texts", ["b", "c ", "a"], [("a",), ("c",), ("c",)], words=("a", "b", "c"))
+    assert score(texts, (Distance(),)).figures == {"distance": 1.0}
 
 
 def test_an_experiment_with_it_is_written_and_read(tmp_path):
@@ -80,11 +83,11 @@ def test_an_experiment_with_it_is_written_and_read(tmp_path):
         AdamW(Constant(1e-3)),
         steps=1,
         batch_size=2,
-        evaluation=Evaluation(text_metrics=("bleu",), metrics=(FirstLetter(2),)),
+        evaluation=Evaluation(metrics=("bleu", FirstLetter(2))),
     )
     assert Experiment.from_json(experiment.to_json()) == experiment
     masked = {"model": BertConfig(**sizes, num_layers=1, heads=("masked_lm",)), "objective": MaskedLanguageModel(16)}
-    with pytest.raises(InputError, match="metrics has 'first_letter', and MaskedLanguageModel .* leave it out"):
+    with pytest.raises(InputError, match="metrics has 'first_letter', which MaskedLanguageModel .* leave it out"):
         replace(experiment, **masked, evaluation=Evaluation(metrics=(FirstLetter(),)))
 
 

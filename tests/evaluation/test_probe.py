@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 
 from t5x_lite.errors import InputError
-from t5x_lite.evaluation.bootstrap import intervals
-from t5x_lite.evaluation.entities import entity_counts, entity_scores
-from t5x_lite.evaluation.label_metrics import label_scores
+from t5x_lite.evaluation.metrics import bootstrap
 from t5x_lite.evaluation.probe import check_labels, fit_probe, score_labels, score_tags
+from t5x_lite.evaluation.scores import score
+from t5x_lite.objectives import Predictions
 
 RANDOM = np.random.default_rng(0)
 FEATURES = (RANDOM.normal(size=(400, 6)) * [1, 10, 0.1, 1, 1, 1] + 5).astype(np.float32)
@@ -60,22 +60,15 @@ def tagged():
     return said, right
 
 
-def test_counts_of_sentences_add_up_to_the_entities_of_all(tagged):
-    said, right = tagged
-    both, predicted, there = entity_counts(said, right).sum(axis=0)
-    scores = entity_scores(said, right)
-    assert both / predicted == pytest.approx(scores["precision"], abs=1e-12)
-    assert both / there == pytest.approx(scores["recall"], abs=1e-12)
-
-
 def test_figures_of_tags_are_those_of_the_metrics_and_sentences_are_drawn(tagged):
     said, right = tagged
     figures, ends = score_tags(said, right, resamples=200)
     assert list(figures) == ["f1", "precision", "recall", "accuracy"]
-    assert figures == pytest.approx(entity_scores(said, right))
+    whole = Predictions("tags", said, right)
+    assert {f"entities_{name}": value for name, value in figures.items()} == score(whole, ("entities",)).figures
     drawn = np.random.default_rng(0).integers(0, 300, 300)
-    some = entity_scores(*([side[number] for number in drawn] for side in tagged))
-    assert ends["f1"][0] - 0.02 < some["f1"] < ends["f1"][1] + 0.02
+    some = score(whole.take(drawn), ("entities",)).figures
+    assert ends["f1"][0] - 0.02 < some["entities_f1"] < ends["f1"][1] + 0.02
     # The same sentence again and again is no more evidence than it alone.
     repeated = score_tags(said[:30] * 10, right[:30] * 10, resamples=200)[1]["f1"]
     once = score_tags(said[:30], right[:30], resamples=200)[1]["f1"]
@@ -94,11 +87,11 @@ def test_figures_of_labels_and_of_what_is_drawn_are_those_of_the_metrics():
     numbers = [["abcd".index(label) for label in side] for side in (said, right)]
 
     def figures(some):
-        return label_scores(*([side[number] for number in some] for side in numbers), ("accuracy", "macro_f1"))
+        return score(Predictions("classes", *numbers).take(some), ("accuracy", "macro_f1")).figures
 
     found, ends = score_labels(said, right, resamples=40)
-    assert found == figures(range(6))
-    assert ends == {name: pytest.approx(pair) for name, pair in intervals(figures, 6, resamples=40).items()}
+    assert found == figures(np.arange(6))
+    assert ends == {name: pytest.approx(pair) for name, pair in bootstrap(figures, 6, resamples=40).items()}
 
 
 @pytest.mark.parametrize(

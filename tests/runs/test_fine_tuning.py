@@ -198,7 +198,7 @@ def test_tasks_on_words_texts_and_choices_are_learned(kind, classifier, annotate
         objective=objective,
         data=annotated(kind),
         steps=60,
-        evaluation=Evaluation(every=0, rows=200, task_metrics=metrics),
+        evaluation=Evaluation(every=0, rows=200, metrics=metrics),
     )
     train(experiment, tmp_path)
     figures = json.loads((tmp_path / "held_out.json").read_text())

@@ -3,20 +3,21 @@
 from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import create_autospec
 
 import numpy as np
 import pytest
 from flax import linen as nn
 
-from t5x_lite.data import Vocabulary, make_tokenizer
+from t5x_lite.data import Data, TokenStore, Vocabulary, make_tokenizer
 from t5x_lite.data.layouts.text import Sentences
 from t5x_lite.evaluation.figures import describe
-from t5x_lite.evaluation.predictions import held_out_features
-from t5x_lite.evaluation.samples import fill_ins
+from t5x_lite.evaluation.predictions import fill_ins, held_out_features
 from t5x_lite.objectives import MaskedLanguageModel
 from t5x_lite.objectives.base import unigram_loss
 from t5x_lite.parallel import MeshShape, make_mesh
 from t5x_lite.tokenizers.config import WordPiece
+from t5x_lite.training.step import Program
 
 
 @dataclass(frozen=True)
@@ -38,9 +39,9 @@ def test_fill_ins_line_up():
     # All that is asked for is hidden, so that what is shown can be counted.
     objective = _Oracle(24, mask_share=1.0, random_share=0.0).for_vocabulary(tokenizer.vocabulary)
     mesh = make_mesh(MeshShape(2, 2, 2))  # does not divide the three rows
-    shardings = SimpleNamespace(params={})
-    program = SimpleNamespace(objective=objective, module=nn.Module(), mesh=mesh, state_shardings=shardings)
-    store = SimpleNamespace(held_out=rows, tokenizer=tokenizer)
+    program = create_autospec(Program, instance=True, objective=objective, module=nn.Module(), mesh=mesh)
+    program.experiment, program.state_shardings = SimpleNamespace(data=Data()), SimpleNamespace(params={})
+    store = create_autospec(TokenStore, instance=True, held_out=rows, tokenizer=tokenizer)
     features = held_out_features(objective, rows, 3)
     blocks = fill_ins(program, {}, store, num_rows=3).split("--- held-out row ")[1:]
     assert len(blocks) == 3
@@ -60,6 +61,6 @@ def test_padding_is_no_target_whatever_its_id():
 
 def test_every_figure_is_told():
     figures = {"loss": 2.0, "unigram_loss": 5.0, "accuracy": 0.5, "perplexity": 7.4, "tokens": 90.0}
-    assert ";" not in describe(figures)
-    message = describe(figures | {"replaced": 0.11, "detection_loss": 0.25})
+    assert ";" not in describe(figures, {})
+    message = describe(figures | {"replaced": 0.11, "detection_loss": 0.25}, {})
     assert message.endswith("90 tokens; replaced 11.0%, detection loss 0.250")

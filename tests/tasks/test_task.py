@@ -21,7 +21,7 @@ from t5x_lite.data import (
     UnrolledRecords,
 )
 from t5x_lite.errors import InputError
-from t5x_lite.evaluation.metric_names import PartMetrics
+from t5x_lite.evaluation.scores import PartMetrics
 from t5x_lite.tasks import glue, reading, sequences, super_glue
 from t5x_lite.tasks.task import metrics_of_parts, mixture, text_classes
 
@@ -50,7 +50,7 @@ def test_the_same_task_as_text_to_text_and_with_a_head(own):
     assert isinstance(head.source, LabeledTexts)
     assert [(one.texts, one.label) for one in head.source.read()] == [(("a fine film",), 1.0), (("dull",), 0.0)]
     assert head.tokenizer == text.tokenizer == Bytes()
-    assert own.text_metrics == ("exact_match", "f1")
+    assert own.metrics == ("exact_match", "f1")
 
 
 def test_a_task_without_a_dev_set_holds_out_a_part(own):

@@ -17,10 +17,9 @@ from t5x_lite.errors import InputError
 from t5x_lite.evaluation.evaluator import held_out_of
 from t5x_lite.evaluation.figures import describe
 from t5x_lite.evaluation.generation import BatchGenerator, EvalPrompt, questions_of
-from t5x_lite.evaluation.reports import task_figures, text_figures, write_predictions
-from t5x_lite.evaluation.scores import TaskMetric
+from t5x_lite.evaluation.reports import task_report, text_report, write_predictions
+from t5x_lite.evaluation.scores import Metrics
 from t5x_lite.evaluation.submissions import Submission, submission_of
-from t5x_lite.evaluation.text_metrics import TextMetric
 from t5x_lite.files import local_or_bucket
 from t5x_lite.objectives import SequenceToSequence
 from t5x_lite.objectives.task import TaskObjective
@@ -61,11 +60,9 @@ class Evaluate:
     where a head answers, and else jsonl."""
     rows: int | None = None
     """Rows to evaluate on, at most; if not given, as in the run, and of tasks all."""
-    task_metrics: tuple[TaskMetric, ...] | None = None
-    """What the answers to a task are scored by (see `Evaluation`); if not given, as in the run, or what is usual."""
-    metrics: tuple[TextMetric, ...] | None = None
-    """Decode inputs and score the answers: bleu, chrf, rouge, exact_match and those of tasks; as in the run if
-    not given."""
+    metrics: Metrics | None = None
+    """What predictions of a head, or decoded texts, are scored by (see `Evaluation`); if not given, as in the run, and
+    of a head what is usual."""
     num_texts: int | None = None
     """Inputs to decode, at most; as in the run if not given."""
     num_beams: int | None = None
@@ -115,10 +112,11 @@ def evaluate(arguments: list[str]) -> None:
     program, params = _placed(experiment, tokenizer, checkpoint.params)
     held_out = held_out_of(program, store, questions, words)
     if not of_task:
-        figures = text_figures(held_out, params, folder=command.out, submission=submission)
+        figures, metrics = text_report(held_out, params, folder=command.out, submission=submission)
     else:
-        figures = task_figures(held_out, params, folder=command.out, submission=command.submission)
-    print(json.dumps(figures) if command.json else describe(figures) if figures else f"answers are in {command.out}")
+        figures, metrics = task_report(held_out, params, folder=command.out, submission=command.submission)
+    described = describe(figures, metrics) if figures else f"answers are in {command.out}"
+    print(json.dumps(figures) if command.json else described)
 
 
 def _placed(experiment: Experiment, tokenizer: Tokenizer | None, params: Any) -> tuple[Program, Any]:
@@ -192,13 +190,13 @@ def _settings(evaluation: Evaluation, command: Evaluate, *, of_task: bool) -> Ev
         if command.pairs or command.examples or command.split or of_task
         else {}
     )
-    said = {name: getattr(command, name) for name in ("rows", "num_texts", "num_beams", "alpha", "max_length")}
-    said |= {"text_metrics": command.metrics, "task_metrics": command.task_metrics}
+    options = ("rows", "metrics", "num_texts", "num_beams", "alpha", "max_length")
+    said = {name: getattr(command, name) for name in options}
     return replace(evaluation, **given | {name: value for name, value in said.items() if value is not None})
 
 
 def _questions(experiment: Experiment, command: Evaluate, tokenizer: Tokenizer) -> Sequence[EvalPrompt] | None:
-    if not command.pairs or not (experiment.evaluation.text_metrics or experiment.evaluation.metrics):
+    if not command.pairs or not experiment.evaluation.metrics:
         return None
     asked = itertools.islice(experiment.data.source.eval_examples(), experiment.evaluation.num_texts)
     return questions_of(asked, tokenizer)

@@ -9,12 +9,13 @@ import string
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
 from t5x_lite.data.records.base import Record, check_template, field_of, fill, text_in
 from t5x_lite.data.tasks.base import UnknownLabelError, check_labels
+from t5x_lite.data.tasks.written_answers import class_of, names_referent, number_of, tags_of
 from t5x_lite.errors import InputError
 from t5x_lite.validation import PositiveFloat, Validated
 
@@ -41,6 +42,11 @@ class PromptTemplate(Validated, ABC):
     """The template of a name that examples share which are scored together; empty: each for itself."""
     replacements: tuple[tuple[str, str], ...] = field(default=(), kw_only=True)
     """Regular expressions and what replaces each of them in what is read, in this order."""
+
+    submissions: ClassVar[tuple[str, ...]] = ("jsonl", "glue", "superglue")
+    """The formats of files that have room for its answers, the usual one first (see `evaluation.submissions`)."""
+    references_are_texts: ClassVar[bool] = True
+    """Whether the first of `right` is a text that is correct to write."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -75,6 +81,10 @@ class PromptTemplate(Validated, ABC):
             text = re.sub(pattern, replacement, text)
         return text.strip()
 
+    def parse(self, text: str, example: Record) -> Any:
+        """The answer that a written text is: by default the text itself."""
+        return text.strip()
+
     @property
     def answers(self) -> tuple[str, ...]:
         """All answers by class, where there are classes."""
@@ -92,6 +102,8 @@ class TextTemplate(PromptTemplate):
 
     target: str
     """The template of what is to be written."""
+
+    submissions = ("jsonl",)
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -137,6 +149,10 @@ class LabelTemplate(PromptTemplate):
             raise UnknownLabelError("label", self.label, self.labels, (label,))
         return (self.answers[self.labels.index(label)],)
 
+    def parse(self, text: str, example: Record) -> int:
+        """The number of the class."""
+        return class_of(text, self.answers)
+
     @property
     def answers(self) -> tuple[str, ...]:
         return self.words or self.labels
@@ -175,6 +191,9 @@ class NumberTemplate(PromptTemplate):
             )
         return (written,)
 
+    def parse(self, text: str, example: Record) -> float:
+        return number_of(text)
+
 
 @dataclass(frozen=True)
 class AnswerTemplate(PromptTemplate):
@@ -192,6 +211,8 @@ class AnswerTemplate(PromptTemplate):
     no_answer: str = ""
     """What is written where the list is empty; empty: such examples are refused."""
 
+    submissions = ("jsonl", "squad", "superglue")
+
     def right(self, example: Record) -> tuple[str, ...]:
         answers = field_of(example, self.given, "given")
         if not isinstance(answers, list):
@@ -205,6 +226,10 @@ class AnswerTemplate(PromptTemplate):
     def pairs(self, example: Record) -> Iterator[Pair]:
         right, source = self.right(example), self.read(example)
         return ((source, answer) for answer in (right if self.each else right[:1]))
+
+    def parse(self, text: str, example: Record) -> str:
+        """The text; empty where it says that there is no answer."""
+        return "" if self.no_answer and text.strip() == self.no_answer else text.strip()
 
 
 @dataclass(frozen=True)
@@ -222,6 +247,8 @@ class TagTemplate(PromptTemplate):
     tags: str = "tags"
     """The field of their tags, a list of the same length."""
 
+    submissions = ("jsonl", "conll")
+
     def read(self, example: Record) -> str:
         words = self._words(example, self.tokens, "tokens")
         return super().read(example._replace(fields=example.fields | {self.tokens: " ".join(words)}))
@@ -231,6 +258,10 @@ class TagTemplate(PromptTemplate):
         if len(words) != len(tags) or not words:
             raise InputError(f"{example.location} has {len(words)} words and {len(tags)} tags; give each word its tag")
         return (" ".join(tags),)
+
+    def parse(self, text: str, example: Record) -> list[str]:
+        """A tag for each word."""
+        return tags_of(text, len(field_of(example, self.tokens, "tokens")))
 
     def _words(self, example: Record, name: str, option: str) -> list[str]:
         words = field_of(example, name, option)
@@ -265,6 +296,8 @@ class CoreferenceTemplate(PromptTemplate):
     label: str = "label"
     """The field of the label: 'True' where the noun phrase is meant, else 'False'."""
 
+    references_are_texts = False
+
     def read(self, example: Record) -> str:
         words, pronoun = text_in(example, self.text, "text").split(), text_in(example, self.pronoun, "pronoun")
         index = int(field_of(example, self.index, "index"))
@@ -288,6 +321,10 @@ class CoreferenceTemplate(PromptTemplate):
         candidate, label = self.right(example)
         if label == "True":
             yield self.read(example), candidate
+
+    def parse(self, text: str, example: Record) -> int:
+        """1 where the text names the candidate, else 0."""
+        return int(names_referent(text, text_in(example, self.candidate, "candidate")))
 
     @property
     def answers(self) -> tuple[str, ...]:

@@ -1,14 +1,14 @@
-"""From logits to texts, tags and labels."""
+"""What objectives of tasks predict: from logits to texts, tags and labels."""
 
-from types import SimpleNamespace
+from unittest.mock import create_autospec
 
 import numpy as np
 import pytest
 
 from t5x_lite.data.tasks.question_answering import ContextQuestion
-from t5x_lite.evaluation.answers import Window, best_answer, most_around, read_answers
 from t5x_lite.objectives import Classification, QuestionAnswering, Tagging
-from t5x_lite.tokenizers.base import TokenOffsets
+from t5x_lite.objectives.question_answering import Window, most_around
+from t5x_lite.tokenizers.base import Tokenizer, TokenOffsets
 
 OBJECTIVE = QuestionAnswering(12, 4, 4, answer_length=3)
 CONTEXT = "zero one  two, three four"
@@ -27,29 +27,29 @@ def logits(begins, ends, length=12):
 def test_the_likeliest_span_is_cut_from_the_text():
     window = [Window(4, 0, 6)]
     # Token 1 to token 3: the comma belongs to it, and both blanks.
-    assert best_answer(OBJECTIVE, [logits({5: 3.0}, {7: 2.0})], window, CONTEXT, SPANS) == ("one  two,", -5.0)
+    assert OBJECTIVE.best_answer([logits({5: 3.0}, {7: 2.0})], window, CONTEXT, SPANS) == ("one  two,", -5.0)
     # An end before its beginning is none, nor is one too far behind it.
-    text, _ = best_answer(OBJECTIVE, [logits({7: 3.0}, {5: 2.0, 8: 1.0})], window, CONTEXT, SPANS)
+    text, _ = OBJECTIVE.best_answer([logits({7: 3.0}, {5: 2.0, 8: 1.0})], window, CONTEXT, SPANS)
     assert text == ", three"
-    text, _ = best_answer(OBJECTIVE, [logits({4: 3.0}, {9: 2.0, 6: 1.0})], window, CONTEXT, SPANS)
+    text, _ = OBJECTIVE.best_answer([logits({4: 3.0}, {9: 2.0, 6: 1.0})], window, CONTEXT, SPANS)
     assert text == "zero one  two"
 
 
 def test_outside_of_the_window_nothing_is_an_answer():
     # The question, the marks and the padding have the highest logits.
     said = logits({0: 9.0, 2: 9.0, 10: 9.0, 6: 1.0}, {0: 9.0, 3: 9.0, 11: 9.0, 6: 1.0})
-    text, doubt = best_answer(OBJECTIVE, [said], [Window(4, 0, 6)], CONTEXT, SPANS)
+    text, doubt = OBJECTIVE.best_answer([said], [Window(4, 0, 6)], CONTEXT, SPANS)
     assert (text, doubt) == ("two", 18.0 - 2.0)
 
 
 def test_windows_are_weighed_against_each_other():
     windows = [Window(4, 0, 4), Window(4, 2, 4)]
     first, second = logits({5: 2.0}, {5: 2.0}), logits({6: 3.0}, {6: 3.0})
-    text, doubt = best_answer(OBJECTIVE, [first, second + 1.0], windows, CONTEXT, SPANS)
+    text, doubt = OBJECTIVE.best_answer([first, second + 1.0], windows, CONTEXT, SPANS)
     # None fits as well as the window that is surest of an answer says.
     assert (text, doubt) == ("three", 0.0 - 8.0)
     # Token 2 stands at the second window's edge, and in the middle of the first one: there alone it begins an answer.
-    assert best_answer(OBJECTIVE, [first, logits({4: 9.0}, {4: 9.0})], windows, CONTEXT, SPANS)[0] == "one"
+    assert OBJECTIVE.best_answer([first, logits({4: 9.0}, {4: 9.0})], windows, CONTEXT, SPANS)[0] == "one"
 
 
 @pytest.mark.parametrize("token", range(20))
@@ -76,10 +76,11 @@ def test_questions_whose_rows_are_there_are_answered_by_name():
         ContextQuestion("there", "second", "?", CONTEXT, (), ()),
         ContextQuestion("there", "not asked", "?", CONTEXT, (), ()),
     ]
-    tokenizer = SimpleNamespace(encode_with_offsets=lambda texts: [TokenOffsets(np.arange(6), SPANS)])
-    found = read_answers(OBJECTIVE, prediction_outputs, features, documents, tokenizer, None)
+    tokenizer = create_autospec(Tokenizer, instance=True)
+    tokenizer.encode_with_offsets.return_value = [TokenOffsets(np.arange(6), SPANS)]
+    found = OBJECTIVE.predictions(prediction_outputs, features, documents, tokenizer, None)
     assert found.names == ["first", "second"]
-    assert found.predictions == ["one", "four"]
+    assert found.predicted == ["one", "four"]
     assert found.references == [["one"], []]
     assert found.no_answer == [-4.0, 2.0]
 
@@ -87,11 +88,18 @@ def test_questions_whose_rows_are_there_are_answered_by_name():
 def test_tags_of_one_sentence_come_together():
     features = {"tags": np.array([[-1, 0, -1, 1], [-1, 2, -1, -1], [-1, 0, 0, -1]]), "example": np.array([4, 4, 5])}
     prediction_outputs = np.array([[9, 1, 9, 1], [9, 0, 9, 9], [9, 2, 0, 9]])
-    found = read_answers(Tagging(8), prediction_outputs, features, [], None, ("O", "B-A", "I-A"))
+    found = Tagging(8).predictions(prediction_outputs, features, [], None, ("O", "B-A", "I-A"))
     assert found.references == [["O", "B-A", "I-A"], ["O", "O"]]
-    assert found.predictions == [["B-A", "B-A", "O"], ["I-A", "O"]]
+    assert found.predicted == [["B-A", "B-A", "O"], ["I-A", "O"]]
 
 
 def test_labels_are_what_was_predicted():
-    found = read_answers(Classification(8), np.array([1.0, 0.0]), {"label": np.array([1.0, 1.0])}, [], None, None)
-    assert (found.predictions, found.references, found.names) == ([1.0, 0.0], [1.0, 1.0], ["0", "1"])
+    for labels, expected in ((("no", "yes"), "classes"), ((), "numbers")):
+        outputs, features = np.array([1.0, 0.0]), {"label": np.array([1.0, 1.0])}
+        found = Classification(8).predictions(outputs, features, [], None, labels)
+        assert (found.type, found.predicted, found.references, found.names) == (
+            expected,
+            [1.0, 0.0],
+            [1.0, 1.0],
+            ["0", "1"],
+        )

@@ -5,9 +5,9 @@ import pytest
 from sklearn import metrics
 
 from t5x_lite.errors import InputError
-from t5x_lite.evaluation import squad
-from t5x_lite.evaluation.entities import entity_scores
-from t5x_lite.evaluation.text_metrics import score
+from t5x_lite.evaluation.metrics import squad
+from t5x_lite.evaluation.scores import score
+from t5x_lite.objectives import Predictions
 
 RANDOM = np.random.default_rng(0)
 WORDS = ("not_equivalent", "equivalent")
@@ -20,7 +20,8 @@ def written(numbers, words=WORDS):
 
 
 def figures(said, right, *names, **options):
-    return score(said, right, names, **options).figures
+    references = [(texts,) if isinstance(texts, str) else texts for texts in right]
+    return score(Predictions("texts", said, references, **options), names).figures
 
 
 def test_classes_are_scored_by_their_words():
@@ -78,8 +79,8 @@ def test_tags_are_fitted_to_the_words():
     found = figures(said, right, "tags", "entities")
     assert found["tag_accuracy"] == pytest.approx(5 / 6)
     tags = [["B-PER", "I-PER", "O", "O"], ["O", "B-ORG"]]
-    expected = entity_scores(tags, [text.split() for text in right])
-    assert {name: found[f"entities_{name}"] for name in expected} == pytest.approx(expected)
+    expected = score(Predictions("tags", tags, [text.split() for text in right]), ("entities",)).figures
+    assert {name: found[name] for name in expected} == pytest.approx(expected)
     assert found["entities_recall"] == pytest.approx(2 / 3)
     # What is no tag is no entity.
     assert figures(["PER O X-LOC B-LOC", ""], right, "entities")["entities_precision"] == 1.0

@@ -7,14 +7,79 @@ import re
 import string
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
 
 from t5x_lite.errors import InputError
+from t5x_lite.evaluation.metrics.base import Figures, RatioMetric
+from t5x_lite.objectives.base import Predictions
 
 _ARTICLES = re.compile(r"\b(?:a|an|the)\b")
 _PUNCTUATION = str.maketrans("", "", string.punctuation)
 
 Answers = Mapping[str, Sequence[str]]
 """By question: every text that is right; none where there is no answer."""
+
+
+@dataclass(frozen=True)
+class Squad(RatioMetric):
+    """SQuAD 1.1's exact match and F1, the best over the correct answers of each question, in per cent.
+
+    >>> Squad().figures(Squad().read(Predictions("texts", ["the Nile", "red"], [("Nile", "River Nile"), ("blue",)])))
+    {'squad_exact_match': 50.0, 'squad_f1': 50.0}
+    """
+
+    name = "squad"
+    compares = ("spans",)
+    scale = "percent"
+    labels: ClassVar = {"squad_f1": "SQuAD F1", "squad_exact_match": "SQuAD match"}
+
+    def compute(self, predictions: Predictions) -> Figures:
+        return {f"squad_{name}": value for name, value in scores_1_1(*_by_question(predictions)).items()}
+
+    def ratios(self, predictions: Predictions) -> dict[str, tuple[np.ndarray, np.ndarray]]:
+        pairs = list(zip(predictions.predicted, predictions.references, strict=True))
+        each = {"exact_match": [exact_match(*pair) for pair in pairs], "f1": [f1(*pair) for pair in pairs]}
+        return {f"squad_{name}": (100 * np.array(values), np.ones(len(pairs))) for name, values in each.items()}
+
+
+@dataclass(frozen=True)
+class Squad2(RatioMetric):
+    """SQuAD 2.0's figures of answers that may be none: see `scores_2_0`.
+
+    The best over all thresholds, and the thresholds themselves, have no interval.
+    """
+
+    name = "squad2"
+    compares = ("spans",)
+    reads_texts = False  # nobody knows how likely it is that there is no answer
+    scale = "percent"
+
+    def compute(self, predictions: Predictions) -> Figures:
+        by_question, answers = _by_question(predictions)
+        no_answer = dict(zip(by_question, predictions.no_answer, strict=True))
+        figures = scores_2_0(by_question, answers, no_answer, threshold=0.0)
+        return {f"squad2_{name}": value for name, value in figures.items()}
+
+    def ratios(self, predictions: Predictions) -> dict[str, tuple[np.ndarray, np.ndarray]]:
+        triples = zip(predictions.predicted, predictions.references, predictions.no_answer, strict=True)
+        each = [scores_2_0({"": text}, {"": texts}, {"": none}, threshold=0.0) for text, texts, none in triples]
+        one = np.ones(len(each))
+        return {f"squad2_{name}": (np.array([figures[name] for figures in each]), one) for name in ("exact", "f1")}
+
+    def format(self, figure: str, value: float) -> str:
+        if figure.endswith("_total"):
+            return f"{self.label(figure)} {value:,.0f}"
+        return f"{self.label(figure)} {value:.3f}" if figure.endswith("thresh") else super().format(figure, value)
+
+
+def _by_question(predictions: Predictions) -> tuple[dict[str, str], dict[str, Sequence[str]]]:
+    """(predictions, answers) by the names of questions."""
+    names = predictions.names or list(map(str, range(len(predictions.predicted))))
+    sides = (predictions.predicted, predictions.references)
+    return tuple(dict(zip(names, side, strict=True)) for side in sides)
 
 
 def normalize(text: str) -> str:
