@@ -7,7 +7,7 @@ from typing import Any, Literal, get_args
 from t5x_lite.data import PromptTemplate, Record, Source, TextToText
 from t5x_lite.data.records.base import name_of
 from t5x_lite.data.records.tfds import datasets_in
-from t5x_lite.data.tasks.written_answers import NO_CLASS
+from t5x_lite.data.tasks.templates import NO_CLASS
 from t5x_lite.errors import InputError
 from t5x_lite.objectives import Objective, Predictions
 from t5x_lite.objectives.task import TaskObjective

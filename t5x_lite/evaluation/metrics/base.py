@@ -8,7 +8,7 @@ from typing import ClassVar, Literal
 import numpy as np
 from jaxtyping import Int, Shaped
 
-from t5x_lite.data.tasks.written_answers import class_of, number_of, tags_of
+from t5x_lite.data.tasks.templates import class_of, number_of, tags_of
 from t5x_lite.errors import InputError
 from t5x_lite.objectives.base import Predictions
 

@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 import numpy as np
 from jaxtyping import Int
 
-from t5x_lite.data.tasks.written_answers import NO_CLASS
+from t5x_lite.data.tasks.templates import NO_CLASS
 from t5x_lite.errors import InputError
 from t5x_lite.evaluation.metrics.base import Figures, Metric, RatioMetric
 from t5x_lite.objectives.base import Predictions
