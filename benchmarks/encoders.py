@@ -131,7 +131,7 @@ def sentence_vectors(model: Any, params: Any, ids: jax.Array, key: jax.Array | N
 
     def encode(module: Any) -> jax.Array:
         encoder = getattr(module, "discriminator", module)
-        return encoder.encode(ids, inputs_valid=valid, deterministic=key is None)
+        return encoder.hidden_states(ids, inputs_valid=valid, deterministic=key is None)
 
     hidden = model.module.apply({"params": params}, method=encode, rngs=None if key is None else {"dropout": key})
     return (hidden * valid[..., None]).sum(axis=1) / valid.sum(axis=1)[:, None]

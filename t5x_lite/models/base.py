@@ -14,6 +14,8 @@ from t5x_lite.layers.transformer import Remat
 from t5x_lite.validation import Validated
 
 Architecture = Literal["encoder", "decoder", "encoder-decoder"]
+Positions = Literal["learned", "sinusoidal", "relative"]
+"""What tells a text model where a token stands: vectors added to the embeddings, or T5's bias of the attention."""
 Pretraining = Literal[
     "span corruption",
     "denoising",
@@ -113,4 +115,14 @@ def check_heads(config: Any, field: str = "num_heads") -> None:
         raise InputError(
             f"{field}={heads} does not divide embed_dim={config.embed_dim}; choose a multiple of "
             f"{heads} (e.g. {nearest})"
+        )
+
+
+def check_length(config: Any, length: int) -> None:
+    """Raises `InputError` for rows longer than the config's `max_length`, if it has one."""
+    most = config.max_length
+    if most is not None and length > most:
+        raise InputError(
+            f"the rows have length {length}, the model has positions for max_length={most}; "
+            f"cut them to {most} ids or choose a model with more positions"
         )

@@ -10,7 +10,6 @@ import jax.numpy as jnp
 from flax import linen as nn
 from jaxtyping import Array, Bool, Float, Int
 
-from t5x_lite.errors import InputError
 from t5x_lite.layers.dense import Activation, Dropout
 from t5x_lite.layers.embedding import Embedding, LazyLogits, Unembedding, vocabulary_logits
 from t5x_lite.layers.heads import RowHead
@@ -22,7 +21,7 @@ from t5x_lite.layers.positions import (
     positions_in_segments,
 )
 from t5x_lite.layers.transformer import Context, DecodingCache, LayerConfig, Remat, Stack
-from t5x_lite.models.base import Architecture, Pretraining, TextConfig
+from t5x_lite.models.base import Architecture, Positions, Pretraining, TextConfig, check_length
 from t5x_lite.models.task_heads import LastTokenHeads, TaskHead
 from t5x_lite.validation import NormEpsilon, Positive
 
@@ -40,7 +39,6 @@ class DecoderConfig(TextConfig):
     mlp_dim: Positive = 3072
     """Width of the feed-forward layer."""
     num_layers: Positive = 12
-    """Layers."""
     activation: Activation = "gelu_tanh"
     """Of the feed-forward layer: gelu_tanh, gelu, relu, silu or tanh."""
     norm_epsilon: NormEpsilon = 1e-5
@@ -55,10 +53,8 @@ class DecoderConfig(TextConfig):
     """It reads a text and writes another one, rather than going on from where the text breaks off."""
     max_length: ClassVar[int | None] = None
     """Positions that can be used, inputs and targets together; None: any number."""
-    relative_buckets: ClassVar[int] = 0
-    """Buckets of T5's relative position bias; 0: learned positions instead."""
-    relative_max_distance: ClassVar[int] = 128
-    """Distance from which on all positions share a bucket."""
+    positions: ClassVar[Positions] = "learned"
+    """A learned vector for each position, added to the embeddings, or T5's bias of the attention."""
     full_prefix: ClassVar[bool] = False
     """Inputs see each other whole (prefix LM); otherwise they too see only what is before them."""
     embedding_dropout_rate: ClassVar[float] = 0.0
@@ -101,7 +97,7 @@ class Decoder(LastTokenHeads):
     def setup(self) -> None:
         c = self.config
         self.token_embedding = Embedding(c.vocab_size, c.embed_dim, self.dtype, c.embedding_init)
-        if c.relative_buckets:
+        if c.positions == "relative":
             self.position_bias = RelativePositionBias(
                 c.num_heads, c.full_prefix, c.relative_buckets, c.relative_max_distance
             )
@@ -165,7 +161,7 @@ class Decoder(LastTokenHeads):
         valid = jnp.concatenate([valid, jnp.ones(decoder_inputs.shape, bool)], axis=1)
         return self._run(ids, valid, None, prefix, deterministic, skip=prefix)
 
-    def read(
+    def hidden_states(
         self,
         inputs: Int[Array, "B L"],
         segments: Int[Array, "B L"] | None = None,
@@ -178,7 +174,7 @@ class Decoder(LastTokenHeads):
         return self._hidden(inputs, inputs_valid, None, prefix, deterministic)
 
     def token_scores(self, hidden: Float[Array, "B L D"], *, deterministic: bool = True) -> LazyLogits:
-        """Which token follows each, from what `read` gives."""
+        """Which token follows each, from `hidden_states`."""
         x = self.output_dropout(hidden, deterministic=deterministic) * self.config.output_scale
         return self.token_embedding.scores(x) if self.config.tied else self.output(x)
 
@@ -187,7 +183,7 @@ class Decoder(LastTokenHeads):
     ) -> DecodingCache:
         """Runs the inputs; what `decode_step` reads and writes, with room for `max_length` tokens behind them."""
         length = inputs.shape[1]
-        self._check_length(length + max_length)
+        check_length(self.config, length + max_length)
         valid = jnp.ones(inputs.shape, bool) if inputs_valid is None else inputs_valid
         inputs, valid = padding_first(inputs, valid)
         output = (self.token_embedding if self.config.tied else self.output).output_kernel()
@@ -240,7 +236,7 @@ class Decoder(LastTokenHeads):
         deterministic: bool,
     ) -> Float[Array, "B L D"]:
         length = ids.shape[1]
-        self._check_length(length)
+        check_length(self.config, length)
         if segments is not None:
             positions = positions_in_segments(segments)
         elif valid is not None:
@@ -258,20 +254,12 @@ class Decoder(LastTokenHeads):
         self, ids: Int[Array, "B L"], positions: Int[Array, "_ L"], deterministic: bool
     ) -> Float[Array, "B L D"]:
         x = self.token_embedding(ids)
-        if not self.config.relative_buckets:
+        if self.config.positions == "learned":
             x += self.position(positions)
         return self.embedding_dropout(x, deterministic=deterministic)
 
     def _bias(self, length: int) -> DistanceBias | None:
-        return self.position_bias(length, length) if self.config.relative_buckets else None
-
-    def _check_length(self, length: int) -> None:
-        most = self.config.max_length
-        if most is not None and length > most:
-            raise InputError(
-                f"the rows have length {length}, the model has positions for max_length={most}; "
-                f"cut them to {most} ids or choose a model with more positions"
-            )
+        return self.position_bias(length, length) if self.config.positions == "relative" else None
 
 
 def padding_first(ids: Int[Array, "B M"], valid: Bool[Array, "B M"]) -> tuple[Int[Array, "B M"], Bool[Array, "B M"]]:

@@ -24,7 +24,7 @@ from t5x_lite.layers.heads import (
 )
 from t5x_lite.layers.masks import Mask
 from t5x_lite.layers.transformer import Context, LayerConfig, Remat, Stack
-from t5x_lite.models.base import Architecture, Pretraining, TextConfig, check_heads
+from t5x_lite.models.base import Architecture, Pretraining, TextConfig, check_heads, check_length
 from t5x_lite.models.task_heads import TASK_HEADS, TokenHeads, check_head_names
 from t5x_lite.validation import NormEpsilon, Positive, Range, Rate
 
@@ -56,7 +56,6 @@ class EncoderConfig(TextConfig):
     mlp_dim: Positive = 3072
     """Width of the feed-forward layer."""
     num_layers: Positive = 12
-    """Layers."""
     max_length: Annotated[int, Range(ge=2)] = 512
     """Positions that can be used: the longest row."""
     activation: Activation = "gelu"
@@ -226,7 +225,7 @@ class Encoder(TokenHeads):
           as if each position were a span with itself on either side; of tasks, `classification_logits` [B C],
           `multiple_choice_logits` [B], `tagging_logits` [B L C] and `question_answering_logits` [B L 2].
         """
-        hidden = self.encode(inputs, segments, inputs_valid=inputs_valid, deterministic=deterministic)
+        hidden = self.hidden_states(inputs, segments, inputs_valid=inputs_valid, deterministic=deterministic)
         said = {"hidden": hidden}
         if self.config.pooler:
             said["pooled"] = self.pooler(hidden)
@@ -236,7 +235,7 @@ class Encoder(TokenHeads):
             said[f"{head}_logits"] = getattr(self, f"{head}_logits")(*arguments, **options)
         return said
 
-    def encode(
+    def hidden_states(
         self,
         inputs: Int[Array, "B L"],
         segments: Int[Array, "B L"] | None = None,
@@ -244,20 +243,9 @@ class Encoder(TokenHeads):
         inputs_valid: Bool[Array, "B L"] | None = None,
         deterministic: bool = True,
     ) -> Float[Array, "B L D"]:
-        """The last layer's output. Raises `InputError` for rows longer than the config's `max_length`."""
+        """The last layer's output, which the heads stand on. Raises `InputError` for rows longer than `max_length`."""
         x = self._embed(inputs, segments, inputs_valid, deterministic)
         return self.encoder(x, _context(inputs_valid), deterministic=deterministic)
-
-    def read(
-        self,
-        inputs: Int[Array, "B L"],
-        segments: Int[Array, "B L"] | None = None,
-        *,
-        inputs_valid: Bool[Array, "B L"] | None = None,
-        deterministic: bool = True,
-    ) -> Float[Array, "B L D"]:
-        """What the heads of tasks stand on: the encoder's output."""
-        return self.encode(inputs, segments, inputs_valid=inputs_valid, deterministic=deterministic)
 
     def encode_layers(
         self,
@@ -331,12 +319,7 @@ class Encoder(TokenHeads):
         inputs_valid: Bool[Array, "B L"] | None,
         deterministic: bool,
     ) -> Float[Array, "B L D"]:
-        length, max_length = inputs.shape[1], self.config.max_length
-        if length > max_length:
-            raise InputError(
-                f"the rows have length {length}, the model has positions for max_length={max_length}; "
-                f"cut the rows to {max_length} ids or choose a model with more positions"
-            )
+        check_length(self.config, inputs.shape[1])
         x = self.dropout(self.embeddings(inputs, segments, inputs_valid), deterministic=deterministic)
         return self.projection(x) if self.config.projects_embeddings else x
 

@@ -1,29 +1,30 @@
-"""The encoder-decoder of absolute positions that the 2017 Transformer, Marian and BART are.
+"""The encoder-decoder of text that T5, the 2017 Transformer, Marian and BART are.
 
-A family is a config: a file beside this one says what is particular to it and which sizes were published. T5, whose
-positions are a bias of the attention, has a module of its own with the same methods.
+A family is a config: a file beside this one says what is particular to it and which sizes were published.
 """
 
 from dataclasses import dataclass, replace
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import jax
 import jax.numpy as jnp
 from flax import linen as nn
 from jaxtyping import Array, Bool, Float, Int
 
-from t5x_lite.errors import InputError
 from t5x_lite.layers.dense import Activation, Dropout, make_norm
 from t5x_lite.layers.embedding import Embedding, LazyLogits, Unembedding, vocabulary_logits
 from t5x_lite.layers.heads import RowHead, TokenHead, at_end
-from t5x_lite.layers.masks import Mask
-from t5x_lite.layers.positions import LearnedPositions, positions_in_segments, sinusoidal_positions
+from t5x_lite.layers.masks import DistanceBias, Mask
+from t5x_lite.layers.positions import (
+    LearnedPositions,
+    RelativePositionBias,
+    positions_in_segments,
+    sinusoidal_positions,
+)
 from t5x_lite.layers.transformer import Context, DecodingCache, LayerConfig, Remat, Stack
-from t5x_lite.models.base import Architecture, Pretraining, TextConfig, check_heads
+from t5x_lite.models.base import Architecture, Positions, Pretraining, TextConfig, check_length
 from t5x_lite.models.task_heads import LastTokenHeads, TaskHead
-from t5x_lite.validation import NormEpsilon, Positive, Range, Rate
-
-Positions = Literal["sinusoidal", "learned"]
+from t5x_lite.validation import NormEpsilon, Positive, Rate
 
 
 @dataclass(frozen=True)
@@ -33,43 +34,21 @@ class EncoderDecoderConfig(TextConfig):
     vocab_size: Positive
     """Rows of the embedding that encoder, decoder and output share: the tokenizer's ids or more."""
     num_heads: Positive = 8
-    """Attention heads a layer; each is embed_dim / num_heads wide."""
+    """Attention heads a layer."""
     embed_dim: Positive = 512
     """Width of the residual stream (d_model)."""
     mlp_dim: Positive = 2048
     """Width of the feed-forward layers (d_ff)."""
     num_encoder_layers: Positive = 6
-    """Layers of the encoder."""
     num_decoder_layers: Positive = 6
-    """Layers of the decoder."""
-    num_decoder_heads: Positive | None = None
-    """Attention heads a layer of the decoder; None means num_heads."""
-    decoder_mlp_dim: Positive | None = None
-    """Width of the decoder's feed-forward layers; None means mlp_dim."""
-    max_length: Annotated[int, Range(ge=2)] = 1024
-    """Positions that can be used: the longest row of either side."""
     activation: Activation = "relu"
     """Of the feed-forward layers: relu, gelu, gelu_tanh, silu or tanh."""
     dropout_rate: Rate = 0.1
     """Dropout on embeddings and residual branches."""
-    attention_dropout_rate: Rate = 0.0
-    """Dropout on attention weights."""
-    mlp_dropout_rate: Rate = 0.0
-    """Dropout on the hidden units of the feed-forward layers."""
-    scale_embedding: bool = True
-    """Multiply the embeddings by sqrt(embed_dim)."""
     norm_epsilon: NormEpsilon = 1e-5
-    """Added to the variance in LayerNorm."""
-    shared_embedding: bool = True
-    """Encoder and decoder read one embedding; otherwise each has its own."""
+    """Added to the variance in LayerNorm, or to the mean square in RMSNorm."""
     tied: bool = True
     """The output projection is the decoder's embedding; otherwise it has a kernel of its own."""
-    output_bias: bool = False
-    """A number for each token of the output, added as a checkpoint brings it: it is not trained."""
-    fixed_id: int | None = None
-    """An id whose vector is read without being trained, as Transformers treats padding; None: all are trained."""
-    start_id: int | None = None
-    """What the decoder reads first; None means the family's own: padding, or EOS for BART."""
 
     architecture: ClassVar[Architecture] = "encoder-decoder"
     pretraining: ClassVar[Pretraining | None] = "sequence to sequence"
@@ -78,37 +57,43 @@ class EncoderDecoderConfig(TextConfig):
         "decoder_token_embedding",
         "encoder_embeddings",
         "decoder_embeddings",
+        "encoder_position_bias",
+        "decoder_position_bias",
     )
     texts_begin_with_cls: ClassVar[bool] = False
     """The published models read the vocabulary's first special id in front of each text."""
     positions: ClassVar[Positions] = "learned"
-    """Sines and cosines, or a learned vector for each position."""
+    """Vectors added to the embeddings, fixed or learned for each position; or T5's bias of the attention."""
+    max_length: ClassVar[int | None] = None
+    """Positions that can be used: the longest row of either side; None: any number."""
     position_offset: ClassVar[int] = 0
     """Rows of the position table before that of the first position."""
-    norm_first: ClassVar[bool] = False
-    """Pre-LN; otherwise post-LN."""
+    stacks_share_parameters: ClassVar[bool] = False
+    """Encoder and decoder have one set of layers, of which the decoder alone uses the cross-attention."""
+    shared_embedding: ClassVar[bool] = True
+    """Encoder and decoder read one embedding; otherwise each has its own."""
+    scale_embedding: ClassVar[bool] = False
+    """Multiply the embeddings by sqrt(embed_dim)."""
     norm_embedding: ClassVar[bool] = False
     """LayerNorm on the sum of the embeddings."""
-    attention_bias: ClassVar[bool] = True
-    """Biases in the projections of the attention."""
+    fixed_id: ClassVar[int | None] = None
+    """An id whose vector is read without being trained, as Transformers treats padding; None: all are trained."""
+    output_dropout_rate: ClassVar[float] = 0.0
+    """Dropout on what each stack ends with."""
+    output_scale: ClassVar[float] = 1.0
+    """Factor of what is projected to the vocabulary."""
+    output_bias: ClassVar[bool] = False
+    """A number for each token of the output, added as a checkpoint brings it: it is not trained."""
     starts_with: ClassVar[Literal["pad", "eos"]] = "pad"
     """What the decoder reads first unless `start_id` says it."""
+    start_id: ClassVar[int | None] = None
+    """What the decoder reads first; None means the family's own: see `starts_with`."""
     heads: ClassVar[tuple[TaskHead, ...]] = ()
     """Heads of tasks on the decoder."""
     num_classes: ClassVar[int] = 2
     """Logits of the heads classification and tagging."""
     head_dropout_rate: ClassVar[float] = 0.0
     """Dropout in the heads."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_heads(self)
-        if self.num_decoder_heads is not None:
-            check_heads(self, "num_decoder_heads")
-        for field in ("fixed_id", "start_id"):
-            value = getattr(self, field)
-            if value is not None and not 0 <= value < self.vocab_size:
-                raise InputError(f"{field}={value} is no id below vocab_size={self.vocab_size}; choose one, or None")
 
     def decoder_start_id(self, *, pad_id: int, eos_id: int) -> int:
         if self.start_id is not None:
@@ -118,34 +103,18 @@ class EncoderDecoderConfig(TextConfig):
     def build(self, *, dtype: Any = jnp.float32, remat: Remat = "none") -> "EncoderDecoder":
         return EncoderDecoder(self, dtype=dtype, remat=remat)
 
-    def decoder_layer(self) -> LayerConfig:
-        """The shape of a layer of the decoder."""
-        num_heads = self.num_decoder_heads or self.num_heads
-        widths = {"head_dim": self.embed_dim // num_heads, "mlp_dim": self.decoder_mlp_dim or self.mlp_dim}
-        return replace(self.layer(), num_heads=num_heads, **widths)
-
     def layer(self) -> LayerConfig:
         """The shape of a layer of the encoder."""
-        init = self.kernel_init
-        return LayerConfig(
-            num_heads=self.num_heads,
-            head_dim=self.embed_dim // self.num_heads,
-            mlp_dim=self.mlp_dim,
-            activation=self.activation,
-            attention_bias=self.attention_bias,
-            norm_epsilon=self.norm_epsilon,
-            norm_first=self.norm_first,
-            dropout_rate=self.dropout_rate,
-            attention_dropout_rate=self.attention_dropout_rate,
-            mlp_dropout_rate=self.mlp_dropout_rate,
-            query_init=init,
-            kernel_init=init,
-        )
+        raise NotImplementedError
+
+    def decoder_layer(self) -> LayerConfig:
+        """The shape of a layer of the decoder."""
+        return self.layer()
 
     @property
     def kernel_init(self) -> nn.initializers.Initializer:
-        """Of all matrix products."""
-        return nn.initializers.normal(0.02)
+        """Of the output, where it is not the embedding."""
+        return nn.initializers.lecun_normal()
 
     @property
     def embedding_init(self) -> nn.initializers.Initializer:
@@ -154,7 +123,7 @@ class EncoderDecoderConfig(TextConfig):
 
 
 class InputEmbeddings(nn.Module):
-    """What a stack reads beside the tokens' vectors: positions, and a norm where the family has one."""
+    """What a stack reads: the tokens' vectors with those of positions, and a norm where the family has one."""
 
     config: EncoderDecoderConfig
     dtype: Any = jnp.float32
@@ -164,17 +133,16 @@ class InputEmbeddings(nn.Module):
         self, embedded: Float[Array, "B L D"], positions: Int[Array, "_ L"], *, deterministic: bool
     ) -> Float[Array, "B L D"]:
         c = self.config
-        if c.positions == "learned":
+        x = embedded * c.embed_dim**0.5 if c.scale_embedding else embedded
+        if c.positions == "sinusoidal":
+            x += jnp.asarray(sinusoidal_positions(c.max_length, c.embed_dim), self.dtype)[positions]
+        elif c.positions == "learned":
             rows = c.position_offset + c.max_length
             table = LearnedPositions(rows, c.embed_dim, self.dtype, c.embedding_init, name="position")
-            vectors = table(positions + c.position_offset)
-        else:
-            vectors = jnp.asarray(sinusoidal_positions(c.max_length, c.embed_dim), self.dtype)[positions]
-        x = embedded * c.embed_dim**0.5 if c.scale_embedding else embedded
-        x += vectors
+            x += table(positions + c.position_offset)
         if c.norm_embedding:
             x = make_norm("layer", epsilon=c.norm_epsilon, dtype=self.dtype, name="norm")(x)
-        return Dropout(c.dropout_rate)(x, deterministic=deterministic)
+        return Dropout(c.dropout_rate, c.layer().positions_share_dropout)(x, deterministic=deterministic)
 
 
 class EncoderDecoder(LastTokenHeads):
@@ -194,8 +162,16 @@ class EncoderDecoder(LastTokenHeads):
             self.decoder_token_embedding = Embedding(c.vocab_size, c.embed_dim, self.dtype, c.embedding_init)
         self.encoder_embeddings = InputEmbeddings(c, self.dtype)
         self.decoder_embeddings = InputEmbeddings(c, self.dtype)
-        self.encoder = Stack(c.layer(), c.num_encoder_layers, False, self.remat, self.dtype)
+        if c.positions == "relative":
+            buckets = (c.relative_buckets, c.relative_max_distance)
+            self.encoder_position_bias = RelativePositionBias(c.num_heads, True, *buckets)
+            self.decoder_position_bias = RelativePositionBias(c.num_heads, False, *buckets)
         self.decoder = Stack(c.decoder_layer(), c.num_decoder_layers, True, self.remat, self.dtype)
+        if c.stacks_share_parameters:
+            self.encoder = self.decoder
+        else:
+            self.encoder = Stack(c.layer(), c.num_encoder_layers, False, self.remat, self.dtype)
+        self.output_dropout = Dropout(c.output_dropout_rate, c.layer().positions_share_dropout)
         if not c.tied:
             self.output = Unembedding(c.vocab_size, self.dtype, c.kernel_init)
         if c.output_bias:
@@ -243,10 +219,11 @@ class EncoderDecoder(LastTokenHeads):
             inputs, decoder_inputs, inputs_valid=inputs_valid, **segments, deterministic=deterministic
         )
         self.init_heads(hidden)
+        hidden *= self.config.output_scale
         scores = self._decoder_table.scores(hidden) if self.config.tied else self.output(hidden)
         return replace(scores, bias=self._fixed_bias())
 
-    def read(
+    def hidden_states(
         self,
         inputs: Int[Array, "B L"],
         segments: Int[Array, "B L"] | None = None,
@@ -279,13 +256,13 @@ class EncoderDecoder(LastTokenHeads):
             inputs, inputs_valid=inputs_valid, inputs_segments=inputs_segments, deterministic=deterministic
         )
         context = Context(
+            self_bias=self._decoder_bias(decoder_inputs.shape[1]),
             self_mask=Mask.of_segments(decoder_segments, causal=True),
             memory=encoded,
             memory_mask=Mask.of_segments(decoder_segments, inputs_segments, valid=inputs_valid),
         )
-        positions = self._positions(decoder_inputs, decoder_segments)
-        x = self._embed_targets(decoder_inputs, positions, deterministic)
-        return self.decoder(x, context, deterministic=deterministic)
+        x = self._embed_targets(decoder_inputs, self._positions(decoder_inputs, decoder_segments), deterministic)
+        return self.output_dropout(self.decoder(x, context, deterministic=deterministic), deterministic=deterministic)
 
     def encode(
         self,
@@ -296,17 +273,21 @@ class EncoderDecoder(LastTokenHeads):
         deterministic: bool = True,
     ) -> Float[Array, "B M D"]:
         """The encoder's output."""
-        mask = Mask.of_segments(inputs_segments, valid=inputs_valid)
+        length = inputs.shape[1]
+        context = Context(
+            self_bias=self.encoder_position_bias(length, length) if self.config.positions == "relative" else None,
+            self_mask=Mask.of_segments(inputs_segments, valid=inputs_valid),
+        )
         positions = self._positions(inputs, inputs_segments)
-        embedded = self._embed_tokens(self.token_embedding, inputs)
-        x = self.encoder_embeddings(embedded, positions, deterministic=deterministic)
-        return self.encoder(x, Context(self_mask=mask), deterministic=deterministic)
+        x = self._embed_tokens(self.token_embedding, inputs)
+        x = self.encoder_embeddings(x, positions, deterministic=deterministic)
+        return self.output_dropout(self.encoder(x, context, deterministic=deterministic), deterministic=deterministic)
 
     def start_decoding(
         self, inputs: Int[Array, "B M"], *, inputs_valid: Bool[Array, "B M"] | None = None, max_length: int
     ) -> DecodingCache:
         """Runs the encoder; what `decode_step` reads and writes, with room for `max_length` tokens."""
-        self._check_length(max_length)
+        check_length(self.config, max_length)
         valid = jnp.ones(inputs.shape, bool) if inputs_valid is None else inputs_valid
         encoded = self.encode(inputs, inputs_valid=valid)
         output = (self._decoder_table if self.config.tied else self.output).output_kernel()
@@ -316,12 +297,17 @@ class EncoderDecoder(LastTokenHeads):
         self, decoder_inputs: Int[Array, "R L"], cache: DecodingCache, index: Int[Array, ""]
     ) -> tuple[Float[Array, "R L V"], DecodingCache]:
         """Logits after the decoder inputs at positions `index, index + 1, ...`, given what the cache holds before."""
-        queries = (index + jnp.arange(decoder_inputs.shape[1]))[None, :]
-        past = jnp.arange(cache.num_positions)[None, :] <= queries[0][:, None]
+        length, num_positions = decoder_inputs.shape[1], cache.num_positions
+        queries = (index + jnp.arange(length))[None, :]
+        past = jnp.arange(num_positions)[None, :] <= queries[0][:, None]
+        bias = self._decoder_bias(num_positions)
+        if bias is not None:
+            bias = bias.of_queries(index, length)
         x = self._embed_targets(decoder_inputs, queries, True)
-        x, cache = self.decoder.decode(x, cache, position=index, mask=past[None, None])
-        logits, bias = vocabulary_logits(x, cache.output, self.dtype), self._fixed_bias()
-        return (logits if bias is None else logits + bias[None, None]), cache
+        x, cache = self.decoder.decode(x, cache, position=index, mask=past[None, None], bias=bias)
+        logits = vocabulary_logits(x * self.config.output_scale, cache.output, self.dtype)
+        fixed = self._fixed_bias()
+        return (logits if fixed is None else logits + fixed[None, None]), cache
 
     def _embed_targets(
         self, ids: Int[Array, "B L"], positions: Int[Array, "_ L"], deterministic: bool
@@ -337,16 +323,12 @@ class EncoderDecoder(LastTokenHeads):
     def _decoder_table(self) -> Embedding:
         return self.token_embedding if self.config.shared_embedding else self.decoder_token_embedding
 
-    def _positions(self, ids: Int[Array, "B L"], segments: Int[Array, "B L"] | None) -> Int[Array, "_ L"]:
-        self._check_length(ids.shape[1])
-        return jnp.arange(ids.shape[1])[None] if segments is None else positions_in_segments(segments)
+    def _decoder_bias(self, length: int) -> DistanceBias | None:
+        return self.decoder_position_bias(length, length) if self.config.positions == "relative" else None
 
-    def _check_length(self, length: int) -> None:
-        if length > self.config.max_length:
-            raise InputError(
-                f"the rows have length {length}, the model has positions for max_length={self.config.max_length}; "
-                f"cut them to {self.config.max_length} ids or choose a model with more positions"
-            )
+    def _positions(self, ids: Int[Array, "B L"], segments: Int[Array, "B L"] | None) -> Int[Array, "_ L"]:
+        check_length(self.config, ids.shape[1])
+        return jnp.arange(ids.shape[1])[None] if segments is None else positions_in_segments(segments)
 
     def _fixed_bias(self) -> Float[Array, "V"] | None:
         return jax.lax.stop_gradient(self.output_bias) if self.config.output_bias else None

@@ -1,6 +1,6 @@
 """The heads of tasks: their names, and what a module that can have them offers, so that one objective trains them all.
 
-    read(inputs, segments, *, inputs_valid, deterministic)              hidden [B L D]: what the heads stand on
+    hidden_states(inputs, segments, *, inputs_valid, deterministic)     hidden [B L D]: what the heads stand on
     classification_logits(hidden, *, inputs_valid, deterministic)       [B C]
     multiple_choice_logits(hidden, *, inputs_valid, deterministic)      [B], one choice a row
     tagging_logits(hidden, *, inputs_valid, deterministic)              [B L C]

@@ -105,7 +105,7 @@ class CausalTask(TaskObjective):
         ends = jnp.argmax(ids == self.marks[-1], axis=2)
         valid = jnp.arange(self.input_length)[None, None] <= ends[..., None]
         rows, rows_valid = (x.reshape(-1, self.input_length) for x in (ids, valid))
-        hidden = model.read(rows, inputs_valid=rows_valid, deterministic=key is None).reshape(*ids.shape, -1)
+        hidden = model.hidden_states(rows, inputs_valid=rows_valid, deterministic=key is None).reshape(*ids.shape, -1)
         return self.row_logits(model, hidden, valid, deterministic=key is None), hidden, valid
 
     def _language_model_loss(

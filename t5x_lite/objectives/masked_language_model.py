@@ -217,7 +217,7 @@ class MaskedLanguageModel(Objective):
         """The encoder's output for the features' inputs, or for other inputs of the same rows."""
         inputs = features["inputs"] if inputs is None else inputs
         valid = features["inputs"] != self.known_vocabulary.pad_id
-        return model.encode(inputs, features["segments"], inputs_valid=valid, deterministic=key is None)
+        return model.hidden_states(inputs, features["segments"], inputs_valid=valid, deterministic=key is None)
 
     def predict(self, module: nn.Module, params: Any, features: Features) -> Int[Array, "B P"]:
         """The most likely token at each position asked for; padding in places not used."""

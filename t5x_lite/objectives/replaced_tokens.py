@@ -11,7 +11,6 @@ from jaxtyping import Array, Bool, Float, Int, Key
 from t5x_lite.errors import InputError
 from t5x_lite.kernels.masks import hashed
 from t5x_lite.models.base import ModelConfig
-from t5x_lite.models.electra import ElectraPairConfig
 from t5x_lite.objectives.base import Features, Mean, Metrics, Row
 from t5x_lite.objectives.losses import most_likely, weighted_loss
 from t5x_lite.objectives.masked_language_model import MaskedLanguageModel, apply
@@ -37,7 +36,7 @@ class ReplacedTokenDetection(MaskedLanguageModel):
     """Of the generator's samples."""
 
     def check_model(self, model: ModelConfig) -> None:
-        if not isinstance(model, ElectraPairConfig):
+        if not {"generator", "discriminator"} <= set(model.networks):
             raise InputError(
                 f"model is a {type(model).__name__}; ReplacedTokenDetection trains an ElectraPairConfig, "
                 "a generator and a discriminator"

@@ -113,7 +113,7 @@ class TaskObjective(Objective):
 
         def forward(model: nn.Module) -> Float[Array, "..."]:
             valid, deterministic = inputs != self.known_vocabulary.pad_id, key is None
-            hidden = model.read(inputs, segments, inputs_valid=valid, deterministic=deterministic)
+            hidden = model.hidden_states(inputs, segments, inputs_valid=valid, deterministic=deterministic)
             head = getattr(model, f"{self.head}_logits")
             return head(hidden, inputs_valid=valid, deterministic=deterministic)
 

@@ -1,7 +1,7 @@
 """Many parameters in few words."""
 
 import fnmatch
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable, Sequence
 from typing import Any
 
 import jax
@@ -14,19 +14,21 @@ from jaxtyping import Float
 
 from t5x_lite.errors import InputError
 
-_PAIRED = ("generator", "discriminator")
 
-
-def group(path: str) -> str:
+def group(path: str, networks: Container[str] = ()) -> str:
     """A pattern for the part of the model that a parameter belongs to: a stack of layers, or what is named beside it.
 
-    >>> [group(path) for path in ("encoder/layers/wi/kernel", "pooler/dense/bias", "generator/masked_lm/bias", "bias")]
-    ['encoder/layers/*', 'pooler/*', 'generator/masked_lm/*', 'bias']
+    `networks` are the names before those of parts, in a model of several (ELECTRA).
+
+    >>> [group(path) for path in ("encoder/layers/wi/kernel", "pooler/dense/bias", "bias")]
+    ['encoder/layers/*', 'pooler/*', 'bias']
+    >>> group("generator/masked_lm/bias", networks=("generator",))
+    'generator/masked_lm/*'
     """
     if "layers/" in path:
         return path[: path.index("layers/")] + "layers/*"
     names = path.split("/")
-    depth = 2 if names[0] in _PAIRED else 1
+    depth = 2 if names[0] in networks else 1
     return "/".join(names[:depth]) + ("/*" if len(names) > depth else "")
 
 
@@ -36,9 +38,11 @@ def groups(paths: Iterable[str], of: Iterable[str] = ()) -> list[str]:
     >>> groups(["a/b", "a/c", "d/e"], of=["a/b", "a/c", "d/e", "d/f"])
     ['a/*', 'd/e']
     """
-    paths = list(paths)
-    split = {group(path) for path in set(of) - set(paths)}
-    return list(dict.fromkeys(path if group(path) in split else group(path) for path in paths))
+    paths, of = list(paths), set(of)
+    # A name before that of a stack is a network's.
+    networks = {path.split("/")[0] for path in of.union(paths) if "layers" in path.split("/")[2:]}
+    split = {group(path, networks) for path in of - set(paths)}
+    return list(dict.fromkeys(path if (part := group(path, networks)) in split else part for path in paths))
 
 
 def listed(names: Sequence[str], most: int = 8) -> str:

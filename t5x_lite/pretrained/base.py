@@ -14,7 +14,7 @@ from t5x_lite.decoding import GenerationDefaults
 from t5x_lite.errors import InputError
 from t5x_lite.files import check_is_new
 from t5x_lite.layers.positions import sinusoidal_positions
-from t5x_lite.models import EncoderDecoderConfig, ModelConfig
+from t5x_lite.models import ModelConfig
 from t5x_lite.models.electra import Part
 from t5x_lite.tokenizers.base import format_token
 from t5x_lite.training.experiment import Experiment
@@ -62,7 +62,7 @@ def draw_positions_of(config: ModelConfig, params: Any) -> "Picture":
 
 
 def _position_tables(config: ModelConfig, params: Any) -> dict[str, Float[np.ndarray, "P D"]]:
-    if isinstance(config, EncoderDecoderConfig) and config.positions == "sinusoidal":
+    if getattr(config, "positions", None) == "sinusoidal":
         return {"both stacks": sinusoidal_positions(config.max_length, config.embed_dim)}
     places = {"encoder": "encoder_embeddings", "decoder": "decoder_embeddings"}
     if "embeddings" in params:

@@ -11,7 +11,7 @@ from flax import linen as nn
 from jaxtyping import Array, Bool, Float, Int
 
 from t5x_lite.errors import InputError
-from t5x_lite.models import ElectraPair, EncoderConfig
+from t5x_lite.models import EncoderConfig
 from t5x_lite.pretrained.attention import AttentionMaps, make_map, self_weights, sown_weights
 from t5x_lite.pretrained.batches import (
     Text,
@@ -313,7 +313,7 @@ class PretrainedEncoder(EncoderTasks):
 
 
 def _language_model_of(module: nn.Module) -> nn.Module:
-    return module.generator if isinstance(module, ElectraPair) else module
+    return module.generator if "generator" in module.config.networks else module
 
 
 @partial(jax.jit, static_argnums=0)
@@ -338,7 +338,7 @@ def _best_tokens(
 
     def logits(module: nn.Module) -> Float[Array, "B P V"]:
         model = _language_model_of(module)
-        hidden = model.encode(inputs, segments, inputs_valid=valid)
+        hidden = model.hidden_states(inputs, segments, inputs_valid=valid)
         return model.masked_lm_logits(jnp.take_along_axis(hidden, positions[..., None], axis=1))
 
     probabilities = jax.nn.softmax(module.apply({"params": params}, method=logits))
@@ -371,6 +371,6 @@ def _replaced(
 ) -> Float[Array, "B L"]:
     def probabilities(module: nn.Module) -> Float[Array, "B L"]:
         model = encoder_of(module)
-        return jax.nn.sigmoid(model.replaced_token_logits(model.encode(inputs, segments, inputs_valid=valid)))
+        return jax.nn.sigmoid(model.replaced_token_logits(model.hidden_states(inputs, segments, inputs_valid=valid)))
 
     return module.apply({"params": params}, method=probabilities)

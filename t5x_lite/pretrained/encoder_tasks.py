@@ -16,7 +16,7 @@ from t5x_lite.data.tasks.multiple_choice import Choice
 from t5x_lite.data.tasks.question_answering import ContextQuestion
 from t5x_lite.data.tasks.tagging import TaggedSentence
 from t5x_lite.errors import InputError
-from t5x_lite.models import ElectraPair, EncoderConfig
+from t5x_lite.models import EncoderConfig
 from t5x_lite.objectives import MultipleChoice, Predictions, QuestionAnswering, Tagging, corrupt_rows
 from t5x_lite.objectives.task import TaskObjective
 from t5x_lite.pretrained.base import Pretrained
@@ -141,11 +141,11 @@ class EncoderTasks(Pretrained):
     @property
     def _task_module(self) -> nn.Module:
         """The network that has the heads."""
-        return self._encoder.build() if isinstance(self.module, ElectraPair) else self.module
+        return self._encoder.build() if self.config.networks else self.module
 
     @property
     def _task_params(self) -> Any:
-        return self.params["discriminator"] if isinstance(self.module, ElectraPair) else self.params
+        return self.params[self.config.networks[0]] if self.config.networks else self.params
 
     def _row_length(self, usual: int) -> int:
         return min(usual, self._encoder.max_length)
@@ -191,7 +191,8 @@ def arrays(batch: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 
 def encoder_of(module: nn.Module) -> nn.Module:
     """The network that encodes: of ELECTRA's two the discriminator."""
-    return module.discriminator if isinstance(module, ElectraPair) else module
+    networks = module.config.networks
+    return getattr(module, networks[0]) if networks else module
 
 
 @partial(jax.jit, static_argnums=(0, 1))
@@ -211,6 +212,6 @@ def _classes(
 ) -> Float[Array, "B C"]:
     def probabilities(module: nn.Module) -> Float[Array, "B C"]:
         model = encoder_of(module)
-        return jax.nn.softmax(model.classification_logits(model.encode(inputs, segments, inputs_valid=valid)))
+        return jax.nn.softmax(model.classification_logits(model.hidden_states(inputs, segments, inputs_valid=valid)))
 
     return module.apply({"params": params}, method=probabilities)

@@ -163,7 +163,7 @@ def test_logits_loss_and_gradients_are_the_same(pair):
     (head,), asked = pair.config.heads, {name: jnp.asarray(value) for name, value in features.items()}
 
     def said(model):
-        hidden = model.read(asked["inputs"], inputs_valid=asked["valid"])
+        hidden = model.hidden_states(asked["inputs"], inputs_valid=asked["valid"])
         ends = {} if head == "question_answering" else {"inputs_valid": asked["valid"]}
         tokens = model.token_scores(hidden).dense() if head == CHOICES else None
         return getattr(model, f"{head}_logits")(hidden, **ends), tokens
@@ -227,7 +227,7 @@ def test_what_theirs_cannot_say_survives(make_params, tmp_path, config):
 @pytest.mark.parametrize(
     ("config", "message"),
     [
-        (replace(SMALL_BART, heads=("tagging",)), r"heads=\('tagging',\) has no class among Transformers' BARTs"),
+        (replace(SMALL_BART, heads=("tagging",)), r"heads=\('tagging',\) has no class among Transformers' Bart models"),
         (replace(SMALL_BART, heads=("question_answering", "classification")), "have no class in Transformers together"),
         (replace(SMALL_GPT, heads=("classification",), tied=False), "tied=False with heads=.* is an output that"),
         (replace(SMALL_GPT, heads=("classification", CHOICES)), "have no class in Transformers together"),

@@ -74,7 +74,7 @@ def test_what_an_encoder_says(tiny):
 
     def by_methods(encoder):
         inputs = jnp.asarray(IDS), jnp.asarray(SEGMENTS)
-        hidden = encoder.encode(*inputs, inputs_valid=jnp.asarray(VALID))
+        hidden = encoder.hidden_states(*inputs, inputs_valid=jnp.asarray(VALID))
         layers = encoder.encode_layers(*inputs, inputs_valid=jnp.asarray(VALID))
         return layers, encoder.masked_lm_logits(hidden[:, 2:5])
 
@@ -160,7 +160,7 @@ def test_program_size_does_not_grow_with_depth(tiny):
 
         def loss(params, ids):
             rngs = {"dropout": jax.random.key(0)}
-            return module.apply({"params": params}, ids, method="encode", deterministic=False, rngs=rngs).sum()
+            return module.apply({"params": params}, ids, method="hidden_states", deterministic=False, rngs=rngs).sum()
 
         return jax.jit(jax.grad(loss)).lower(params, jax.ShapeDtypeStruct((2, 8), jnp.int32)).as_text()
 
@@ -168,7 +168,7 @@ def test_program_size_does_not_grow_with_depth(tiny):
 
 
 def test_rows_that_are_too_long(tiny):
-    with pytest.raises(InputError, match="length 10, .*max_length=9; cut the rows to 9 ids or choose a model"):
+    with pytest.raises(InputError, match="length 10, .*max_length=9; cut them to 9 ids or choose a model"):
         abstract = jax.ShapeDtypeStruct((1, 10), jnp.int32)
         jax.eval_shape(tiny.config.build().init, jax.random.key(0), abstract)
 

@@ -16,7 +16,7 @@ def hidden(request, make_params):
 
     def encode(ids):
         ids = jnp.asarray(ids)
-        return np.asarray(module.apply({"params": params}, ids, inputs_valid=ids != 1, method="encode"))
+        return np.asarray(module.apply({"params": params}, ids, inputs_valid=ids != 1, method="hidden_states"))
 
     return request.param, jax.tree_util.Partial(encode)
 
@@ -34,5 +34,5 @@ def test_all_positions_of_max_length_have_a_row(make_params):
     params = make_params(config.build(), 0, jnp.zeros((1, 2), jnp.int32))
     assert params["embeddings"]["position"]["embedding"].shape == (9 + 4, 12)
     assert params["embeddings"]["segment"]["embedding"].shape == (1, 12)
-    full = config.build().apply({"params": params}, jnp.arange(4, 13)[None], method="encode")
+    full = config.build().apply({"params": params}, jnp.arange(4, 13)[None], method="hidden_states")
     assert np.isfinite(np.asarray(full)).all()

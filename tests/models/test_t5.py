@@ -8,8 +8,8 @@ import pytest
 from flax import linen as nn
 
 from t5x_lite.errors import InputError
+from t5x_lite.models import PRESETS as ALL_PRESETS
 from t5x_lite.models import T5Config, abstract_params, num_params
-from t5x_lite.models.t5 import PRESETS
 from t5x_lite.objectives.losses import text_to_text_loss
 
 # As published: the T5 paper's models, and the checkpoints of v1.1, mT5 and ByT5.
@@ -32,6 +32,8 @@ PUBLISHED = {
 }
 # Xue et al. 2021 and Xue et al. 2022, table 1, in billions.
 ROUNDED = {"mt5-xl": 3.7, "mt5-xxl": 13, "byt5-large": 1.23, "byt5-xl": 3.74, "byt5-xxl": 12.9}
+
+PRESETS = {name: config for name, config in ALL_PRESETS.items() if isinstance(config, T5Config)}
 
 IDS = np.random.default_rng(0).integers(3, 384, size=(2, 9)).astype(np.int32)
 TARGETS = np.random.default_rng(1).integers(3, 384, size=(2, 7)).astype(np.int32)

@@ -46,7 +46,7 @@ def say(model):
     module, params = model
 
     def forward(m, ids, valid, key):
-        hidden = m.read(ids, inputs_valid=valid)
+        hidden = m.hidden_states(ids, inputs_valid=valid)
         said = {}
         for head in module.config.heads:
             ends = {"inputs_valid": valid} if head in ("classification", "multiple_choice") else {}
@@ -122,7 +122,7 @@ def test_a_bart_reads_the_row_on_both_sides(make_params):
     expected = jax.jit(module.apply)({"params": params}, IDS, decoder_inputs, inputs_valid=VALID)
 
     def through_read(m):
-        return m.token_embedding.scores(m.read(IDS, inputs_valid=VALID)).dense()
+        return m.token_embedding.scores(m.hidden_states(IDS, inputs_valid=VALID)).dense()
 
     said = jax.jit(lambda params: module.apply({"params": params}, method=through_read))(params)
     np.testing.assert_allclose(said, expected, atol=1e-5)
@@ -133,7 +133,7 @@ def test_a_gpt_still_predicts_tokens(make_params):
     module, params = config.build(), make_params(config.build(), 0, ids, ids)
 
     def through_read(m):
-        return m.token_scores(m.read(IDS, inputs_valid=VALID)).dense()
+        return m.token_scores(m.hidden_states(IDS, inputs_valid=VALID)).dense()
 
     said = jax.jit(lambda params: module.apply({"params": params}, method=through_read))(params)
     expected = jax.jit(module.apply)({"params": params}, IDS, inputs_valid=VALID)

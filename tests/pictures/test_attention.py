@@ -27,7 +27,7 @@ from t5x_lite.pictures.attention import attention_masks, attention_page, framed
 
 VOCABULARY = Vocabulary(40, pad_id=0, eos_id=1, cls_id=3, sep_id=1, mask_id=4)
 SIZES = {"vocab_size": 40, "embed_dim": 6, "num_heads": 2, "mlp_dim": 5, "num_layers": 1}
-T5 = T5Config(40, 6, 2, 3, 5, num_encoder_layers=1, num_decoder_layers=1)
+T5 = T5Config(40, 6, 2, head_dim=3, mlp_dim=5, num_encoder_layers=1, num_decoder_layers=1)
 
 
 def masks_of(objective, model, raw):

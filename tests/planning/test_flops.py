@@ -94,7 +94,7 @@ def test_texts(writer):
     assert step_flops(writer.model, objective, 3) == step_of(writer.model, objective, 3)
 
 
-T5 = T5Config(264, 3, 12, 5, mlp_dim=17, num_encoder_layers=2, num_decoder_layers=3)
+T5 = T5Config(264, 3, 12, head_dim=5, mlp_dim=17, num_encoder_layers=2, num_decoder_layers=3)
 DECODER = T5DecoderConfig(264, 3, 12, head_dim=5, mlp_dim=17, num_layers=2, gated=True)
 UNEVEN = TransformerConfig(
     264, 3, 12, mlp_dim=17, num_encoder_layers=1, num_decoder_layers=2, num_decoder_heads=2, decoder_mlp_dim=19
