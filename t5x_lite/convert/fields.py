@@ -1,6 +1,8 @@
-"""Fields of a config.json, read into our terms."""
+"""Fields of a config.json: each kind is read into our terms and written from them in one place."""
 
-from typing import Any
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol
 
 from t5x_lite.convert.table import Tensors
 from t5x_lite.errors import InputError
@@ -19,6 +21,95 @@ OURS = "t5x_lite"
 """Where a config.json keeps fields of ours that theirs has no place for, under a name that theirs ignores."""
 
 
+class Field(Protocol):
+    """What a config.json says, and the fields of ours that say the same."""
+
+    def read(self, theirs: dict[str, Any], tensors: Tensors) -> dict[str, Any]:
+        """Ours, from a config.json and the tensors beside it. Raises `InputError` for what we do not have."""
+
+    def write(self, config: Any, family: str) -> dict[str, Any]:
+        """Theirs. Raises `InputError` for what Hugging Face's `family` has no place for."""
+
+
+@dataclass(frozen=True)
+class Numbers:
+    """Numbers that have other names there."""
+
+    names: Mapping[str, str]
+    """Ours, by theirs."""
+    defaults: Mapping[str, Any] = field(default_factory=dict)
+    """What a config.json means where it is silent; what has no default must be there."""
+
+    def read(self, theirs: dict[str, Any], tensors: Tensors) -> dict[str, Any]:
+        values = {name: self.defaults.get(name) if theirs.get(name) is None else theirs[name] for name in self.names}
+        if missing := [name for name, value in values.items() if value is None]:
+            raise InputError(
+                f"config.json lacks {', '.join(missing)}; it is not one of model_type={theirs['model_type']!r}"
+            )
+        for name, value in values.items():
+            if isinstance(value, bool) or not isinstance(value, int | float):
+                raise InputError(f"{name}={value!r} in config.json is no number; the file is damaged: fetch it again")
+        return {self.names[name]: value for name, value in values.items()}
+
+    def write(self, config: Any, family: str) -> dict[str, Any]:
+        return {theirs: getattr(config, ours) for theirs, ours in self.names.items()}
+
+
+@dataclass(frozen=True)
+class ActivationName:
+    """The activation, whose names are other ones there."""
+
+    theirs: str = "hidden_act"
+    default: str = "gelu"
+    """What a config.json means where it is silent."""
+    names: Mapping[str, tuple[str, ...]] = field(default_factory=lambda: ACTIVATIONS)
+    """Theirs, by ours."""
+
+    def read(self, theirs: dict[str, Any], tensors: Tensors) -> dict[str, Any]:
+        name = theirs.get(self.theirs) or self.default
+        for ours, known in self.names.items():
+            if name in known:
+                return {"activation": ours}
+        every = ", ".join(known for group in self.names.values() for known in group)
+        raise InputError(f"{self.theirs}={name!r} in config.json is unknown; known are {every}")
+
+    def write(self, config: Any, family: str) -> dict[str, Any]:
+        check_place(family, "activation", config.activation, *self.names)
+        return {self.theirs: self.names[config.activation][0]}
+
+
+@dataclass(frozen=True)
+class Constants:
+    """What every config.json of ours says, and every other one unless it is silent."""
+
+    values: Mapping[str, Any]
+    checked: bool = True
+    """Whether a config.json that says something else describes an architecture that we do not have."""
+
+    def read(self, theirs: dict[str, Any], tensors: Tensors) -> dict[str, Any]:
+        if self.checked:
+            refuse(theirs, **self.values)
+        return {}
+
+    def write(self, config: Any, family: str) -> dict[str, Any]:
+        return dict(self.values)
+
+
+@dataclass(frozen=True)
+class Only:
+    """Fields of ours that have one value there, of which a config.json says nothing."""
+
+    values: Mapping[str, Any]
+
+    def read(self, theirs: dict[str, Any], tensors: Tensors) -> dict[str, Any]:
+        return dict(self.values)
+
+    def write(self, config: Any, family: str) -> dict[str, Any]:
+        for name, value in self.values.items():
+            check_place(family, name, getattr(config, name), value)
+        return {}
+
+
 def our_fields(theirs: dict[str, Any]) -> dict[str, Any]:
     """What an export of ours wrote into a config.json for itself."""
     fields = theirs.get(OURS)
@@ -30,36 +121,13 @@ def says_tied(theirs: dict[str, Any]) -> bool:
     return theirs.get("tie_word_embeddings") is not False
 
 
-def read_numbers(theirs: dict[str, Any], fields: dict[str, str], defaults: dict[str, Any]) -> dict[str, Any]:
-    """Our numbers from theirs, by the names in `fields`; those without a default must be there.
-
-    Raises `InputError` for what is missing or no number.
-    """
-    values = {name: defaults.get(name) if theirs.get(name) is None else theirs[name] for name in fields}
-    if missing := [name for name, value in values.items() if value is None]:
+def check_place(family: str, name: str, value: Any, *allowed: Any) -> None:
+    """Raises `InputError` where the value of a field of ours is none of those that Hugging Face's `family` has."""
+    if value not in allowed:
         raise InputError(
-            f"config.json lacks {', '.join(missing)}; it is not one of model_type={theirs['model_type']!r}"
+            f"{name}={value!r} has no place in Hugging Face's {family}, which takes {' or '.join(map(str, allowed))}; "
+            "export is not possible"
         )
-    for name, value in values.items():
-        if isinstance(value, bool) or not isinstance(value, int | float):
-            raise InputError(f"{name}={value!r} in config.json is no number; the file is damaged: fetch it again")
-    return {fields[name]: value for name, value in values.items()}
-
-
-def read_activation(
-    theirs: dict[str, Any],
-    name: str = "hidden_act",
-    *,
-    default: str = "gelu",
-    names: dict[str, tuple[str, ...]] = ACTIVATIONS,
-) -> str:
-    """Our name of the activation in the field `name`, which is `default` where it is silent."""
-    theirs_name = theirs.get(name) or default
-    for ours, known in names.items():
-        if theirs_name in known:
-            return ours
-    every = ", ".join(known for group in names.values() for known in group)
-    raise InputError(f"{name}={theirs_name!r} in config.json is unknown; known are {every}")
 
 
 def refuse(theirs: dict[str, Any], **expected: Any) -> None:

@@ -9,20 +9,23 @@ import jax
 import numpy as np
 from flax import linen as nn
 
-from t5x_lite.convert import albert, bart, bert, distilbert, electra, gpt2, marian, openai_gpt, roberta, t5
-from t5x_lite.convert.generation import describe_generation, read_generation
-from t5x_lite.convert.special_ids import read_vocabulary
+from t5x_lite.convert import decoders, encoder_decoders, encoders, t5
+from t5x_lite.convert.family import HuggingFaceFamily
+from t5x_lite.convert.generation import describe_generation, read_generation, read_vocabulary
 from t5x_lite.convert.table import to_ours, to_theirs
 from t5x_lite.convert.tokenizers import read_tokenizer, write_tokenizer
 from t5x_lite.data import Tokenizer, Vocabulary
 from t5x_lite.decoding import GenerationDefaults
 from t5x_lite.errors import InputError
-from t5x_lite.models import ElectraPairConfig, GptConfig, ModelConfig, abstract_params
-from t5x_lite.models.electra import Part
+from t5x_lite.models import ModelConfig, abstract_params
 
-_TABLES = (t5, bart, marian, gpt2, openai_gpt, bert, roberta, albert, distilbert, electra)
-FAMILIES = {model_type: family for family in _TABLES for model_type in family.MODEL_TYPES}
-"""The module with the tables of each `model_type`."""
+FAMILIES: list[HuggingFaceFamily] = [
+    *t5.FAMILIES,
+    *encoder_decoders.FAMILIES,
+    *decoders.FAMILIES,
+    *encoders.FAMILIES,
+]
+"""What can be imported and exported. Of several families with one config the last that fits it is written."""
 
 # Pretraining heads that no class of theirs has.
 _OURS_ALONE = ("span_boundary",)
@@ -56,10 +59,11 @@ def import_folder(folder: Path) -> Imported:
     do not fit the config.
     """
     theirs = _read_config(folder)
-    family = FAMILIES.get(theirs.get("model_type"))
+    known = {family.model_type: family for family in FAMILIES}
+    family = known.get(theirs.get("model_type"))
     if family is None:
         raise InputError(
-            f"model_type={theirs.get('model_type')!r} in {folder} is not known; known are {', '.join(FAMILIES)}"
+            f"model_type={theirs.get('model_type')!r} in {folder} is not known; known are {', '.join(known)}"
         )
     tensors = family.own_names(theirs, _read_tensors(folder, theirs))
     config = family.import_config(theirs, tensors)
@@ -67,7 +71,7 @@ def import_folder(folder: Path) -> Imported:
     tokenizer = read_tokenizer(folder, theirs)
     if tokenizer is not None:
         _check_tokenizer(folder, tokenizer, config)
-    vocabulary = read_vocabulary(theirs, family.IDS, config) if tokenizer is None else tokenizer.vocabulary
+    vocabulary = read_vocabulary(theirs, family.ids, config) if tokenizer is None else tokenizer.vocabulary
     return Imported(config, params, tokenizer, vocabulary, read_generation(folder, theirs, config, vocabulary))
 
 
@@ -79,22 +83,23 @@ def export_folder(
     *,
     vocabulary: Vocabulary | None = None,
     generation: GenerationDefaults | None = None,
-    part: Part = "discriminator",
+    part: str | None = None,
 ) -> None:
     """Writes a folder that Transformers' `from_pretrained` opens.
 
     Args:
       vocabulary: says the special ids where there is no tokenizer; None means those of the published models.
       generation: what the folder that the model came from says of how it writes.
-      part: of ELECTRA's two networks the one to write, with the shared embeddings; other models have no parts.
+      part: of a model of several networks (ELECTRA) the one to write, with the shared embeddings; None means the one
+        that is kept.
     """
     from safetensors.numpy import save_file
 
-    if isinstance(config, ElectraPairConfig):
-        config, params = config.separate(params, part)
-    family = _family_of(config)
+    if config.networks:
+        config, params = config.separate(params, part or config.networks[0])
+    family = _family_of(config, tokenizer)
     vocabulary = vocabulary if tokenizer is None else tokenizer.vocabulary
-    description = family.export_config(config, tokenizer, vocabulary)
+    description = family.export_config(config, vocabulary)
     if description.get("is_encoder_decoder"):
         # Said even where nothing is forced: what is left out means the family's defaults there.
         description |= describe_generation(generation or GenerationDefaults())
@@ -111,15 +116,13 @@ def export_folder(
     (folder / "config.json").write_text(json.dumps(description, indent=2) + "\n")
 
 
-def _family_of(config: ModelConfig) -> Any:
-    """The module with the tables of an architecture."""
-    if isinstance(config, GptConfig):
-        return gpt2 if config.norm_first else openai_gpt
-    family = next((family for family in _TABLES if family.CONFIG is type(config)), None)
-    if family is None:
-        known = ", ".join(dict.fromkeys(family.CONFIG.__name__ for family in _TABLES))
+def _family_of(config: ModelConfig, tokenizer: Tokenizer | None) -> HuggingFaceFamily:
+    """The family that an architecture is written as."""
+    fitting = [family for family in FAMILIES if family.config is type(config) and family.fits(config, tokenizer)]
+    if not fitting:
+        known = ", ".join(dict.fromkeys(family.config.__name__ for family in FAMILIES))
         raise InputError(f"{type(config).__name__} has no Hugging Face counterpart; those with one are {known}")
-    return family
+    return fitting[-1]
 
 
 def _check_tokenizer(folder: Path, tokenizer: Tokenizer, config: ModelConfig) -> None:

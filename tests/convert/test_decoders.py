@@ -171,7 +171,7 @@ OURS = {"vocab_size": 31, "embed_dim": 6, "num_heads": 2, "mlp_dim": 24, "num_la
 @pytest.mark.parametrize(
     ("config", "message"),
     [
-        (GptConfig(**OURS | {"head_dim": 4}), "head_dim=4 .* has no place in Hugging Face's GPT-2"),
+        (GptConfig(**OURS | {"head_dim": 4}), "head_dim=4 .* has no place in Hugging Face's GPT2"),
         (GptConfig(**OURS | {"attention_scale": 0.3}), "attention_scale=0.3 has no place"),
         (GptConfig(**OURS | {"mlp_dim": 5, "norm_first": False}), "mlp_dim=5 has no place.* takes 24"),
         (GptConfig(**OURS | {"activation": "gelu", "norm_first": False}), "activation='gelu' has no place"),

@@ -232,9 +232,9 @@ def test_biases_that_others_trained_are_read(make_params, tmp_path):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"positions": "learned"}, "positions='learned' has no place.*marian"),
-        ({"norm_first": True}, "norm_first=True has no place.*marian"),
-        ({"norm_epsilon": 1e-6}, "norm_epsilon=1e-06 has no place.*marian"),
+        ({"positions": "learned"}, "positions='learned' has no place.*Marian"),
+        ({"norm_first": True}, "norm_first=True has no place.*Marian"),
+        ({"norm_epsilon": 1e-6}, "norm_epsilon=1e-06 has no place.*Marian"),
     ],
 )
 def test_what_theirs_does_not_have_is_not_exported(make_params, tmp_path, change, message):

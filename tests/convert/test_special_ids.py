@@ -6,7 +6,7 @@ import jax.numpy as jnp
 import pytest
 
 from t5x_lite.convert import export_folder, import_folder
-from t5x_lite.convert.special_ids import special_ids
+from t5x_lite.convert.generation import special_ids
 from t5x_lite.data import ByteLevelBPE, SentencePiece, WordPiece, make_tokenizer
 from t5x_lite.errors import InputError
 from t5x_lite.models import PRESETS, AlbertConfig, BertConfig, RobertaConfig
