@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from t5x_lite.data.layouts.base import Row
-from t5x_lite.data.mixed_rows import MixedRows
+from t5x_lite.data.mixture_store import MixedRows
 from t5x_lite.data.stored_rows import stack
 from t5x_lite.errors import InputError
 

@@ -1,23 +1,24 @@
 """What an experiment says about its data."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from t5x_lite.cache import cache_folder
 from t5x_lite.data.layouts.base import Layout
 from t5x_lite.data.layouts.sentences import SentenceRule
-from t5x_lite.data.mixture_store import prepare_mixture
-from t5x_lite.data.mixtures import Mixture
+from t5x_lite.data.mixture_store import MixtureStore
+from t5x_lite.data.mixtures import Mixture, of_part
 from t5x_lite.data.records.base import Source
 from t5x_lite.data.records.text import PythonDocs
-from t5x_lite.data.store import TokenStore, prepare
+from t5x_lite.data.store import TokenStore, cached_tokenizer, prepare
 from t5x_lite.errors import InputError
 from t5x_lite.tokenizers.config import SentencePiece, Tokenizer, TokenizerConfig
+from t5x_lite.validation import Validated
 
 
 @dataclass(frozen=True)
-class Data:
+class Data(Validated):
     """Text, how it is tokenized and where the tokens are kept."""
 
     source: Source = field(default_factory=PythonDocs)
@@ -38,6 +39,7 @@ class Data:
     """Folder for tokenizers and token stores; empty means $T5X_LITE_CACHE, else ~/.cache/t5x_lite."""
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if isinstance(self.held_out_source, Mixture) or (isinstance(self.source, Mixture) and self.held_out_source):
             raise InputError(
                 f"held_out_source={type(self.held_out_source).__name__}(...) does not go with a mixture; give each of "
@@ -62,29 +64,38 @@ class Data:
         tokenizer: Tokenizer | None = None,
         progress: Callable[[str, float | None], None] | None = None,
     ) -> TokenStore:
-        """The corpus as rows of this format: see `t5x_lite.data.store.prepare`, and of a mixture `prepare_mixture`."""
-        if isinstance(self.source, Mixture):
-            return prepare_mixture(
+        """Tokenizes the corpus into a store of rows, or opens the one that is there: see `store.prepare`.
+
+        Of a mixture each part has a store. A tokenizer that is to be trained is trained on all parts. Raises
+        `InputError` as `prepare`, with the name of a part where it is about one.
+        """
+        report = progress or (lambda stage, fraction: None)
+        if not isinstance(self.source, Mixture):
+            return prepare(
                 self.source,
                 self.tokenizer,
                 layout,
                 held_out=self.held_out,
                 cache_dir=self.cache_path,
+                held_out_source=self.held_out_source,
                 sentences=self.sentences,
                 tokenizer=tokenizer,
-                progress=progress,
+                progress=report,
             )
-        return prepare(
-            self.source,
-            self.tokenizer,
-            layout,
-            held_out=self.held_out,
-            cache_dir=self.cache_path,
-            held_out_source=self.held_out_source,
-            sentences=self.sentences,
-            tokenizer=tokenizer,
-            progress=progress,
-        )
+        if tokenizer is None and self.tokenizer is not None:
+            tokenizer = cached_tokenizer(
+                self.source, self.source.fingerprint(), self.tokenizer, self.cache_path, report
+            )
+        stores = {}
+        for part in self.source.parts:
+            data = replace(self, source=part.source, held_out_source=part.held_out_source)
+            with of_part(part.name):
+                stores[part.name] = data.prepare(
+                    layout,
+                    tokenizer=tokenizer,
+                    progress=lambda stage, fraction, name=part.name: report(f"{stage}: {name}", fraction),
+                )
+        return MixtureStore.of(stores, self.source.rates)
 
     @property
     def cache_path(self) -> Path:

@@ -1,18 +1,84 @@
-"""The token stores of a mixture's parts as one."""
+"""The token stores of a mixture's parts as one: their rows in one sequence, and the order in which they are drawn."""
 
-import hashlib
 import itertools
-import json
-from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
-from pathlib import Path
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
-from t5x_lite.data.layouts.base import Example, Layout, Row
-from t5x_lite.data.layouts.sentences import SentenceRule
-from t5x_lite.data.mixed_rows import MixedRows, RowsInTurns
-from t5x_lite.data.mixtures import Mixture, Rates, of_part
-from t5x_lite.data.store import Progress, TokenStore, cached_tokenizer, prepare
-from t5x_lite.tokenizers.config import Tokenizer, TokenizerConfig
+import numpy as np
+
+from t5x_lite.data.layouts.base import Example, Row
+from t5x_lite.data.mixtures import Rates
+from t5x_lite.data.records.base import digest
+from t5x_lite.data.store import TokenStore
+
+if TYPE_CHECKING:
+    import grain
+
+
+class MixedRows(Sequence[Row]):
+    """Rows of one layout, those of one corpus behind those of the other.
+
+    Args:
+      parts: the rows of each corpus.
+      rates: how often a row of each is drawn, in any unit.
+    """
+
+    def __init__(self, parts: Sequence[Sequence[Row]], rates: Sequence[float]) -> None:
+        self._parts = parts
+        self._rates = rates
+        self._starts = np.cumsum([0, *map(len, parts)])
+
+    def __len__(self) -> int:
+        return int(self._starts[-1])
+
+    def __getitem__(self, index: Any) -> Any:
+        if isinstance(index, slice):
+            return self.__getitems__(range(*index.indices(len(self))))
+        if not -len(self) <= index < len(self):
+            raise IndexError(f"row {index} of {len(self)}")
+        return self.__getitems__([int(index) % len(self)])[0]
+
+    def __getitems__(self, indices: Iterable[int]) -> list[Row]:
+        """Many rows, with one read of each corpus."""
+        indices = np.array(list(indices), np.int64)
+        owners = np.searchsorted(self._starts, indices, side="right") - 1
+        rows: list[Any] = [None] * len(indices)
+        for owner in np.unique(owners):
+            places, part = np.flatnonzero(owners == owner), self._parts[owner]
+            numbers = (indices[places] - self._starts[owner]).tolist()
+            many = getattr(part, "__getitems__", None)
+            for place, row in zip(places, many(numbers) if many else [part[i] for i in numbers], strict=True):
+                rows[place] = row
+        return rows
+
+    def order(self, seed: int, *, shuffle: bool) -> "grain.MapDataset":
+        """The numbers of the rows as they are drawn, without end.
+
+        Corpora take turns at their rates, to within a hundredth of them; where a corpus stands follows from the place
+        alone. Every pass through a corpus is a permutation of its rows, each another one.
+        """
+        import grain
+
+        turns = []
+        for number, (start, end) in enumerate(zip(self._starts[:-1].tolist(), self._starts[1:].tolist(), strict=True)):
+            rows = grain.MapDataset.range(start, end)
+            if shuffle:
+                rows = rows.shuffle(seed=int(np.random.SeedSequence([seed, number]).generate_state(1)[0]))
+            turns.append(rows.repeat())
+        return grain.MapDataset.mix(turns, list(self._rates))
+
+
+class RowsInTurns(MixedRows):
+    """The same rows, the first of each corpus first, then the second, and so on, so far as a corpus has them."""
+
+    def __init__(self, parts: Sequence[Sequence[Row]]) -> None:
+        super().__init__(parts, [1.0] * len(parts))
+        numbers = np.concatenate([np.arange(len(part)) for part in parts])
+        self._in_turns = np.argsort(numbers, kind="stable")
+
+    def __getitems__(self, indices: Iterable[int]) -> list[Row]:
+        return super().__getitems__(self._in_turns[list(indices)])
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,72 +107,33 @@ class MixtureStore(TokenStore):
         of_parts = [f"{name}: {remark}" for name, store in self.parts.items() for remark in store.remarks]
         return [f"mixture, shares of examples: {shares}", *of_parts]
 
-
-def prepare_mixture(
-    mixture: Mixture,
-    tokenizer_config: TokenizerConfig | None,
-    layout: Layout,
-    *,
-    held_out: float,
-    cache_dir: Path,
-    sentences: SentenceRule = "punctuation",
-    tokenizer: Tokenizer | None = None,
-    progress: Progress | None = None,
-) -> MixtureStore:
-    """Tokenize each part into its store, or open the one that is there: see `store.prepare`.
-
-    A tokenizer that is to be trained is trained on all parts. Raises `InputError` with the name of a part that is
-    empty, or bad in any other way.
-    """
-    report = progress or (lambda stage, fraction: None)
-    if tokenizer is None and tokenizer_config is not None:
-        folder = Path(cache_dir) / "tokenizers"
-        tokenizer = cached_tokenizer(mixture, mixture.fingerprint(), tokenizer_config, folder, report)
-    stores = {}
-    for part in mixture.parts:
-        with of_part(part.name):
-            stores[part.name] = prepare(
-                part.source,
-                tokenizer_config,
-                layout,
-                held_out=held_out,
-                cache_dir=cache_dir,
-                held_out_source=part.held_out_source,
-                sentences=sentences,
-                tokenizer=tokenizer,
-                progress=lambda stage, fraction, name=part.name: report(f"{stage}: {name}", fraction),
-            )
-    return _join(stores, mixture.rates, tokenizer, layout, Path(cache_dir))
+    @classmethod
+    def of(cls, stores: dict[str, TokenStore], rates: Rates) -> "MixtureStore":
+        """The stores of the parts, by name, with rows drawn at these rates of their examples."""
+        sizes = list(map(_num_examples, stores.values()))
+        shares = rates.of(sizes)
+        # Rates are of examples; a row of several is drawn as much less often.
+        of_rows = [
+            share * len(store.train) / size for share, size, store in zip(shares, sizes, stores.values(), strict=True)
+        ]
+        first = next(iter(stores.values()))
+        return cls(
+            key=digest([(name, store.key) for name, store in stores.items()], rates),
+            path=first.path.parent,
+            tokenizer=first.tokenizer,
+            train=MixedRows([store.train for store in stores.values()], of_rows),
+            held_out=RowsInTurns([store.held_out for store in stores.values()]),
+            layout=first.layout,
+            figures={
+                f"{name} {split}": figures for name, store in stores.items() for split, figures in store.figures.items()
+            },
+            corpus=None,
+            parts=stores,
+            shares=dict(zip(stores, shares, strict=True)),
+        )
 
 
-def _join(
-    stores: dict[str, TokenStore], rates: Rates, tokenizer: Tokenizer | None, layout: Layout, cache_dir: Path
-) -> MixtureStore:
-    sizes = [_examples(store) for store in stores.values()]
-    shares = rates.of(sizes)
-    # Rates are of examples; a row of several is drawn as much less often.
-    of_rows = [
-        share * len(store.train) / size for share, size, store in zip(shares, sizes, stores.values(), strict=True)
-    ]
-    parts = [(name, store.key) for name, store in stores.items()]
-    formatted = json.dumps([parts, type(rates).__name__, asdict(rates)])
-    return MixtureStore(
-        key=hashlib.blake2b(formatted.encode(), digest_size=16).hexdigest(),
-        path=cache_dir / "stores",
-        tokenizer=tokenizer,
-        train=MixedRows([store.train for store in stores.values()], of_rows),
-        held_out=RowsInTurns([store.held_out for store in stores.values()]),
-        layout=layout,
-        figures={
-            f"{name} {split}": figures for name, store in stores.items() for split, figures in store.figures.items()
-        },
-        corpus=None,
-        parts=stores,
-        shares=dict(zip(stores, shares, strict=True)),
-    )
-
-
-def _examples(store: TokenStore) -> int:
+def _num_examples(store: TokenStore) -> int:
     """What counts as examples in a store's rows: pairs and labelled texts, else rows."""
     if not store.layout.has_examples:
         return len(store.train)

@@ -1,17 +1,17 @@
 """Several corpora, such as tasks, that one model is trained on together: Raffel et al. 2020, section 3.5.2."""
 
-import hashlib
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from t5x_lite.data.records.base import Source
+from t5x_lite.data.records.base import Source, digest
 from t5x_lite.errors import InputError
+from t5x_lite.validation import NonNegative, PositiveFloat, Validated
 
 
 @dataclass(frozen=True)
-class Rates(ABC):
+class Rates(Validated, ABC):
     """How often examples of each corpus are drawn."""
 
     @abstractmethod
@@ -30,16 +30,10 @@ class Proportional(Rates):
     [0.167, 0.333, 0.5]
     """
 
-    limit: int = 0
+    limit: NonNegative = 0
     """The artificial limit K on a corpus's examples, such as 2**21 in T5; 0 is none."""
-    temperature: float = 1.0
+    temperature: PositiveFloat = 1.0
     """T: 1 is proportional, more comes closer to equal shares."""
-
-    def __post_init__(self) -> None:
-        if self.limit < 0:
-            raise InputError(f"limit={self.limit} is no number of examples; choose 1 or more, or 0 for none")
-        if not self.temperature > 0:
-            raise InputError(f"temperature={self.temperature} is no temperature; choose 1 or more")
 
     def of(self, sizes: Sequence[int]) -> list[float]:
         counted = [min(size, self.limit) if self.limit else size for size in sizes]
@@ -70,8 +64,9 @@ class Fixed(Rates):
     """One for each corpus, in any unit."""
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if not self.rates or not all(0 < rate < float("inf") for rate in self.rates):
-            raise InputError(f"rates={self.rates} are no rates; give each part of the mixture one above 0")
+            raise InputError(f"rates={self.rates} are not rates; give each part of the mixture one above 0")
 
     def of(self, sizes: Sequence[int]) -> list[float]:
         if len(sizes) != len(self.rates):
@@ -114,9 +109,10 @@ class Mixture(Source):
     """How often examples of each are drawn: Proportional, Equal or Fixed."""
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         names = [part.name for part in self.parts]
         if not names or len(set(names)) < len(names) or not all(names):
-            raise InputError(f"parts={tuple(names)} are no names of a mixture's parts; give one or more, each once")
+            raise InputError(f"parts={tuple(names)} are not names of a mixture's parts; give one or more, each once")
         if bad := [name for name in names if "/" in name]:
             raise InputError(f"parts={bad[0]!r} has a slash, which stands between a part and its figures; write none")
         if nested := [part.name for part in self.parts if isinstance(part.source, Mixture)]:
@@ -131,8 +127,8 @@ class Mixture(Source):
                 yield from part.source.documents()
 
     def fingerprint(self) -> str:
-        digest = hashlib.blake2b(b"Mixture", digest_size=16)
+        fingerprints = []
         for part in self.parts:
             with of_part(part.name):
-                digest.update(f"\0{part.name} {part.source.fingerprint()}".encode())
-        return digest.hexdigest()
+                fingerprints.append((part.name, part.source.fingerprint()))
+        return digest("Mixture", fingerprints)

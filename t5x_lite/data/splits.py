@@ -1,6 +1,7 @@
 """The examples of a store: which are for training, which are held out, and which of these are trained on too."""
 
 import hashlib
+import itertools
 from array import array
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
@@ -232,15 +233,11 @@ def normalized(text: str) -> str:
 def overlap(training: Iterable[Documents], held_out: Documents) -> Overlap:
     """That of the documents of some sources with those of another one."""
     counter = OverlapCounter(held_out.layout)
-    for split, document in _in_order(training, held_out):
-        counter.add(document, split)
+    for document in itertools.chain.from_iterable(training):
+        counter.add(document, "train")
+    for document in held_out:
+        counter.add(document, "held_out")
     return counter.count()
-
-
-def _in_order(training: Iterable[Documents], held_out: Documents) -> Iterator[tuple[str, Example]]:
-    for documents in training:
-        yield from (("train", document) for document in documents)
-    yield from (("held_out", document) for document in held_out)
 
 
 def format_overlap(found: Overlap, unit: str, location: str, *, has_answers: bool = True) -> str:

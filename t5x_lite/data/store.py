@@ -2,27 +2,56 @@
 
 import errno
 import functools
-import hashlib
 import json
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
 
-import numpy as np
-
-from t5x_lite.data.atomic_folder import write_folder
 from t5x_lite.data.layouts.base import Example, Layout, Row, RowBuilder, UnfitDocumentError
 from t5x_lite.data.layouts.sentences import SentenceRule, check_rule
-from t5x_lite.data.records.base import Source
-from t5x_lite.data.split_figures import SplitFigures, read_figures, write_figures
-from t5x_lite.data.splits import Corpus, Documents, Overlap, OverlapCounter, Part, Progress, format_overlap
+from t5x_lite.data.records.base import Source, digest
+from t5x_lite.data.splits import (
+    Corpus,
+    Documents,
+    Overlap,
+    OverlapCounter,
+    Part,
+    Progress,
+    format_overlap,
+    location_in_split,
+)
 from t5x_lite.data.stored_rows import SPLITS, Rows, RowWriter
 from t5x_lite.errors import InputError
+from t5x_lite.files import write_folder
 from t5x_lite.tokenizers.config import Tokenizer, TokenizerConfig, is_trained, load_tokenizer, make_tokenizer
 
-_FORMAT = 2
+_FORMAT = 3
 _SUMMARY = "store.json"
+
+
+@dataclass(frozen=True)
+class SplitFigures:
+    """What a split of a store was made of."""
+
+    documents: int
+    """Texts or pairs."""
+    skipped_documents: int
+    """Those that began no row of their own (see `RowBuilder.skipped`)."""
+    tokens: int
+    """Ids of the documents."""
+    rows: int
+    padding: float
+    """Share of the ids in its rows that is padding."""
+    too_long: int
+    """Pairs that were left out or cut since they are longer than a row."""
+    first_too_long: str
+    """Where the first of them stands, and its lengths; empty when there is none."""
+    in_training: int = 0
+    """Of held-out examples from a source of their own: those whose texts are trained on too."""
+    same_in_training: int = 0
+    """Those of them that are trained on with the same answer."""
+    first_in_training: str = ""
+    """Where the first of them stands; empty when there is none."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -117,45 +146,37 @@ def prepare(
     """
     check_rule(sentences)
     if held_out_source is None and not 0 < held_out < 0.5:
-        raise InputError(f"held_out={held_out} is no share of the corpus to evaluate on; choose one between 0 and 0.5")
+        raise InputError(
+            f"held_out={held_out} is not a share of the corpus to evaluate on; choose one between 0 and 0.5"
+        )
     corpus = Corpus(
         Documents(source, layout, sentences),
         held_out,
         None if held_out_source is None else Documents(held_out_source, layout, sentences),
     )
     report = progress or (lambda stage, fraction: None)
-    cache_dir = Path(cache_dir)
-    source_key = source.fingerprint()
+    cache_dir, source_key = Path(cache_dir), source.fingerprint()
     if tokenizer is None and tokenizer_config is not None:
-        tokenizer = cached_tokenizer(source, source_key, tokenizer_config, cache_dir / "tokenizers", report)
-    key = _hash(
-        source_key, tokenizer.fingerprint if tokenizer else "", _layout_key(layout, sentences), corpus.held_out_key()
-    )
+        tokenizer = cached_tokenizer(source, source_key, tokenizer_config, cache_dir, report)
+    of_tokenizer = tokenizer.fingerprint if tokenizer else ""
+    of_rows = [layout, layout.spec, sentences if layout.reads_sentences else ""]
+    key = digest(_FORMAT, source_key, of_tokenizer, of_rows, corpus.held_out_key())
     folder = cache_dir / "stores" / key
     if not _is_complete(folder):
         write_folder(folder, functools.partial(_write_store, corpus, layout, tokenizer, report), _is_complete)
     summary = json.loads((folder / _SUMMARY).read_text())
-    train, held = (Rows(folder, split, summary["rows"][split], layout.spec) for split in SPLITS)
-    return TokenStore(key, folder, tokenizer, train, held, layout, read_figures(summary), corpus)
-
-
-def _hash(*parts: Any) -> str:
-    return hashlib.blake2b(json.dumps([_FORMAT, *parts]).encode(), digest_size=16).hexdigest()
-
-
-def _layout_key(layout: Layout, sentences: SentenceRule) -> Any:
-    """What the rows follow, of a layout."""
-    columns = {name: [list(c.shape), str(np.dtype(c.dtype)), c.encoding] for name, c in layout.spec.items()}
-    return [type(layout).__name__, asdict(layout), columns, sentences if layout.reads_sentences else ""]
+    figures = {split: SplitFigures(**summary["splits"][split]) for split in SPLITS}
+    train, held = (Rows(folder, split, figures[split].rows, layout.spec) for split in SPLITS)
+    return TokenStore(key, folder, tokenizer, train, held, layout, figures, corpus)
 
 
 def cached_tokenizer(
-    source: Source, source_key: str, config: TokenizerConfig, folder: Path, report: Progress
+    source: Source, source_key: str, config: TokenizerConfig, cache_dir: Path, report: Progress
 ) -> Tokenizer:
-    """The tokenizer of a corpus. Training is what takes long; others are just made."""
+    """The tokenizer of a corpus, kept in `cache_dir` where it is trained; others are just made."""
     if not is_trained(config):
         return make_tokenizer(config, source.documents)
-    target = folder / _hash(source_key, type(config).__name__, asdict(config))
+    target = cache_dir / "tokenizers" / digest(_FORMAT, source_key, config)
     if not _is_tokenizer(target):
         report("train tokenizer", None)
         trained = make_tokenizer(config, source.documents)
@@ -208,7 +229,7 @@ def _write_store(corpus: Corpus, layout: Layout, tokenizer: Tokenizer | None, re
         "format": _FORMAT,
         "layout": {"class": type(layout).__name__, **asdict(layout)},
         "columns": {name: [*column.shape] for name, column in layout.spec.items()},
-        **write_figures(layout, builders, parts, counter),
+        "splits": {name: asdict(figures) for name, figures in _figures_of(layout, builders, parts, counter).items()},
         "sizes": sizes,
     }
     (folder / _SUMMARY).write_text(json.dumps(summary, indent=2) + "\n")
@@ -248,3 +269,32 @@ def _check_filled(builders: dict[str, RowBuilder], corpus: Corpus) -> None:
                 what = f"its {name} part (held_out={corpus.held_out})"
                 larger = "a larger held_out, " if name == "held_out" else ""
             raise InputError(f"the corpus is too small: {what} has {needs}; give more text, {larger}or {remedy}")
+
+
+def _figures_of(
+    layout: Layout, builders: dict[str, RowBuilder], parts: list[Part], counter: OverlapCounter | None
+) -> dict[str, SplitFigures]:
+    """By split."""
+    figures = {}
+    for name, builder in builders.items():
+        first_too_long = ""
+        if builder.first_too_long is not None:
+            number, problem = builder.first_too_long
+            first_too_long = f"{location_in_split(parts, name, number)}: {problem}"
+        figures[name] = SplitFigures(
+            documents=builder.documents,
+            skipped_documents=builder.skipped,
+            tokens=builder.tokens,
+            rows=builder.rows,
+            padding=builder.padding / max(builder.rows * layout.num_ids, 1),
+            too_long=builder.too_long,
+            first_too_long=first_too_long,
+        )
+    if counter and (found := counter.count()).found:
+        figures["held_out"] = replace(
+            figures["held_out"],
+            in_training=found.found,
+            same_in_training=found.same_answer,
+            first_in_training=parts[-1].documents.location(found.first),
+        )
+    return figures

@@ -170,8 +170,11 @@ def test_data_takes_pairs(tmp_path):
     assert sorted(pairs_in(made, "held_out")) == sorted((f"translate: {source}", t) for source, t in PAIRS[3:9])
     assert len(pairs_in(made, "train")) == len(PAIRS)
     summary = json.loads((made.path / "store.json").read_text())
-    assert summary["documents"] == {"train": len(PAIRS), "held_out": 6}
-    assert summary["padding"]["train"] == made.figures["train"].padding
+    assert {split: found["documents"] for split, found in summary["splits"].items()} == {
+        "train": len(PAIRS),
+        "held_out": 6,
+    }
+    assert summary["splits"]["train"]["padding"] == made.figures["train"].padding
     assert replace(data, held_out_source=None).prepare(TextPairs(80, 60)).key != made.key
 
 

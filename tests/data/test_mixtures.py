@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from t5x_lite.data import Equal, Fixed, Mixture, Part, Proportional, PythonDocs, batches
-from t5x_lite.data.mixed_rows import MixedRows, RowsInTurns
+from t5x_lite.data.mixture_store import MixedRows, RowsInTurns
 from t5x_lite.errors import InputError
 
 # Grain's shuffle takes as long for a row as a part has fewer than 65,536.
@@ -110,12 +110,12 @@ DOCS = PythonDocs()
 @pytest.mark.parametrize(
     ("make", "problem"),
     [
-        (lambda: Mixture(()), r"parts=\(\) are no names"),
-        (lambda: Mixture((Part("a", DOCS), Part("a", DOCS))), r"parts=\('a', 'a'\) are no names"),
+        (lambda: Mixture(()), r"parts=\(\) are not names"),
+        (lambda: Mixture((Part("a", DOCS), Part("a", DOCS))), r"parts=\('a', 'a'\) are not names"),
         (lambda: Mixture((Part("a/b", DOCS),)), "parts='a/b' has a slash"),
         (lambda: Mixture((Part("b", Mixture((Part("a", DOCS),))),)), "parts='b' is a mixture in a mixture"),
         (lambda: Mixture((Part("a", DOCS),), Fixed((1.0, 2.0))), "do not go with 1 parts"),
-        (lambda: Fixed((1.0, 0.0)), "are no rates"),
+        (lambda: Fixed((1.0, 0.0)), "are not rates"),
         (lambda: Proportional(limit=-1), "limit=-1"),
         (lambda: Proportional(temperature=0.0), "temperature=0.0"),
     ],

@@ -81,8 +81,8 @@ def test_each_side_is_made_of_its_own_documents_alone(prose, word_piece, tmp_pat
         for name, column in expected.items():
             np.testing.assert_array_equal(found[name], column)
         summary = json.loads((made.path / "store.json").read_text())
-        assert summary["tokens"][side] == builder.tokens
-        assert summary["skipped_documents"][side] == builder.skipped
+        assert summary["splits"][side]["tokens"] == builder.tokens
+        assert summary["splits"][side]["skipped_documents"] == builder.skipped
 
 
 def test_sentences_keep_the_blank_before_them(prose, tmp_path):
@@ -215,8 +215,9 @@ def test_data_says_where_the_cache_is(corpus, tmp_path, monkeypatch):
 def test_the_summary_counts(corpus, tmp_path):
     made = prepare(corpus, Bytes(), ROWS, held_out=0.1, cache_dir=tmp_path)
     summary = json.loads((made.path / "store.json").read_text())
-    assert summary["rows"] == {"train": len(made.train), "held_out": len(made.held_out)}
-    assert sum(summary["tokens"].values()) == sum(len(text.encode()) + 1 for text in corpus.texts)
+    splits = summary["splits"]
+    assert [splits[name]["rows"] for name in ("train", "held_out")] == [len(made.train), len(made.held_out)]
+    assert sum(found["tokens"] for found in splits.values()) == sum(len(text.encode()) + 1 for text in corpus.texts)
     assert sum(figures.documents for figures in made.figures.values()) == len(corpus.texts)
     assert [figures.padding for figures in made.figures.values()] == [0.0, 0.0]
 

@@ -244,9 +244,9 @@ class Layout(Validated, ABC):
     """Whether rows depend on where sentences end."""
 
     @property
-    @abstractmethod
     def spec(self) -> RowSpec:
-        """The columns of its rows."""
+        """The columns of its rows: `length` ids, unless a layout says otherwise."""
+        return {"ids": Column((self.length,), is_ids=True)}
 
     @abstractmethod
     def tokenize(

@@ -171,7 +171,7 @@ class Pairs(SentenceLayout):
     @property
     def spec(self) -> RowSpec:
         other = {"other": Column((self.length - 4,), is_ids=True)} if self.with_other else {}
-        return {"ids": Column((self.length,), is_ids=True)} | other
+        return super().spec | other
 
 
 class _Document(NamedTuple):

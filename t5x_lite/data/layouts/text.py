@@ -68,10 +68,6 @@ class Stream(Layout):
 
     builder: ClassVar[type[RowBuilder]] = StreamRows
 
-    @property
-    def spec(self) -> RowSpec:
-        return {"ids": Column((self.length,), is_ids=True)}
-
     def tokenize(
         self, examples: list[str], tokenizer: Tokenizer, sentences: SentenceRule
     ) -> Iterator[list[np.ndarray]]:
@@ -164,10 +160,6 @@ class Sentences(SentenceLayout):
     across_documents: bool = True
 
     builder: ClassVar[type[RowBuilder]] = SentenceRows
-
-    @property
-    def spec(self) -> RowSpec:
-        return {"ids": Column((self.length,), is_ids=True)}
 
 
 @dataclass(frozen=True)

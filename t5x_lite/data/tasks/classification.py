@@ -139,7 +139,7 @@ class Labeled(TaskLayout):
 
     @property
     def spec(self) -> RowSpec:
-        return {"ids": Column((self.length,), is_ids=True), "label": Column((), np.float32)}
+        return super().spec | {"label": Column((), np.float32)}
 
     def content(self, example: LabeledText) -> str:
         return "\0".join(example.texts)

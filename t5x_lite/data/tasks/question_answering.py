@@ -175,8 +175,7 @@ class QuestionWindows(TaskLayout):
 
     @property
     def spec(self) -> RowSpec:
-        numbers = {"ends": Column((2,)), "example": Column(()), "window": Column(())}
-        return {"ids": Column((self.length,), is_ids=True)} | numbers
+        return super().spec | {"ends": Column((2,)), "example": Column(()), "window": Column(())}
 
     def content(self, example: ContextQuestion) -> str:
         # The questions on one text stay on one side of a split.

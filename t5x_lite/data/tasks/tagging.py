@@ -133,7 +133,7 @@ class Tagged(TaskLayout):
 
     @property
     def spec(self) -> RowSpec:
-        return {"ids": Column((self.length,), is_ids=True), "tags": Column((self.length,)), "example": Column(())}
+        return super().spec | {"tags": Column((self.length,)), "example": Column(())}
 
     def content(self, example: TaggedSentence) -> str:
         return " ".join(example.words)
