@@ -222,8 +222,8 @@ class OneRowEach(RowBuilder):
 class Layout(Validated, ABC):
     """How the examples of a source become rows. The same examples in the same order give the same rows.
 
-    An objective names its layout. A new one needs `spec` and `tokenize`; `examples`, `content`, `answer` where it reads
-    other than running text, and `builder` where an example is not one row.
+    An objective names its layout. A new one needs `tokenize`; `spec` where its rows hold more than ids; `examples`,
+    `content`, `answer` where it reads other than running text; and `builder` where an example is not one row.
     """
 
     source_type: ClassVar[type] = Source
