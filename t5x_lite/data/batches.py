@@ -7,7 +7,7 @@ import numpy as np
 
 from t5x_lite.data.layouts.base import Row
 from t5x_lite.data.mixture_store import MixedRows
-from t5x_lite.data.stored_rows import stack
+from t5x_lite.data.stored_rows import read_rows, stack
 from t5x_lite.errors import InputError
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ def batches(
         numbers = numbers.repeat() if repeat else numbers[: len(rows) // batch_size * batch_size]
 
     def read(step: int) -> Batch:
-        return _read(rows, [int(numbers[step * batch_size + row]) for row in local])
+        return stack(read_rows(rows, [int(numbers[step * batch_size + row]) for row in local]))
 
     return grain.MapDataset.range(len(numbers) // batch_size).map(read)
 
@@ -125,14 +125,9 @@ def _ordered(rows: Sequence[Row], count: int, batch_size: int, local: np.ndarray
         valid = indices < count
         batch = {name: np.zeros((len(local), *np.shape(value)), value.dtype) for name, value in first.items()}
         if valid.any():
-            for name, values in _read(rows, indices[valid].tolist()).items():
+            for name, values in stack(read_rows(rows, indices[valid].tolist())).items():
                 batch[name][valid] = values
         yield batch, valid
-
-
-def _read(rows: Sequence[Row], indices: list[int]) -> Batch:
-    many = getattr(rows, "__getitems__", None)
-    return stack(many(indices) if many else [rows[i] for i in indices])
 
 
 def _local_rows(batch_size: int, local: Sequence[int] | None) -> list[int]:

@@ -11,12 +11,13 @@ from t5x_lite.data.layouts.base import Example, Row
 from t5x_lite.data.mixtures import Rates
 from t5x_lite.data.records.base import digest
 from t5x_lite.data.store import TokenStore
+from t5x_lite.data.stored_rows import RowSequence, read_rows
 
 if TYPE_CHECKING:
     import grain
 
 
-class MixedRows(Sequence[Row]):
+class MixedRows(RowSequence):
     """Rows of one layout, those of one corpus behind those of the other.
 
     Args:
@@ -32,13 +33,6 @@ class MixedRows(Sequence[Row]):
     def __len__(self) -> int:
         return int(self._starts[-1])
 
-    def __getitem__(self, index: Any) -> Any:
-        if isinstance(index, slice):
-            return self.__getitems__(range(*index.indices(len(self))))
-        if not -len(self) <= index < len(self):
-            raise IndexError(f"row {index} of {len(self)}")
-        return self.__getitems__([int(index) % len(self)])[0]
-
     def __getitems__(self, indices: Iterable[int]) -> list[Row]:
         """Many rows, with one read of each corpus."""
         indices = np.array(list(indices), np.int64)
@@ -47,8 +41,7 @@ class MixedRows(Sequence[Row]):
         for owner in np.unique(owners):
             places, part = np.flatnonzero(owners == owner), self._parts[owner]
             numbers = (indices[places] - self._starts[owner]).tolist()
-            many = getattr(part, "__getitems__", None)
-            for place, row in zip(places, many(numbers) if many else [part[i] for i in numbers], strict=True):
+            for place, row in zip(places, read_rows(part, numbers), strict=True):
                 rows[place] = row
         return rows
 

@@ -44,7 +44,7 @@ class Documents:
         characters = 0
         for example in self:
             chunk.append(example)
-            characters += len(self.content(example))
+            characters += len(self.layout.content(example))
             if characters >= _CHUNK_CHARACTERS or len(chunk) >= _CHUNK_EXAMPLES:
                 yield chunk
                 chunk, characters = [], 0
@@ -54,14 +54,6 @@ class Documents:
     def tokenize(self, examples: list[Example], tokenizer: Tokenizer | None) -> Iterator[list[Any]]:
         """Each example as the layout's builder takes it."""
         return self.layout.tokenize(examples, tokenizer, self._sentences)
-
-    def content(self, example: Example) -> str | bytes:
-        """See `Layout.content`."""
-        return self.layout.content(example)
-
-    def location(self, number: int) -> str:
-        """Where the pair or example with this number, from 1, stands."""
-        return self.source.location(number)
 
 
 def document_hash(content: str | bytes) -> int:
@@ -158,17 +150,11 @@ class Corpus:
                 Part(self.held_out_documents, lambda document: "held_out", None),
             ]
         report("split documents", None)
-        content = self.documents.content
+        content = self.documents.layout.content
         texts = map(content, self.documents)
         split = split_documents(texts, self.held_out, lambda characters: report("split documents", None))
-        names = {True: "held_out", False: "train"}
-        return [
-            Part(
-                self.documents,
-                lambda document: names[split.holds_out(self.documents.content(document))],
-                split.characters,
-            )
-        ]
+        split_of = lambda document: "held_out" if split.holds_out(content(document)) else "train"  # noqa: E731
+        return [Part(self.documents, split_of, split.characters)]
 
 
 def location_in_split(parts: list[Part], name: str, number: int) -> str:
@@ -177,7 +163,7 @@ def location_in_split(parts: list[Part], name: str, number: int) -> str:
         for position, document in enumerate(part.documents, start=1):
             number -= part.split_of(document) == name
             if not number:
-                return part.documents.location(position)
+                return part.documents.source.location(position)
     raise ValueError(f"the {name} split has fewer documents; they changed while they were read")
 
 

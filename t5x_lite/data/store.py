@@ -253,9 +253,9 @@ def _add_rows(
             try:
                 builders[split].add(ids)
             except UnfitDocumentError as error:
-                raise InputError(f"{part.documents.location(number)}: {error}") from None
+                raise InputError(f"{part.documents.source.location(number)}: {error}") from None
         writer.add({name: builder.take() for name, builder in builders.items()})
-        done += sum(len(part.documents.content(document)) for document in chunk)
+        done += sum(len(part.documents.layout.content(document)) for document in chunk)
         report("tokenize", min(done / part.characters, 1.0) if part.characters else None)
 
 
@@ -295,6 +295,6 @@ def _figures_of(
             figures["held_out"],
             in_training=found.found,
             same_in_training=found.same_answer,
-            first_in_training=parts[-1].documents.location(found.first),
+            first_in_training=parts[-1].documents.source.location(found.first),
         )
     return figures

@@ -1,5 +1,6 @@
 """Rows on disk: a TFDS dataset of ArrayRecord shards, written in order, read at random."""
 
+import abc
 import functools
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -14,7 +15,28 @@ SPLITS = ("train", "held_out")
 _SHARD_BYTES = 256 << 20
 
 
-class Rows(Sequence[Row]):
+class RowSequence(Sequence[Row]):
+    """Base of sequences of rows that read many at once, which is faster than one by one: `__getitems__`."""
+
+    @abc.abstractmethod
+    def __getitems__(self, indices: Iterable[int]) -> list[Row]:
+        """Rows by their numbers, from 0."""
+
+    def __getitem__(self, index: Any) -> Any:
+        if isinstance(index, slice):
+            return self.__getitems__(range(*index.indices(len(self))))
+        if not -len(self) <= index < len(self):
+            raise IndexError(f"row {index} of {len(self)}")
+        return self.__getitems__([int(index) % len(self)])[0]
+
+
+def read_rows(rows: Sequence[Row], indices: list[int]) -> list[Row]:
+    """Many rows of any sequence, at once where it can."""
+    many = getattr(rows, "__getitems__", None)
+    return many(indices) if many else [rows[index] for index in indices]
+
+
+class Rows(RowSequence):
     """One split as a sequence of rows, each a mapping from the spec's columns to arrays; opened at the first read, safe
     to read from threads."""
 
@@ -24,19 +46,9 @@ class Rows(Sequence[Row]):
     def __len__(self) -> int:
         return self._length
 
-    def __getitem__(self, index: Any) -> Any:
-        if isinstance(index, slice):
-            return self.__getitems__(range(*index.indices(self._length)))
-        if not -self._length <= index < self._length:
-            raise IndexError(f"row {index} of {self._length}")
-        return self._row(self._records[int(index) % self._length])
-
     def __getitems__(self, indices: Iterable[int]) -> list[Row]:
-        """Many rows in one read, which is faster than one by one."""
-        return [self._row(record) for record in self._records.__getitems__([int(index) for index in indices])]
-
-    def _row(self, record: dict[str, Any]) -> Row:
-        return {name: _decoded(record[name], column) for name, column in self.spec.items()}
+        records = self._records.__getitems__([int(index) for index in indices])
+        return [{name: _decoded(record[name], column) for name, column in self.spec.items()} for record in records]
 
     @functools.cached_property
     def _records(self) -> Any:

@@ -163,7 +163,7 @@ def _in_training(data: Data, experiment: Experiment) -> list[str]:
         ]
     if not found.found:
         return []
-    location, has_answers = given.location(found.first), experiment.data.source.has_answers
+    location, has_answers = given.source.location(found.first), experiment.data.source.has_answers
     return [format_overlap(found, layout.unit_name, location, has_answers=has_answers)]
 
 

@@ -7,16 +7,18 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, TypeVar
 
-from t5x_lite.data.layouts.base import Layout
+from t5x_lite.data.layouts.base import Layout, encode_each
+from t5x_lite.data.layouts.sentences import SentenceRule
 from t5x_lite.data.records.base import Record, Records, Source, hash_fields
 from t5x_lite.errors import InputError
+from t5x_lite.tokenizers.base import Tokenizer
 
 T = TypeVar("T")
 
 
 @dataclass(frozen=True)
 class TaskSource(Source):
-    """Examples of a task, made of records. A task defines `convert` and `documents`."""
+    """Examples of a task, made of records. A task defines `convert`, and `documents` where its examples have no `texts`."""
 
     examples: Records
     """TableFiles, JsonlFiles, ParallelFiles, Tfds, ConllFiles, SquadFiles and others."""
@@ -39,6 +41,9 @@ class TaskSource(Source):
         """Every example. Raises `InputError` for one that is bad; at the end, for labels that are not known, which it
         counts; and where there is no example."""
         return (example for _, example in self._located())
+
+    def documents(self) -> Iterator[str]:
+        return (text for example in self.read() for text in example.texts)
 
     def location(self, number: int) -> str:
         """Where the example with this number, from 1, stands; found by reading up to it."""
@@ -123,6 +128,14 @@ class TaskLayout(Layout):
 
     def examples(self, source: TaskSource) -> Iterator[Any]:
         return source.read()
+
+    def content(self, example: Any) -> str:
+        return "\0".join(example.texts)
+
+    def tokenize(self, examples: list[Any], tokenizer: Tokenizer, sentences: SentenceRule) -> Iterator[list[Any]]:
+        """The ids of each text of an example, and its label."""
+        texts = encode_each([example.texts for example in examples], tokenizer)
+        return ([*ids, example.label] for ids, example in zip(texts, examples, strict=True))
 
     def answer(self, example: Any) -> tuple[str, str]:
         return self.content(example), str(example.label)

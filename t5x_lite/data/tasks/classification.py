@@ -1,7 +1,6 @@
 """Texts and pairs of texts with a label, or with a number."""
 
 import math
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
 
@@ -15,15 +14,12 @@ from t5x_lite.data.layouts.base import (
     RowLength,
     RowSpec,
     UnfitDocumentError,
-    encode_each,
     too_many_ids,
     truncated_lengths,
 )
-from t5x_lite.data.layouts.sentences import SentenceRule
 from t5x_lite.data.records.base import Record, field_of, name_of, text_in
 from t5x_lite.data.tasks.base import TaskLayout, TaskSource, UnknownLabelError, check_labels
 from t5x_lite.errors import InputError
-from t5x_lite.tokenizers.base import Tokenizer
 
 
 class LabeledText(NamedTuple):
@@ -71,9 +67,6 @@ class LabeledTexts(TaskSource):
         label = self._number(record, written) if self.label else 0.0
         texts = tuple(text_in(record, name, "texts") for name in self.texts)
         return [LabeledText(record.location, texts, label, name_of(record))]
-
-    def documents(self) -> Iterator[str]:
-        return (text for example in self.read() for text in example.texts)
 
     def _number(self, record: Record, written: str) -> float:
         if self.labels:
@@ -140,16 +133,6 @@ class Labeled(TaskLayout):
     @property
     def spec(self) -> RowSpec:
         return super().spec | {"label": Column((), np.float32)}
-
-    def content(self, example: LabeledText) -> str:
-        return "\0".join(example.texts)
-
-    def tokenize(
-        self, examples: list[LabeledText], tokenizer: Tokenizer, sentences: SentenceRule
-    ) -> Iterator[list[Any]]:
-        """The ids of one text or two, and the label."""
-        texts = encode_each([example.texts for example in examples], tokenizer)
-        return ([*ids, example.label] for ids, example in zip(texts, examples, strict=True))
 
 
 @dataclass(frozen=True)

@@ -14,15 +14,12 @@ from t5x_lite.data.layouts.base import (
     RowLength,
     RowSpec,
     UnfitDocumentError,
-    encode_each,
     too_many_ids,
     truncated_lengths,
 )
-from t5x_lite.data.layouts.sentences import SentenceRule
 from t5x_lite.data.records.base import Record, field_of, name_of, text_in
 from t5x_lite.data.tasks.base import TaskLayout, TaskSource, UnknownLabelError, check_labels
 from t5x_lite.errors import InputError
-from t5x_lite.tokenizers.base import Tokenizer
 from t5x_lite.validation import Range
 
 
@@ -37,6 +34,11 @@ class Choice(NamedTuple):
     """Which is right, from 0."""
     name: Any = None
     """See `name_of`."""
+
+    @property
+    def texts(self) -> tuple[str, ...]:
+        """The context and the choices."""
+        return self.context, *self.choices
 
 
 @dataclass(frozen=True)
@@ -82,9 +84,6 @@ class Choices(TaskSource):
                 )
             count = len(example.choices)
             yield example
-
-    def documents(self) -> Iterator[str]:
-        return (text for example in self.read() for text in (example.context, *example.choices))
 
     def _answers(self, example: Record) -> tuple[str, ...]:
         if len(self.choices) > 1:
@@ -154,14 +153,6 @@ class ChoiceSets(TaskLayout):
     @property
     def spec(self) -> RowSpec:
         return {"ids": Column((self.num_choices, self.length), is_ids=True), "label": Column(())}
-
-    def content(self, example: Choice) -> str:
-        return "\0".join((example.context, *example.choices))
-
-    def tokenize(self, examples: list[Choice], tokenizer: Tokenizer, sentences: SentenceRule) -> Iterator[list[Any]]:
-        """The ids of the text, those of each answer, and which is right."""
-        texts = encode_each([(example.context, *example.choices) for example in examples], tokenizer)
-        return ([*ids, example.label] for ids, example in zip(texts, examples, strict=True))
 
 
 @dataclass(frozen=True)
