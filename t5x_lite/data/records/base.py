@@ -3,6 +3,7 @@
 import abc
 import dataclasses
 import hashlib
+import numbers
 import string
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -113,7 +114,7 @@ def _names(fields: dict[str, Any]) -> Iterator[str]:
 
 def text_of(record: Record, name: str, option: str) -> str:
     """The text in a field, stripped; `InputError` where it is not a text."""
-    return _as_text(field_of(record, name, option), record, name, option, numbers=False)
+    return _as_text(field_of(record, name, option), record, name, option, as_written=False)
 
 
 def text_in(record: Record, name: str, option: str) -> str:
@@ -124,11 +125,11 @@ def text_in(record: Record, name: str, option: str) -> str:
     return text
 
 
-def _as_text(value: Any, record: Record, name: str, option: str, *, numbers: bool) -> str:
-    """A value as text, stripped; where `numbers` may be written too, lists are joined by commas."""
-    if numbers and isinstance(value, list):
-        return ", ".join(_as_text(one, record, name, option, numbers=True) for one in value)
-    if numbers and isinstance(value, int | float):
+def _as_text(value: Any, record: Record, name: str, option: str, *, as_written: bool) -> str:
+    """A value as text, stripped; `as_written` takes numbers too, and joins lists by commas."""
+    if as_written and isinstance(value, list):
+        return ", ".join(_as_text(one, record, name, option, as_written=True) for one in value)
+    if as_written and isinstance(value, numbers.Number):
         return str(value)
     if not isinstance(value, str):
         raise InputError(f"{option}={name!r} is {value!r} in {record.location}; set {option} to a field of text")
@@ -155,10 +156,12 @@ def fill(template: str, record: Record, option: str) -> str:
     >>> fill("topic question: {text} tags: {tags}", record, "source")
     'topic question: Why? tags: a, b'
     """
-    return "".join(
-        literal + ("" if name is None else _as_text(field_of(record, name, option), record, name, option, numbers=True))
-        for literal, name, *_ in string.Formatter().parse(template)
-    ).strip()
+    parts = []
+    for literal, name, *_ in string.Formatter().parse(template):
+        parts.append(literal)
+        if name is not None:
+            parts.append(_as_text(field_of(record, name, option), record, name, option, as_written=True))
+    return "".join(parts).strip()
 
 
 def check_template(template: str, option: str) -> None:

@@ -18,7 +18,8 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class TaskSource(Source):
-    """Examples of a task, made of records. A task defines `convert`, and `documents` where its examples have no `texts`."""
+    """Examples of a task, made of records. A task defines `convert`; and `documents`, where its examples have no
+    `texts`."""
 
     examples: Records
     """TableFiles, JsonlFiles, ParallelFiles, Tfds, ConllFiles, SquadFiles and others."""
