@@ -4,7 +4,6 @@ import contextlib
 import io
 import os
 import re
-import runpy
 import sys
 import traceback
 from collections.abc import Callable
@@ -14,6 +13,7 @@ from typing import Annotated, Any, TypeVar
 
 import tyro
 
+from t5x_lite.cli.main import load_module
 from t5x_lite.data import JsonlFiles, Mixture, Source, TableFiles, TextFiles, TextTemplate, TextToText, Tfds
 from t5x_lite.data.records.input_files import JSON_ENDINGS, expand
 from t5x_lite.data.records.tables import TABLE_ENDINGS
@@ -89,7 +89,7 @@ def load_config(path: str) -> Experiment:
         raise InputError(f"config {path} is no file; name a Python file such as configs/t5_tiny.py")
     sys.path.insert(0, str(file.parent.absolute()))  # a config may import the one beside it that it varies
     try:
-        names = runpy.run_path(str(file))
+        experiment = getattr(load_module(file), "experiment", None)
     except InputError:
         raise
     except Exception as error:
@@ -99,7 +99,6 @@ def load_config(path: str) -> Experiment:
         raise InputError(f"config {path} fails{where} ({type(error).__name__}: {error}); correct it") from error
     finally:
         sys.path.pop(0)
-    experiment = names.get("experiment")
     if not isinstance(experiment, Experiment):
         found = "no name `experiment`" if experiment is None else f"`experiment` to a {type(experiment).__name__}"
         raise InputError(f"config {path} binds {found}; it must bind experiment = Experiment(...)")

@@ -11,6 +11,7 @@ import sys
 import traceback
 import warnings
 from pathlib import Path
+from types import ModuleType
 
 import t5x_lite
 from t5x_lite.cache import cache_folder
@@ -141,17 +142,27 @@ def import_modules(arguments: list[str]) -> list[str]:
                 sys.path.insert(0, os.getcwd())
                 importlib.import_module(name)
                 continue
-            # A file may be called as a module that is loaded already.
-            stem = file.stem if file.stem not in sys.modules else f"imported_{file.stem}"
-            spec = importlib.util.spec_from_file_location(stem, file)
-            module = sys.modules[stem] = importlib.util.module_from_spec(spec)
-            spec.loader.exec_module(module)
+            load_module(file)
         except Exception as error:
             raise InputError(
                 f"--import={name} cannot be imported ({type(error).__name__}: {error}); give a Python file or a module "
                 "that runs by itself"
             ) from None
     return rest
+
+
+def load_module(file: Path) -> ModuleType:
+    """Runs a Python file as a module called as the file is, or by another name where a module is called so already."""
+    name = file.stem if file.stem not in sys.modules else f"loaded_{file.stem}"
+    spec = importlib.util.spec_from_file_location(name, file)
+    # Whoever looks up the source of a class in it, as tyro does for help texts, finds the module by its name.
+    module = sys.modules[name] = importlib.util.module_from_spec(spec)
+    try:
+        spec.loader.exec_module(module)
+    except BaseException:
+        del sys.modules[name]
+        raise
+    return module
 
 
 def _silence_background_tasks() -> None:

@@ -275,7 +275,7 @@ def test_classes_of_ones_own_are_imported_before_a_command(tmp_path, monkeypatch
     same_name = tmp_path / "json.py"
     same_name.write_text("VALUE = 4\n")
     assert import_modules(["--import", str(same_name)]) == []
-    assert sys.modules.pop("imported_json").VALUE == 4
+    assert sys.modules.pop("loaded_json").VALUE == 4
     file.write_text("1 / 0\n")
     assert main(["evaluate", "runs/a", "--import", str(file)]) == 2
     error = capsys.readouterr().err
