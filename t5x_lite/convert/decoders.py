@@ -14,11 +14,11 @@ from t5x_lite.convert.fields import (
     Constants,
     Numbers,
     Only,
+    check_exportable,
     check_output,
-    check_place,
+    is_tied,
     our_fields,
     refuse,
-    says_tied,
 )
 from t5x_lite.convert.generation import special_ids
 from t5x_lite.convert.heads import Heads, task_of
@@ -37,7 +37,7 @@ class _GptHeads(Heads):
             refuse(theirs, summary_type="cls_index", summary_use_proj=True, summary_proj_to_labels=True)
             refuse(theirs, summary_activation=None, summary_last_dropout=0.0)
         if fields["heads"] != ("classification",):  # that class has no output which could be tied
-            check_output(tensors, says_tied(theirs))
+            check_output(tensors, is_tied(theirs))
         return fields | {"tied": OUTPUT not in tensors}
 
     def dropout_rate(self, theirs: dict[str, Any], task: str) -> float:
@@ -83,10 +83,10 @@ class _Widths:
             )
         usual = (config.embed_dim // config.num_heads) ** -0.5
         if self.are_fields:
-            check_place(family, "attention_scale", config.attention_scale, None, usual, 1.0)
+            check_exportable(family, "attention_scale", config.attention_scale, None, usual, 1.0)
             return {"n_inner": config.mlp_dim, "scale_attn_weights": config.attention_scale != 1.0}
-        check_place(family, "attention_scale", config.attention_scale, None, usual)
-        check_place(family, "mlp_dim", config.mlp_dim, 4 * config.embed_dim)
+        check_exportable(family, "attention_scale", config.attention_scale, None, usual)
+        check_exportable(family, "mlp_dim", config.mlp_dim, 4 * config.embed_dim)
         return {}
 
 
@@ -136,7 +136,7 @@ class _GptFamily(HuggingFaceFamily):
         renamed = with_prefix(tensors, "transformer", ("h", "ln_f", *self.tables))
         table = f"transformer.{next(iter(self.tables))}.weight"
         kernel, embedding = renamed.get(OUTPUT), renamed.get(table)
-        if says_tied(theirs) and kernel is not None and (embedding is None or np.array_equal(kernel, embedding)):
+        if is_tied(theirs) and kernel is not None and (embedding is None or np.array_equal(kernel, embedding)):
             # Of two that are one, some classes write the output alone.
             renamed[table] = renamed.pop(OUTPUT)
         return renamed

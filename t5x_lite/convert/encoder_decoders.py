@@ -14,9 +14,9 @@ from t5x_lite.convert.fields import (
     Numbers,
     Only,
     check_output,
+    is_tied,
     our_fields,
     refuse,
-    says_tied,
 )
 from t5x_lite.convert.generation import read_id, special_ids
 from t5x_lite.convert.heads import TASK_CLASSES, Heads
@@ -104,7 +104,7 @@ class _EncoderDecoderFamily(HuggingFaceFamily):
         encoder, decoder = (renamed.pop(name, shared) for name in _SIDES.values())
         if encoder is None or decoder is None:
             return renamed  # the table says what is missing
-        both_read_one = says_tied(theirs) and theirs.get("share_encoder_decoder_embeddings") is not False
+        both_read_one = is_tied(theirs) and theirs.get("share_encoder_decoder_embeddings") is not False
         if shared is encoder is decoder or (
             our_fields(theirs).get("shared_embedding", both_read_one) and np.array_equal(encoder, decoder)
         ):
@@ -112,7 +112,7 @@ class _EncoderDecoderFamily(HuggingFaceFamily):
         else:
             renamed |= dict(zip(_SIDES.values(), (encoder, decoder), strict=True))
         kernel = renamed.get(OUTPUT)
-        if our_fields(theirs).get("tied", says_tied(theirs)) and kernel is not None and np.array_equal(kernel, decoder):
+        if our_fields(theirs).get("tied", is_tied(theirs)) and kernel is not None and np.array_equal(kernel, decoder):
             del renamed[OUTPUT]
         return renamed
 
@@ -128,7 +128,7 @@ class _EncoderDecoderFamily(HuggingFaceFamily):
         config = replace(config, fixed_id=ours.get("fixed_id", pad))
         if config.heads:
             return replace(config, start_id=ours.get("start_id", start))
-        check_output(tensors, ours.get("tied", says_tied(theirs)))
+        check_output(tensors, ours.get("tied", is_tied(theirs)))
         return replace(config, start_id=None if start == config.decoder_start_id(pad_id=pad, eos_id=eos) else start)
 
     def special_ids(self, config: EncoderDecoderConfig, vocabulary: Vocabulary | None) -> dict[str, Any]:

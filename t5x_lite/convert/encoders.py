@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from t5x_lite.convert.family import HuggingFaceFamily, with_prefix
-from t5x_lite.convert.fields import ActivationName, Constants, Numbers, Only, says_tied
+from t5x_lite.convert.fields import ActivationName, Constants, Numbers, Only, is_tied
 from t5x_lite.convert.heads import TASK_CLASSES, TASK_LAYERS, Heads
 from t5x_lite.convert.table import Row, Tensors, dense, has, norm
 from t5x_lite.errors import InputError
@@ -78,7 +78,7 @@ class EncoderFamily(HuggingFaceFamily):
         }
         kernel, table = renamed.get(self.kernel), renamed.get(f"{self.prefix}.embeddings.word_embeddings.weight")
         # Where config.json says that they are not tied, even an equal kernel is one of its own.
-        if says_tied(theirs) and kernel is not None and table is not None and np.array_equal(kernel, table):
+        if is_tied(theirs) and kernel is not None and table is not None and np.array_equal(kernel, table):
             del renamed[self.kernel]
         if self.repeated_bias in renamed:
             renamed[self.bias] = renamed.pop(self.repeated_bias)
@@ -87,7 +87,7 @@ class EncoderFamily(HuggingFaceFamily):
     def import_config(self, theirs: dict[str, Any], tensors: Tensors, **fields: Any) -> Any:
         if self.pooler:
             fields["pooler"] = has(tensors, f"{self.prefix}.pooler.")
-        return super().import_config(theirs, tensors, tied=says_tied(theirs) and self.kernel not in tensors, **fields)
+        return super().import_config(theirs, tensors, tied=is_tied(theirs) and self.kernel not in tensors, **fields)
 
     def rows(self, config: Any) -> list[Row]:
         embeddings, kinds = f"{self.prefix}.embeddings", {"word": "token", "position": "position"}

@@ -74,7 +74,7 @@ class ActivationName:
         raise InputError(f"{self.theirs}={name!r} in config.json is unknown; known are {every}")
 
     def write(self, config: Any, family: str) -> dict[str, Any]:
-        check_place(family, "activation", config.activation, *self.names)
+        check_exportable(family, "activation", config.activation, *self.names)
         return {self.theirs: self.names[config.activation][0]}
 
 
@@ -106,7 +106,7 @@ class Only:
 
     def write(self, config: Any, family: str) -> dict[str, Any]:
         for name, value in self.values.items():
-            check_place(family, name, getattr(config, name), value)
+            check_exportable(family, name, getattr(config, name), value)
         return {}
 
 
@@ -116,12 +116,12 @@ def our_fields(theirs: dict[str, Any]) -> dict[str, Any]:
     return fields if isinstance(fields, dict) else {}
 
 
-def says_tied(theirs: dict[str, Any]) -> bool:
+def is_tied(theirs: dict[str, Any]) -> bool:
     """Whether a config.json ties the output to the token embedding."""
     return theirs.get("tie_word_embeddings") is not False
 
 
-def check_place(family: str, name: str, value: Any, *allowed: Any) -> None:
+def check_exportable(family: str, name: str, value: Any, *allowed: Any) -> None:
     """Raises `InputError` where the value of a field of ours is none of those that Hugging Face's `family` has."""
     if value not in allowed:
         raise InputError(

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from t5x_lite.convert.family import HuggingFaceFamily
-from t5x_lite.convert.fields import OUTPUT, Constants, Numbers, check_place, says_tied
+from t5x_lite.convert.fields import OUTPUT, Constants, Numbers, check_exportable, is_tied
 from t5x_lite.convert.heads import Heads
 from t5x_lite.convert.table import Row, Tensors
 from t5x_lite.data import Vocabulary
@@ -64,11 +64,11 @@ class _Output:
     def read(self, theirs: dict[str, Any], tensors: Tensors) -> dict[str, Any]:
         # Only v1.0 scales the output. Transformers 4 tells by the tied embedding, 5 by a flag of its own; mT5 never
         # does.
-        scaled = theirs["model_type"] != "mt5" and theirs.get("scale_decoder_outputs", says_tied(theirs))
+        scaled = theirs["model_type"] != "mt5" and theirs.get("scale_decoder_outputs", is_tied(theirs))
         return {"tied": OUTPUT not in tensors, "scale_output": scaled}
 
     def write(self, config: T5Config, family: str) -> dict[str, Any]:
-        check_place(family, "stacks_share_parameters", config.stacks_share_parameters, False)
+        check_exportable(family, "stacks_share_parameters", config.stacks_share_parameters, False)
         tied = config.tied and config.scale_output
         return {"tie_word_embeddings": tied, "scale_decoder_outputs": config.scale_output}
 

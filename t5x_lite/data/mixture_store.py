@@ -39,10 +39,10 @@ class MixedRows(RowSequence):
         owners = np.searchsorted(self._starts, indices, side="right") - 1
         rows: list[Any] = [None] * len(indices)
         for owner in np.unique(owners):
-            places, part = np.flatnonzero(owners == owner), self._parts[owner]
-            numbers = (indices[places] - self._starts[owner]).tolist()
-            for place, row in zip(places, read_rows(part, numbers), strict=True):
-                rows[place] = row
+            positions, part = np.flatnonzero(owners == owner), self._parts[owner]
+            numbers = (indices[positions] - self._starts[owner]).tolist()
+            for position, row in zip(positions, read_rows(part, numbers), strict=True):
+                rows[position] = row
         return rows
 
     def order(self, seed: int, *, shuffle: bool) -> "grain.MapDataset":

@@ -182,7 +182,7 @@ def held_out_of(
     """What finds out about the held-out rows of a store, with the questions that its sources ask.
 
     A source of tasks knows every answer that is right; of others the held-out targets are the references. Where there
-    is no mixture, `questions` are asked in place of those, whose classes have these `words`.
+    is no mixture, `questions` are decoded in their place, whose classes have these `words`.
 
     Raises `InputError` for metrics that lack what they need of the questions.
     """
@@ -224,8 +224,8 @@ def _evaluator(
     prompt = held_out_source.prompt if isinstance(held_out_source, TextToText) else None
     if questions is None and metrics and is_text and prompt and not isinstance(prompt, TextTemplate):
         length = objective.input_length if getattr(objective, "too_long", "cut") == "cut" else None
-        asked = itertools.islice(held_out_source.eval_examples(), program.experiment.evaluation.num_texts)
-        questions = questions_of(asked, tokenizer, length)
+        examples = itertools.islice(held_out_source.eval_examples(), program.experiment.evaluation.num_texts)
+        questions = questions_of(examples, tokenizer, length)
     if metrics and is_text:
         # What a metric lacks is an error now and not at the first evaluation, hours later.
         first = questions[0] if questions else EvalPrompt((), (words[0] if words else "0",))

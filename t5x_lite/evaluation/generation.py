@@ -13,7 +13,7 @@ from t5x_lite.data import Tokenizer, Vocabulary
 from t5x_lite.data.layouts.base import abstract_batch
 from t5x_lite.data.tasks.templates import EvalExample
 from t5x_lite.decoding import decode
-from t5x_lite.parallel import batch_sharding, replicated, use_mesh
+from t5x_lite.parallel import batch_sharding, num_parts, replicated, use_mesh
 from t5x_lite.parallel.mesh import BatchRows
 from t5x_lite.training.experiment import Evaluation
 from t5x_lite.training.step import Program
@@ -24,7 +24,7 @@ _LONGER_THAN_INPUT = 50
 
 @dataclass(frozen=True)
 class EvalPrompt:
-    """An input, and the text that is asked for."""
+    """An input, and the text that is expected."""
 
     ids: tuple[int, ...]
     """Of the input, as the model reads it in training, padding left out."""
@@ -74,13 +74,13 @@ def questions_of_pairs(pairs: Iterable[tuple[str, str]], tokenizer: Tokenizer) -
     return questions_of((EvalExample(source, (target,)) for source, target in pairs), tokenizer)
 
 
-def questions_of(asked: Iterable[EvalExample], tokenizer: Tokenizer, length: int | None = None) -> list[EvalPrompt]:
+def questions_of(examples: Iterable[EvalExample], tokenizer: Tokenizer, length: int | None = None) -> list[EvalPrompt]:
     """Inputs closed by EOS, with what is right; of those longer than `length` ids, EOS included, the ends are cut."""
-    asked, closing = list(asked), tokenizer.vocabulary.eos_id
+    examples, closing = list(examples), tokenizer.vocabulary.eos_id
     kept = None if length is None else length - 1
     return [
         EvalPrompt((*ids.tolist()[:kept], closing), right, group)
-        for ids, (_, right, group) in zip(tokenizer.encode_batch([one.text for one in asked]), asked, strict=True)
+        for ids, (_, right, group) in zip(tokenizer.encode_batch([one.text for one in examples]), examples, strict=True)
     ]
 
 
@@ -104,7 +104,7 @@ class BatchGenerator:
             sources = [ids[:-1] if ids[-1:] == [vocabulary.eos_id] else ids for ids in sources]
         # Inputs of like length share a batch, which ends when its last answer ends.
         self._order = sorted(range(len(sources)), key=lambda index: len(sources[index]))
-        share = mesh.shape["data"] * mesh.shape["fsdp"]
+        share = num_parts("activation_batch", mesh.shape)
         self._batch_size = min(experiment.batch_size // experiment.accumulation, -(-len(sources) // share) * share)
         longest, (input_length, target_length) = max(map(len, sources)), _lengths(program)
         length = min(max(-(-longest // _LENGTH_STEP), 1) * _LENGTH_STEP, max(input_length, longest))

@@ -10,7 +10,7 @@ import numpy as np
 from t5x_lite.data import Tokenizer, TokenStore, evaluation_batches
 from t5x_lite.data.stored_rows import stack
 from t5x_lite.objectives import Objective, Predictions, Row, corrupt_rows
-from t5x_lite.parallel import batch_sharding, replicated, use_mesh
+from t5x_lite.parallel import batch_sharding, num_parts, replicated, use_mesh
 from t5x_lite.parallel.mesh import BatchRows, to_devices
 from t5x_lite.training.step import Program
 
@@ -32,10 +32,10 @@ def evaluate(program: Program, params: Any, rows: Rows, *, max_rows: int) -> dic
         for name, mean in jax.device_get(metrics).items():
             sums[name] = sums.get(name, 0.0) + np.array(mean, np.float64)
     means = {name: float(value / max(weight, 1e-9)) for name, (value, weight) in sums.items()}
-    asked = {f"{program.objective.unit}s": float(sums["loss"][1])}
+    counts = {f"{program.objective.unit}s": float(sums["loss"][1])}
     if program.objective.unit == "token":
-        asked = {"perplexity": math.exp(min(means["loss"], 700.0))} | asked
-    return means | asked
+        counts = {"perplexity": math.exp(min(means["loss"], 700.0))} | counts
+    return means | counts
 
 
 def held_out_features(objective: Objective, rows: Rows, max_rows: int) -> dict[str, np.ndarray]:
@@ -110,13 +110,13 @@ def _ranges(row: dict[str, np.ndarray]) -> str:
             f"{value.dtype}{list(value.shape)} from {value.min():g} to {value.max():g}" if value.ndim else f"{value:g}"
         )
 
-    return "".join(f"{name + ':':<8}{one(value)}\n" for name, value in row.items())
+    return "".join(f"{name + ':':<8} {one(value)}\n" for name, value in row.items())
 
 
 def _samples(program: Program, params: Any, features: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
     """What the model says to features, and some rows more: on the run's own devices, one of which could not hold it."""
     batch = batch_sharding(program.mesh)
-    share = program.mesh.shape["data"] * program.mesh.shape["fsdp"]
+    share = num_parts("activation_batch", program.mesh.shape)
     count = len(next(iter(features.values())))
     rows = BatchRows(batch, -(-count // share) * share)
 
@@ -126,5 +126,5 @@ def _samples(program: Program, params: Any, features: dict[str, np.ndarray]) -> 
 
     run = jax.jit(samples, in_shardings=(program.state_shardings.params, batch), out_shardings=replicated(program.mesh))
     # Filled up with the last row.
-    asked = rows.to_devices({name: value[np.minimum(rows.numbers, count - 1)] for name, value in features.items()})
-    return jax.device_get(run(params, asked))
+    batch_rows = rows.to_devices({name: value[np.minimum(rows.numbers, count - 1)] for name, value in features.items()})
+    return jax.device_get(run(params, batch_rows))

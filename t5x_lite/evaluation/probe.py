@@ -46,24 +46,24 @@ def fit_probe(
     from sklearn.preprocessing import StandardScaler
 
     probe = make_pipeline(StandardScaler(), LogisticRegression(C=1.0 / l2, max_iter=max_iterations))
-    with warnings.catch_warnings(record=True) as said:
+    with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         probe.fit(features, np.asarray(labels))
-    return LinearProbe(probe, not any(issubclass(one.category, ConvergenceWarning) for one in said))
+    return LinearProbe(probe, not any(issubclass(one.category, ConvergenceWarning) for one in caught))
 
 
 def check_labels(train: Sequence[str], test: Sequence[str], *, what: str = "labels") -> None:
     """Raises `InputError` where nothing can be learned, or measured: few examples, one label alone, or labels of the
     test that training has not, which it counts."""
-    known, asked = Counter(train), Counter(test)
-    for name, found in (("training", known), ("test", asked)):
+    known, tested = Counter(train), Counter(test)
+    for name, found in (("training", known), ("test", tested)):
         if found.total() < 2:
             raise InputError(
                 f"{name} has {found.total()} {what}; a probe needs 2 or more, and hundreds to say anything"
             )
     if len(known) == 1:
         raise InputError(f"all {known.total():,} {what} of training are {train[0]!r}; give examples of two or more")
-    if unknown := Counter({label: count for label, count in asked.items() if label not in known}):
+    if unknown := Counter({label: count for label, count in tested.items() if label not in known}):
         counts = ", ".join(f"{label!r} {count} times" for label, count in unknown.most_common(20))
         more = f" and {len(unknown) - 20} others" if len(unknown) > 20 else ""
         raise InputError(
@@ -73,19 +73,19 @@ def check_labels(train: Sequence[str], test: Sequence[str], *, what: str = "labe
 
 
 def score_labels(
-    said: Sequence[str], right: Sequence[str], *, resamples: int = 1000, seed: int = 0
+    predicted: Sequence[str], right: Sequence[str], *, resamples: int = 1000, seed: int = 0
 ) -> tuple[Figures, Intervals]:
     """`accuracy` and `macro_f1` of labels, and their 95 % intervals."""
-    numbers = {label: number for number, label in enumerate(sorted({*said, *right}))}
-    predictions = Predictions("classes", *([numbers[label] for label in side] for side in (said, right)))
+    numbers = {label: number for number, label in enumerate(sorted({*predicted, *right}))}
+    predictions = Predictions("classes", *([numbers[label] for label in side] for side in (predicted, right)))
     metrics = ("accuracy", "macro_f1")
     return score(predictions, metrics).figures, score_intervals(predictions, metrics, resamples=resamples, seed=seed)
 
 
-def score_tags(said: Tags, right: Tags, *, resamples: int = 1000, seed: int = 0) -> tuple[Figures, Intervals]:
+def score_tags(predicted: Tags, right: Tags, *, resamples: int = 1000, seed: int = 0) -> tuple[Figures, Intervals]:
     """`accuracy` of the tags of sentences, and their 95 % intervals; first `f1`, `precision` and `recall` of entities,
     read as conlleval.pl does, where tags are those of entities. Sentences are drawn, not words."""
-    predictions, metrics = Predictions("tags", said, right), ("accuracy",)
+    predictions, metrics = Predictions("tags", predicted, right), ("accuracy",)
     names = {"accuracy": "accuracy"}
     if are_entities(right):
         metrics = ("entities",)

@@ -21,21 +21,21 @@ of texts by question, and one of how much better no answer fits. conll: a word a
 one, a blank line behind each sentence."""
 
 
-def submission_of(objective: Objective, source: Source, asked: Submission | None = None) -> Submission:
-    """The format that is asked for, or the task's own; `InputError` where it has no room for such answers."""
+def submission_of(objective: Objective, source: Source, wanted: Submission | None = None) -> Submission:
+    """The format that is wanted, or the task's own; `InputError` where it has no room for such answers."""
     if isinstance(objective, TaskObjective):
         what, possible = objective, objective.submissions
     elif isinstance(source, TextToText):
         what, possible = source.prompt, source.prompt.submissions
     else:
         what, possible = source, ("jsonl",)
-    if asked is not None and asked not in possible:
-        known = "" if asked in get_args(Submission) else "which is not known, "
+    if wanted is not None and wanted not in possible:
+        known = "" if wanted in get_args(Submission) else "which is not known, "
         raise InputError(
-            f"submission={asked!r}, {known}has no room for the answers of {type(what).__name__}; choose "
+            f"submission={wanted!r}, {known}has no room for the answers of {type(what).__name__}; choose "
             f"{' or '.join(possible)}"
         )
-    return asked or possible[0]
+    return wanted or possible[0]
 
 
 def read_texts(
@@ -87,19 +87,20 @@ def submission_files(
             task = None  # of the other benchmark
         labels = (task.submitted if task else ()) or labels
         # What is none of the classes has to be one of them there.
-        said = [_named(max(one, 0) if isinstance(one, int) else one, labels) for one in predictions.predicted]
-        known = [getattr(document, "name", None) for document in documents] or [None] * len(said)
+        values = [_named(max(one, 0) if isinstance(one, int) else one, labels) for one in predictions.predicted]
+        known = [getattr(document, "name", None) for document in documents] or [None] * len(values)
         names = [
-            number if name is None else name for number, name in zip(predictions.names, known[: len(said)], strict=True)
+            number if name is None else name
+            for number, name in zip(predictions.names, known[: len(values)], strict=True)
         ]
     match submission:
         case "glue":
-            rows = sorted(zip(names, said, strict=True), key=_by_number)
+            rows = sorted(zip(names, values, strict=True), key=_by_number)
             table = ["index\tprediction", *(f"{name}\t{value}" for name, value in rows)]
             return {task.submission if task else "predictions.tsv": _lines(table)}
         case "superglue":
             return {
-                task.submission if task else "predictions.jsonl": _lines(map(json.dumps, _of_super_glue(names, said)))
+                task.submission if task else "predictions.jsonl": _lines(map(json.dumps, _of_super_glue(names, values)))
             }
         case "squad":
             texts = dict(_pairs(predictions))
@@ -111,10 +112,10 @@ def submission_files(
             return {"predictions.txt": _lines(blocks)}
     rows = (
         json.dumps(
-            {"example": name, "prediction": _named(said, labels), "reference": _named(right, labels)},
+            {"example": name, "prediction": _named(value, labels), "reference": _named(right, labels)},
             ensure_ascii=False,
         )
-        for (name, said), right in zip(_pairs(predictions), predictions.references, strict=True)
+        for (name, value), right in zip(_pairs(predictions), predictions.references, strict=True)
     )
     return {"predictions.jsonl": _lines(rows)}
 
@@ -128,15 +129,15 @@ def _by_number(row: tuple[Any, Any]) -> int:
     return int(row[0]) if str(row[0]).isdecimal() else 0
 
 
-def _of_super_glue(names: Sequence[Any], said: Sequence[Any]) -> Iterator[dict[str, Any]]:
+def _of_super_glue(names: Sequence[Any], values: Sequence[Any]) -> Iterator[dict[str, Any]]:
     """The objects of a file: one for each example, but of MultiRC, whose names have parts, one for each paragraph."""
     if not (names and isinstance(names[0], dict) and "answer" in names[0]):
-        for name, value in zip(names, said, strict=True):
+        for name, value in zip(names, values, strict=True):
             number = name.get("query", name) if isinstance(name, dict) else name
             yield {"idx": int(number) if str(number).isdecimal() else number, "label": value}
         return
     paragraphs: dict[int, dict[int, list[dict[str, Any]]]] = {}
-    for name, value in zip(names, said, strict=True):
+    for name, value in zip(names, values, strict=True):
         answers = paragraphs.setdefault(name["paragraph"], {}).setdefault(name["question"], [])
         answers.append({"idx": name["answer"], "label": value})
     for paragraph, questions in paragraphs.items():
@@ -144,8 +145,8 @@ def _of_super_glue(names: Sequence[Any], said: Sequence[Any]) -> Iterator[dict[s
         yield {"idx": paragraph, "passage": {"questions": of_questions}}
 
 
-def _word(word: str, tag: str, said: str) -> str:
-    return f"{word} {tag} {said}"
+def _word(word: str, tag: str, predicted_tag: str) -> str:
+    return f"{word} {tag} {predicted_tag}"
 
 
 def _named(value: Any, labels: Sequence[str] | None) -> Any:

@@ -38,7 +38,7 @@ Head = Literal[
     "tagging",
     "question_answering",
 ]
-"""What an encoder can be asked: the first four while it is pretrained, the others by tasks."""
+"""The heads of an encoder: the first four while it is pretrained, the others by tasks."""
 
 _INIT = nn.initializers.truncated_normal(0.02)
 
@@ -226,14 +226,14 @@ class Encoder(TokenHeads):
           `multiple_choice_logits` [B], `tagging_logits` [B L C] and `question_answering_logits` [B L 2].
         """
         hidden = self.hidden_states(inputs, segments, inputs_valid=inputs_valid, deterministic=deterministic)
-        said = {"hidden": hidden}
+        results = {"hidden": hidden}
         if self.config.pooler:
-            said["pooled"] = self.pooler(hidden)
+            results["pooled"] = self.pooler(hidden)
         for head in self.config.heads:
             arguments = (hidden, hidden, jnp.zeros_like(inputs)) if head == "span_boundary" else (hidden,)
             options = {"deterministic": deterministic} if head in TASK_HEADS else {}
-            said[f"{head}_logits"] = getattr(self, f"{head}_logits")(*arguments, **options)
-        return said
+            results[f"{head}_logits"] = getattr(self, f"{head}_logits")(*arguments, **options)
+        return results
 
     def hidden_states(
         self,

@@ -1,4 +1,4 @@
-"""A task as a value: its examples, how they are put into words, what a head is asked, and what it is scored by."""
+"""A task as a value: its examples, how they are put into words, what a head predicts, and what it is scored by."""
 
 import dataclasses
 from collections.abc import Callable, Sequence

@@ -214,7 +214,7 @@ class _Company:
         self._documents = sorted(documents, key=lambda document: document.digest)
         digests = [document.digest for document in self._documents]
         self._copies = Counter(digests)
-        self._first = {digest: place for place, digest in reversed(list(enumerate(digests)))}
+        self._first = {digest: number for number, digest in reversed(list(enumerate(digests)))}
 
     @property
     def has_others(self) -> bool:
@@ -223,8 +223,8 @@ class _Company:
     def other_than(self, document: _Document, random: np.random.Generator) -> _Document:
         """A document with another text, all of them equally likely, copies counted."""
         first, copies = self._first[document.digest], self._copies[document.digest]
-        place = _below(len(self._documents) - copies, random)
-        return self._documents[place if place < first else place + copies]
+        number = _below(len(self._documents) - copies, random)
+        return self._documents[number if number < first else number + copies]
 
 
 def _below(bound: int, random: np.random.Generator) -> int:

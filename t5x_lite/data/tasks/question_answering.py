@@ -90,7 +90,7 @@ class Questions(TaskSource):
                 f"{self.answers}={answers!r} and {self.starts}={starts!r} in {record.location} are not a list of texts "
                 "and a list of as many characters' numbers; correct them"
             )
-        # The context stays as it is: answers are found by their place in it.
+        # The context stays as it is: answers are found by their offsets in it.
         text_in(record, self.context, "context")
         context = field_of(record, self.context, "context")
         name, question = str(field_of(record, self.id, "id")), text_in(record, self.question, "question")

@@ -311,14 +311,14 @@ class CoreferenceTemplate(PromptTemplate):
     def read(self, example: Record) -> str:
         words, pronoun = text_in(example, self.text, "text").split(), text_in(example, self.pronoun, "pronoun")
         index = int(field_of(example, self.index, "index"))
-        places = [i for i, word in enumerate(words) if _bare(word) == _bare(pronoun)]
-        if not places:
+        candidates = [i for i, word in enumerate(words) if _bare(word) == _bare(pronoun)]
+        if not candidates:
             raise InputError(f"pronoun={pronoun!r} is not a word of the text in {example.location}; correct it")
-        place = min(places, key=lambda i: abs(i - index))  # a few of WSC's places are a word off
-        word = words[place]
+        nearest = min(candidates, key=lambda i: abs(i - index))  # a few of WSC's indices are a word off
+        word = words[nearest]
         start = word.lower().index(_bare(pronoun))
         end = start + len(_bare(pronoun))
-        words[place] = f"{word[:start]}*{word[start:end]}*{word[end:]}"
+        words[nearest] = f"{word[:start]}*{word[start:end]}*{word[end:]}"
         return super().read(example._replace(fields=example.fields | {self.text: " ".join(words)}))
 
     def right(self, example: Record) -> tuple[str, ...]:
@@ -385,6 +385,6 @@ def names_referent(text: str, candidate: str) -> bool:
     >>> names_referent("stable", "The stable"), names_referent("Bob", "Bob's hat"), names_referent("", "Bob")
     (True, False, False)
     """
-    said, meant = ({word for word in one.lower().split() if word not in _DETERMINERS} for one in (text, candidate))
-    possessive = ["'" in " ".join(words) for words in (said, meant)]
-    return bool(said) and possessive[0] == possessive[1] and (said <= meant or meant <= said)
+    predicted, meant = ({word for word in one.lower().split() if word not in _DETERMINERS} for one in (text, candidate))
+    possessive = ["'" in " ".join(words) for words in (predicted, meant)]
+    return bool(predicted) and possessive[0] == possessive[1] and (predicted <= meant or meant <= predicted)

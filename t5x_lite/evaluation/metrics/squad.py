@@ -107,13 +107,13 @@ def f1(prediction: str, answers: Iterable[str], *, empty_is_a_match: bool = Fals
     return max(_f1(normalize(prediction).split(), normalize(answer).split(), empty_is_a_match) for answer in answers)
 
 
-def _f1(said: list[str], right: list[str], empty_is_a_match: bool) -> float:
-    if empty_is_a_match and not (said and right):
-        return float(said == right)
-    shared = sum((Counter(said) & Counter(right)).values())
+def _f1(tokens: list[str], right: list[str], empty_is_a_match: bool) -> float:
+    if empty_is_a_match and not (tokens and right):
+        return float(tokens == right)
+    shared = sum((Counter(tokens) & Counter(right)).values())
     if not shared:
         return 0.0
-    precision, recall = shared / len(said), shared / len(right)
+    precision, recall = shared / len(tokens), shared / len(right)
     return 2 * precision * recall / (precision + recall)
 
 
@@ -156,16 +156,16 @@ def scores_2_0(
     Raises `InputError` where there are no questions, or none of them was answered.
     """
     _check_questions(answers)
-    asked = [question for question in answers if question in predictions]
-    if not asked:
+    answered = [question for question in answers if question in predictions]
+    if not answered:
         raise InputError(f"none of the {len(answers)} questions was answered; give predictions by their ids")
-    right = {question: [text for text in answers[question] if normalize(text)] or [""] for question in asked}
-    doubt = dict.fromkeys(asked, 0.0) if no_answer is None else no_answer
-    if missing := [question for question in asked if question not in doubt]:
+    right = {question: [text for text in answers[question] if normalize(text)] or [""] for question in answered}
+    doubt = dict.fromkeys(answered, 0.0) if no_answer is None else no_answer
+    if missing := [question for question in answered if question not in doubt]:
         raise InputError(f"no_answer lacks {len(missing)} questions, the first of them {missing[0]!r}; give it for all")
     raw = {
-        "exact": {question: exact_match(predictions[question], right[question]) for question in asked},
-        "f1": {question: f1(predictions[question], right[question], empty_is_a_match=True) for question in asked},
+        "exact": {question: exact_match(predictions[question], right[question]) for question in answered},
+        "f1": {question: f1(predictions[question], right[question], empty_is_a_match=True) for question in answered},
     }
     final = {
         name: {
@@ -174,9 +174,9 @@ def scores_2_0(
         }
         for name, values in raw.items()
     }
-    figures = _summary(final, asked, "")
+    figures = _summary(final, answered, "")
     for prefix, has_answer in (("HasAns_", True), ("NoAns_", False)):
-        if some := [question for question in asked if bool(answers[question]) == has_answer]:
+        if some := [question for question in answered if bool(answers[question]) == has_answer]:
             figures |= _summary(final, some, prefix)
     if no_answer is not None:
         for name, values in raw.items():
