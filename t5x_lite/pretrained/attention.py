@@ -13,7 +13,7 @@ from jaxtyping import Array, Bool, Float, Int
 from t5x_lite.errors import InputError
 from t5x_lite.pictures.attention import Maps, attention_page, framed
 from t5x_lite.pictures.output_files import check_output_path, write_atomically
-from t5x_lite.pretrained.batches import Row, RowBatch, row_batches
+from t5x_lite.pretrained.batches import Batch, Row, row_batches
 
 if TYPE_CHECKING:
     from t5x_lite.pictures import Picture
@@ -161,6 +161,6 @@ def make_map(
     return AttentionMap(kind, queries, keys, np.asarray(weights)[:, 0, :, : len(queries), : len(keys)])
 
 
-def padded_row(ids: list[int], pad_id: int, longest: int | None) -> RowBatch:
+def padded_row(row: Row, pad_id: int, longest: int | None) -> Batch:
     """One row, padded behind so that few lengths are compiled, to no more than `longest`."""
-    return next(row_batches([Row("", ids, pad_id)], pad_id=pad_id, most_rows=1, longest=longest))
+    return next(batch for _, batch in row_batches([row], pad_id=pad_id, longest=longest))

@@ -2,12 +2,8 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
-from typing import Any
 
-import jax
 import jax.numpy as jnp
-from flax import linen as nn
 from jaxtyping import Array, Bool, Float, Int
 
 from t5x_lite.errors import InputError
@@ -20,7 +16,7 @@ from t5x_lite.pretrained.attention import (
     self_weights,
     sown_weights,
 )
-from t5x_lite.pretrained.batches import Row, pad_rows
+from t5x_lite.pretrained.batches import Row, apply_model, pad_rows
 from t5x_lite.pretrained.text_model import PretrainedTextModel, Prompt, named_texts
 from t5x_lite.tokenizers.base import format_tokens
 
@@ -45,12 +41,11 @@ class PretrainedDecoder(PretrainedTextModel):
         """
         is_text = isinstance(texts, str) or (isinstance(texts, list | tuple) and isinstance((*texts, "")[0], str))
         if is_text:
-            rows = [Row(name, self._prompt_ids(text), 0) for name, text in named_texts(texts).items()]
-            texts, valid = pad_rows(rows, self._vocabulary.pad_id, max(len(row.ids) for row in rows))
+            rows = [Row(self._prompt_ids(text)) for text in named_texts(texts).values()]
+            texts, _, valid = pad_rows(rows, self._vocabulary.pad_id)
         ids = jnp.asarray(texts)
-        return _decoder_logits(
-            self.module, self.params, ids, jnp.ones(ids.shape, bool) if valid is None else jnp.asarray(valid)
-        )
+        valid = jnp.ones(ids.shape, bool) if valid is None else jnp.asarray(valid)
+        return apply_model(self.module, self.params, ids, inputs_valid=valid)
 
     @property
     def is_text_to_text(self) -> bool:
@@ -81,12 +76,12 @@ class PretrainedDecoder(PretrainedTextModel):
         self._check_positions(name, len(read))
         words, pad_id = format_tokens(self._tokenizer(), read), self._vocabulary.pad_id
         if not (self.config.full_prefix and answer):
-            whole = padded_row(read, pad_id, self.config.max_length)
+            whole = padded_row(Row(read), pad_id, self.config.max_length)
             sown = sown_weights(self.module, self.params, whole.ids, inputs_valid=whole.valid)
             weights, start = self_weights(sown["decoder"]), 0
         else:
             # The inputs see each other whole and their last id, which begins the answer, does not count among them.
-            inputs, behind = (padded_row(part, pad_id, None) for part in (ids[:-1], read[len(ids) - 1 :]))
+            inputs, behind = (padded_row(Row(part), pad_id, None) for part in (ids[:-1], read[len(ids) - 1 :]))
             sown = sown_weights(self.module, self.params, inputs.ids, behind.ids, inputs_valid=inputs.valid)
             weights, start = self_weights(sown["decoder"]), inputs.ids.shape[1] - len(ids) + 1  # behind their padding
         kind = "prefix" if self.config.full_prefix else "causal"
@@ -102,7 +97,7 @@ class PretrainedDecoder(PretrainedTextModel):
     def _row(self, name: str, ids: list[int], valid: list[bool] | None = None) -> Row:
         ids = [token for token, is_valid in zip(ids, valid or [True] * len(ids), strict=True) if is_valid]
         ids = ids or [self._vocabulary.eos_id]
-        return Row(name, ids[:-1], ids[-1])
+        return Row(ids[:-1], start_id=ids[-1], name=name)
 
     def _check_room(self, row: Row, max_length: int) -> None:
         room = self._room(len(row.ids))
@@ -122,13 +117,6 @@ class PretrainedDecoder(PretrainedTextModel):
         return self._room(max_length)
 
 
-@partial(jax.jit, static_argnums=0)
-def _decoder_logits(
-    module: nn.Module, params: Any, ids: Int[Array, "B L"], valid: Bool[Array, "B L"]
-) -> Float[Array, "B L V"]:
-    return module.apply({"params": params}, ids, inputs_valid=valid)
-
-
 @dataclass(frozen=True)
 class PretrainedEncoderDecoder(PretrainedTextModel):
     """T5, Transformer, Marian, BART: calling it gives logits, `generate` gives text, `score` rates texts.
@@ -146,15 +134,14 @@ class PretrainedEncoderDecoder(PretrainedTextModel):
         """
         input_ids, target_ids = self._ids(inputs, self._prompt_ids), self._ids(targets, self._answer_ids)
         valid = not_padding(input_ids, self._vocabulary.pad_id, self._vocabulary.eos_id)
-        return _encoder_decoder_logits(
-            self.module, self.params, input_ids, shift_right(target_ids, self._start_id), valid
-        )
+        decoder_inputs = shift_right(target_ids, self._start_id)
+        return apply_model(self.module, self.params, input_ids, decoder_inputs, inputs_valid=valid)
 
     def _ids(self, texts: list[str] | Int[Array, "B L"], ids_of: Callable[[str], list[int]]) -> Int[Array, "B L"]:
         if not isinstance(texts, list | tuple) or not all(isinstance(text, str) for text in texts):
             return jnp.asarray(texts)
-        rows = [self._row(name, ids_of(text)) for name, text in named_texts(texts).items()]
-        return jnp.asarray(pad_rows(rows, self._vocabulary.pad_id, max(len(row.ids) for row in rows))[0])
+        rows = [Row(ids_of(text)) for text in named_texts(texts).values()]
+        return jnp.asarray(pad_rows(rows, self._vocabulary.pad_id).ids)
 
     def _prompt_ids(self, text: str) -> list[int]:
         return self._closed(self._tokenizer().encode(text))
@@ -181,7 +168,7 @@ class PretrainedEncoderDecoder(PretrainedTextModel):
         read = [self._start_id, *answer[:-1]]  # what closes the answer is written and not read
         tokenizer = self._tokenizer()
         sources, targets = format_tokens(tokenizer, ids), format_tokens(tokenizer.target_side, read)
-        inputs, behind = (padded_row(side, pad_id, most) for side in (ids, read))
+        inputs, behind = (padded_row(Row(side), pad_id, most) for side in (ids, read))
         sown = sown_weights(self.module, self.params, inputs.ids, behind.ids, inputs_valid=inputs.valid)
         # Stacks that share their layers sow into one place, the encoder first.
         encoder = sown.get("encoder", sown["decoder"])
@@ -194,7 +181,7 @@ class PretrainedEncoderDecoder(PretrainedTextModel):
         )
 
     def _row(self, name: str, ids: list[int], valid: list[bool] | None = None) -> Row:
-        return Row(name, ids, self._start_id, valid)
+        return Row(ids, valid=valid, start_id=self._start_id, name=name)
 
     def _check_room(self, row: Row, max_length: int) -> None:
         most = self._room(0)
@@ -213,14 +200,3 @@ class PretrainedEncoderDecoder(PretrainedTextModel):
 
     def _longest_inputs(self, max_length: int) -> int | None:
         return self._room(0)
-
-
-@partial(jax.jit, static_argnums=0)
-def _encoder_decoder_logits(
-    module: nn.Module,
-    params: Any,
-    inputs: Int[Array, "B M"],
-    decoder_inputs: Int[Array, "B L"],
-    inputs_valid: Bool[Array, "B M"],
-) -> Float[Array, "B L V"]:
-    return module.apply({"params": params}, inputs, decoder_inputs, inputs_valid=inputs_valid)

@@ -10,20 +10,22 @@ import numpy as np
 from flax import linen as nn
 from jaxtyping import Array, Bool, Float, Int
 
+from t5x_lite.data import Vocabulary
 from t5x_lite.errors import InputError
 from t5x_lite.models import EncoderConfig
-from t5x_lite.pretrained.attention import AttentionMaps, make_map, self_weights, sown_weights
+from t5x_lite.pretrained.attention import AttentionMaps, make_map, padded_row, self_weights, sown_weights
 from t5x_lite.pretrained.batches import (
+    Batch,
+    Row,
     Text,
-    TokenRow,
+    apply_model,
     cut_rows,
     is_one,
-    pad_token_rows,
+    pad_rows,
     power,
-    token_batches,
     word_rows,
 )
-from t5x_lite.pretrained.encoder_tasks import EncoderTasks, arrays, encoder_of
+from t5x_lite.pretrained.encoder_tasks import EncoderTasks, encoder_of
 from t5x_lite.tokenizers.base import format_tokens
 
 NamedLayers = Literal["last", "second_to_last", "sum_last_4", "concat_last_4", "sum_all", "mean"]
@@ -149,8 +151,7 @@ class PretrainedEncoder(EncoderTasks):
         unless given. Of ELECTRA's pair there are two such dictionaries, `generator` and `discriminator`.
         """
         if isinstance(texts, str | tuple | list) and (is_one(texts) or not texts or isinstance(texts[0], str | tuple)):
-            batch = pad_token_rows(self._rows(texts), self._pad_id)
-            inputs, segments, valid = batch.inputs, batch.segments, batch.valid
+            inputs, segments, valid = pad_rows(self._rows(texts), self._pad_id)
         else:
             inputs = np.asarray(texts)
             if inputs.ndim != 2 or inputs.dtype.kind not in "iu":
@@ -159,7 +160,7 @@ class PretrainedEncoder(EncoderTasks):
                 )
             segments = np.zeros_like(inputs) if segments is None else np.asarray(segments)
             valid = inputs != self._pad_id
-        return _outputs(self.module, self.params, inputs, segments, valid)
+        return apply_model(self.module, self.params, inputs, segments, inputs_valid=valid)
 
     def fill_mask(self, texts: Text | list[Text], *, top_k: int = 5) -> list[Any]:
         """The likeliest tokens for each mask, best first.
@@ -172,33 +173,24 @@ class PretrainedEncoder(EncoderTasks):
         config, tokenizer = self._language_model, self._tokenizer()
         if "masked_lm" not in config.heads:
             self._lacks_head("fill_mask", "masked_lm", config)
-        allowed = np.zeros(config.vocab_size, bool)
-        allowed[: tokenizer.vocabulary.size] = True
-        allowed[list(tokenizer.vocabulary.special_ids)] = False
-        if not 1 <= top_k <= allowed.sum():
-            raise InputError(f"top_k={top_k} is out of range; choose 1 to {allowed.sum()}")
+        vocabulary = tokenizer.vocabulary
+        num_allowed = vocabulary.size - len(vocabulary.special_ids)
+        if not 1 <= top_k <= num_allowed:
+            raise InputError(f"top_k={top_k} is out of range; choose 1 to {num_allowed}")
         rows = self._rows(texts)
-        masks = [np.flatnonzero(np.array(row.ids) == tokenizer.vocabulary.mask_id) for row in rows]
+        masks = [np.flatnonzero(np.array(row.ids) == vocabulary.mask_id).tolist() for row in rows]
         for index, found in enumerate(masks):
-            if not len(found):
+            if not found:
                 name = "the text" if is_one(texts) else f"texts[{index}]"
                 raise InputError(f"{name} has no mask; write {tokenizer.mask_token} where a token is to be filled in")
-        answers: list[Any] = [None] * len(rows)
-        for batch in token_batches(rows, self._pad_id, config.max_length):
-            positions = np.zeros((len(batch.inputs), power(max(len(masks[i]) for i in batch.indices), 1)), np.int32)
-            for row, index in enumerate(batch.indices):
-                positions[row, : len(masks[index])] = masks[index]
-            found = _best_tokens(self.module, self.params, *arrays(batch), positions, allowed, top_k)
-            ids, probabilities = map(np.asarray, found)
-            for row, index in enumerate(batch.indices):
-                by_mask = [
-                    [
-                        self._suggestion(rows[index].ids, position, int(token), float(probability))
-                        for token, probability in zip(ids[row, place], probabilities[row, place], strict=True)
-                    ]
-                    for place, position in enumerate(masks[index])
-                ]
-                answers[index] = by_mask[0] if len(by_mask) == 1 else by_mask
+        best = self._apply(_best_tokens, rows, vocabulary, power(max(map(len, masks)), 1), top_k)
+        answers: list[Any] = []
+        for row, positions, (ids, probabilities) in zip(rows, masks, best, strict=True):
+            by_mask = [
+                [self._suggestion(row.ids, position, *each) for each in zip(*pair, strict=True)]
+                for position, *pair in zip(positions, ids.tolist(), probabilities.tolist(), strict=False)
+            ]
+            answers.append(by_mask[0] if len(by_mask) == 1 else by_mask)
         return answers[0] if is_one(texts) else answers
 
     def encode(
@@ -243,18 +235,15 @@ class PretrainedEncoder(EncoderTasks):
         return found, len(rows) - len(sentences)
 
     def _features(
-        self, rows: list[TokenRow], choices: tuple[Layers, ...], pooling: Pooling
+        self, rows: list[Row], choices: tuple[Layers, ...], pooling: Pooling
     ) -> dict[Layers, list[Float[np.ndarray, "..."]]]:
         """By choice of layers, the vector [D] of each row, or those [L D] of its tokens."""
         for layers in choices:
             check_layers(layers, self._encoder.num_layers)
-        answers: dict[Layers, list[Any]] = {layers: [None] * len(rows) for layers in choices}
-        for batch in token_batches(rows, self._pad_id, self._encoder.max_length):
-            found = _vectors(self.module, self.params, *arrays(batch), choices, pooling)
-            for layers, vectors in zip(choices, jax.device_get(found), strict=True):
-                for index, vector in zip(batch.indices, vectors, strict=False):
-                    answers[layers][index] = vector[: len(rows[index].ids)] if pooling == "tokens" else vector
-        return answers
+        found = self._apply(_vectors, rows, choices, pooling)
+        if pooling == "tokens":
+            found = [[vectors[: len(row.ids)] for vectors in some] for row, some in zip(rows, found, strict=True)]
+        return dict(zip(choices, map(list, zip(*found, strict=True)), strict=True))
 
     def detect_replacements(self, texts: Text | list[Text]) -> list[Any]:
         """For each token of a text, special ones left out, how likely it is that it was put there in another's place.
@@ -265,16 +254,15 @@ class PretrainedEncoder(EncoderTasks):
         if "replaced_token" not in config.heads:
             self._lacks_head("detect_replacements", "replaced_token", config)
         rows = self._rows(texts)
-        answers: list[Any] = [None] * len(rows)
         around = (tokenizer.vocabulary.cls_id, tokenizer.vocabulary.sep_id)
-        for batch in token_batches(rows, self._pad_id, config.max_length):
-            probabilities = np.asarray(_replaced(self.module, self.params, *arrays(batch)))
-            for index, row in zip(batch.indices, probabilities, strict=False):
-                answers[index] = [
-                    Detection(tokenizer.decode([token]), float(probability))
-                    for token, probability in zip(rows[index].ids, row, strict=False)
-                    if token not in around
-                ]
+        answers = [
+            [
+                Detection(tokenizer.decode([token]), float(probability))
+                for token, probability in zip(row.ids, probabilities, strict=False)
+                if token not in around
+            ]
+            for row, probabilities in zip(rows, self._apply(_replacement_probabilities, rows), strict=True)
+        ]
         return answers[0] if is_one(texts) else answers
 
     def attention(self, texts: Text | list[Text]) -> Any:
@@ -285,8 +273,8 @@ class PretrainedEncoder(EncoderTasks):
         tokenizer = self._tokenizer()
         answers = []
         for row in self._rows(texts):
-            batch = next(token_batches([row], self._pad_id, self._encoder.max_length))
-            sown = sown_weights(self.module, self.params, batch.inputs, batch.segments, inputs_valid=batch.valid)
+            batch = padded_row(row, self._pad_id, self._encoder.max_length)
+            sown = sown_weights(self.module, self.params, batch.ids, batch.segments, inputs_valid=batch.valid)
             parts = {"self": sown}
             if self.config.networks:
                 parts = {part: sown[part] for part in self.config.networks}
@@ -316,61 +304,30 @@ def _language_model_of(module: nn.Module) -> nn.Module:
     return module.generator if "generator" in module.config.networks else module
 
 
-@partial(jax.jit, static_argnums=0)
-def _outputs(
-    module: nn.Module, params: Any, inputs: Int[Array, "B L"], segments: Int[Array, "B L"], valid: Bool[Array, "B L"]
-) -> dict[str, Any]:
-    return module.apply({"params": params}, inputs, segments, inputs_valid=valid)
-
-
-@partial(jax.jit, static_argnums=(0, 7))
 def _best_tokens(
-    module: nn.Module,
-    params: Any,
-    inputs: Int[Array, "B L"],
-    segments: Int[Array, "B L"],
-    valid: Bool[Array, "B L"],
-    positions: Int[Array, "B P"],
-    allowed: Bool[Array, "V"],
-    top_k: int,
+    module: nn.Module, batch: Batch, vocabulary: Vocabulary, num_masks: int, top_k: int
 ) -> tuple[Int[Array, "B P K"], Float[Array, "B P K"]]:
-    """(ids, probabilities) of the likeliest of the allowed tokens at some positions of each row."""
-
-    def logits(module: nn.Module) -> Float[Array, "B P V"]:
-        model = _language_model_of(module)
-        hidden = model.hidden_states(inputs, segments, inputs_valid=valid)
-        return model.masked_lm_logits(jnp.take_along_axis(hidden, positions[..., None], axis=1))
-
-    probabilities = jax.nn.softmax(module.apply({"params": params}, method=logits))
-    best, ids = jax.lax.top_k(jnp.where(allowed[None, None], probabilities, -1.0), top_k)
+    """(ids, probabilities) of the likeliest tokens that stand for text, at the first `num_masks` masks of each row."""
+    find_masks = partial(jnp.flatnonzero, size=num_masks, fill_value=0)
+    positions = jax.vmap(find_masks)(batch.ids == vocabulary.mask_id)
+    model = _language_model_of(module)
+    hidden = model.hidden_states(batch.ids, batch.segments, inputs_valid=batch.valid)
+    logits = model.masked_lm_logits(jnp.take_along_axis(hidden, positions[..., None], axis=1))
+    allowed = jnp.arange(logits.shape[-1]) < vocabulary.size
+    allowed = allowed.at[jnp.array(vocabulary.special_ids)].set(False)
+    best, ids = jax.lax.top_k(jnp.where(allowed[None, None], jax.nn.softmax(logits), -1.0), top_k)
     return ids, best
 
 
-@partial(jax.jit, static_argnums=(0, 5, 6))
 def _vectors(
-    module: nn.Module,
-    params: Any,
-    inputs: Int[Array, "B L"],
-    segments: Int[Array, "B L"],
-    valid: Bool[Array, "B L"],
-    choices: tuple[Layers, ...],
-    pooling: Pooling,
+    module: nn.Module, batch: Batch, choices: tuple[Layers, ...], pooling: Pooling
 ) -> list[Float[Array, "..."]]:
     """By each choice of layers, [B D] or [B L D]."""
-
-    def outputs(module: nn.Module) -> Float[Array, "N1 B L D"]:
-        return encoder_of(module).encode_layers(inputs, segments, inputs_valid=valid)
-
-    found = module.apply({"params": params}, method=outputs)
-    return [pool(choose_layers(found, layers), valid, pooling) for layers in choices]
+    outputs = encoder_of(module).encode_layers(batch.ids, batch.segments, inputs_valid=batch.valid)
+    return [pool(choose_layers(outputs, layers), batch.valid, pooling) for layers in choices]
 
 
-@partial(jax.jit, static_argnums=0)
-def _replaced(
-    module: nn.Module, params: Any, inputs: Int[Array, "B L"], segments: Int[Array, "B L"], valid: Bool[Array, "B L"]
-) -> Float[Array, "B L"]:
-    def probabilities(module: nn.Module) -> Float[Array, "B L"]:
-        model = encoder_of(module)
-        return jax.nn.sigmoid(model.replaced_token_logits(model.hidden_states(inputs, segments, inputs_valid=valid)))
-
-    return module.apply({"params": params}, method=probabilities)
+def _replacement_probabilities(module: nn.Module, batch: Batch) -> Float[Array, "B L"]:
+    model = encoder_of(module)
+    hidden = model.hidden_states(batch.ids, batch.segments, inputs_valid=batch.valid)
+    return jax.nn.sigmoid(model.replaced_token_logits(hidden))

@@ -1,6 +1,6 @@
 """What an encoder with the head of a task answers in a notebook: classes, choices, tags, spans of a text."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from operator import itemgetter
@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, TypeVar
 import jax
 import numpy as np
 from flax import linen as nn
-from jaxtyping import Array, Bool, Float, Int
+from jaxtyping import Array, Float
 
 from t5x_lite.data.stored_rows import stack
 from t5x_lite.data.tasks.multiple_choice import Choice
@@ -20,11 +20,12 @@ from t5x_lite.models import EncoderConfig
 from t5x_lite.objectives import MultipleChoice, Predictions, QuestionAnswering, Tagging, corrupt_rows
 from t5x_lite.objectives.task import TaskObjective
 from t5x_lite.pretrained.base import Pretrained
-from t5x_lite.pretrained.batches import Text, is_one, power, token_batches, token_rows
+from t5x_lite.pretrained.batches import Batch, Row, Text, is_one, power, row_batches, token_rows
 
 Asking = TypeVar("Asking", bound=TaskObjective)
 
 _ROWS = 32
+_MOST_TOKENS = 8192  # of a batch: the outputs of all layers of a large model for it fill half a gigabyte
 
 
 class LikelyClass(NamedTuple):
@@ -71,13 +72,10 @@ class EncoderTasks(Pretrained):
                 "gives: model(texts)['classification_logits']"
             )
         labels = self._labels
-        rows = self._rows(texts)
-        answers: list[Any] = [None] * len(rows)
-        for batch in token_batches(rows, self._pad_id, config.max_length):
-            probabilities = np.asarray(_classes(self.module, self.params, *arrays(batch)))
-            for index, row in zip(batch.indices, probabilities, strict=False):
-                likely = map(LikelyClass, labels, row.tolist())
-                answers[index] = sorted(likely, key=lambda each: -each.probability)
+        answers = [
+            sorted(map(LikelyClass, labels, probabilities.tolist()), key=lambda each: -each.probability)
+            for probabilities in self._apply(_class_probabilities, self._rows(texts))
+        ]
         return answers[0] if is_one(texts) else answers
 
     def choose(self, context: str, choices: list[str]) -> list[float]:
@@ -90,8 +88,8 @@ class EncoderTasks(Pretrained):
             raise InputError(f"choices={choices} leaves nothing to choose; give two or more")
         objective = replace(objective, num_choices=len(choices))
         document = Choice("", context, tuple(choices), 0)
-        _, features = self._asked(objective, [document])
-        return np.asarray(_choice_probabilities(objective, self._task_module, self._task_params, features))[0].tolist()
+        logits, _ = self._outputs(objective, [document], MultipleChoice.logits)
+        return np.asarray(jax.nn.softmax(logits))[0].tolist()
 
     def tag(self, sentences: str | list[str] | list[list[str]]) -> list[Any]:
         """The tag of each word of a sentence; a list of sentences gives a list. Words stand between blanks, or in a
@@ -128,8 +126,19 @@ class EncoderTasks(Pretrained):
         # Without a tokenizer only those know it whose positions depend on it; in BERT's vocabularies it is 0.
         return self.tokenizer.vocabulary.pad_id if self.tokenizer else self._encoder.pad_id or 0
 
-    def _rows(self, texts: Any) -> list[Any]:
+    def _rows(self, texts: Any) -> list[Row]:
         return token_rows(self._tokenizer(), texts, self._encoder.max_length)
+
+    def _apply(self, function: Callable[..., Any], rows: list[Row], *options: Any) -> list[Any]:
+        """What `function(module, batch, *options)` gives for each row, of arrays [B ...]; one compilation a shape of
+        batch, function and options."""
+        found: list[Any] = [None] * len(rows)
+        batches = row_batches(rows, pad_id=self._pad_id, longest=self._encoder.max_length, most_tokens=_MOST_TOKENS)
+        for indices, batch in batches:
+            given = jax.device_get(_apply_function(self.module, function, options, self.params, batch))
+            for position, index in enumerate(indices):
+                found[index] = jax.tree.map(itemgetter(position), given)
+        return found
 
     @property
     def _labels(self) -> tuple[str, ...]:
@@ -158,24 +167,26 @@ class EncoderTasks(Pretrained):
         return (own if isinstance(own, type(objective)) else objective).for_vocabulary(self._tokenizer().vocabulary)
 
     def _predictions(self, objective: TaskObjective, documents: Sequence[Any]) -> Predictions:
-        outputs, features = self._asked(objective, documents)
+        outputs, features = self._outputs(objective, documents, type(objective).prediction_outputs)
         return objective.predictions(outputs, features, documents, self._tokenizer(), self._labels)
 
-    def _asked(self, objective: TaskObjective, documents: Sequence[Any]) -> tuple[np.ndarray, Any]:
-        """What the model says of the rows of some examples, and their features."""
+    def _outputs(
+        self, objective: Asking, documents: Sequence[Any], function: Callable[..., Array]
+    ) -> tuple[np.ndarray, Any]:
+        """What a method of the objective gives for the rows of some examples, and their features."""
         builder = objective.layout.start(self._tokenizer().vocabulary)
         for pieces in objective.layout.tokenize(list(documents), self._tokenizer(), "punctuation"):
             builder.add(pieces)
         builder.finish()
         rows = builder.take()
-        said = []
+        found = []
         for start in range(0, len(rows), _ROWS):
             some = rows[start : start + _ROWS]
             # As many rows as a power of two, so that few shapes are compiled.
             filled = stack([some[number % len(some)] for number in range(power(len(some), 1))])
-            found = jax.device_get(_prediction_outputs(objective, self._task_module, self._task_params, filled))
-            said.append(jax.tree.map(itemgetter(slice(len(some))), found))
-        return jax.tree.map(lambda *parts: np.concatenate(parts), *said)
+            outputs = jax.device_get(_task_outputs(function, objective, self._task_module, self._task_params, filled))
+            found.append(jax.tree.map(itemgetter(slice(len(some))), outputs))
+        return jax.tree.map(lambda *parts: np.concatenate(parts), *found)
 
     def _lacks_head(self, method: str, head: str, config: EncoderConfig) -> None:
         raise InputError(
@@ -184,34 +195,28 @@ class EncoderTasks(Pretrained):
         )
 
 
-def arrays(batch: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Ids, segments and where they are no padding."""
-    return batch.inputs, batch.segments, batch.valid
-
-
 def encoder_of(module: nn.Module) -> nn.Module:
     """The network that encodes: of ELECTRA's two the discriminator."""
     networks = module.config.networks
     return getattr(module, networks[0]) if networks else module
 
 
-@partial(jax.jit, static_argnums=(0, 1))
-def _prediction_outputs(objective: TaskObjective, module: nn.Module, params: Any, batch: Any) -> tuple[Array, Any]:
+@partial(jax.jit, static_argnums=(0, 1, 2))
+def _apply_function(
+    module: nn.Module, function: Callable[..., Any], options: tuple[Any, ...], params: Any, batch: Batch
+) -> Any:
+    return module.apply({"params": params}, batch, *options, method=function)
+
+
+@partial(jax.jit, static_argnums=(0, 1, 2))
+def _task_outputs(
+    function: Callable[..., Array], objective: TaskObjective, module: nn.Module, params: Any, batch: Any
+) -> tuple[Array, Any]:
     features = corrupt_rows(objective, jax.random.key(0), batch)
-    return objective.prediction_outputs(module, params, features), features
+    return function(objective, module, params, features), features
 
 
-@partial(jax.jit, static_argnums=(0, 1))
-def _choice_probabilities(objective: MultipleChoice, module: nn.Module, params: Any, features: Any) -> Array:
-    return jax.nn.softmax(objective.logits(module, params, features))
-
-
-@partial(jax.jit, static_argnums=0)
-def _classes(
-    module: nn.Module, params: Any, inputs: Int[Array, "B L"], segments: Int[Array, "B L"], valid: Bool[Array, "B L"]
-) -> Float[Array, "B C"]:
-    def probabilities(module: nn.Module) -> Float[Array, "B C"]:
-        model = encoder_of(module)
-        return jax.nn.softmax(model.classification_logits(model.hidden_states(inputs, segments, inputs_valid=valid)))
-
-    return module.apply({"params": params}, method=probabilities)
+def _class_probabilities(module: nn.Module, batch: Batch) -> Float[Array, "B C"]:
+    model = encoder_of(module)
+    hidden = model.hidden_states(batch.ids, batch.segments, inputs_valid=batch.valid)
+    return jax.nn.softmax(model.classification_logits(hidden))

@@ -3,37 +3,17 @@ import pytest
 
 from t5x_lite.data import ByteLevelBPE, Bytes, make_tokenizer
 from t5x_lite.errors import InputError
-from t5x_lite.pretrained.batches import Row, TokenRow, cut_rows, row_batches, token_batches, token_rows, word_rows
+from t5x_lite.pretrained.batches import Row, cut_rows, row_batches, token_rows, word_rows
 
 
 def test_special_tokens_and_segments(wordpiece):
     cls, sep = wordpiece.vocabulary.cls_id, wordpiece.vocabulary.sep_id
     wall, fall = wordpiece.encode("the wall"), wordpiece.encode("fall")
     one, pair = token_rows(wordpiece, ["the wall", ("the wall", "fall")], 70)
-    assert one == TokenRow([cls, *wall, sep], [0] * (len(wall) + 2))
+    assert one == Row([cls, *wall, sep], [0] * (len(wall) + 2))
     assert pair.ids == [cls, *wall, sep, *fall, sep]
     assert pair.segments == [0] * (len(wall) + 2) + [1] * (len(fall) + 1)
     assert token_rows(wordpiece, ("the wall", "fall"), 70) == [pair], "a pair on its own is one text"
-
-
-def test_every_row_comes_once_in_few_shapes():
-    lengths = np.random.default_rng(0).integers(1, 513, 300)
-    rows = [TokenRow([index + 2] * length, [0] * length) for index, length in enumerate(lengths)]
-    seen, shapes = [], set()
-    for batch in token_batches(rows, 1, 512):
-        shapes.add(batch.inputs.shape)
-        assert batch.inputs.size <= 8192
-        for index, inputs, valid in zip(batch.indices, batch.inputs, batch.valid, strict=False):
-            assert inputs[valid].tolist() == rows[index].ids
-            assert set(inputs[~valid].tolist()) <= {1}
-            assert valid[0], "a row without a token would divide by zero"
-            seen.append(index)
-        assert batch.valid.any(axis=1).all()
-    assert sorted(seen) == list(range(300))
-    assert {length for _, length in shapes} <= {32, 64, 128, 256, 512}
-    assert {count for count, _ in shapes} <= {1, 2, 4, 8, 16, 32}
-    # A row of at most 70 positions is never longer than these.
-    assert {batch.inputs.shape[1] for batch in token_batches([TokenRow([1] * 66, [0] * 66)], 0, 70)} == {70}
 
 
 @pytest.mark.parametrize(
@@ -42,9 +22,9 @@ def test_every_row_comes_once_in_few_shapes():
         ([], "texts=\\[\\] is empty; give one or more"),
         ("", "the text='' holds no token"),
         (["wall", ""], "texts\\[1\\]='' holds no token"),
-        (["wall", 3], "texts\\[1\\]=3 is no text"),
-        (("a", "b", "c"), "is no text; give a string or a pair"),
-        (None, "texts=None is no text"),
+        (["wall", 3], "texts\\[1\\]=3 is not a text"),
+        (("a", "b", "c"), "is not a text; give a string or a pair"),
+        (None, "texts=None is not a text"),
         (["wall", "wall " * 7], "texts\\[1\\] has 9 tokens, special ones included, and the model takes max_length=8"),
     ],
 )
@@ -105,32 +85,35 @@ def test_what_is_no_list_of_words(wordpiece, sentences):
 
 
 def rows(lengths):
-    return [Row("", [index + 2] * length, 0) for index, length in enumerate(lengths)]
+    return [Row([index + 2] * length) for index, length in enumerate(lengths)]
 
 
-def test_every_written_row_comes_once_in_few_shapes():
+@pytest.mark.parametrize("limits", [{"most_rows": 24}, {"most_tokens": 2048}])
+def test_every_row_comes_once_in_few_shapes(limits):
     lengths = np.random.default_rng(0).integers(0, 300, 200)
     seen, shapes = [], set()
-    for batch in row_batches(rows(lengths), pad_id=1, most_rows=24, longest=None):
+    for indices, batch in row_batches(rows(lengths), pad_id=1, longest=None, **limits):
         shapes.add(batch.ids.shape)
-        assert len(batch.indices) == len(batch.ids)
-        for index, ids, valid in zip(batch.indices, batch.ids, batch.valid, strict=True):
+        assert batch.ids.size <= limits.get("most_tokens", batch.ids.size)
+        for index, ids, valid in zip(indices, batch.ids, batch.valid, strict=True):
             assert ids[valid].tolist() == [index + 2] * lengths[index]
             assert set(ids[~valid].tolist()) <= {1}
-        seen += batch.indices[: batch.count]
+        assert set(indices[len(set(indices)) :]) <= {indices[0]}, "the first row fills a batch up"
+        seen += set(indices)
     assert sorted(seen) == list(range(200))
     assert {length for _, length in shapes} <= {32, 64, 128, 256, 512}
-    assert {count for count, _ in shapes} <= {1, 2, 4, 8, 16, 24}
+    assert {count for count, _ in shapes} <= {1, 2, 4, 8, 16, limits.get("most_rows", 32)}
 
 
 def test_rows_are_padded_to_no_more_than_there_is_room_for():
-    batches = list(row_batches(rows([40, 0]), pad_id=0, most_rows=8, longest=50))
+    batches = [batch for _, batch in row_batches(rows([40, 0]), pad_id=0, longest=50)]
     assert [batch.ids.shape for batch in batches] == [(1, 32), (1, 50)]
-    assert next(row_batches(rows([0]), pad_id=0, most_rows=8, longest=0)).ids.shape == (1, 0)
+    ((_, batch),) = row_batches(rows([0]), pad_id=0, longest=0)
+    assert batch.ids.shape == (1, 0)
 
 
 def test_padding_inside_a_row_stays():
-    batch = next(row_batches([Row("", [5, 0, 6], 0, [True, False, True])], pad_id=0, most_rows=8, longest=None))
+    ((_, batch),) = row_batches([Row([5, 0, 6], valid=[True, False, True])], pad_id=0, longest=None)
     assert batch.valid[0].astype(int).tolist()[:4] == [1, 0, 1, 0]
 
 

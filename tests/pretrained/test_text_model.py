@@ -124,7 +124,7 @@ def test_scores_are_the_log_probabilities_of_the_uncached_model(ours, searched):
     pad, eos = ours._vocabulary.pad_id, ours._vocabulary.eos_id
     ids, scores = (np.asarray(x).reshape(12, -1) for x in searched)
     rows = [ours._row("", row) for row in ROWS for _ in range(3)]
-    inputs, valid = pad_rows(rows, pad, 12)
+    inputs, _, valid = pad_rows(rows, pad, 12)
     decoder_inputs = np.pad(ids[:, :-1], ((0, 0), (1, 0)))
     decoder_inputs[:, 0] = [row.start_id for row in rows]
     apply = jax.jit(lambda *args: ours.module.apply({"params": ours.params}, *args[:2], inputs_valid=args[2]))
