@@ -22,7 +22,7 @@ from typing import Any
 from rich.table import Table
 from turns import CORES, Others, Worker, in_turns, middle, ratios, serve, spread, use_cores, wide_console
 
-from t5x_lite.cli.allocator import keep_memory
+from t5x_lite.cli.processes import keep_memory
 
 CPU_HEADS, WIDTH = 8, 64
 SIZES = {"8 x 128": (8, 128), "8 x 512": (8, 512), "2 x 1,024": (2, 1024), "1 x 2,048": (1, 2048)}

@@ -17,7 +17,7 @@ from typing import Any
 from rich.table import Table
 from turns import CORES, Worker, in_turns, middle, ratios, serve, spread, use_cores, wide_console
 
-from t5x_lite.cli.allocator import keep_memory
+from t5x_lite.cli.processes import keep_memory
 
 INPUT_LENGTH, NEW_TOKENS = 128, 64
 TASKS = {"greedy, 8 texts": (8, 1), "beam 4, 4 texts": (4, 4)}

@@ -28,7 +28,7 @@ from rich.console import Console
 from rich.table import Table
 
 import t5x_lite
-from t5x_lite.cli.allocator import keep_memory
+from t5x_lite.cli.processes import keep_memory
 from t5x_lite.data import Data, TextFiles, WordPiece, batches
 from t5x_lite.models import BertConfig, ElectraConfig, ElectraPairConfig
 from t5x_lite.objectives import MaskedLanguageModel, NextSentencePrediction, ReplacedTokenDetection

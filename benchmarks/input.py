@@ -21,7 +21,7 @@ from rich.table import Table
 from turns import middle, spread
 
 from t5x_lite import Experiment
-from t5x_lite.cli.allocator import keep_memory
+from t5x_lite.cli.processes import keep_memory
 from t5x_lite.data import Data, PythonDocs, SentencePiece, TokenStore, batches, prefetch
 from t5x_lite.models import PRESETS
 from t5x_lite.objectives import SpanCorruption, corrupt_rows

@@ -42,7 +42,7 @@ from rich.console import Console
 from rich.table import Table
 from turns import CORES, Others, Worker, WorkerDied, in_turns, middle, ratios, serve, spread, use_cores, wide_console
 
-from t5x_lite.cli.allocator import keep_memory
+from t5x_lite.cli.processes import keep_memory
 
 WORKS = {
     "t5": "T5-small, 8 x (512 + 114)",

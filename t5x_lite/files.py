@@ -39,6 +39,17 @@ def check_is_new(folder: Path, option: str) -> None:
         raise InputError(f"{option}={folder} is not empty; choose another folder, nothing is overwritten")
 
 
+def check_output_path(path: Path, option: str, suffixes: tuple[str, ...] = (".png",)) -> None:
+    """Raises `InputError` for a name that does not end as a picture or a page does, or whose folder is missing."""
+    if path.suffix not in suffixes:
+        kinds = " or ".join({".png": "picture", ".html": "page"}[suffix] for suffix in suffixes)
+        raise InputError(
+            f"{option}={path} is not the name of a {kinds}; choose one that ends in {' or '.join(suffixes)}"
+        )
+    if not path.absolute().parent.is_dir():
+        raise InputError(f"{option}={path} lies in no folder; make the folder first, or choose another one")
+
+
 def write_atomically(path: epath.PathLike, content: str | bytes) -> None:
     """Writes a small file that is either the old one or the new one, whatever happens."""
     path = epath.Path(path)

@@ -14,7 +14,7 @@ if importlib.metadata.version("jaxlib").startswith("0.10."):
 _FLAGS = f"--xla_force_host_platform_device_count=8 {QUICK_COMPILER}"
 os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {_FLAGS}".strip()
 
-from t5x_lite.cli.allocator import keep_memory
+from t5x_lite.cli.processes import keep_memory
 
 keep_memory()  # a third of the tests' time would go into page faults
 # What jax traces and keeps makes every full collection long: a fifth of the tests' time went into them.

@@ -115,6 +115,14 @@ def take_config(arguments: list[str], prog: str, usage: str) -> tuple[str, list[
     return arguments[0], arguments[1:]
 
 
+@dataclass(frozen=True)
+class OfModel:
+    """The first argument of commands that load a model."""
+
+    run: tyro.conf.Positional[str]
+    """The folder of a run or of one of its checkpoints, a Hugging Face folder, or a Hugging Face hub name."""
+
+
 Paths = tuple[str, ...]
 
 

@@ -15,7 +15,7 @@ from types import ModuleType
 
 import t5x_lite
 from t5x_lite.cache import cache_folder
-from t5x_lite.cli.allocator import keep_memory
+from t5x_lite.cli.processes import keep_memory
 from t5x_lite.errors import InputError
 
 _MARKED = re.compile(r'^@subcommand\ndef (\w+)\(.*\n    """(.+?): (.+)"""$', re.MULTILINE)

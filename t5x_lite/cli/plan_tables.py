@@ -1,7 +1,6 @@
 """A plan as tables for people, as JSON for programs, and as a picture."""
 
 from dataclasses import asdict
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
@@ -34,22 +33,27 @@ def headline(name: str, plan: Plan) -> str:
 
 def memory_table(plan: Plan) -> Table:
     """A chip's memory, and whether it is enough."""
-    memory, (unit, size) = plan.memory, memory_unit(plan)
+    unit, size = memory_unit(plan)
     table = Table("memory of a chip", box=None)
     table.add_column(unit, justify="right")
-    named = {
+    for what, num_bytes in memory_by_use(plan).items():
+        table.add_row(what, f"{num_bytes / size:,.2f}")
+    verdict = "fits" if plan.fits else f"does not fit: {plan.missing / size:,.2f} {unit} are missing"
+    hbm = f"{plan.topology.chip.hbm_bytes / size:,.0f}"
+    table.add_row(f"together, of {hbm}: {verdict}", f"{plan.memory.total / size:,.2f}")
+    return table
+
+
+def memory_by_use(plan: Plan) -> dict[str, int]:
+    """The bytes of a chip, by what they are for."""
+    memory = plan.memory
+    return {
         "parameters": memory.parameters,
         "optimizer": memory.optimizer,
         "average, teacher, batch": memory.other,
         "activations, temporaries" if plan.fits else "all else": memory.temporaries,
         "code": memory.code,
     }
-    for what, num_bytes in named.items():
-        table.add_row(what, f"{num_bytes / size:,.2f}")
-    verdict = "fits" if plan.fits else f"does not fit: {plan.missing / size:,.2f} {unit} are missing"
-    hbm = f"{plan.topology.chip.hbm_bytes / size:,.0f}"
-    table.add_row(f"together, of {hbm}: {verdict}", f"{memory.total / size:,.2f}")
-    return table
 
 
 def memory_unit(plan: Plan) -> tuple[str, int]:
@@ -161,23 +165,14 @@ def _counted(number: int, what: str) -> str:
 
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+    from t5x_lite.pictures import Picture
 
 
-def draw_plan(name: str, plan: Plan, picture: Path) -> None:
-    """Draws a plan into a PNG file."""
-    figure = plan_figure(name, plan)
-    temporary = picture.with_suffix(".tmp.png")
-    figure.savefig(temporary, dpi=120)
-    temporary.replace(picture)
-
-
-def plan_figure(name: str, plan: Plan) -> "Figure":
+def draw_plan(name: str, plan: Plan) -> "Picture":
     """A chip's memory, and the times of a step; of a plan that does not fit the memory alone."""
-    # Without pyplot: no display, no global state.
-    from matplotlib.figure import Figure
+    from t5x_lite.pictures import Picture  # here, since it loads matplotlib
 
-    figure = Figure(figsize=(10, 4.2), layout="constrained")
+    figure = Picture(figsize=(10, 4.2), layout="constrained")
     memory, *times = figure.subplots(1, 2, width_ratios=(3, 2)) if plan.fits else [figure.subplots()]
     figure.suptitle(f"{name} on {plan.topology}, mesh {_mesh(plan)}, remat {plan.experiment.remat}")
     _draw_memory(memory, plan)
@@ -191,16 +186,9 @@ def _mesh(plan: Plan) -> str:
 
 
 def _draw_memory(axes, plan: Plan) -> None:
-    memory, (unit, scale), left = plan.memory, memory_unit(plan), 0.0
+    (unit, scale), left = memory_unit(plan), 0.0
     hbm = plan.topology.chip.hbm_bytes / scale
-    parts = {
-        "parameters": memory.parameters,
-        "optimizer": memory.optimizer,
-        "average, teacher, batch": memory.other,
-        "activations, temporaries": memory.temporaries,
-        "code": memory.code,
-    }
-    for what, num_bytes in parts.items():
+    for what, num_bytes in memory_by_use(plan).items():
         size = num_bytes / scale
         axes.barh([""], [size], left=left, height=0.5, label=f"{what}: {size:,.2f}")
         left += size

@@ -13,8 +13,8 @@ from matplotlib.colors import PowerNorm
 from matplotlib.figure import Figure
 from matplotlib.ticker import EngFormatter
 
+from t5x_lite.files import check_output_path, write_atomically
 from t5x_lite.layers.positions import relative_position_buckets
-from t5x_lite.pictures.output_files import check_output_path, write_atomically
 
 
 class Picture(Figure):

@@ -11,8 +11,8 @@ from flax import linen as nn
 from jaxtyping import Array, Bool, Float, Int
 
 from t5x_lite.errors import InputError
+from t5x_lite.files import check_output_path, write_atomically
 from t5x_lite.pictures.attention import Maps, attention_page, framed
-from t5x_lite.pictures.output_files import check_output_path, write_atomically
 from t5x_lite.pretrained.batches import Batch, Row, row_batches
 
 if TYPE_CHECKING:

@@ -77,7 +77,7 @@ PLOT_BAD = {
         ["long", "labels"],
         "the runs' figures are of two kinds: those of long are of tokens and those of labels",
     ),
-    "no picture": (["long", "--out", "a.jpg"], "out=a.jpg is no name of a picture; choose one that ends in .png"),
+    "no picture": (["long", "--out", "a.jpg"], "out=a.jpg is not the name of a picture; choose one that ends in .png"),
 }
 
 
@@ -145,7 +145,7 @@ BAD = {
     "no place": (["attention", "RUN", "cat", "--out", "absent/page.html"], "lies in no folder"),
     "no word": (["neighbours", "RUN"], "word is missing"),
     "too many": (["neighbours", "RUN", "cat", "--k", "999"], "k=999 is out of range"),
-    "no picture": (["positions", "RUN", "--out", "positions"], "out=positions is no name of a picture"),
+    "no picture": (["positions", "RUN", "--out", "positions"], "out=positions is not the name of a picture"),
 }
 
 

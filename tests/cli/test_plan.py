@@ -105,7 +105,7 @@ def test_json(plan, too_large):
 
 def test_pictures(plan, too_large, tmp_path):
     for name, one in (("fits", plan), ("not", too_large)):
-        draw_plan("bert", one, tmp_path / f"{name}.png")
+        draw_plan("bert", one).save(tmp_path / f"{name}.png")
         assert (tmp_path / f"{name}.png").read_bytes().startswith(b"\x89PNG")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["fits.png", "not.png"]
 
@@ -167,7 +167,7 @@ def test_a_search(run, config, plan, too_large, monkeypatch):
         ((), "--topology is missing; name a slice with one of v4, v5e, v5p, v6e, tpu7x, such as v5p:4x4x4"),
         (("--topology", "v9:2x2"), "topology='v9:2x2' is not known"),
         (("--topology", "v5e:2x2", "--tries", "0"), "--tries 0 is too small"),
-        (("--topology", "v5e:2x2", "--plot", "a.jpg"), "plot=a.jpg is no name of a picture"),
+        (("--topology", "v5e:2x2", "--plot", "a.jpg"), "plot=a.jpg is not the name of a picture"),
         (("--topology", "v5e:2x2", "--plot", "absent/a.png"), "plot=absent/a.png lies in no folder"),
         (("--topology", "v5e:2x2", "--mesh.fdsp", "2"), "perhaps you meant --mesh.fsdp"),
     ],

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from t5x_lite.errors import InputError
+from t5x_lite.files import check_output_path
 from t5x_lite.layers.positions import RelativePositionBias, sinusoidal_positions
 from t5x_lite.pictures import (
     Curve,
@@ -21,7 +22,6 @@ from t5x_lite.pictures import (
     draw_positions,
     draw_relative_bias,
 )
-from t5x_lite.pictures.output_files import check_output_path
 
 SIGNATURE = b"\x89PNG"
 
@@ -32,14 +32,14 @@ def test_a_picture_is_a_png_in_files_and_notebooks(tmp_path):
     assert (tmp_path / "a.png").read_bytes().startswith(SIGNATURE)
     assert [path.name for path in tmp_path.iterdir()] == ["a.png"]
     assert picture._repr_png_().startswith(SIGNATURE)
-    with pytest.raises(InputError, match="path=.*a.jpg is no name of a picture; choose one that ends in .png"):
+    with pytest.raises(InputError, match="path=.*a.jpg is not the name of a picture; choose one that ends in .png"):
         picture.save(tmp_path / "a.jpg")
     with pytest.raises(InputError, match="lies in no folder; make the folder first"):
         picture.save(tmp_path / "absent" / "a.png")
 
 
 def test_either_of_two_kinds():
-    with pytest.raises(InputError, match="out=a.gif is no name of a page or picture; .* ends in .html or .png"):
+    with pytest.raises(InputError, match="out=a.gif is not the name of a page or picture; .* ends in .html or .png"):
         check_output_path(Path("a.gif"), "out", (".html", ".png"))
 
 

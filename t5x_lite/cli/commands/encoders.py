@@ -8,7 +8,7 @@ import numpy as np
 import tyro
 from rich.console import Console
 
-from t5x_lite.cli.arguments import parse, subcommand
+from t5x_lite.cli.arguments import OfModel, parse, subcommand
 from t5x_lite.data.records.annotated import ConllFiles
 from t5x_lite.data.records.input_files import JSON_ENDINGS, check_paths, expand
 from t5x_lite.data.records.tables import TABLE_ENDINGS, JsonlFiles, ParallelFiles, TableFiles
@@ -29,11 +29,9 @@ from t5x_lite.pretrained.probing import (
 
 
 @dataclass(frozen=True)
-class FillMask:
+class FillMask(OfModel):
     """The likeliest tokens for each mask of a text: probability, token, and the text with the token in it."""
 
-    run: tyro.conf.Positional[str]
-    """The folder of a run or of one of its checkpoints, a Hugging Face folder, or a Hugging Face hub name."""
     text: tyro.conf.Positional[tuple[str, ...]]
     """One or more texts with masks ([MASK] or <mask>, as the tokenizer has it): "Return a [MASK] of the list.\""""
     top_k: int = 5
@@ -57,13 +55,11 @@ def _lines(suggestions: list[Suggestion]) -> str:
 
 
 @dataclass(frozen=True)
-class Probe:
+class Probe(OfModel):
     """How well a linear classifier reads labels off the layers of a model that stays as it is, with 95 % intervals: the
     feature-based approach of BERT's paper (Devlin et al. 2019, table 7). Texts and pairs of texts come from .tsv, .csv,
     .jsonl (and .gz) or from parallel files, tagged words from CoNLL files."""
 
-    run: tyro.conf.Positional[str]
-    """The folder of a run or of one of its checkpoints, a Hugging Face folder, or a Hugging Face hub name."""
     train: tuple[str, ...]
     """Files, globs or folders with the examples that the classifier is fitted to."""
     test: tuple[str, ...] = ()

@@ -10,23 +10,27 @@ import tyro
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from t5x_lite.cli.arguments import parse, subcommand
+from t5x_lite.cli.arguments import OfModel, parse, subcommand
 from t5x_lite.data.records.input_files import lines
 from t5x_lite.errors import InputError
 from t5x_lite.files import write_atomically
 from t5x_lite.pretrained import Answer, Pretrained, load
 
+_DECODING = (
+    *("max_length", "num_beams", "alpha", "early_stopping", "num_results", "temperature", "top_k", "top_p", "seed"),
+    *("scores", "batch_size"),
+)
+"""Options of `generate` that the model's method has too."""
+
 
 @dataclass(frozen=True)
-class Generate:
+class Generate(OfModel):
     """What a model writes for texts: T5's spans behind <extra_id_0>, <extra_id_1>, ...; a translation; a continuation.
 
     An answer is one line: line breaks in it become blanks. With several answers a text there are as many lines for
     each, best first where they were searched for.
     """
 
-    run: tyro.conf.Positional[str]
-    """The folder of a run or of one of its checkpoints, a Hugging Face folder, or a Hugging Face hub name."""
     text: tyro.conf.Positional[tuple[str, ...]]
     """One or more texts: "Return a <extra_id_0> of the list.\""""
     file: str | None = None
@@ -124,19 +128,9 @@ def _write(command: Generate, model: Pretrained, texts: list[str], examples: Any
         with _bar(len(asked), shown=command.file is not None) as progress:
             written = model.generate(
                 asked,
-                max_length=command.max_length,
-                num_beams=command.num_beams,
-                alpha=command.alpha,
-                early_stopping=command.early_stopping,
-                num_results=command.num_results,
-                temperature=command.temperature,
-                top_k=command.top_k,
-                top_p=command.top_p,
-                seed=command.seed,
+                **{name: getattr(command, name) for name in _DECODING},
                 examples=examples,
                 template=template_of(command.template),
-                scores=command.scores,
-                batch_size=command.batch_size,
                 progress=progress,
             )
     answers = iter(written)
@@ -164,11 +158,9 @@ def _bar(total: int, *, shown: bool) -> Iterator[Callable[[int], None]]:
 
 
 @dataclass(frozen=True)
-class ScoreAnswers:
+class ScoreAnswers(OfModel):
     """How likely answers are behind a prompt, best first: log-probability, the same a token, answer."""
 
-    run: tyro.conf.Positional[str]
-    """The folder of a run or of one of its checkpoints, a Hugging Face folder, or a Hugging Face hub name."""
     prompt: tyro.conf.Positional[str]
     """The text before the answers."""
     answer: tyro.conf.Positional[tuple[str, ...]]

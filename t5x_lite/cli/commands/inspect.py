@@ -16,11 +16,11 @@ from t5x_lite.cli.arguments import DataOptions, ExperimentOptions, load_config, 
 from t5x_lite.cli.rows import describe_row, legend
 from t5x_lite.data import TokenStore
 from t5x_lite.evaluation.predictions import held_out_features
+from t5x_lite.files import check_output_path
 from t5x_lite.models import abstract_params, num_params
 from t5x_lite.optim.masks import rate_factors
 from t5x_lite.optim.schedules import Schedule
 from t5x_lite.parallel import logical_axes
-from t5x_lite.pictures.output_files import check_output_path
 from t5x_lite.runs.preparation import Prepared, prepare
 from t5x_lite.training.experiment import Experiment
 
@@ -64,19 +64,16 @@ def draw(schedule: Schedule, steps: int, width: int = 60, height: int = 6) -> st
 
 def save(schedule: Schedule, steps: int, picture: Path) -> None:
     """Draws the learning rate over the steps into a PNG file; `InputError` where there is no place for one."""
-    # Without pyplot: no display, no global state.
-    from matplotlib.figure import Figure
+    from t5x_lite.pictures import Picture  # here, since it loads matplotlib
 
     check_output_path(picture, "schedule")
-    figure = Figure(figsize=(8, 4.5), layout="constrained")
+    figure = Picture(figsize=(8, 4.5), layout="constrained")
     axes = figure.subplots()
     axes.plot(*rates(schedule, steps))
     axes.set(xlabel="step", ylabel="learning rate", title=type(schedule).__name__)
     axes.set_ylim(bottom=0.0)
     axes.grid(alpha=0.3)
-    temporary = picture.with_suffix(".tmp.png")
-    figure.savefig(temporary, dpi=120)
-    temporary.replace(picture)
+    figure.save(picture)
 
 
 PROG = "t5x-lite inspect"

@@ -5,19 +5,17 @@ from pathlib import Path
 
 import tyro
 
-from t5x_lite.cli.arguments import parse, subcommand
+from t5x_lite.cli.arguments import OfModel, parse, subcommand
 from t5x_lite.errors import InputError
-from t5x_lite.pictures.output_files import check_output_path
+from t5x_lite.files import check_output_path
 from t5x_lite.pretrained import PretrainedEncoder, load
 
 
 @dataclass(frozen=True)
-class ShowAttention:
+class ShowAttention(OfModel):
     """Where the tokens of a text look: a page for the browser, in which layer and head are chosen by mouse or keys, or
     a picture of some of the heads."""
 
-    run: tyro.conf.Positional[str]
-    """The folder of a run or of one of its checkpoints, a Hugging Face folder, or a Hugging Face hub name."""
     text: tyro.conf.Positional[tuple[str, ...]]
     """A text and, if one likes, a second one: what an encoder reads behind it, or what a decoder wrote to it. Without
     it an encoder-decoder writes its own."""
@@ -60,11 +58,9 @@ def attention(arguments: list[str]) -> None:
 
 
 @dataclass(frozen=True)
-class ShowNeighbours:
+class ShowNeighbours(OfModel):
     """The tokens whose embeddings are nearest to a word's: cosine and token, the nearest first."""
 
-    run: tyro.conf.Positional[str]
-    """The folder of a run or of one of its checkpoints, a Hugging Face folder, or a Hugging Face hub name."""
     word: tyro.conf.Positional[tuple[str, ...]]
     """One or more words; of one that is several tokens the mean of their vectors is taken."""
     k: int = 10
@@ -86,12 +82,10 @@ def neighbours(arguments: list[str]) -> None:
 
 
 @dataclass(frozen=True)
-class ShowPositions:
+class ShowPositions(OfModel):
     """What a model knows of positions, as a picture: the vectors of all of them and how alike they are, or T5's bias of
     each head by distance."""
 
-    run: tyro.conf.Positional[str]
-    """The folder of a run or of one of its checkpoints, a Hugging Face folder, or a Hugging Face hub name."""
     out: str = "positions.png"
     """The picture, a PNG file."""
 

@@ -11,7 +11,7 @@ from rich.console import Console
 from t5x_lite.cli.arguments import ExperimentOptions, load_config, parse, subcommand, take_config
 from t5x_lite.cli.plan_tables import draw_plan, plan_json, print_plan, ranking
 from t5x_lite.errors import InputError
-from t5x_lite.pictures.output_files import check_output_path
+from t5x_lite.files import check_output_path
 from t5x_lite.planning.chips import CHIPS, GIB, Topology
 from t5x_lite.planning.plan import Plan, make_plan
 from t5x_lite.planning.search import nearest_fit, search, settings
@@ -89,7 +89,7 @@ def plan(arguments: list[str]) -> None:
         if best is not None:
             print_plan(console, name, best)
     if command.plot and best is not None:
-        draw_plan(name, best, picture)
+        draw_plan(name, best).save(picture)
     if best is None:
         raise InputError(
             f"none of the {len(plans)} settings of {config} that were tried on {topology} fits; "

@@ -10,8 +10,7 @@ import tyro
 from t5x_lite.cli.arguments import parse, subcommand
 from t5x_lite.errors import InputError
 from t5x_lite.evaluation.figures import loss_unit
-from t5x_lite.files import local_or_bucket
-from t5x_lite.pictures.output_files import check_output_path
+from t5x_lite.files import check_output_path, local_or_bucket
 from t5x_lite.runs.records import read_records
 from t5x_lite.training.experiment import Experiment
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from rich.console import Console
 
 from t5x_lite.cli.arguments import DataOptions, ExperimentOptions, load_config, parse, subcommand, take_config
-from t5x_lite.cli.local_processes import run_local_processes
+from t5x_lite.cli.processes import run_local_processes
 from t5x_lite.errors import InputError
 from t5x_lite.files import local_or_bucket
 from t5x_lite.parallel import hosts

@@ -10,7 +10,7 @@ import pytest
 PROGRAM = """
 import resource, sys
 import numpy as np
-from t5x_lite.cli.allocator import keep_memory
+from t5x_lite.cli.processes import keep_memory
 
 kept = keep_memory()
 def faults():
@@ -28,7 +28,7 @@ OVERCOMMIT = Path("/proc/sys/vm/overcommit_memory")
 HEAP_PROGRAM = """
 import ctypes, resource, sys
 from pathlib import Path
-from t5x_lite.cli.allocator import keep_memory
+from t5x_lite.cli.processes import keep_memory
 
 resource.setrlimit(resource.RLIMIT_DATA, (int(sys.argv[1]), -1))
 keep_memory()
