@@ -86,7 +86,7 @@ def load_config(path: str) -> Experiment:
     """The `experiment` that a config file binds. Raises `InputError` for a file that is missing or does not."""
     file = Path(path)
     if not file.is_file():
-        raise InputError(f"config {path} is no file; name a Python file such as configs/t5_tiny.py")
+        raise InputError(f"config {path} is not a file; name a Python file such as configs/t5_tiny.py")
     sys.path.insert(0, str(file.parent.absolute()))  # a config may import the one beside it that it varies
     try:
         experiment = getattr(load_module(file), "experiment", None)
@@ -142,41 +142,37 @@ class DataOptions:
     """Examples to evaluate on, instead of a share of the others."""
 
     def apply(self, experiment: Experiment) -> Experiment:
-        """The experiment on this data: see `with_data`."""
-        return with_data(experiment, **{field.name: getattr(self, field.name) for field in fields(DataOptions)})
+        """The experiment on this data; then a part of it is held out, unless pairs or examples to hold out are given
+        too. Raises `InputError` for two corpora at once, and examples where there is no task."""
+        data = experiment.data
+        kinds = {
+            "--text": self.text,
+            "--pairs": self.pairs or self.held_out_pairs,
+            "--examples": self.examples or self.held_out_examples,
+        }
+        if len(given := [option for option, paths in kinds.items() if paths]) > 1:
+            raise InputError(
+                f"{' and '.join(given)} are two corpora; give --pairs to objectives on pairs, --examples to tasks, "
+                "else --text"
+            )
+        if self.text:
+            data = replace(data, source=TextFiles(self.text), held_out_source=None)
+        if self.pairs:
+            data = replace(data, source=pair_files("--pairs", self.pairs, data.source), held_out_source=None)
+        if self.held_out_pairs:
+            data = replace(data, held_out_source=pair_files("--held-out-pairs", self.held_out_pairs, data.source))
+        held_out = data.held_out_source or data.source
+        if self.examples:
+            data = replace(data, source=example_files("--examples", self.examples, data.source), held_out_source=None)
+        if self.held_out_examples:
+            other = example_files("--held-out-examples", self.held_out_examples, held_out)
+            data = replace(data, held_out_source=other)
+        return replace(experiment, data=data)
 
 
-def with_data(
-    experiment: Experiment,
-    *,
-    text: Paths = (),
-    pairs: Paths = (),
-    held_out_pairs: Paths = (),
-    examples: Paths = (),
-    held_out_examples: Paths = (),
-) -> Experiment:
-    """The experiment on other data, so far as paths are given; then a part of it is held out, unless pairs or examples
-    to hold out are given too. Raises `InputError` for two corpora at once, and examples where there is no task."""
-    data = experiment.data
-    kinds = {"--text": text, "--pairs": pairs or held_out_pairs, "--examples": examples or held_out_examples}
-    if len(given := [option for option, paths in kinds.items() if paths]) > 1:
-        raise InputError(
-            f"{' and '.join(given)} are two corpora; give --pairs to objectives on pairs, --examples to tasks, else "
-            "--text"
-        )
-    if text:
-        data = replace(data, source=TextFiles(text), held_out_source=None)
-    if pairs:
-        data = replace(data, source=pair_files("--pairs", pairs, data.source), held_out_source=None)
-    if held_out_pairs:
-        data = replace(data, held_out_source=pair_files("--held-out-pairs", held_out_pairs, data.source))
-    held_out = data.held_out_source or data.source
-    if examples:
-        data = replace(data, source=example_files("--examples", examples, data.source), held_out_source=None)
-    if held_out_examples:
-        other = example_files("--held-out-examples", held_out_examples, held_out)
-        data = replace(data, held_out_source=other)
-    return replace(experiment, data=data)
+def with_data(experiment: Experiment, **paths: Paths) -> Experiment:
+    """The experiment on other data: see `DataOptions`."""
+    return DataOptions(**paths).apply(experiment)
 
 
 def of_part(experiment: Experiment, name: str) -> Experiment:
@@ -185,7 +181,7 @@ def of_part(experiment: Experiment, name: str) -> Experiment:
     parts = {part.name: part for part in source.parts} if isinstance(source, Mixture) else {}
     if name not in parts:
         remedy = f"choose one of {', '.join(parts)}" if parts else f"the run has {type(source).__name__}; leave it out"
-        raise InputError(f"--part={name} is no part of a mixture; {remedy}")
+        raise InputError(f"--part={name} is not a part of a mixture; {remedy}")
     data = replace(experiment.data, source=parts[name].source, held_out_source=parts[name].held_out_source)
     evaluation = replace(experiment.evaluation, metrics=part_metrics(experiment.evaluation, name), part_metrics=())
     return replace(experiment, data=data, evaluation=evaluation)

@@ -72,7 +72,7 @@ def run_local_processes(count: int, arguments: list[str]) -> int:
     Raises `InputError` for a number that is none.
     """
     if count < 1:
-        raise InputError(f"local_processes={count} is no number of processes; choose 1 or more")
+        raise InputError(f"local_processes={count} is too small; choose 1 or more")
     command = [sys.executable, "-m", "t5x_lite", *arguments, "--local-processes", "1"]
     command += ["--coordinator", f"localhost:{_free_port()}", "--num-processes", str(count), "--process-id"]
     environment = os.environ | {"JAX_PLATFORMS": "cpu"}

@@ -71,7 +71,7 @@ class AttentionMap:
         """Raises `InputError` for a layer or a head that there is not."""
         for name, number, count in (("layer", layer, self.num_layers), ("head", head, self.num_heads)):
             if number is not None and not 0 <= number < count:
-                raise InputError(f"{name}={number} is none of the {self.kind} attention's; choose 0 to {count - 1}")
+                raise InputError(f"{name}={number} is not one of the {self.kind} attention's; choose 0 to {count - 1}")
 
 
 @dataclass(frozen=True)
@@ -88,7 +88,7 @@ class AttentionMaps:
         for one in self.maps:
             if one.kind == kind:
                 return one
-        raise InputError(f"kind={kind!r} is no attention of this model; choose one of {', '.join(self.kinds)}")
+        raise InputError(f"kind={kind!r} is not an attention of this model; choose one of {', '.join(self.kinds)}")
 
     def plot(self, kind: str | None = None, layer: int | None = None, head: int | None = None) -> "Picture":
         """A picture of one kind of attention, the first unless `kind` says which: see `AttentionMap.plot`."""

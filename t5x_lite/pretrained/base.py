@@ -1,5 +1,6 @@
 """What every model in a notebook has: its weights, its tables of tokens and positions, clear errors."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
@@ -75,6 +76,16 @@ def _position_tables(config: ModelConfig, params: Any) -> dict[str, Float[np.nda
     return {name: table[-most:] for name, table in tables.items()}
 
 
+def _unavailable(name: str, doc: str) -> Callable[..., Any]:
+    """A method that some kinds of models have; of the others it raises an `InputError` that names those they have."""
+
+    def method(self: "Pretrained", *args: Any, **kwargs: Any) -> NoReturn:
+        self._cannot(name)
+
+    method.__name__, method.__qualname__, method.__doc__ = name, f"Pretrained.{name}", doc
+    return method
+
+
 @dataclass(frozen=True)
 class Pretrained:
     """A model with its weights and its tokenizer, on one device.
@@ -123,10 +134,6 @@ class Pretrained:
             part=part or "discriminator",
         )
 
-    def attention(self, *args: Any, **kwargs: Any) -> Any:
-        """Where the tokens of each text look, in every layer and head: see each kind of model."""
-        self._cannot("attention")
-
     def neighbours(self, text: str, k: int = 10) -> list[Neighbour]:
         """The `k` tokens whose embeddings are nearest to that of `text` by cosine, the nearest first.
 
@@ -148,49 +155,18 @@ class Pretrained:
         """What the model knows of positions: vectors and their likeness, or T5's bias by distance."""
         return draw_positions_of(self.config, self.params)
 
-    def generate(self, *args: Any, **kwargs: Any) -> Any:
-        """Text, by a model that writes: see `PretrainedTextModel`."""
-        self._cannot("generate")
-
-    def generate_ids(self, *args: Any, **kwargs: Any) -> Any:
-        """Ids, by a model that writes: see `PretrainedTextModel`."""
-        self._cannot("generate_ids")
-
-    def score(self, *args: Any, **kwargs: Any) -> Any:
-        """How likely answers are, to a model that writes: see `PretrainedTextModel`."""
-        self._cannot("score")
-
-    def fill_mask(self, *args: Any, **kwargs: Any) -> Any:
-        """Suggestions for hidden tokens: see `PretrainedEncoder`."""
-        self._cannot("fill_mask")
-
-    def encode(self, *args: Any, **kwargs: Any) -> Any:
-        """Vectors of texts or tokens: see `PretrainedEncoder`."""
-        self._cannot("encode")
-
-    def encode_words(self, *args: Any, **kwargs: Any) -> Any:
-        """Vectors of words: see `PretrainedEncoder`."""
-        self._cannot("encode_words")
-
-    def detect_replacements(self, *args: Any, **kwargs: Any) -> Any:
-        """Which tokens do not belong: see `PretrainedEncoder`."""
-        self._cannot("detect_replacements")
-
-    def classify(self, *args: Any, **kwargs: Any) -> Any:
-        """Which class texts are of: see `PretrainedEncoder`."""
-        self._cannot("classify")
-
-    def choose(self, *args: Any, **kwargs: Any) -> Any:
-        """How likely each of several answers is: see `PretrainedEncoder`."""
-        self._cannot("choose")
-
-    def tag(self, *args: Any, **kwargs: Any) -> Any:
-        """The tags of words: see `PretrainedEncoder`."""
-        self._cannot("tag")
-
-    def answer(self, *args: Any, **kwargs: Any) -> Any:
-        """The answer to a question in a text: see `PretrainedEncoder`."""
-        self._cannot("answer")
+    attention = _unavailable("attention", "Where tokens look, in every layer and head: see each kind of model.")
+    generate = _unavailable("generate", "Text, by a model that writes: see `PretrainedTextModel`.")
+    generate_ids = _unavailable("generate_ids", "Ids, by a model that writes: see `PretrainedTextModel`.")
+    score = _unavailable("score", "How likely answers are, to a model that writes: see `PretrainedTextModel`.")
+    fill_mask = _unavailable("fill_mask", "Suggestions for hidden tokens: see `PretrainedEncoder`.")
+    encode = _unavailable("encode", "Vectors of texts or tokens: see `PretrainedEncoder`.")
+    encode_words = _unavailable("encode_words", "Vectors of words: see `PretrainedEncoder`.")
+    detect_replacements = _unavailable("detect_replacements", "Which tokens do not belong: see `PretrainedEncoder`.")
+    classify = _unavailable("classify", "Which class texts are of: see `PretrainedEncoder`.")
+    choose = _unavailable("choose", "How likely each of several answers is: see `PretrainedEncoder`.")
+    tag = _unavailable("tag", "The tags of words: see `PretrainedEncoder`.")
+    answer = _unavailable("answer", "The answer to a question in a text: see `PretrainedEncoder`.")
 
     def _cannot(self, method: str) -> NoReturn:
         *others, last = self.abilities
@@ -208,7 +184,3 @@ class Pretrained:
         if self.tokenizer:
             return self.tokenizer.vocabulary
         return self.known_vocabulary or Vocabulary(self.config.vocab_size)
-
-
-if TYPE_CHECKING:
-    from t5x_lite.pictures import Picture

@@ -53,11 +53,33 @@ def is_one(texts: Any) -> bool:
     return isinstance(texts, str | tuple)
 
 
+def named_texts(texts: Any, *, pairs: bool = False) -> dict[str, Any]:
+    """Each text under the name that messages call it by; of a single one `the text`.
+
+    Raises `InputError` for what is neither a text nor a list of texts, and for an empty list. With `pairs` a tuple is
+    one text of one or two parts, else a list.
+    """
+    one = "a string or a pair (a, b) of strings" if pairs else "a string"
+    if isinstance(texts, str) or (pairs and isinstance(texts, tuple)):
+        named = {"the text": texts}
+    elif not isinstance(texts, list | tuple):
+        raise InputError(f"texts={texts!r} is not a text; give {one}, or a list of them")
+    elif not texts:
+        raise InputError("texts=[] is empty; give one or more")
+    else:
+        named = {f"texts[{index}]": text for index, text in enumerate(texts)}
+    for name, text in named.items():
+        parts = text if pairs and isinstance(text, tuple) else (text,)
+        if len(parts) not in (1, 2) or not all(isinstance(part, str) for part in parts):
+            raise InputError(f"{name}={text!r} is not a text; give {one}")
+    return named
+
+
 def token_rows(tokenizer: Tokenizer, texts: Any, max_length: int) -> list[Row]:
     """A row for each text of a list, or one for a single text.
 
-    Raises `InputError` for what is no text, an empty one, one of more than `max_length` tokens, and a tokenizer without
-    the special tokens of an encoder.
+    Raises `InputError` for what is not a text, an empty one, one of more than `max_length` tokens, and a tokenizer
+    without the special tokens of an encoder.
     """
     rows = []
     for name, parts in _encoded(tokenizer, texts):
@@ -89,14 +111,14 @@ def word_rows(tokenizer: Tokenizer, sentences: Any, max_length: int) -> tuple[li
     Every word is tokenized by itself, as if a blank stood before all but the first; what the tokenizer sees nothing in
     is the unknown token. A sentence that is longer than a row goes on in the next one, between two words.
 
-    Raises `InputError` for what is no list of lists of words, and an empty one.
+    Raises `InputError` for what is not a list of lists of words, and an empty one.
     """
     vocabulary, rows, places = tokenizer.vocabulary, [], []
     _check_marks(vocabulary)
     given = sentences if isinstance(sentences, list) and sentences else [sentences]
     for sentence in given:
         if not (isinstance(sentence, list) and sentence and all(isinstance(word, str) for word in sentence)):
-            raise InputError(f"sentences hold {sentence!r}, which is no list of words; give a list of lists of strings")
+            raise InputError(f"sentences hold {sentence!r}, not a list of words; give a list of lists of strings")
     formatted = [" " * (number > 0) + word for sentence in sentences for number, word in enumerate(sentence)]
     encoded = iter(tokenizer.encode_batch(formatted))
     room = max_length - 2
@@ -117,15 +139,8 @@ def word_rows(tokenizer: Tokenizer, sentences: Any, max_length: int) -> tuple[li
 def _encoded(tokenizer: Tokenizer, texts: Any) -> Iterator[tuple[str, list[list[int]]]]:
     """(name in a message, ids of its part or its two) of each text."""
     _check_marks(tokenizer.vocabulary)
-    if not is_one(texts) and not isinstance(texts, list):
-        raise InputError(f"texts={texts!r} is not a text; give a string, a pair (a, b), or a list of them")
-    if not is_one(texts) and not texts:
-        raise InputError("texts=[] is empty; give one or more")
-    named = {"the text": texts} if is_one(texts) else {f"texts[{i}]": text for i, text in enumerate(texts)}
-    for name, text in named.items():
+    for name, text in named_texts(texts, pairs=True).items():
         parts = (text,) if isinstance(text, str) else text
-        if not (isinstance(parts, tuple) and len(parts) in (1, 2) and all(isinstance(part, str) for part in parts)):
-            raise InputError(f"{name}={text!r} is not a text; give a string or a pair (a, b) of strings")
         encoded = [tokenizer.encode(part) for part in parts]
         if not all(encoded):
             raise InputError(f"{name}={text!r} holds no token; leave it out, or give it some text")

@@ -16,8 +16,8 @@ from t5x_lite.pretrained.attention import (
     self_weights,
     sown_weights,
 )
-from t5x_lite.pretrained.batches import Row, apply_model, pad_rows
-from t5x_lite.pretrained.text_model import PretrainedTextModel, Prompt, named_texts
+from t5x_lite.pretrained.batches import Row, apply_model, named_texts, pad_rows
+from t5x_lite.pretrained.text_model import PretrainedTextModel, Prompt
 from t5x_lite.tokenizers.base import format_tokens
 
 

@@ -45,7 +45,7 @@ def check_layers(layers: Layers, num_layers: int) -> None:
     if isinstance(layers, int) and not isinstance(layers, bool):
         if not -num_layers - 1 <= layers <= num_layers:
             raise InputError(
-                f"layers={layers} is no layer of this model; choose 0 (embeddings) to {num_layers}, or -1 for the last"
+                f"layers={layers} is not a layer of this model; choose 0 (embeddings) to {num_layers}, or -1"
             )
     elif layers not in get_args(NamedLayers):
         raise InputError(f"layers={layers!r} is unknown; choose one of {', '.join(get_args(NamedLayers))}, or a number")
@@ -156,7 +156,7 @@ class PretrainedEncoder(EncoderTasks):
             inputs = np.asarray(texts)
             if inputs.ndim != 2 or inputs.dtype.kind not in "iu":
                 raise InputError(
-                    f"ids of shape {inputs.shape} and type {inputs.dtype} are no rows; give integers [B, L]"
+                    f"ids of shape {inputs.shape} and type {inputs.dtype} are not rows; give integers [B, L]"
                 )
             segments = np.zeros_like(inputs) if segments is None else np.asarray(segments)
             valid = inputs != self._pad_id

@@ -13,7 +13,7 @@ from t5x_lite.decoding import BeamSearch, Greedy, Method, Sampling
 from t5x_lite.errors import InputError
 from t5x_lite.pretrained.attention import AttentionMaps
 from t5x_lite.pretrained.base import Pretrained
-from t5x_lite.pretrained.batches import Row, score_answers, write_rows
+from t5x_lite.pretrained.batches import Row, named_texts, score_answers, write_rows
 
 Examples = Iterable[tuple[str, str]]
 """(input, output) of tasks that are done already."""
@@ -44,33 +44,16 @@ def make_prompt(text: str, examples: Examples, template: str | None) -> Prompt:
     before, _, behind = template.partition("{output}")
     if template.count("{output}") != 1 or before.count("{input}") != 1 or "{input}" in behind:
         raise InputError(
-            f"template={template!r} is no template; write {{input}} once and behind it {{output}} once, as in "
+            f"template={template!r} is not a template; write {{input}} once and behind it {{output}} once, as in "
             f"{DEFAULT_TEMPLATE!r}"
         )
     for example in examples:
         if not (isinstance(example, tuple | list) and len(example) == 2 and all(isinstance(x, str) for x in example)):
-            raise InputError(f"examples hold {example!r}, which is no pair of texts; give (input, output)")
+            raise InputError(f"examples hold {example!r}, which is not a pair of texts; give (input, output)")
     shown = "".join(before.replace("{input}", x) + y + behind for x, y in examples)
     task = before.replace("{input}", text)
     blank = " " if task.endswith(" ") else ""
     return Prompt(shown + task.removesuffix(" "), blank, behind)
-
-
-def named_texts(texts: Any) -> dict[str, str]:
-    """Each text under the name that messages call it by; of a single one `the text`.
-
-    Raises `InputError` for what is no text and no list of texts, and for an empty list.
-    """
-    if isinstance(texts, str):
-        return {"the text": texts}
-    if not isinstance(texts, list | tuple):
-        raise InputError(f"texts={texts!r} is no text; give a string or a list of strings")
-    if not texts:
-        raise InputError("texts=[] is empty; give one or more")
-    for index, text in enumerate(texts):
-        if not isinstance(text, str):
-            raise InputError(f"texts[{index}]={text!r} is no text; give a string")
-    return {f"texts[{index}]": text for index, text in enumerate(texts)}
 
 
 def with_answers(texts: Any, answers: Any) -> list[tuple[str, str, str | None]]:
@@ -289,7 +272,7 @@ class PretrainedTextModel(Pretrained):
             answer is behind the prompt than behind this.
         """
         if not isinstance(prompt, str):
-            raise InputError(f"prompt={prompt!r} is no text; give a string")
+            raise InputError(f"prompt={prompt!r} is not a text; give a string")
         names = named_texts(answers if isinstance(answers, list | tuple) else [answers])
         asked = make_prompt(prompt, examples, template)
         answer_ids = [self._answer_ids(asked.before + answer) for answer in names.values()]
@@ -362,7 +345,7 @@ class PretrainedTextModel(Pretrained):
         pad_id = self._vocabulary.pad_id
         rows = [np.asarray(row) for row in inputs]
         if not rows or any(row.ndim != 1 or (row.size and row.dtype.kind not in "iu") for row in rows):
-            raise InputError("inputs are no rows of ids; give integers [B, M], or a list of lists of them")
+            raise InputError("inputs are not rows of ids; give integers [B, M], or a list of lists of them")
         given: list[Row] = []
         for index, row in enumerate(rows):
             valid = row != pad_id if inputs_valid is None else np.asarray(inputs_valid[index])

@@ -140,9 +140,9 @@ def read_json(path: Path) -> dict[str, Any]:
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
-        raise InputError(f"{path} cannot be read as JSON ({error}); it may be truncated") from None
+        raise InputError(f"{path} cannot be read as JSON ({error}); it may be truncated: copy it again") from None
     if not isinstance(content, dict):
-        raise InputError(f"{path} holds no JSON object; it is no tokenizer's")
+        raise InputError(f"{path} holds no JSON object, so it is not a tokenizer's; copy it again")
     return content
 
 

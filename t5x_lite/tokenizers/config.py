@@ -170,7 +170,7 @@ def make_tokenizer(config: TokenizerConfig, documents: Callable[[], Iterator[str
         case MarianFiles(name):
             return open_marian(Path(name).expanduser(), f"folder={name!r}")
     raise InputError(
-        f"tokenizer={config!r} is no tokenizer config; use SentencePiece(...), WordPiece(...), ByteLevelBPE(...) or "
+        f"tokenizer={config!r} is not a tokenizer config; use SentencePiece(...), WordPiece(...), ByteLevelBPE(...) or "
         f"Bytes(...)"
     )
 

@@ -204,7 +204,7 @@ def _canonical(description: Mapping[str, Any], name: str) -> dict[str, Any]:
         added = description.get("added_tokens") or []
         return {**description, "truncation": None, "padding": None, "added_tokens": added, "model": model}
     except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise InputError(f"{name} is no tokenizer.json ({error}); copy it again") from None
+        raise InputError(f"{name} is not a tokenizer.json ({error}); copy it again") from None
 
 
 def _with_unreachable(description: Mapping[str, Any], tokens: Collection[str]) -> dict[str, Any]:
@@ -251,4 +251,4 @@ def _open(description: Mapping[str, Any], name: str) -> Any:
     try:
         return Library.from_str(json.dumps(description))
     except Exception as error:  # the library raises nothing narrower
-        raise InputError(f"{name} is no tokenizer.json ({error}); copy it again") from None
+        raise InputError(f"{name} is not a tokenizer.json ({error}); copy it again") from None

@@ -1,7 +1,6 @@
 """Files that describe a tokenizer of the library `tokenizers`: tokenizer.json, BERT's vocab.txt, the vocab.json with
 merges.txt of RoBERTa, GPT-2 and GPT, and what their neighbours say about special tokens."""
 
-import json
 from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
@@ -44,7 +43,8 @@ def open_subword_file(path: Path, what: str, *, lowercase: bool = True) -> Subwo
         path = found
     if path.suffix == ".txt":
         return _open_vocabulary(path, what, lowercase)
-    content = _parse(path, what)
+    read_bytes(path, what)
+    content = read_json(path)
     if "model" in content:
         return _open_description(path, content)
     return _open_merges(path, what)
@@ -98,7 +98,7 @@ def _open_description(path: Path, description: dict[str, Any]) -> SubwordTokeniz
     try:
         tokens = _tokens(description)
     except (TypeError, ValueError, KeyError, AttributeError) as error:
-        raise InputError(f"{path} is no tokenizer.json ({error}); copy it again") from None
+        raise InputError(f"{path} is not a tokenizer.json ({error}); copy it again") from None
     special = special_tokens(path.parent, tokens)
     if (description["model"].get("end_of_word_suffix") or "") == WORD_END:
         special = with_unknown_for_all(special)
@@ -110,7 +110,7 @@ def _open_vocabulary(path: Path, what: str, lowercase: bool) -> SubwordTokenizer
     try:
         vocabulary = WordPiece.read_file(str(path))
     except Exception as error:  # the library raises nothing narrower
-        raise InputError(f"{path} is no vocabulary ({error}); copy it again") from None
+        raise InputError(f"{path} is not a vocabulary ({error}); copy it again") from None
     described = read_json(path.parent / CONFIG_FILE)
     special = special_tokens(path.parent, vocabulary)
     if "unk_token" not in special:
@@ -144,16 +144,6 @@ def _open_merges(path: Path, what: str) -> SubwordTokenizer:
     except Exception as error:  # the library raises nothing narrower
         raise InputError(f"{path} with {merges_path.name} is not a BPE ({error}); copy them again") from None
     return SubwordTokenizer(description, special, name=str(path))
-
-
-def _parse(path: Path, what: str) -> dict[str, Any]:
-    try:
-        content = json.loads(read_bytes(path, what))
-    except ValueError as error:
-        raise InputError(f"{path} is no tokenizer.json ({error}); copy it again") from None
-    if not isinstance(content, dict):
-        raise InputError(f"{path} is no tokenizer.json (it holds no object); copy it again")
-    return content
 
 
 def _tokens(description: Mapping[str, Any]) -> set[str]:

@@ -42,7 +42,7 @@ class Vocabulary:
             value = getattr(self, name)
             if value is not None and not 0 <= value < self.size:
                 raise InputError(
-                    f"{name}={value} is no id of a vocabulary of size={self.size}; choose 0..{self.size - 1}"
+                    f"{name}={value} is not an id of a vocabulary of size={self.size}; choose 0..{self.size - 1}"
                 )
         if self.continuations and len(self.continuations) != -(-self.size // 8):
             raise InputError(

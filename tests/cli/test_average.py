@@ -154,9 +154,9 @@ BAD = {
     "too few": (["average", "RUN", "--last", 9], "last=9 exceeds the 4 checkpoints that "),
     "too few by default": (["average", "RUN"], "last=5 exceeds the 4 checkpoints"),
     "none": (["average", "RUN", "--last", 0], "last=0 is too small; choose 1 or more"),
-    "no such folder": (["average", "absent/run"], "absent/run is no folder"),
+    "no such folder": (["average", "absent/run"], "absent/run is not a folder"),
     "no checkpoints": (["average", "FOLDER"], "holds no checkpoints to average"),
-    "one of several": (["average", "RUN", "absent", "--output", "OUTPUT"], "absent is no folder"),
+    "one of several": (["average", "RUN", "absent", "--output", "OUTPUT"], "absent is not a folder"),
     "nowhere": (["average", "RUN/checkpoints/5", "RUN/checkpoints/10"], "give --output FOLDER"),
     "last of a checkpoint": (["average", "RUN/checkpoints/5", "--last", 2, "--output", "OUTPUT"], "leave it out"),
 }

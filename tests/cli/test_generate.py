@@ -103,7 +103,7 @@ BAD = {
     "top p": (["generate", "t5", "a", "--top-p", "0"], "top_p=0.0 is not in (0, 1]"),
     "temperature": (["generate", "t5", "a", "--temperature", "-1"], "temperature=-1.0"),
     "too long": (["generate", "gpt", "a" * 40, "--max-length", "20"], "exceeds the 48 positions"),
-    "template": (["generate", "gpt", "a", "--template", "{input}"], "is no template"),
+    "template": (["generate", "gpt", "a", "--template", "{input}"], "is not a template"),
     "examples": (["generate", "gpt", "a", "--examples", "IN"], "has 0 tabs in line 1"),
     "no answers": (["score", "gpt", "a"], "answers are missing"),
 }

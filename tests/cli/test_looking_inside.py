@@ -138,9 +138,9 @@ BAD = {
     "three texts": (["attention", "RUN", "a", "b", "c"], "there are 3 texts"),
     "no such layer": (
         ["attention", "RUN", "cat", "--layer", "2"],
-        "layer=2 is none of the self attention's; choose 0 to 1",
+        "layer=2 is not one of the self attention's; choose 0 to 1",
     ),
-    "no such kind": (["attention", "RUN", "cat", "--kind", "cross"], "kind='cross' is no attention of this model"),
+    "no such kind": (["attention", "RUN", "cat", "--kind", "cross"], "kind='cross' is not an attention of this model"),
     "too long": (["attention", "RUN", "cat " * 50], "and the model takes max_length=40"),
     "no place": (["attention", "RUN", "cat", "--out", "absent/page.html"], "lies in no folder"),
     "no word": (["neighbours", "RUN"], "word is missing"),

@@ -143,7 +143,7 @@ BAD = {
     "no such choice": (["train", "CONFIG", "--remat", "sometimes"], "--remat"),
     "batch and parts": (["train", "CONFIG", "--accumulation", "3"], "accumulation=3 does not divide batch_size=8"),
     "devices": (["train", "CONFIG", "--mesh.data", "5"], "mesh data=5"),
-    "missing config": (["train", "absent.py"], "config absent.py is no file"),
+    "missing config": (["train", "absent.py"], "config absent.py is not a file"),
     "option for config": (["train", "--steps", "3"], "stands where the config belongs"),
     "missing text": (["train", "CONFIG", "--text", "absent.txt"], "absent.txt"),
     "empty text": (["train", "CONFIG", "--text", "EMPTY"], "empty"),
@@ -180,7 +180,7 @@ BAD = {
         ],
         "1 of 2 processes did not come to localhost:17617 within 1 s: process 1;",
     ),
-    "no number of processes": (["train", "CONFIG", "--local-processes", "0"], "local_processes=0 is no number"),
+    "no number of processes": (["train", "CONFIG", "--local-processes", "0"], "local_processes=0 is too small"),
     "two ways to start": (
         ["train", "CONFIG", "--local-processes", "2", "--coordinator", "localhost:1"],
         "--local-processes and --coordinator are two ways to start",

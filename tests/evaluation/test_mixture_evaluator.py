@@ -160,7 +160,7 @@ def test_one_part_has_the_figures_that_it_has_among_the_others(run, capsys, tmp_
     header, *rows = (tmp_path / "out" / "predictions.tsv").read_text().splitlines()
     assert (header, len(rows)) == ("index\tprediction", 9)
     assert main(["evaluate", str(workdir), "--part", "other"]) == 2
-    assert "--part=other is no part of a mixture; choose one of label, next" in capsys.readouterr().err
+    assert "--part=other is not a part of a mixture; choose one of label, next" in capsys.readouterr().err
 
 
 def test_other_pairs_are_compared_with_what_the_parts_are_trained_on(run, capsys, tmp_path):

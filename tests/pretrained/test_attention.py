@@ -155,9 +155,9 @@ def test_stacks_that_share_their_layers(make_params):
 
 
 BAD = {
-    "no such layer": (lambda maps: maps.plot(layer=4), "layer=4 is none of the self attention's; choose 0 to 3"),
-    "no such head": (lambda maps: maps.html(head=-1), "head=-1 is none of the self attention's; choose 0 to 2"),
-    "no such kind": (lambda maps: maps["cross"], "kind='cross' is no attention of this model; choose one of self"),
+    "no such layer": (lambda maps: maps.plot(layer=4), "layer=4 is not one of the self attention's; choose 0 to 3"),
+    "no such head": (lambda maps: maps.html(head=-1), "head=-1 is not one of the self attention's; choose 0 to 2"),
+    "no such kind": (lambda maps: maps["cross"], "kind='cross' is not an attention of this model; choose one of self"),
     "no page": (
         lambda maps: maps.html("page.htm"),
         "path=page.htm is no name of a page; choose one that ends in .html",

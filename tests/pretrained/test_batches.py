@@ -80,7 +80,7 @@ def test_words_of_byte_level_bpe_begin_with_their_blanks():
 
 @pytest.mark.parametrize("sentences", [[], "the wall", ["the wall"], [["the", 3]], [[]]])
 def test_what_is_no_list_of_words(wordpiece, sentences):
-    with pytest.raises(InputError, match="is no list of words; give a list of lists of strings"):
+    with pytest.raises(InputError, match="not a list of words; give a list of lists of strings"):
         word_rows(wordpiece, sentences, 8)
 
 

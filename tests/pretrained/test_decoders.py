@@ -141,11 +141,11 @@ def test_the_objective_or_the_family_says_whether_prompts_are_closed(gpt):
         (lambda gpt: gpt.generate("b" * 60, max_length=6), "the text has 60 tokens.*choose max_length=5 or less"),
         (lambda gpt: gpt.generate("a", max_length=0), "max_length=0"),
         (lambda gpt: gpt.generate([]), r"texts=\[\] is empty"),
-        (lambda gpt: gpt.generate("a", template="{input}"), "is no template"),
+        (lambda gpt: gpt.generate("a", template="{input}"), "is not a template"),
         (lambda gpt: gpt.score("a", []), r"texts=\[\] is empty"),
         (lambda gpt: gpt.score("a", ["b", ""]), r"answers\[1\] holds no token"),
         (lambda gpt: gpt.score("a", ["b" * 65]), "prompt has 1 tokens, and with max_length=65"),
-        (lambda gpt: gpt.score(3, ["b"]), "prompt=3 is no text"),
+        (lambda gpt: gpt.score(3, ["b"]), "prompt=3 is not a text"),
         (lambda gpt: gpt.fill_mask("a"), "a GptConfig cannot fill_mask; use generate, generate_ids and score"),
     ],
 )

@@ -204,11 +204,11 @@ def test_a_folder_that_transformers_opens(electra, bert, tmp_path):
         (lambda model: model.fill_mask(["the [MASK]", "wall"]), "texts\\[1\\] has no mask"),
         (lambda model: model.fill_mask("[MASK]", top_k=0), "top_k=0 is out of range"),
         (lambda model: model.fill_mask([]), "texts=\\[\\] is empty"),
-        (lambda model: model.encode("wall", layers=9), "layers=9 is no layer"),
+        (lambda model: model.encode("wall", layers=9), "layers=9 is not a layer"),
         (lambda model: model.encode("wall", pooling="max"), "pooling='max'"),
         (lambda model: model.encode("wall " * 80), "has 82 tokens.*max_length=70; cut it"),
         (lambda model: model([]), "texts=\\[\\] is empty"),
-        (lambda model: model([5, 6]), "ids of shape \\(2,\\) and type int64 are no rows"),
+        (lambda model: model([5, 6]), "ids of shape \\(2,\\) and type int64 are not rows"),
         (lambda model: model(np.ones((1, 71), int)), "max_length=70"),
     ],
 )
@@ -266,7 +266,7 @@ def test_pooling_leaves_padding_out():
 @pytest.mark.parametrize(
     ("layers", "num_layers", "message"),
     [
-        (6, 5, "layers=6 is no layer of this model; choose 0"),
+        (6, 5, "layers=6 is not a layer of this model; choose 0"),
         (-7, 5, "layers=-7"),
         (True, 5, "layers=True is unknown"),
         ("first", 5, "layers='first' is unknown; choose one of last"),

@@ -167,8 +167,8 @@ def test_more_than_the_model_has_positions_for(ours):
 @pytest.mark.parametrize(
     ("arguments", "options", "message"),
     [
-        (([],), {}, "inputs are no rows of ids"),
-        (([["a"]],), {}, "inputs are no rows of ids"),
+        (([],), {}, "inputs are not rows of ids"),
+        (([["a"]],), {}, "inputs are not rows of ids"),
         (([[5]],), {"max_length": 0}, "max_length=0"),
         (([[5]],), {"num_beams": 41, "max_length": 9}, "num_beams=41 is wider than the vocabulary of 40 ids"),
         (([[5]],), {"batch_size": 0, "max_length": 9}, "batch_size=0"),
@@ -196,11 +196,11 @@ def test_examples_come_before_the_task():
 @pytest.mark.parametrize(
     ("examples", "template", "message"),
     [
-        ([], "{input}", "template='{input}' is no template; write {input} once"),
-        ([], "{output} {input}", "is no template"),
-        ([], "{input} {output} {output}", "is no template"),
-        (["ab"], None, "examples hold 'ab', which is no pair"),
-        ([("a", 3)], None, "which is no pair"),
+        ([], "{input}", "template='{input}' is not a template; write {input} once"),
+        ([], "{output} {input}", "is not a template"),
+        ([], "{input} {output} {output}", "is not a template"),
+        (["ab"], None, "examples hold 'ab', which is not a pair"),
+        ([("a", 3)], None, "which is not a pair"),
     ],
 )
 def test_what_is_no_template_and_no_example(examples, template, message):
@@ -211,7 +211,7 @@ def test_what_is_no_template_and_no_example(examples, template, message):
 def test_names_of_texts():
     assert named_texts("a") == {"the text": "a"}
     assert named_texts(["a", "b"]) == {"texts[0]": "a", "texts[1]": "b"}
-    for texts, message in (([], "texts=\\[\\] is empty"), (3, "texts=3 is no text"), (["a", 3], "texts\\[1\\]=3")):
+    for texts, message in (([], "texts=\\[\\] is empty"), (3, "texts=3 is not a text"), (["a", 3], "texts\\[1\\]=3")):
         with pytest.raises(InputError, match=message):
             named_texts(texts)
 

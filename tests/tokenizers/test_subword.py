@@ -192,5 +192,5 @@ def test_roles_that_must_be_there(wordpiece, role):
     "change", [{"model": None}, {"model": {"type": "WordPiece"}}, {"model": {"vocab": {"a": "b"}}}, {"normalizer": 3}]
 )
 def test_descriptions_of_nothing(wordpiece, change):
-    with pytest.raises(InputError, match="is no tokenizer.json"):
+    with pytest.raises(InputError, match="is not a tokenizer.json"):
         SubwordTokenizer({**wordpiece.description, **change}, wordpiece.special)

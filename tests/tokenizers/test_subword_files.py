@@ -103,7 +103,7 @@ def test_missing_and_broken_files(vocab_json, tmp_path):
         opened(WordPiece(file=str(tmp_path / "empty")))
     for content in ("", "[]", '{"model": {}}', '{"model": {"vocab": [1]}}'):
         (tmp_path / "tokenizer.json").write_text(content)
-        with pytest.raises(InputError, match=r"is no tokenizer\.json"):
+        with pytest.raises(InputError, match=r"tokenizer\.json .*; .*copy it again"):
             opened(TokenizerFile(str(tmp_path / "tokenizer.json")))
     (tmp_path / "vocab.txt").write_text("a\nb\n")
     with pytest.raises(InputError, match=r"vocab\.txt has no unk_token"):
@@ -117,7 +117,7 @@ def test_a_damaged_saved_tokenizer(cased, tmp_path):
     cased.save(tmp_path)
     file = tmp_path / "tokenizer.json"
     file.write_bytes(file.read_bytes()[:1000])
-    with pytest.raises(InputError, match=r"is no tokenizer\.json"):
+    with pytest.raises(InputError, match=r"tokenizer\.json .*; .*copy it again"):
         load_tokenizer(tmp_path)
     file.unlink()
     with pytest.raises(InputError, match=r"tokenizer\.json cannot be read"):

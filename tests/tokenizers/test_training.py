@@ -228,7 +228,7 @@ def test_which_configs_are_trained():
 def test_other_misuse(spiece):
     with pytest.raises(InputError, match="extra_ids=-2"):
         Bytes(extra_ids=-2)
-    with pytest.raises(InputError, match="is no tokenizer config"):
+    with pytest.raises(InputError, match="is not a tokenizer config"):
         make_tokenizer("spiece", lambda: iter(()))
     with pytest.raises(InputError, match="<extra_id_10>"):
         spiece.encode("<extra_id_10>")

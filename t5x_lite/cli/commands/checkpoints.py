@@ -57,7 +57,7 @@ def average(arguments: list[str]) -> None:
     if command.last is not None and command.last < 1:
         raise InputError(f"last={command.last} is too small; choose 1 or more")
     if missing := [source for source in sources if not source.is_dir()]:
-        raise InputError(f"{missing[0]} is no folder; name a run's folder, or folders of checkpoints")
+        raise InputError(f"{missing[0]} is not a folder; name a run's folder, or folders of checkpoints")
     single = [source for source in sources if is_checkpoint(source)]
     if command.last is not None and len(single) == len(sources):
         raise InputError(f"last={command.last} counts the checkpoints of a run, and {single[0]} is one; leave it out")
