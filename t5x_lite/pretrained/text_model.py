@@ -141,6 +141,7 @@ class PretrainedTextModel(Pretrained):
         texts: str | list[str],
         *,
         max_length: int = 128,
+        method: Method | None = None,
         num_beams: int = 1,
         alpha: float = 0.6,
         early_stopping: bool = False,
@@ -166,6 +167,8 @@ class PretrainedTextModel(Pretrained):
         Args:
           texts: inputs of an encoder-decoder; prompts that a decoder goes on from.
           max_length: tokens of an answer, EOS included.
+          method: how to choose tokens, such as `t5x_lite.decoding.Sampling()` or a method of one's own; None: as the
+            next options say, which otherwise have no effect.
           num_beams: with 2 or more, beam search with the length penalty ``((5 + n) / 6) ** alpha`` and, if asked for,
             early stopping: see `t5x_lite.decoding.BeamSearch`, which has `length_power` and `exhaustive_eos` too.
           num_results: answers for each text.
@@ -182,7 +185,7 @@ class PretrainedTextModel(Pretrained):
         Raises:
           InputError: no texts, numbers out of range, a prompt and answer longer than the model has positions for.
         """
-        method = choose_method(
+        method = method or choose_method(
             num_beams=num_beams,
             alpha=alpha,
             early_stopping=early_stopping,
@@ -203,7 +206,7 @@ class PretrainedTextModel(Pretrained):
             written = [self._answer(before, one.tolist(), prompt) for one in some]
             if scores:
                 written = [Answer(text, float(value)) for text, value in zip(written, their_values, strict=True)]
-            answers.append(written if num_results > 1 else written[0])
+            answers.append(written if method.num_results > 1 else written[0])
         return answers[0] if isinstance(texts, str) else answers
 
     def generate_ids(
@@ -212,18 +215,11 @@ class PretrainedTextModel(Pretrained):
         *,
         inputs_valid: Bool[Array, "B M"] | None = None,
         max_length: int = 128,
-        num_beams: int = 1,
-        alpha: float = 0.6,
-        early_stopping: bool = False,
-        num_results: int = 1,
-        temperature: float | None = None,
-        top_k: int = 0,
-        top_p: float = 1.0,
+        method: Method | None = None,
         seed: int = 0,
         scores: bool = False,
         batch_size: int = 32,
-        length_power: float | None = None,
-        exhaustive_eos: bool = False,
+        **options: Any,
     ) -> Any:
         """The same for ids: [B L], or [B N L] where `num_results` is above 1; with `scores` (ids, scores [B] or [B N]).
 
@@ -233,21 +229,12 @@ class PretrainedTextModel(Pretrained):
         Args:
           inputs: a row for each input, padded, or a list of rows of any lengths.
           inputs_valid: false where there is padding; without it, where the padding id stands at a row's ends.
+          options: `num_beams`, `alpha`, `temperature` and the others of `generate` that choose the method.
         """
-        method = choose_method(
-            num_beams=num_beams,
-            alpha=alpha,
-            early_stopping=early_stopping,
-            length_power=length_power,
-            exhaustive_eos=exhaustive_eos,
-            num_results=num_results,
-            temperature=temperature,
-            top_k=top_k,
-            top_p=top_p,
-        )
+        method = method or choose_method(**options)
         rows = self._given_rows(inputs, inputs_valid)
         ids, values = self._write(rows, method, max_length, seed, batch_size, None)
-        if num_results == 1:
+        if method.num_results == 1:
             ids, values = ids[:, 0], values[:, 0]
         return (jnp.asarray(ids), jnp.asarray(values)) if scores else jnp.asarray(ids)
 

@@ -254,3 +254,12 @@ def test_options_and_what_they_mean(options, expected):
 def test_what_cannot_be_meant(options, message):
     with pytest.raises(InputError, match=message):
         choose_method(**options)
+
+
+def test_a_method_stands_for_the_options_that_choose_it(model):
+    options = {"max_length": 4, "num_beams": 2, "num_results": 2}
+    searched = model.generate(["alpha", "beta"], **options)
+    assert model.generate(["alpha", "beta"], max_length=4, method=BeamSearch(2, num_results=2)) == searched
+    assert [len(answers) for answers in searched] == [2, 2]
+    ids = model.generate_ids([[3, 4, 1]], max_length=4, method=Greedy())
+    assert ids.tolist() == model.generate_ids([[3, 4, 1]], max_length=4).tolist()
