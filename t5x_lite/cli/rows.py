@@ -1,4 +1,4 @@
-"""Corrupted rows for people to look at: what the model sees, and what it is asked."""
+"""Corrupted rows for people to look at: what the model sees, and what it predicts."""
 
 import re
 from collections.abc import Iterator
@@ -21,7 +21,7 @@ Row = dict[str, Any]
 
 def legend() -> Text:
     """What the styles of `rows_of_tokens` mean."""
-    words = {"hidden": "hidden", "random": "shown as a random token", "kept": "asked for and shown as it is"}
+    words = {"hidden": "hidden", "random": "shown as a random token", "kept": "predicted and shown as it is"}
     return Text("  ").join(Text(f" {words[kind]} ", STYLES[kind]) for kind in words)
 
 
@@ -97,8 +97,8 @@ def _range(value: np.ndarray) -> str:
 
 
 def _tags(tokenizer: Tokenizer, features: Row, labels: tuple[str, ...]) -> Text:
-    (places,) = np.nonzero(features["tags"] >= 0)
-    tagged = ((tokenizer.decode([features["inputs"][i]]).strip(), labels[features["tags"][i]]) for i in places)
+    (firsts,) = np.nonzero(features["tags"] >= 0)
+    tagged = ((tokenizer.decode([features["inputs"][i]]).strip(), labels[features["tags"][i]]) for i in firsts)
     return Text("  ").join(Text.assemble(piece, ("/", "dim"), (tag, "bold")) for piece, tag in tagged)
 
 
@@ -171,7 +171,7 @@ def _sentences(tokenizer: Tokenizer, ids: Int[np.ndarray, "L"], sentences: Int[n
 
 
 def _asked(tokenizer: Tokenizer, features: Row) -> Iterator[tuple[int, int]]:
-    """(position, target) of each place that is used."""
+    """(position, target) of each position that is used."""
     for position, target in zip(features["positions"].tolist(), features["targets"].tolist(), strict=True):
         if target != tokenizer.vocabulary.pad_id:
             yield position, target
@@ -193,7 +193,7 @@ def _targets(tokenizer: Tokenizer, features: Row, targets: dict[int, int], kinds
 
 
 def _spans(tokenizer: Tokenizer, features: Row, targets: dict[int, int]) -> Text:
-    """Each hidden span between the two tokens that are asked about it."""
+    """Each hidden span between the two tokens that predict it."""
     spans: dict[tuple[int, int], list[int]] = {}
     used = len(targets)
     for left, right, target in zip(

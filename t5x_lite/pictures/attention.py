@@ -75,7 +75,7 @@ Maps = Mapping[str, tuple[Float[np.ndarray, "N H L M"], Sequence[str], Sequence[
 
 _MOST = 24_000_000
 """Weights of a page, which keeps each in 2.7 bytes."""
-_PLACE = "{{attention}}"
+_SLOT = "{{attention}}"
 
 
 def attention_page(maps: Maps, *, kind: str | None = None, layer: int = 0, head: int = 0) -> str:
@@ -98,7 +98,7 @@ def attention_page(maps: Maps, *, kind: str | None = None, layer: int = 0, head:
     ]
     start = {"kind": 0 if kind is None else list(maps).index(kind), "layer": layer, "head": head}
     template = (files(__package__) / "attention_page.html").read_text(encoding="utf-8")
-    return template.replace(_PLACE, _inside_script({"start": start, "kinds": kinds}))
+    return template.replace(_SLOT, _inside_script({"start": start, "kinds": kinds}))
 
 
 def framed(maps: Maps) -> str:

@@ -40,17 +40,17 @@ def strips(vocabulary: Vocabulary, raw: Int[np.ndarray, "R"], features: dict[str
     inputs, targets = features["inputs"], features.get("targets")
     if "positions" in features:  # single tokens are asked for in their places
         used = targets != vocabulary.pad_id
-        positions, asked = features["positions"][used], targets[used]
+        positions, predicted_ids = features["positions"][used], targets[used]
         before, roles = inputs.copy(), [""] * len(inputs)
-        before[positions] = asked
-        for position, target in zip(positions.tolist(), asked.tolist(), strict=True):
+        before[positions] = predicted_ids
+        for position, target in zip(positions.tolist(), predicted_ids.tolist(), strict=True):
             seen = inputs[position]
             roles[position] = "hidden" if seen == vocabulary.mask_id else "kept" if seen == target else "random"
         yield Strip("text", before, roles)
         yield Strip("generator" if "filled" in features else "model reads", inputs, roles)
         if "filled" in features:
             filled: list[Role] = [""] * len(inputs)
-            for position, target in zip(positions.tolist(), asked.tolist(), strict=True):
+            for position, target in zip(positions.tolist(), predicted_ids.tolist(), strict=True):
                 filled[position] = "kept" if features["filled"][position] == target else "random"
             yield Strip("discriminator", features["filled"], filled)
         return
@@ -100,18 +100,18 @@ def _changes(vocabulary: Vocabulary, raw: np.ndarray, inputs: np.ndarray) -> tup
         before[i : i + size], after[j : j + size] = [""] * size, [""] * size
     gone = Counter(token for token, role in zip(raw.tolist(), before, strict=True) if role)
     moved: Counter[int] = Counter()
-    for place, token in enumerate(inputs.tolist()):
-        if after[place] and (_mark(vocabulary, token) or token in vocabulary.special_ids):
-            after[place] = _mark(vocabulary, token)
-        elif after[place] and moved[token] < gone[token]:
-            after[place] = "moved"
+    for index, token in enumerate(inputs.tolist()):
+        if after[index] and (_mark(vocabulary, token) or token in vocabulary.special_ids):
+            after[index] = _mark(vocabulary, token)
+        elif after[index] and moved[token] < gone[token]:
+            after[index] = "moved"
             moved[token] += 1
-    for place, token in enumerate(raw.tolist()):
-        if before[place] and moved[token]:
-            before[place] = "moved"
+    for index, token in enumerate(raw.tolist()):
+        if before[index] and moved[token]:
+            before[index] = "moved"
             moved[token] -= 1
-        elif before[place] and token in vocabulary.special_ids:
-            before[place] = ""
+        elif before[index] and token in vocabulary.special_ids:
+            before[index] = ""
     return before, after
 
 
@@ -176,12 +176,12 @@ def draw_corruption(
     for row, words in enumerate(formatted):
         label = f", label {float(features['label'][row]):g}" if "label" in features else ""
         _write(axes[row][0], shown[row], words, f"row {row}{label}")
-        for place, (kind, mask) in zip(axes[row][1:], masks.items(), strict=True):
-            place.imshow(mask[row], cmap="Greys", vmin=0, vmax=1.4, aspect="auto", interpolation="nearest")
-            place.set(xticks=[], yticks=[])
-            place.set_title(f"{kind} may look", fontsize=_SIZE)
-            place.set_xlabel("key", fontsize=_SIZE - 1, labelpad=2)
-            place.set_ylabel("query", fontsize=_SIZE - 1, labelpad=2)
+        for panel, (kind, mask) in zip(axes[row][1:], masks.items(), strict=True):
+            panel.imshow(mask[row], cmap="Greys", vmin=0, vmax=1.4, aspect="auto", interpolation="nearest")
+            panel.set(xticks=[], yticks=[])
+            panel.set_title(f"{kind} may look", fontsize=_SIZE)
+            panel.set_xlabel("key", fontsize=_SIZE - 1, labelpad=2)
+            panel.set_ylabel("query", fontsize=_SIZE - 1, labelpad=2)
     return picture
 
 
@@ -218,15 +218,15 @@ def rows_of_texts(
 def _words(tokenizer: Tokenizer, strip: Strip) -> Iterator[tuple[str, str]]:
     """(word, role) of the tokens of a strip; padding is counted, and a long strip cut."""
     ids, pad_id = strip.ids.tolist(), tokenizer.vocabulary.pad_id
-    words, place = format_tokens(tokenizer, ids), 0
-    while place < min(len(ids), _MOST_TOKENS):
-        end = place + 1
-        while tokenizer.vocabulary.has_padding and end < len(ids) and ids[place] == ids[end] == pad_id:
+    words, index = format_tokens(tokenizer, ids), 0
+    while index < min(len(ids), _MOST_TOKENS):
+        end = index + 1
+        while tokenizer.vocabulary.has_padding and end < len(ids) and ids[index] == ids[end] == pad_id:
             end += 1
-        yield words[place] if end == place + 1 else f"{words[place]} × {end - place}", strip.roles[place]
-        place = end
-    if place < len(ids):
-        yield f"… and {len(ids) - place} more", ""
+        yield words[index] if end == index + 1 else f"{words[index]} × {end - index}", strip.roles[index]
+        index = end
+    if index < len(ids):
+        yield f"… and {len(ids) - index} more", ""
 
 
 def _lines(words: list[tuple[str, str]]) -> list[list[tuple[str, str]]]:
@@ -259,13 +259,13 @@ def _paper(name: str, roles: set[str], heights: list[float], num_masks: int) -> 
             left / width, 1 - 0.5 / height, meaning, fontsize=_SIZE, va="center", family="monospace", bbox=spot
         )
         left += (len(meaning) + 3) * _CHARACTER
-    places, top = [], height - 0.75
+    panels, top = [], height - 0.75
     for of_row in heights:
         boxes = [(0.2, top - of_row, text, of_row)]
         boxes += [(0.2 + text + 0.25 + n * (_MASK + 0.35), top - 0.3 - _MASK, _MASK, _MASK) for n in range(num_masks)]
-        places.append([picture.add_axes((x / width, y / height, w / width, h / height)) for x, y, w, h in boxes])
+        panels.append([picture.add_axes((x / width, y / height, w / width, h / height)) for x, y, w, h in boxes])
         top -= of_row
-    return picture, places
+    return picture, panels
 
 
 def _write(axes: Any, shown: list[Strip], words: list[list[tuple[str, str]]], title: str) -> None:

@@ -27,7 +27,7 @@ class Picture(Figure):
         return drawn.getvalue()
 
     def save(self, path: str | Path, dpi: float = 120) -> None:
-        """Writes a PNG file; `InputError` for a name that is none's, or a place that is none."""
+        """Writes a PNG file; `InputError` for a name that is none's, or a folder that is missing."""
         path = Path(path).expanduser()
         check_output_path(path, "path")
         write_atomically(path, self.png(dpi))

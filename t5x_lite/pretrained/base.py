@@ -65,12 +65,12 @@ def draw_positions_of(config: ModelConfig, params: Any) -> "Picture":
 def _position_tables(config: ModelConfig, params: Any) -> dict[str, Float[np.ndarray, "P D"]]:
     if getattr(config, "positions", None) == "sinusoidal":
         return {"both stacks": sinusoidal_positions(config.max_length, config.embed_dim)}
-    places = {"encoder": "encoder_embeddings", "decoder": "decoder_embeddings"}
+    homes = {"encoder": "encoder_embeddings", "decoder": "decoder_embeddings"}
     if "embeddings" in params:
-        places = {"encoder": "embeddings"}
+        homes = {"encoder": "embeddings"}
     elif "position" in params:
         return {"decoder": np.asarray(params["position"]["embedding"])}
-    tables = {name: np.asarray(params[place]["position"]["embedding"]) for name, place in places.items()}
+    tables = {name: np.asarray(params[home]["position"]["embedding"]) for name, home in homes.items()}
     # Some families have rows before that of the first position.
     most = getattr(config, "discriminator", config).max_length
     return {name: table[-most:] for name, table in tables.items()}

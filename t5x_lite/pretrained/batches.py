@@ -113,7 +113,7 @@ def word_rows(tokenizer: Tokenizer, sentences: Any, max_length: int) -> tuple[li
 
     Raises `InputError` for what is not a list of lists of words, and an empty one.
     """
-    vocabulary, rows, places = tokenizer.vocabulary, [], []
+    vocabulary, rows, positions = tokenizer.vocabulary, [], []
     _check_marks(vocabulary)
     given = sentences if isinstance(sentences, list) and sentences else [sentences]
     for sentence in given:
@@ -132,8 +132,8 @@ def word_rows(tokenizer: Tokenizer, sentences: Any, max_length: int) -> tuple[li
             found.append((len(rows), 1 + len(pieces)))
             pieces = pieces + word
         rows.append(_marked(vocabulary, [pieces]))
-        places.append(found)
-    return rows, places
+        positions.append(found)
+    return rows, positions
 
 
 def _encoded(tokenizer: Tokenizer, texts: Any) -> Iterator[tuple[str, list[list[int]]]]:

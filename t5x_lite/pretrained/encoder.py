@@ -104,13 +104,13 @@ def pool(
 
 
 class Suggestion(NamedTuple):
-    """What the model would put in the place of a mask."""
+    """What the model would put at a mask."""
 
     token: str
     probability: float
-    """Of this token in this place, between 0 and 1."""
+    """Of this token at this position, between 0 and 1."""
     text: str
-    """The whole text with the token in this place; other masks stay."""
+    """The whole text with the token at this position; other masks stay."""
 
 
 class Detection(NamedTuple):

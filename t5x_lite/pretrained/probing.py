@@ -104,8 +104,8 @@ def probe_texts(
     if num_cut:
         remarks.append(f"{num_cut:,} texts were cut to the tokens that the model takes")
 
-    def score(said: Sequence[str]) -> tuple[Figures, Intervals]:
-        return score_labels(said, right, seed=seed)
+    def score(predicted: Sequence[str]) -> tuple[Figures, Intervals]:
+        return score_labels(predicted, right, seed=seed)
 
     probed = _fit(features, labels, score, l2, tell, remarks)
     return Probes(probed, len(train), len(test), _guess(labels, right), l2, tuple(remarks))
@@ -132,8 +132,8 @@ def probe_tags(
     features = {choice: np.concatenate(found) for choice, found in vectors.items()}
     ends = np.cumsum([len(sentence.tags) for sentence in test])
 
-    def score(said: Sequence[str]) -> tuple[Figures, Intervals]:
-        by_sentence = [list(map(str, tags)) for tags in np.split(np.asarray(said), ends[:-1])]
+    def score(predicted: Sequence[str]) -> tuple[Figures, Intervals]:
+        by_sentence = [list(map(str, tags)) for tags in np.split(np.asarray(predicted), ends[:-1])]
         return score_tags(by_sentence, [sentence.tags for sentence in test], seed=seed)
 
     probed = _fit(features, labels, score, l2, tell, remarks)

@@ -174,7 +174,7 @@ class PretrainedTextModel(Pretrained):
           num_results: answers for each text.
           temperature, top_k, top_p: any of them means sampling, from the `top_k` likeliest tokens and of these from the
             likeliest that hold `top_p` of the probability; a temperature of 0 is greedy.
-          seed: of the sampling: what is drawn for a text depends on it and on the text's place in the list alone.
+          seed: of the sampling: what is drawn for a text depends on it and on the text's index in the list alone.
           examples: (input, output) of tasks that are done already, which are shown to the model before each text.
           template: how tasks are written, `{input}` and behind it `{output}` once each. A prompt is the template of
             each example and then that of the text up to its output; answers end where the next example would begin.
@@ -261,11 +261,11 @@ class PretrainedTextModel(Pretrained):
         if not isinstance(prompt, str):
             raise InputError(f"prompt={prompt!r} is not a text; give a string")
         names = named_texts(answers if isinstance(answers, list | tuple) else [answers])
-        asked = make_prompt(prompt, examples, template)
-        answer_ids = [self._answer_ids(asked.before + answer) for answer in names.values()]
+        question = make_prompt(prompt, examples, template)
+        answer_ids = [self._answer_ids(question.before + answer) for answer in names.values()]
         if empty := [name for name, ids in zip(names, answer_ids, strict=True) if not ids]:
             raise InputError(f"answers{empty[0].removeprefix('texts')} holds no token; give it some text")
-        totals = self._scores(self._row("prompt", self._prompt_ids(asked.text)), answer_ids, batch_size)
+        totals = self._scores(self._row("prompt", self._prompt_ids(question.text)), answer_ids, batch_size)
         bare: list[float | None] = [None] * len(answer_ids)
         if answer_context is not None:
             bare = self._scores(self._row("answer_context", self._prompt_ids(answer_context)), answer_ids, batch_size)

@@ -34,7 +34,7 @@ def open_processor(model: bytes, name: str) -> Any:
 def encode_pieces_with_offsets(processor: Any, texts: list[str]) -> list[TokenOffsets]:
     """The model's own numbers of the pieces of each text, and where they stand."""
     found = processor.encode(texts, return_type="offset_mapping")
-    return [token_offsets(said["ids"], said["offsets"]) for said in found]
+    return [token_offsets(encoding["ids"], encoding["offsets"]) for encoding in found]
 
 
 def check_special(special: dict[str, int], name: str) -> None:
@@ -59,8 +59,8 @@ class _PieceTokenizer(SplittingTokenizer):
 
     @property
     def fingerprint(self) -> str:
-        said = f"sentencepiece {self.layout} {self.extra_ids} {self.options} "
-        return hashlib.sha256(said.encode() + self.model).hexdigest()
+        described = f"sentencepiece {self.layout} {self.extra_ids} {self.options} "
+        return hashlib.sha256(described.encode() + self.model).hexdigest()
 
     @property
     def options(self) -> dict[str, bool]:
@@ -197,7 +197,7 @@ class EncoderSentencePieceTokenizer(_PieceTokenizer):
             whole, by_character = self._normalize(word[0]), list(map(self._normalize, word[0]))
             if "".join(by_character) == whole:
                 spans = enumerate(by_character, word.start())
-                origins += [(place, place + 1) for place, written in spans for _ in written]
+                origins += [(index, index + 1) for index, written in spans for _ in written]
             else:
                 origins += [word.span()] * len(whole)
             normalized += whole

@@ -65,7 +65,7 @@ def average(arguments: list[str]) -> None:
     folders = [
         folder for source in sources for folder in ([source] if source in single else last_checkpoints(source, last))
     ]
-    output = Path(command.output).expanduser() if command.output else _place(sources, single, last)
+    output = Path(command.output).expanduser() if command.output else _default_output(sources, single, last)
     console = Console(stderr=True)
     average_checkpoints(
         folders, output, lambda folder: console.print(f"reading {folder}", highlight=False, soft_wrap=True)
@@ -73,7 +73,7 @@ def average(arguments: list[str]) -> None:
     print(f"{output}: the mean of {len(folders)} checkpoints ({', '.join(folder.name for folder in folders)})")
 
 
-def _place(sources: list[Path], single: list[Path], last: int) -> Path:
+def _default_output(sources: list[Path], single: list[Path], last: int) -> Path:
     if len(sources) > 1 or single:
         raise InputError("output='' leaves open where the mean of named checkpoints goes; give --output FOLDER")
     return sources[0] / "averaged" / f"last-{last}"

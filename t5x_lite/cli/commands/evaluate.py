@@ -191,8 +191,8 @@ def _settings(evaluation: Evaluation, command: Evaluate, *, of_task: bool) -> Ev
         else {}
     )
     options = ("rows", "metrics", "num_texts", "num_beams", "alpha", "max_length")
-    said = {name: getattr(command, name) for name in options}
-    return replace(evaluation, **given | {name: value for name, value in said.items() if value is not None})
+    settings = {name: getattr(command, name) for name in options}
+    return replace(evaluation, **given | {name: value for name, value in settings.items() if value is not None})
 
 
 def _questions(experiment: Experiment, command: Evaluate, tokenizer: Tokenizer) -> Sequence[EvalPrompt] | None:

@@ -122,12 +122,12 @@ def _new_file(name: str) -> Path:
 
 def _write(command: Generate, model: Pretrained, texts: list[str], examples: Any) -> list[str]:
     """The lines of all answers."""
-    asked = texts if command.file is None else [text for text in texts if text.strip()]
+    inputs = texts if command.file is None else [text for text in texts if text.strip()]
     written: list[Any] = []
-    if asked:
-        with _bar(len(asked), shown=command.file is not None) as progress:
+    if inputs:
+        with _bar(len(inputs), shown=command.file is not None) as progress:
             written = model.generate(
-                asked,
+                inputs,
                 **{name: getattr(command, name) for name in _DECODING},
                 examples=examples,
                 template=template_of(command.template),

@@ -30,9 +30,9 @@ _MOST_STEPS = 1 << 20
 
 def rates(schedule: Schedule, steps: int) -> tuple[Int[np.ndarray, "N"], Float[np.ndarray, "N"]]:
     """(steps, learning rates) of the updates 1 to `steps`; of very long runs a million of them, evenly spread."""
-    asked = np.unique(np.linspace(1, steps, min(steps, _MOST_STEPS)).round().astype(np.int32))
+    sampled = np.unique(np.linspace(1, steps, min(steps, _MOST_STEPS)).round().astype(np.int32))
     of_each = jax.jit(jax.vmap(lambda step: jnp.asarray(schedule.learning_rate(step), jnp.float32)))
-    return asked, np.asarray(of_each(asked))
+    return sampled, np.asarray(of_each(sampled))
 
 
 def draw(schedule: Schedule, steps: int, width: int = 60, height: int = 6) -> str:
@@ -45,14 +45,14 @@ def draw(schedule: Schedule, steps: int, width: int = 60, height: int = 6) -> st
             |▄███████▇▅▄▂|
              1         12
     """
-    asked, values = rates(schedule, steps)
+    sampled, values = rates(schedule, steps)
     highest = np.zeros(min(width, steps))
-    np.maximum.at(highest, (asked - 1).astype(np.int64) * len(highest) // steps, values)
+    np.maximum.at(highest, (sampled - 1).astype(np.int64) * len(highest) // steps, values)
     peak = values.max()
     eighths = np.round(8 * height * highest / max(peak, 1e-30)).astype(int)
     label, last = f"{peak:.1e}", f"{steps:,}"
     lines = [
-        f"learning rate: {peak:.2e} at most, at step {asked[values.argmax()]:,}; {values[-1]:.2e} at step {steps:,}"
+        f"learning rate: {peak:.2e} at most, at step {sampled[values.argmax()]:,}; {values[-1]:.2e} at step {steps:,}"
     ]
     for row in reversed(range(height)):
         bars = "".join(_BLOCKS[min(max(bar - 8 * row, 0), 8)] for bar in eighths)

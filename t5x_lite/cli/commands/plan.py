@@ -105,5 +105,5 @@ def does_not_fit(config: str, plan: Plan, nearest: Plan | None) -> str:
     missing = f"{config} does not fit {plan.topology}: {plan.missing / GIB:.1f} GiB more than a chip's {hbm:.0f} GiB"
     if nearest is None:
         return f"{missing}, and none of the nearest other settings fits; choose a larger slice or a smaller batch"
-    place = "" if nearest.topology == plan.topology else f"--topology {nearest.topology} "
-    return f"{missing}; it fits with {place}{settings(nearest.experiment, nearest.topology)}"
+    option = "" if nearest.topology == plan.topology else f"--topology {nearest.topology} "
+    return f"{missing}; it fits with {option}{settings(nearest.experiment, nearest.topology)}"

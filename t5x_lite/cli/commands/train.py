@@ -79,21 +79,21 @@ def train(arguments: list[str]) -> int:
         if command.coordinator:
             raise InputError("--local-processes and --coordinator are two ways to start; give one of them")
         return run_local_processes(command.local_processes, ["train", config, *arguments])
-    console, place = Console(), _place(command)
+    console, process = Console(), _process_config(command)
     facts = {name: str(value) for name, value in flat_fields(experiment)} | {"--workdir": command.workdir} | _versions()
     enlarge_stacks()
-    stopped = os.EX_TEMPFAIL if place is not None or os.environ.get("T5X_LITE_SUPERVISED") else 0
+    stopped = os.EX_TEMPFAIL if process is not None or os.environ.get("T5X_LITE_SUPERVISED") else 0
     try:
-        with hosts.joined(place, facts, timeout=command.join_timeout):
+        with hosts.joined(process, facts, timeout=command.join_timeout):
             finished = loop.train(experiment, local_or_bucket(command.workdir), console)
     except Stopped:
-        if place is None or hosts.is_first():
+        if process is None or hosts.is_first():
             console.print("stopped before the first step; there was nothing to save", highlight=False)
         return stopped
     return 0 if finished else stopped
 
 
-def _place(command: Train) -> ProcessConfig | None:
+def _process_config(command: Train) -> ProcessConfig | None:
     """Among the processes of a run; None for one that is alone."""
     given = (bool(command.coordinator), command.num_processes > 0, command.process_id >= 0)
     if all(given):
