@@ -84,7 +84,7 @@ class MaskedLanguageModel(Objective):
 
     def check_model(self, model: ModelConfig) -> None:
         name, model_heads = type(self).__name__, getattr(model, "heads", None)
-        if model_heads is None:
+        if model_heads is None or model.architecture not in ("encoder", None):
             raise InputError(f"model is a {type(model).__name__}, which {name} cannot train; give it an encoder")
         if missing := [head for head in self.heads if head not in model_heads]:
             raise InputError(

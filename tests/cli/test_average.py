@@ -144,7 +144,7 @@ def test_unlike_checkpoints_are_refused(run, a_run, experiment, write_run, tmp_p
     broken = tmp_path / "broken"
     shutil.copytree(a_run / "checkpoints" / "5", broken)
     (broken / "params").rename(broken / "lost")
-    with pytest.raises(InputError, match="is no checkpoint|cannot be read as a checkpoint"):
+    with pytest.raises(InputError, match="is not a checkpoint|cannot be read as a checkpoint"):
         average_checkpoints([broken, last], tmp_path / "mean")
     assert not (tmp_path / "mean").exists()
 

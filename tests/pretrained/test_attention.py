@@ -143,7 +143,15 @@ def test_without_an_answer_an_encoder_decoder_reads_its_own(model):
 
 def test_stacks_that_share_their_layers(make_params):
     config = T5Config(
-        384, 12, 3, 5, 17, num_encoder_layers=2, num_decoder_layers=2, stacks_share_parameters=True, dropout_rate=0.0
+        384,
+        num_heads=3,
+        embed_dim=12,
+        head_dim=5,
+        mlp_dim=17,
+        num_encoder_layers=2,
+        num_decoder_layers=2,
+        stacks_share_parameters=True,
+        dropout_rate=0.0,
     )
     module, ids = config.build(), jnp.ones((1, 2), jnp.int32)
     model = PretrainedEncoderDecoder(config, module, make_params(module, 0, ids, ids), bytes_tokenizer())
@@ -160,7 +168,7 @@ BAD = {
     "no such kind": (lambda maps: maps["cross"], "kind='cross' is not an attention of this model; choose one of self"),
     "no page": (
         lambda maps: maps.html("page.htm"),
-        "path=page.htm is no name of a page; choose one that ends in .html",
+        "path=page.htm is not the name of a page; choose one that ends in .html",
     ),
     "no folder": (lambda maps: maps.html("/absent/page.html"), "lies in no folder"),
 }

@@ -41,8 +41,8 @@ def fill_in(ours, theirs, new_ids):
 def test_ids_have_their_place_in_each_parameter_of_them(model):
     """All that has as many entries as there are ids, and nothing else."""
     shapes = traverse_util.flatten_dict(nn.unbox(abstract_params(model)), sep="/")
-    places = NewIds.of(model, 29, ()).places
-    assert {path: leaf.shape.index(29) for path, leaf in shapes.items() if 29 in leaf.shape} == places
+    dimensions = NewIds.of(model, 29, ()).vocab_dimensions
+    assert {path: leaf.shape.index(29) for path, leaf in shapes.items() if 29 in leaf.shape} == dimensions
 
 
 def test_new_ids_keep_their_values_along_either_dimension():
