@@ -90,6 +90,16 @@ def shortened(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root / "notebooks"
 
 
+@pytest.mark.parametrize("number", NOTEBOOKS)
+def test_what_a_notebook_imports_is_there(number):
+    """Most notebooks are slow to run, and a name that is gone ends them all the same."""
+    cells = nbformat.read(NOTEBOOKS[number], as_version=4).cells
+    lines = [line for cell in cells if cell.cell_type == "code" for line in cell.source.splitlines()]
+    imports = [line for line in lines if line.startswith(("import t5x_lite", "from t5x_lite"))]
+    assert imports
+    exec("\n".join(imports), {})
+
+
 @pytest.fixture
 def execute(environment: dict[str, str], shortened: Path) -> Iterator[Callable[[str], Executed]]:
     """`execute(number)`: the notebook of that number, all of whose cells have run; a cell that fails raises."""
