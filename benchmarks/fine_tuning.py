@@ -27,8 +27,8 @@ from rich.console import Console
 from t5x_lite.cli.arguments import load_config, with_examples
 from t5x_lite.data import WordPiece
 from t5x_lite.evaluation.evaluator import Evaluator
-from t5x_lite.evaluation.metrics import bootstrap
-from t5x_lite.evaluation.scores import METRICS
+from t5x_lite.metrics import bootstrap
+from t5x_lite.metrics.scores import METRICS
 from t5x_lite.objectives import Predictions
 from t5x_lite.parallel import MeshShape, make_mesh
 from t5x_lite.runs.loop import train

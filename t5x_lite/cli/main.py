@@ -152,8 +152,13 @@ def import_modules(arguments: list[str]) -> list[str]:
 
 
 def load_module(file: Path) -> ModuleType:
-    """Runs a Python file as a module called as the file is, or by another name where a module is called so already."""
-    name = file.stem if file.stem not in sys.modules else f"loaded_{file.stem}"
+    """Runs a Python file as a module, called as the file is unless another module is: `json.py` does not hide json."""
+    try:
+        known = importlib.util.find_spec(file.stem)
+    except (ImportError, ValueError):  # no module has a name such as `t5.small`
+        known = None
+    is_other = known is not None and known.origin != str(file.resolve())
+    name = f"loaded_{file.stem}" if is_other or file.stem in sys.modules else file.stem
     spec = importlib.util.spec_from_file_location(name, file)
     # Whoever looks up the source of a class in it, as tyro does for help texts, finds the module by its name.
     module = sys.modules[name] = importlib.util.module_from_spec(spec)

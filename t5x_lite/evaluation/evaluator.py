@@ -12,9 +12,9 @@ from jaxtyping import Int
 
 from t5x_lite.data import MixtureStore, Source, TextTemplate, TextToText, Tokenizer, TokenStore
 from t5x_lite.evaluation.generation import BatchGenerator, EvalPrompt, questions_of, questions_of_rows
-from t5x_lite.evaluation.metrics import Metric
 from t5x_lite.evaluation.predictions import BatchPredictor, Rows, evaluate, held_out_features
-from t5x_lite.evaluation.scores import Scores, metrics_of, score
+from t5x_lite.metrics import Metric
+from t5x_lite.metrics.scores import Scores, metrics_of, score
 from t5x_lite.objectives import Predictions
 from t5x_lite.training.experiment import Evaluation
 from t5x_lite.training.step import Program

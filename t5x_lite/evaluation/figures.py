@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from t5x_lite.evaluation.evaluator import Evaluator, MixtureEvaluator
-from t5x_lite.evaluation.metrics import Metric
-from t5x_lite.evaluation.scores import Scores
+from t5x_lite.metrics import Metric
+from t5x_lite.metrics.scores import Scores
 from t5x_lite.training.experiment import Experiment
 
 Figures = dict[str, float]

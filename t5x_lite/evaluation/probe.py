@@ -10,9 +10,9 @@ import numpy as np
 from jaxtyping import Float
 
 from t5x_lite.errors import InputError
-from t5x_lite.evaluation.metrics.base import Figures, Intervals
-from t5x_lite.evaluation.metrics.entities import Tags
-from t5x_lite.evaluation.scores import score, score_intervals
+from t5x_lite.metrics.base import Figures, Intervals
+from t5x_lite.metrics.entities import Tags
+from t5x_lite.metrics.scores import score, score_intervals
 from t5x_lite.objectives import Predictions
 
 

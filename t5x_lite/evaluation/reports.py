@@ -12,8 +12,6 @@ from t5x_lite.errors import InputError
 from t5x_lite.evaluation.evaluator import Evaluator, MixtureEvaluator
 from t5x_lite.evaluation.figures import held_out_figures
 from t5x_lite.evaluation.generation import BatchGenerator, EvalPrompt
-from t5x_lite.evaluation.metrics import Metric
-from t5x_lite.evaluation.scores import Scores, metrics_of, score, score_intervals
 from t5x_lite.evaluation.submissions import (
     Submission,
     count_unread,
@@ -23,6 +21,8 @@ from t5x_lite.evaluation.submissions import (
     task_of,
 )
 from t5x_lite.files import local_or_bucket, write_atomically
+from t5x_lite.metrics import Metric
+from t5x_lite.metrics.scores import Scores, metrics_of, score, score_intervals
 from t5x_lite.parallel import hosts
 
 Report = tuple[dict[str, Any], Mapping[str, Metric]]

@@ -12,8 +12,8 @@ from jaxtyping import Float
 from t5x_lite.data.records.base import Records, field_of, text_in
 from t5x_lite.data.tasks.classification import LabeledTexts
 from t5x_lite.errors import InputError
-from t5x_lite.evaluation.metrics.base import Figures, Intervals
 from t5x_lite.evaluation.probe import check_labels, fit_probe, score_labels, score_tags
+from t5x_lite.metrics.base import Figures, Intervals
 from t5x_lite.pretrained.base import Pretrained
 from t5x_lite.pretrained.batches import Text
 from t5x_lite.pretrained.encoder import (

@@ -11,8 +11,8 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TaskID, TextColumn, TimeRemainingColumn
 
 from t5x_lite.evaluation.figures import Figures, Metrics, format_figure, format_signatures, format_spans
-from t5x_lite.evaluation.scores import Scores
 from t5x_lite.files import GrowingFile, is_in_bucket
+from t5x_lite.metrics.scores import Scores
 from t5x_lite.runs.checkpoints import Saved
 
 _SHOWN_APART = (

@@ -21,7 +21,7 @@ from t5x_lite.data import (
 )
 from t5x_lite.data.records.tfds import with_datasets
 from t5x_lite.errors import InputError
-from t5x_lite.evaluation.scores import Metrics, PartMetrics
+from t5x_lite.metrics.scores import Metrics, PartMetrics
 
 
 @dataclass(frozen=True)

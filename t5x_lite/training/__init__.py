@@ -1,6 +1,6 @@
 """The loop, the step, optimizers, schedules, checkpoints: from an experiment to a folder with a trained model."""
 
-from t5x_lite.evaluation.scores import PartMetrics
+from t5x_lite.metrics.scores import PartMetrics
 from t5x_lite.optim.optimizers import ParameterAverage
 from t5x_lite.training.experiment import Checkpointing, Evaluation, Experiment, Logging, Precision
 

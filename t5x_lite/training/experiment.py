@@ -8,8 +8,8 @@ from typing import Any, Literal
 from t5x_lite.data import Data, Mixture
 from t5x_lite.decoding import BeamSearch, GenerationDefaults, Greedy, Method
 from t5x_lite.errors import InputError
-from t5x_lite.evaluation.scores import Metrics, PartMetrics, check_metrics
 from t5x_lite.layers.transformer import Remat
+from t5x_lite.metrics.scores import Metrics, PartMetrics, check_metrics
 from t5x_lite.models import ModelConfig
 from t5x_lite.objectives import Objective
 from t5x_lite.objectives.task import TaskObjective

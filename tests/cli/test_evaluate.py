@@ -9,7 +9,7 @@ import pytest
 
 import t5x_lite
 from t5x_lite.data import Bytes, Data, TableFiles, TextToText, make_tokenizer
-from t5x_lite.evaluation.scores import score
+from t5x_lite.metrics.scores import score
 from t5x_lite.models import TransformerConfig
 from t5x_lite.objectives import Predictions, SequenceToSequence
 from t5x_lite.optim.optimizers import AdamW

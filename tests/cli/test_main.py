@@ -276,6 +276,10 @@ def test_classes_of_ones_own_are_imported_before_a_command(tmp_path, monkeypatch
     same_name.write_text("VALUE = 4\n")
     assert import_modules(["--import", str(same_name)]) == []
     assert sys.modules.pop("loaded_json").VALUE == 4
+    not_yet_imported = tmp_path / "this.py"
+    not_yet_imported.write_text("VALUE = 5\n")
+    assert import_modules(["--import", str(not_yet_imported)]) == []
+    assert sys.modules.pop("loaded_this").VALUE == 5 and "this" not in sys.modules
     file.write_text("1 / 0\n")
     assert main(["evaluate", "runs/a", "--import", str(file)]) == 2
     error = capsys.readouterr().err

@@ -14,7 +14,7 @@ from t5x_lite.data import ByteLevelBPE, Bytes, Data, SentencePiece, TableFiles, 
 from t5x_lite.errors import InputError
 from t5x_lite.evaluation import evaluator
 from t5x_lite.evaluation.evaluator import Evaluator, count_words
-from t5x_lite.evaluation.scores import score
+from t5x_lite.metrics.scores import score
 from t5x_lite.models import TransformerConfig
 from t5x_lite.objectives import CausalLanguageModel, Predictions, SequenceToSequence, SpanCorruption
 from t5x_lite.optim.optimizers import AdamW, ParameterAverage

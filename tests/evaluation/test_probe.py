@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 from t5x_lite.errors import InputError
-from t5x_lite.evaluation.metrics import bootstrap
 from t5x_lite.evaluation.probe import check_labels, fit_probe, score_labels, score_tags
-from t5x_lite.evaluation.scores import score
+from t5x_lite.metrics import bootstrap
+from t5x_lite.metrics.scores import score
 from t5x_lite.objectives import Predictions
 
 RANDOM = np.random.default_rng(0)

@@ -21,7 +21,7 @@ from t5x_lite.data import (
     UnrolledRecords,
 )
 from t5x_lite.errors import InputError
-from t5x_lite.evaluation.scores import PartMetrics
+from t5x_lite.metrics.scores import PartMetrics
 from t5x_lite.tasks import glue, reading, sequences, super_glue
 from t5x_lite.tasks.task import metrics_of_parts, mixture, text_classes
 

@@ -18,9 +18,9 @@ from t5x_lite.evaluation.evaluator import held_out_of
 from t5x_lite.evaluation.figures import describe
 from t5x_lite.evaluation.generation import BatchGenerator, EvalPrompt, questions_of
 from t5x_lite.evaluation.reports import task_report, text_report, write_predictions
-from t5x_lite.evaluation.scores import Metrics
 from t5x_lite.evaluation.submissions import Submission, submission_of
 from t5x_lite.files import local_or_bucket
+from t5x_lite.metrics.scores import Metrics
 from t5x_lite.objectives import SequenceToSequence
 from t5x_lite.objectives.task import TaskObjective
 from t5x_lite.parallel import MeshShape, make_mesh

@@ -9,15 +9,15 @@ from typing import Annotated
 
 from tyro.constructors import PrimitiveConstructorSpec
 
+from t5x_lite import metrics as package
 from t5x_lite.errors import InputError
-from t5x_lite.evaluation import metrics as package
-from t5x_lite.evaluation.metrics import Metric
-from t5x_lite.evaluation.metrics.base import Figures, Intervals
+from t5x_lite.metrics import Metric
+from t5x_lite.metrics.base import Figures, Intervals
 from t5x_lite.objectives.base import Predictions
 
 
 def _named_metrics() -> dict[str, Metric]:
-    """Those of all files in `evaluation/metrics`, in their order."""
+    """Those of all files in `metrics`, in their order."""
 
     def below(cls: type[Metric]) -> Iterator[type[Metric]]:
         for child in cls.__subclasses__():

@@ -12,7 +12,7 @@ import numpy as np
 
 from t5x_lite.data.tasks.templates import names_referent
 from t5x_lite.errors import InputError
-from t5x_lite.evaluation.metrics.base import Intervals, Metric, RatioMetric
+from t5x_lite.metrics.base import Intervals, Metric, RatioMetric
 from t5x_lite.objectives.base import Predictions
 
 

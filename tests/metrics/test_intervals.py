@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from t5x_lite.evaluation.metrics import bootstrap
-from t5x_lite.evaluation.scores import score, score_intervals
+from t5x_lite.metrics import bootstrap
+from t5x_lite.metrics.scores import score, score_intervals
 from t5x_lite.objectives import Predictions
 
 

@@ -13,7 +13,7 @@ from typing import ClassVar
 import numpy as np
 
 from t5x_lite.errors import InputError
-from t5x_lite.evaluation.metrics.base import Figures, RatioMetric
+from t5x_lite.metrics.base import Figures, RatioMetric
 from t5x_lite.objectives.base import Predictions
 
 _ARTICLES = re.compile(r"\b(?:a|an|the)\b")

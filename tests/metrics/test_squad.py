@@ -5,7 +5,7 @@ import random
 import pytest
 
 from t5x_lite.errors import InputError
-from t5x_lite.evaluation.metrics.squad import exact_match, f1, normalize, scores_1_1, scores_2_0
+from t5x_lite.metrics.squad import exact_match, f1, normalize, scores_1_1, scores_2_0
 
 WORDS = ["the", "a", "an", "An", "The", "cat,", "dog.", "U.S.", "naïve", "Zürich", "東京", "don't", "1,024"]
 WORDS += ["(new)", "—", "über-cool", "...", "?"]

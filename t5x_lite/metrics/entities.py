@@ -14,8 +14,8 @@ import numpy as np
 from jaxtyping import Int
 
 from t5x_lite.errors import InputError
-from t5x_lite.evaluation.metrics.base import RatioMetric
-from t5x_lite.evaluation.metrics.labels import correct_labels
+from t5x_lite.metrics.base import RatioMetric
+from t5x_lite.metrics.labels import correct_labels
 from t5x_lite.objectives.base import Predictions
 
 Mode = Literal["default", "strict"]

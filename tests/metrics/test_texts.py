@@ -6,7 +6,7 @@ from collections import Counter
 import pytest
 
 from t5x_lite.errors import InputError
-from t5x_lite.evaluation.scores import score
+from t5x_lite.metrics.scores import score
 from t5x_lite.objectives import Predictions
 
 SAID = ["the cat sat on the mat today", "there is a dog in the big garden", "he reads"]

@@ -12,8 +12,8 @@ from t5x_lite.cli.commands.evaluate import evaluate
 from t5x_lite.data import Bytes, Data, TableFiles, TextToText
 from t5x_lite.errors import InputError
 from t5x_lite.evaluation.figures import format_figure
-from t5x_lite.evaluation.metrics import Metric
-from t5x_lite.evaluation.scores import score, score_intervals
+from t5x_lite.metrics import Metric
+from t5x_lite.metrics.scores import score, score_intervals
 from t5x_lite.models import BertConfig, TransformerConfig
 from t5x_lite.objectives import MaskedLanguageModel, Predictions, SequenceToSequence
 from t5x_lite.optim.optimizers import AdamW

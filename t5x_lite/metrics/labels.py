@@ -14,7 +14,7 @@ from jaxtyping import Int
 
 from t5x_lite.data.tasks.templates import NO_CLASS
 from t5x_lite.errors import InputError
-from t5x_lite.evaluation.metrics.base import Figures, Metric, RatioMetric
+from t5x_lite.metrics.base import Figures, Metric, RatioMetric
 from t5x_lite.objectives.base import Predictions
 
 

@@ -5,8 +5,8 @@ import pytest
 from sklearn import metrics
 
 from t5x_lite.errors import InputError
-from t5x_lite.evaluation.metrics import squad
-from t5x_lite.evaluation.scores import score
+from t5x_lite.metrics import squad
+from t5x_lite.metrics.scores import score
 from t5x_lite.objectives import Predictions
 
 RANDOM = np.random.default_rng(0)

@@ -7,8 +7,8 @@ from seqeval import metrics
 from seqeval.scheme import IOB2
 
 from t5x_lite.errors import InputError
-from t5x_lite.evaluation.metrics.entities import entity_counts
-from t5x_lite.evaluation.scores import score
+from t5x_lite.metrics.entities import entity_counts
+from t5x_lite.metrics.scores import score
 from t5x_lite.objectives import Predictions
 
 RIGHT = [["B-PER", "I-PER", "O", "B-LOC", "B-LOC"], ["O", "B-ORG", "I-ORG", "I-ORG"]]

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from t5x_lite.errors import InputError
-from t5x_lite.evaluation.scores import score
+from t5x_lite.metrics.scores import score
 from t5x_lite.objectives import Predictions
 
 RANDOM = np.random.default_rng(0)
