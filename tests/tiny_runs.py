@@ -90,7 +90,7 @@ WRITERS = {
 }
 """Models that write text, each with an objective."""
 
-AROUND_THE_STEP = {"steps", "evaluation", "generation", "checkpoints", "logging", "start"}
+AROUND_THE_STEP = {"data", "steps", "evaluation", "generation", "checkpoints", "logging", "start"}
 """Fields of an experiment that its compiled program does not depend on."""
 
 
@@ -211,12 +211,11 @@ def programs() -> dict[Experiment, Program]:
 
 
 @pytest.fixture(scope="session")
-def train(console, programs) -> Callable[..., None]:
-    """`train(experiment, workdir, devices=1, report=True)`: runs that compute the same share what is compiled; without
-    `report` a run ends at its last step."""
+def share_program(programs) -> Callable[[Experiment, Objective, Mesh], Program]:
+    """`Program`, of which those that compute the same share what is compiled."""
     compiled: dict[tuple, Program] = {}
 
-    def shared(experiment: Experiment, objective: Objective, mesh: Mesh) -> Program:
+    def share(experiment: Experiment, objective: Objective, mesh: Mesh) -> Program:
         step = tuple(value for name, value in vars(experiment).items() if name not in AROUND_THE_STEP)
         if (step, objective, mesh) not in compiled:
             compiled[step, objective, mesh] = Program(experiment, objective, mesh)
@@ -226,9 +225,19 @@ def train(console, programs) -> Callable[..., None]:
             programs[experiment] = program
         return program
 
-    def run(experiment: Experiment, workdir: Path, devices: int = 1, report: bool = True) -> None:
+    return share
+
+
+@pytest.fixture(scope="session")
+def train(console, share_program) -> Callable[..., None]:
+    """`train(experiment, workdir, devices=1, report=True, console=...)`: runs that compute the same share what is compiled; without
+    `report` a run ends at its last step."""
+
+    def run(
+        experiment: Experiment, workdir: Path, devices: int = 1, report: bool = True, console: Console = console
+    ) -> None:
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(loop, "Program", shared)
+            patch.setattr(loop, "Program", share_program)
             if not report:
                 patch.setattr(loop.report, "finish", lambda *args: None)
             loop.train(experiment, workdir, console, jax.devices()[:devices])

@@ -24,10 +24,10 @@ from t5x_lite.optim.schedules import Constant
 
 experiment = Experiment(
     model=T5Config(vocab_size=264, embed_dim=16, num_heads=4, head_dim=4, mlp_dim=24, num_encoder_layers=1,
-                   num_decoder_layers=1),
+                   num_decoder_layers=2, gated=True, tied=False, dropout_rate=0.1),
     objective=SpanCorruption(input_length=24),
     data=Data(TextFiles(({corpus!r},)), Bytes(), held_out=0.1, cache_dir={cache!r}),
-    optimizer=AdamW(Constant(3e-3)),
+    optimizer=AdamW(Constant(3e-3), clip_norm=1.0),
     steps=2,
     batch_size=8,
     evaluation=Evaluation(rows=10),
@@ -51,28 +51,18 @@ def trained(folder) -> Path:
     return folder / "run"
 
 
-def run(capsys, *arguments) -> tuple[int, str, str]:
-    capsys.readouterr()
-    try:
-        status = main([str(argument) for argument in arguments])
-    except SystemExit as end:
-        status = end.code or 0
-    out, err = capsys.readouterr()
-    return status, out, err
-
-
-def test_usage_names_every_command(capsys):
-    status, out, _ = run(capsys, "--help")
+def test_usage_names_every_command(run):
+    status, out, _ = run("--help")
     assert status == 0
     for command in find_commands():
         assert f"  {command} " in out
-        status, help_text, _ = run(capsys, command, "--help")
+        status, help_text, _ = run(command, "--help")
         assert status == 0
         assert "usage: t5x-lite" in help_text
 
 
-def test_help_of_a_config_lists_the_fields_with_their_values(capsys, folder):
-    status, out, _ = run(capsys, "train", folder / "config.py", "--help")
+def test_help_of_a_config_lists_the_fields_with_their_values(run, folder):
+    status, out, _ = run("train", folder / "config.py", "--help")
     assert status == 0
     for option in ("--workdir", "--objective.noise-density", "--model.num-heads", "--mesh.fsdp", "--steps"):
         assert option in out
@@ -80,47 +70,47 @@ def test_help_of_a_config_lists_the_fields_with_their_values(capsys, folder):
     assert "(default: 0.15)" in out
 
 
-def test_train_evaluate_generate(capsys, folder, trained):
+def test_train_evaluate_generate(run, folder, trained):
     # Overrides are part of the run: the same command goes on, with more steps.
-    status, out, err = run(capsys, "train", folder / "config.py", "--workdir", trained)
+    status, out, err = run("train", folder / "config.py", "--workdir", trained)
     assert (status, err) == (0, "")
     assert "resuming from step 1" in out
     assert "step 2/2" in out
-    status, out, _ = run(capsys, "evaluate", trained)
+    status, out, _ = run("evaluate", trained)
     assert status == 0
     assert all(word in out for word in ("loss", "accuracy", "perplexity", "unigram"))
-    status, out, _ = run(capsys, "evaluate", trained, "--json", "--rows", "3", "--text", folder / "text.txt")
+    status, out, _ = run("evaluate", trained, "--json", "--rows", "3", "--text", folder / "text.txt")
     assert status == 0
     figures = json.loads(out)
     assert figures["tokens"] == 3 * SpanCorruption(input_length=24).target_length
     assert figures["perplexity"] == pytest.approx(math.exp(figures["loss"]))
     assert 0.0 < figures["unigram_loss"] < math.log(259)
-    status, out, _ = run(capsys, "generate", trained, "7 green <extra_id_0> on the wall", "--max-length", "5")
+    status, out, _ = run("generate", trained, "7 green <extra_id_0> on the wall", "--max-length", "5")
     assert status == 0
     assert out.count("\n") == 1
 
 
-def test_convert_there_and_back(capsys, trained, tmp_path):
+def test_convert_there_and_back(run, trained, tmp_path):
     import numpy as np
 
     import t5x_lite
 
-    assert run(capsys, "convert", trained, tmp_path / "theirs")[0] == 0
-    assert run(capsys, "convert", tmp_path / "theirs", tmp_path / "ours")[0] == 0
+    assert run("convert", trained, tmp_path / "theirs")[0] == 0
+    assert run("convert", tmp_path / "theirs", tmp_path / "ours")[0] == 0
     ids = np.array([[5, 6, 7, 1]])
     models = [t5x_lite.load(path) for path in (trained, tmp_path / "theirs", tmp_path / "ours")]
     expected, *others = [np.asarray(model(ids, ids)) for model in models]
     for logits in others:
         np.testing.assert_array_equal(logits, expected)
     assert models[2].generate("7 green", max_length=4) == models[0].generate("7 green", max_length=4)
-    status, _, err = run(capsys, "convert", trained, tmp_path / "theirs")
+    status, _, err = run("convert", trained, tmp_path / "theirs")
     assert status == 2
     assert "not empty" in err
 
 
-def test_inspect_shows_parameters_shapes_and_rows(capsys, folder, monkeypatch):
+def test_inspect_shows_parameters_shapes_and_rows(run, folder, monkeypatch):
     monkeypatch.setenv("COLUMNS", "200")
-    status, out, _ = run(capsys, "inspect", folder / "config.py")
+    status, out, _ = run("inspect", folder / "config.py")
     assert status == 0
     assert "encoder/layers/feed_forward/wi/kernel" in out
     assert "layers, embed, mlp" in out
@@ -190,7 +180,7 @@ BAD = {
 
 
 @pytest.mark.parametrize("name", BAD)
-def test_bad_input_is_one_sentence_and_status_2(capsys, folder, trained, tmp_path, name):
+def test_bad_input_is_one_sentence_and_status_2(run, folder, trained, tmp_path, name):
     files = {"EMPTY": b"", "LATIN": "caf\xe9 ".encode("latin-1") * 500, "SHORT": b"one\ntwo\nthree\n"}
     for file, content in files.items():
         (tmp_path / f"{file}.txt").write_bytes(content)
@@ -199,7 +189,7 @@ def test_bad_input_is_one_sentence_and_status_2(capsys, folder, trained, tmp_pat
     arguments, expected = BAD[name]
     workdir = [] if arguments[0] != "train" or "--workdir" in arguments else ["--workdir", tmp_path / "run"]
     before = (trained / "experiment.json").read_bytes()
-    status, _, err = run(capsys, *(places.get(argument, argument) for argument in arguments), *workdir)
+    status, _, err = run(*(places.get(argument, argument) for argument in arguments), *workdir)
     assert status == 2
     assert err.startswith("t5x-lite: ")
     assert expected in err
@@ -219,9 +209,9 @@ def test_bad_input_is_one_sentence_and_status_2(capsys, folder, trained, tmp_pat
         ("from t5x_lite.models import T5Config\nT5Config(num_heads=0)", "num_heads=0 is too small"),
     ],
 )
-def test_a_config_that_is_none(capsys, tmp_path, source, expected):
+def test_a_config_that_is_none(run, tmp_path, source, expected):
     (tmp_path / "config.py").write_text(source)
-    status, _, err = run(capsys, "train", tmp_path / "config.py")
+    status, _, err = run("train", tmp_path / "config.py")
     assert status == 2
     assert expected in err
 
@@ -230,7 +220,7 @@ def test_a_config_that_is_none(capsys, tmp_path, source, expected):
     "error",
     [OSError(28, "No space left on device", "x.zarr"), ValueError("UNKNOWN: Error writing: No space left on device")],
 )
-def test_a_full_disk_keeps_what_was_saved(capsys, folder, trained, tmp_path, monkeypatch, error):
+def test_a_full_disk_keeps_what_was_saved(run, folder, trained, tmp_path, monkeypatch, error):
     """Orbax reports a full disk in either way; the second comes from TensorStore."""
     from t5x_lite.runs.checkpoints import Checkpoints
 
@@ -242,12 +232,12 @@ def test_a_full_disk_keeps_what_was_saved(capsys, folder, trained, tmp_path, mon
         raise error
 
     monkeypatch.setattr(Checkpoints, "save", fail)
-    status, _, err = run(capsys, "train", folder / "config.py", "--workdir", workdir, "--steps", "5")
+    status, _, err = run("train", folder / "config.py", "--workdir", workdir, "--steps", "5")
     assert status == 2
     assert "the disk is full" in err
     assert err.count("\n") == 1
     assert max(int(step.name) for step in (workdir / "checkpoints").iterdir()) == before
-    assert run(capsys, "generate", workdir, "7 green <extra_id_0>", "--max-length", "5")[0] == 0
+    assert run("generate", workdir, "7 green <extra_id_0>", "--max-length", "5")[0] == 0
 
 
 def test_importing_the_package_costs_nothing():
@@ -264,7 +254,7 @@ def test_the_module_is_the_program():
     assert result.stdout.strip() == f"t5x_lite {t5x_lite.__version__}"
 
 
-def test_classes_of_ones_own_are_imported_before_a_command(tmp_path, monkeypatch, capsys):
+def test_classes_of_ones_own_are_imported_before_a_command(run, tmp_path):
     file = tmp_path / "own_classes.py"
     file.write_text("VALUE = 3\n")
     try:
@@ -281,9 +271,10 @@ def test_classes_of_ones_own_are_imported_before_a_command(tmp_path, monkeypatch
     assert import_modules(["--import", str(not_yet_imported)]) == []
     assert sys.modules.pop("loaded_this").VALUE == 5 and "this" not in sys.modules
     file.write_text("1 / 0\n")
-    assert main(["evaluate", "runs/a", "--import", str(file)]) == 2
-    error = capsys.readouterr().err
+    status, _, error = run("evaluate", "runs/a", "--import", file)
+    assert status == 2
     assert f"--import={file}" in error
     assert "ZeroDivisionError" in error
-    assert main(["evaluate", "runs/a", "--import"]) == 2
-    assert "--import names nothing" in capsys.readouterr().err
+    status, _, error = run("evaluate", "runs/a", "--import")
+    assert status == 2
+    assert "--import names nothing" in error

@@ -18,13 +18,11 @@ from t5x_lite.errors import InputError
 from t5x_lite.models import BartConfig, GptConfig, abstract_params
 from t5x_lite.objectives import CausalClassification, CausalLanguageModel, Classification
 from t5x_lite.parallel import MeshShape, make_mesh
-from t5x_lite.runs import loop
 from t5x_lite.runs.checkpoints import write_checkpoint
 from t5x_lite.runs.preparation import first_state, prepare
 from t5x_lite.runs.workdir import tokenizer_files
-from t5x_lite.training import Evaluation, Experiment
+from t5x_lite.training import Checkpointing, Evaluation, Experiment, Logging
 from t5x_lite.training.initialization import FromModel
-from t5x_lite.training.step import Program
 
 GPT = GptConfig(
     vocab_size=104,
@@ -79,12 +77,12 @@ def pretrained(tmp_path_factory, sentences, tiny) -> str:
 def experiment(tiny, data) -> Experiment:
     objective = CausalClassification(24, both_orders=True)
     evaluation = Evaluation(every=0, rows=40)
-    return replace(tiny, model=GPT, objective=objective, data=data, steps=80, batch_size=16, evaluation=evaluation)
+    changes = {"steps": 80, "batch_size": 16, "checkpoints": Checkpointing(every=0), "logging": Logging(every=20)}
+    return replace(tiny, model=GPT, objective=objective, data=data, evaluation=evaluation, **changes)
 
 
-def test_a_gpt_learns_its_task_beside_its_language(experiment, tmp_path):
-    printed = io.StringIO()
-    loop.train(experiment, tmp_path, Console(file=printed, width=400), jax.devices()[:1])
+def test_a_gpt_learns_its_task_beside_its_language(experiment, train, tmp_path):
+    train(experiment, tmp_path)
     figures = json.loads((tmp_path / "held_out.json").read_text())
     assert set(figures) == {"loss", "accuracy", "language_model_loss", "examples", "constant_loss"}
     assert figures["accuracy"] > 0.9
@@ -98,13 +96,13 @@ def test_a_gpt_learns_its_task_beside_its_language(experiment, tmp_path):
     assert isinstance(model.generate("beta gam", max_length=3), str)
 
 
-def test_a_start_from_a_model_without_the_marks(experiment, pretrained):
+def test_a_start_from_a_model_without_the_marks(experiment, pretrained, share_program):
     """The rows of the tokenizer's ids are that model's; those behind them, which it has not, are drawn anew."""
     printed = io.StringIO()
     console = Console(file=printed, width=400)
     start = replace(experiment, start=FromModel(pretrained))
     prepared = prepare(start, console)
-    program = Program(start, prepared.objective, make_mesh(MeshShape(), jax.devices()[:1]))
+    program = share_program(start, prepared.objective, make_mesh(MeshShape(), jax.devices()[:1]))
     state = first_state(program, prepared, console)
     size = prepared.store.tokenizer.vocabulary.size
     assert t5x_lite.load(pretrained).config.vocab_size == size < 101
@@ -132,7 +130,7 @@ CASES = {
 
 
 @pytest.mark.parametrize("family", ["GPT", pytest.param("BART", marks=pytest.mark.slow)])
-def test_eight_devices_are_one(experiment, data, family):
+def test_eight_devices_are_one(experiment, data, share_program, family):
     model, objective = CASES[family]
     store = data.prepare(objective.layout)
     objective = objective.for_vocabulary(store.tokenizer.vocabulary)
@@ -140,7 +138,7 @@ def test_eight_devices_are_one(experiment, data, family):
     asked = replace(experiment, model=model, objective=objective)
 
     def figures(mesh, devices):
-        program = Program(replace(asked, mesh=mesh), objective, make_mesh(mesh, jax.devices()[:devices]))
+        program = share_program(replace(asked, mesh=mesh), objective, make_mesh(mesh, jax.devices()[:devices]))
         _, metrics = program.train_step(program.init(), raw)
         return {name: float(value) for name, value in metrics.items()}
 

@@ -17,11 +17,9 @@ from t5x_lite.data.stored_rows import stack
 from t5x_lite.errors import InputError
 from t5x_lite.objectives import Classification, MultipleChoice, QuestionAnswering, Tagging
 from t5x_lite.parallel import MeshShape, make_mesh
-from t5x_lite.runs import loop
 from t5x_lite.runs.records import read_records
-from t5x_lite.training import Evaluation, Experiment
+from t5x_lite.training import Checkpointing, Evaluation, Experiment, Logging
 from t5x_lite.training.initialization import FromModel
-from t5x_lite.training.step import Program
 
 LABELS = ("no", "yes")
 
@@ -65,14 +63,16 @@ def classifier(task, experiment_of, run_of) -> Experiment:
         steps=60,
         batch_size=16,
         evaluation=Evaluation(every=30, rows=40),
+        checkpoints=Checkpointing(every=30),
+        logging=Logging(every=10),
     )
 
 
 @pytest.fixture(scope="module")
-def fine_tuned(classifier, tmp_path_factory):
+def fine_tuned(classifier, tmp_path_factory, train):
     """(workdir, what it printed) of a whole run."""
     workdir, printed = tmp_path_factory.mktemp("fine_tuned"), io.StringIO()
-    loop.train(classifier, workdir, Console(file=printed, width=400), jax.devices()[:1])
+    train(classifier, workdir, console=Console(file=printed, width=400))
     return workdir, printed.getvalue()
 
 
@@ -111,7 +111,7 @@ def test_stopped_and_gone_on_with_it_is_the_same_run(fine_tuned, classifier, tra
 
 
 @pytest.mark.parametrize("num_classes", [2, pytest.param(1, marks=pytest.mark.slow)])
-def test_eight_devices_are_one(classifier, task, num_classes):
+def test_eight_devices_are_one(classifier, task, share_program, num_classes):
     model = replace(classifier.model, num_classes=num_classes)
     experiment = replace(classifier, model=model, data=task(numbers=num_classes == 1))
     tokenizer = t5x_lite.load(classifier.start.folder).tokenizer
@@ -120,7 +120,7 @@ def test_eight_devices_are_one(classifier, task, num_classes):
 
     def figures(mesh, devices):
         objective = experiment.objective.for_vocabulary(tokenizer.vocabulary)
-        program = Program(replace(experiment, mesh=mesh), objective, make_mesh(mesh, jax.devices()[:devices]))
+        program = share_program(replace(experiment, mesh=mesh), objective, make_mesh(mesh, jax.devices()[:devices]))
         _, metrics = program.train_step(program.init(), raw)
         return {name: float(value) for name, value in metrics.items()}
 

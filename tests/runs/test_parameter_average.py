@@ -13,9 +13,10 @@ from flax import traverse_util
 from jax.sharding import SingleDeviceSharding
 
 import t5x_lite
+from t5x_lite.data import make_tokenizer
 from t5x_lite.errors import InputError
 from t5x_lite.optim.optimizers import ParameterAverage
-from t5x_lite.parallel import MeshShape
+from t5x_lite.parallel import MeshShape, batch_sharding, make_mesh
 from t5x_lite.runs.checkpoints import read_checkpoint, read_state
 from t5x_lite.runs.preparation import first_state, prepare
 from t5x_lite.runs.records import Records, read_records
@@ -27,6 +28,17 @@ AVERAGE = ParameterAverage(decay=0.7)
 @pytest.fixture(scope="module")
 def averaged(tiny):
     return replace(tiny, average=AVERAGE)
+
+
+@pytest.fixture(scope="module")
+def make_program(tiny, share_program):
+    """`make_program(experiment, devices)`: that of its runs."""
+    objective = tiny.objective.for_vocabulary(make_tokenizer(tiny.data.tokenizer, None).vocabulary)
+
+    def make(experiment, devices=1):
+        return share_program(experiment, objective, make_mesh(experiment.mesh, jax.devices()[:devices]))
+
+    return make
 
 
 @pytest.fixture(scope="module")
@@ -59,13 +71,13 @@ def test_the_average_follows_its_formula(average, keeps):
 
 def test_it_is_kept_beside_the_parameters_by_the_compiled_step(averaged, tiny, make_program, raw):
     program, without = make_program(averaged), make_program(tiny)
-    state, other = program.init(), without.init()
+    state, other, batch = program.init(), without.init(), jax.device_put(raw, batch_sharding(program.mesh))
     pointers = [leaf.unsafe_buffer_pointer() for leaf in jax.tree.leaves((state.params, state.average))]
     assert len(set(pointers)) == len(pointers), "the step gives its state away: nothing may lie there twice"
     expected = {name: value.astype(np.float64) for name, value in flat(state.params).items()}
     for step in range(1, 4):
-        state, metrics = program.train_step(state, jax.device_put(raw))
-        other, _ = without.train_step(other, jax.device_put(raw))
+        state, metrics = program.train_step(state, batch)
+        other, _ = without.train_step(other, batch)
         keep = (1 + step) / (10 + step)
         for name, value in flat(state.params).items():
             expected[name] = keep * expected[name] + (1 - keep) * value
@@ -79,7 +91,7 @@ def test_it_is_kept_beside_the_parameters_by_the_compiled_step(averaged, tiny, m
     # A step that is not finite leaves the average as it was too.
     before = flat(state.average)
     poisoned = state.replace(params=jax.tree.map(lambda leaf: leaf * jnp.nan, state.params))
-    state, metrics = program.train_step(poisoned, jax.device_put(raw))
+    state, metrics = program.train_step(poisoned, batch)
     assert not metrics["finite"]
     jax.tree.map(np.testing.assert_array_equal, flat(state.average), before)
 
@@ -87,9 +99,8 @@ def test_it_is_kept_beside_the_parameters_by_the_compiled_step(averaged, tiny, m
 def test_it_is_sharded_as_the_parameters(averaged, make_program):
     program = make_program(replace(averaged, mesh=MeshShape(2, 2, tensor=2)), devices=8)
     assert program.state_shardings.average == program.state_shardings.params
-    kernel = program.init().average["encoder"]["layers"]["feed_forward"]["wi"]["kernel"]
-    assert kernel.shape == (1, 16, 24)
-    assert kernel.addressable_shards[0].data.shape == (1, 8, 12)
+    kernel = program.state_shardings.average["encoder"]["layers"]["feed_forward"]["wi"]["kernel"]
+    assert kernel.shard_shape((1, 16, 24)) == (1, 8, 12)
 
 
 @pytest.fixture(scope="module")
