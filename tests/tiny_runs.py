@@ -230,8 +230,8 @@ def share_program(programs) -> Callable[[Experiment, Objective, Mesh], Program]:
 
 @pytest.fixture(scope="session")
 def train(console, share_program) -> Callable[..., None]:
-    """`train(experiment, workdir, devices=1, report=True, console=...)`: runs that compute the same share what is compiled; without
-    `report` a run ends at its last step."""
+    """`train(experiment, workdir, devices=1, report=True, console=...)`: runs that compute the same share what is
+    compiled; without `report` a run ends at its last step."""
 
     def run(
         experiment: Experiment, workdir: Path, devices: int = 1, report: bool = True, console: Console = console
