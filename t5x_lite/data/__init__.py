@@ -1,7 +1,7 @@
 """From raw text to batches of ids: sources, tokenizers, the token store, batches.
 
-`tensorflow_datasets`, `grain`, `sentencepiece` and `tokenizers` are imported inside the functions that need them: the
-first two take half a second and more, which a command that only prints a config or loads a checkpoint should not pay.
+`tensorflow_datasets`, `grain`, `sentencepiece` and `tokenizers` are imported where they are used, since the first two
+take half a second and more.
 """
 
 from t5x_lite.data.batches import batches, evaluation_batches, prefetch
@@ -11,14 +11,19 @@ from t5x_lite.data.layouts.packed_pairs import TextPairs
 from t5x_lite.data.layouts.segment_pairs import Pairs
 from t5x_lite.data.layouts.sentences import SentenceRule, split_sentences
 from t5x_lite.data.layouts.text import Sentences, Stream
-from t5x_lite.data.mixture_store import MixtureStore
-from t5x_lite.data.mixtures import Equal, Fixed, Mixture, Part, Proportional, Rates
+from t5x_lite.data.mixtures import Equal, Fixed, Mixture, MixtureStore, Part, Proportional, Rates
 from t5x_lite.data.records.annotated import ConllFiles, SquadFiles
-from t5x_lite.data.records.base import Record, Records, Source
+from t5x_lite.data.records.base import (
+    ComposedRecords,
+    JoinedRecords,
+    Record,
+    Records,
+    Source,
+    UnrolledRecords,
+)
 from t5x_lite.data.records.tables import ClassFiles, JsonlFiles, ParallelFiles, TableFiles
 from t5x_lite.data.records.text import PythonDocs, TextFiles
 from t5x_lite.data.records.tfds import Tfds
-from t5x_lite.data.records.views import ComposedRecords, JoinedRecords, UnrolledRecords
 from t5x_lite.data.store import SplitFigures, TokenStore, prepare
 from t5x_lite.data.stored_rows import Rows
 from t5x_lite.data.tasks.classification import Delimited, Labeled, LabeledTexts

@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from t5x_lite.data.layouts.base import Row
-from t5x_lite.data.mixture_store import MixedRows
-from t5x_lite.data.stored_rows import read_rows, stack
+from t5x_lite.data.stored_rows import MixedRows, read_rows, stack
 from t5x_lite.errors import InputError
 
 if TYPE_CHECKING:
@@ -26,22 +25,19 @@ def batches(
     shuffle: bool = True,
     repeat: bool = True,
 ) -> "grain.MapDataset":
-    """`batches(...)[step]` are this host's rows of global batch `step`.
+    """`batches(...)[step]` are this host's rows of global batch `step`: each column with a leading dimension b.
 
-    Every epoch is a permutation of all rows, each another one; a batch may reach over the end of an epoch. Without
-    `repeat` the dataset ends with the last whole batch. Of a mixture, rows of its parts come at their rates, and each
-    part has its own epochs (see `MixedRows.order`); without `repeat` it is one corpus.
+    Every epoch is another permutation of all rows; a batch may cross the end of an epoch. Without `repeat` the dataset
+    ends with the last whole batch. Rows of a mixture's parts come at their rates, each part with epochs of its own (see
+    `MixedRows.order`); without `repeat` it is one corpus.
 
     Args:
       rows: `rows.__getitems__` is used where there is one.
       batch_size: B, rows in the global batch.
       seed: of the order, 0 or more.
-      local: which of the B rows of a global batch this host reads, b of them; None means all.
-      shuffle: else the rows come in order.
-      repeat: go on for ever.
-
-    Returns:
-      A Grain dataset of batches: each column with a leading dimension b.
+      local: the numbers of the b rows that this host reads of each global batch; None for all.
+      shuffle: False for the rows in order.
+      repeat: False for a single epoch.
 
     Raises:
       InputError: no rows, a number in `local` outside the batch, or fewer rows than a batch without `repeat`.
@@ -73,14 +69,8 @@ def batches(
 def prefetch(
     dataset: "grain.MapDataset", start_step: int = 0, *, num_threads: int = 2, buffer_size: int = 8
 ) -> Iterator[Batch]:
-    """Batches from `start_step` on, read ahead by threads; `close()` the iterator to end them.
-
-    Args:
-      dataset: what `batches` returned.
-      start_step: number of the first batch.
-      num_threads: readers.
-      buffer_size: batches held ready.
-    """
+    """The batches of a dataset from `start_step` on, `buffer_size` of them read ahead by threads, which end with the
+    iterator's `close()`."""
     import grain
 
     options = grain.ReadOptions(num_threads=num_threads, prefetch_buffer_size=buffer_size)
@@ -99,8 +89,8 @@ def evaluation_batches(
     Args:
       rows: a sequence of rows.
       batch_size: B, rows in the global batch.
-      limit: only the first so many rows; None means all.
-      local: which of the B rows of each global batch this host reads, b of them; None means all.
+      limit: only the first so many rows; None for all.
+      local: the numbers of the b rows that this host reads of each global batch; None for all.
 
     Yields:
       The batch, each column with a leading dimension b, and valid bool [b], False where a row is filling. Every host
@@ -109,25 +99,24 @@ def evaluation_batches(
     Raises:
       InputError: no rows, a number in `local` outside the batch, or a limit below 1.
     """
-    numbers_read = np.array(_local_rows(batch_size, local))
+    numbers = np.array(_local_rows(batch_size, local))
     if limit is not None and limit < 1:
         raise InputError(f"limit={limit} leaves no row to evaluate on; choose 1 or more, or None for all")
     if not len(rows):
         raise InputError("there are no rows to evaluate on; give more text or a larger held_out")
     count = len(rows) if limit is None else min(limit, len(rows))
-    return _ordered(rows, count, batch_size, numbers_read)
 
-
-def _ordered(rows: Sequence[Row], count: int, batch_size: int, local: np.ndarray) -> Iterator[tuple[Batch, np.ndarray]]:
-    first = rows[0]
-    for start in range(0, count, batch_size):
-        indices = start + local
-        valid = indices < count
-        batch = {name: np.zeros((len(local), *np.shape(value)), value.dtype) for name, value in first.items()}
+    def read(start: int) -> tuple[Batch, np.ndarray]:
+        valid = start + numbers < count
+        if valid.all():
+            return stack(read_rows(rows, (start + numbers).tolist())), valid
+        batch = {name: np.zeros((len(numbers), *np.shape(value)), value.dtype) for name, value in rows[0].items()}
         if valid.any():
-            for name, values in stack(read_rows(rows, indices[valid].tolist())).items():
+            for name, values in stack(read_rows(rows, (start + numbers[valid]).tolist())).items():
                 batch[name][valid] = values
-        yield batch, valid
+        return batch, valid
+
+    return map(read, range(0, count, batch_size))
 
 
 def _local_rows(batch_size: int, local: Sequence[int] | None) -> list[int]:

@@ -1,4 +1,4 @@
-"""What an experiment says about its data."""
+"""The data of an experiment."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
@@ -7,8 +7,7 @@ from pathlib import Path
 from t5x_lite.cache import cache_folder
 from t5x_lite.data.layouts.base import Layout
 from t5x_lite.data.layouts.sentences import SentenceRule
-from t5x_lite.data.mixture_store import MixtureStore
-from t5x_lite.data.mixtures import Mixture, of_part
+from t5x_lite.data.mixtures import Mixture, MixtureStore, of_part
 from t5x_lite.data.records.base import Source
 from t5x_lite.data.records.text import PythonDocs
 from t5x_lite.data.store import TokenStore, cached_tokenizer, prepare
@@ -19,22 +18,21 @@ from t5x_lite.validation import Validated
 
 @dataclass(frozen=True)
 class Data(Validated):
-    """Text, how it is tokenized and where the tokens are kept."""
+    """A corpus, its tokenizer, and the cache of both."""
 
     source: Source = field(default_factory=PythonDocs)
-    """The corpus: PythonDocs, TextFiles or Tfds; of texts and what is written for them TextToText, of other
-    tasks LabeledTexts, Choices, Questions or TaggedWords; or a Mixture of several."""
+    """Text: PythonDocs, TextFiles or Tfds; pairs of texts: TextToText; other tasks: LabeledTexts, Choices, Questions or
+    TaggedWords; or a Mixture of several."""
     tokenizer: TokenizerConfig | None = field(default_factory=lambda: SentencePiece(vocab_size=8_000))
     """SentencePiece, WordPiece or ByteLevelBPE (trained on the corpus or loaded), TokenizerFile or Bytes; 8,000 pieces
     are what PythonDocs can fill, T5 has 32,000. None for data without text. A run with a teacher, or from a model,
     takes the tokenizer of that."""
     held_out: float = 0.02
-    """Share of the corpus's characters that is kept from training for evaluation, in whole documents or pairs."""
+    """Share of the corpus's characters that is kept for evaluation, in whole documents or pairs."""
     held_out_source: Source | None = None
-    """A corpus to evaluate on, such as an official development set; then all of `source` is for training, and
-    `held_out` is not used."""
+    """A corpus to evaluate on, such as an official development set, instead of a share `held_out` of `source`."""
     sentences: SentenceRule = "punctuation"
-    """Where sentences end, for objectives that tell them apart: 'punctuation' (rules), or 'line' (each line is one)."""
+    """Where sentences end, for objectives that read them: 'punctuation' (rules), or 'line' (each line is one)."""
     cache_dir: str = ""
     """Folder for tokenizers and token stores; empty means $T5X_LITE_CACHE, else ~/.cache/t5x_lite."""
 
@@ -66,8 +64,7 @@ class Data(Validated):
     ) -> TokenStore:
         """Tokenizes the corpus into a store of rows, or opens the one that is there: see `store.prepare`.
 
-        Of a mixture each part has a store. A tokenizer that is to be trained is trained on all parts. Raises
-        `InputError` as `prepare`, with the name of a part where it is about one.
+        Each part of a mixture has a store, and its name in an `InputError`; a tokenizer is trained on all parts.
         """
         report = progress or (lambda stage, fraction: None)
         if not isinstance(self.source, Mixture):

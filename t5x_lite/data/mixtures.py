@@ -1,11 +1,15 @@
 """Several corpora, such as tasks, that one model is trained on together: Raffel et al. 2020, section 3.5.2."""
 
+import itertools
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
+from t5x_lite.data.layouts.base import Example, Row
 from t5x_lite.data.records.base import Source, digest
+from t5x_lite.data.store import TokenStore
+from t5x_lite.data.stored_rows import MixedRows, RowsInTurns
 from t5x_lite.errors import InputError
 from t5x_lite.validation import NonNegative, PositiveFloat, Validated
 
@@ -16,12 +20,12 @@ class Rates(Validated, ABC):
 
     @abstractmethod
     def of(self, sizes: Sequence[int]) -> list[float]:
-        """The share of each corpus among the examples that are drawn, from their numbers of examples."""
+        """The share of each corpus among the examples drawn, from the numbers of their examples."""
 
 
 @dataclass(frozen=True)
 class Proportional(Rates):
-    """By the number of examples; at most as if there were `limit` of them, and the shares to the power 1 / T.
+    """By the number of examples, at most `limit`, to the power 1 / T.
 
     >>> sizes = [100, 300, 600]
     >>> Proportional().of(sizes), Proportional(limit=100).of([50, 100, 9999])
@@ -31,7 +35,7 @@ class Proportional(Rates):
     """
 
     limit: NonNegative = 0
-    """The artificial limit K on a corpus's examples, such as 2**21 in T5; 0 is none."""
+    """K, an artificial size limit such as T5's 2**21; 0 for none."""
     temperature: PositiveFloat = 1.0
     """T: 1 is proportional, more comes closer to equal shares."""
 
@@ -49,12 +53,12 @@ class Equal(Rates):
     """
 
     def of(self, sizes: Sequence[int]) -> list[float]:
-        return _shares([1.0] * len(sizes))
+        return [1 / len(sizes)] * len(sizes)
 
 
 @dataclass(frozen=True)
 class Fixed(Rates):
-    """At rates that are given, in the order of the corpora.
+    """At the given rates, in the order of the corpora.
 
     >>> Fixed((3.0, 1.0)).of([1, 999])
     [0.75, 0.25]
@@ -83,16 +87,14 @@ class Part:
     """A corpus of a mixture."""
 
     name: str
-    """As figures call it."""
     source: Source
-    """What is trained on."""
     held_out_source: Source | None = None
-    """What is evaluated on; None holds out a part of `source`."""
+    """For evaluation; None holds out a part of `source`."""
 
 
 @contextmanager
 def of_part(name: str) -> Iterator[None]:
-    """Says which part an `InputError` is about."""
+    """Adds the name of a part to an `InputError`."""
     try:
         yield
     except InputError as error:
@@ -101,10 +103,10 @@ def of_part(name: str) -> Iterator[None]:
 
 @dataclass(frozen=True)
 class Mixture(Source):
-    """Corpora of one kind, each tokenized by the same tokenizer into a store of its own."""
+    """Corpora that one tokenizer turns into a store each."""
 
     parts: tuple[Part, ...]
-    """The corpora, each with a name of its own."""
+    """The corpora, under distinct names."""
     rates: Rates = Proportional()
     """How often examples of each are drawn: Proportional, Equal or Fixed."""
 
@@ -121,7 +123,6 @@ class Mixture(Source):
             self.rates.of([1] * len(names))
 
     def documents(self) -> Iterator[str]:
-        """Those of all parts."""
         for part in self.parts:
             with of_part(part.name):
                 yield from part.source.documents()
@@ -132,3 +133,48 @@ class Mixture(Source):
             with of_part(part.name):
                 fingerprints.append((part.name, part.source.fingerprint()))
         return digest("Mixture", fingerprints)
+
+
+@dataclass(frozen=True, eq=False)
+class MixtureStore(TokenStore):
+    """The stores of a mixture's parts. `train` has all their rows, which `batches` draws at the mixture's rates;
+    `held_out` takes the parts in turns; the keys of `figures` are such as "name train"."""
+
+    parts: dict[str, TokenStore]
+    shares: dict[str, float]
+    """The share of each part among the examples drawn."""
+
+    def held_out_documents(self) -> Iterator[Example]:
+        return itertools.chain.from_iterable(store.held_out_documents() for store in self.parts.values())
+
+    @property
+    def rows_to_show(self) -> Sequence[Row]:
+        return RowsInTurns([store.train for store in self.parts.values()])
+
+    @property
+    def remarks(self) -> list[str]:
+        """The share of each part, and the remarks of the parts."""
+        shares = ", ".join(f"{name} {share:.2%}" for name, share in self.shares.items())
+        of_parts = [f"{name}: {remark}" for name, store in self.parts.items() for remark in store.remarks]
+        return [f"mixture, shares of examples: {shares}", *of_parts]
+
+    @classmethod
+    def of(cls, stores: dict[str, TokenStore], rates: Rates) -> "MixtureStore":
+        """The stores of the parts, by name, with rows drawn at these rates of their examples."""
+        first, *_ = every = list(stores.values())
+        sizes = [store.num_examples for store in every]
+        shares = rates.of(sizes)
+        # Rates are of examples; a row of several is drawn as much less often.
+        of_rows = [share * len(store.train) / size for share, size, store in zip(shares, sizes, every, strict=True)]
+        return cls(
+            key=digest([(name, store.key) for name, store in stores.items()], rates),
+            path=first.path.parent,
+            tokenizer=first.tokenizer,
+            train=MixedRows([store.train for store in every], of_rows),
+            held_out=RowsInTurns([store.held_out for store in every]),
+            layout=first.layout,
+            figures={f"{name} {split}": one for name, store in stores.items() for split, one in store.figures.items()},
+            corpus=None,
+            parts=stores,
+            shares=dict(zip(stores, shares, strict=True)),
+        )

@@ -20,26 +20,27 @@ _CHUNK_EXAMPLES = 1 << 16
 _REPORT_EVERY = 1 << 22
 
 
+@dataclass(frozen=True)
 class Documents:
-    """The examples of a source as a layout reads them.
+    """The examples of a source as a layout reads them; `InputError` where the source has none of those."""
 
-    Raises `InputError` where the source has none of what the layout reads.
-    """
+    source: Source
+    layout: Layout
+    sentences: SentenceRule
 
-    def __init__(self, source: Source, layout: Layout, sentences: SentenceRule) -> None:
-        if not isinstance(source, layout.source_type):
-            option = f" ({layout.source_option} on the command line)" if layout.source_option else ""
+    def __post_init__(self) -> None:
+        if not isinstance(self.source, self.layout.source_type):
+            option = f" ({self.layout.source_option} on the command line)" if self.layout.source_option else ""
             raise InputError(
-                f"source={type(source).__name__}(...) has no {layout.unit_name}, of which {type(layout).__name__} "
-                f"makes its rows; give {layout.source_type.__name__}{option}"
+                f"source={type(self.source).__name__}(...) has no {self.layout.unit_name}, of which "
+                f"{type(self.layout).__name__} makes its rows; give {self.layout.source_type.__name__}{option}"
             )
-        self.source, self.layout, self._sentences = source, layout, sentences
 
     def __iter__(self) -> Iterator[Example]:
         return self.layout.examples(self.source)
 
     def chunks(self) -> Iterator[list[Example]]:
-        """Examples in lists of about two million characters: memory is bounded, and encoding runs in batches."""
+        """Lists of examples of about two million characters, to bound memory and to encode in batches."""
         chunk: list[Example] = []
         characters = 0
         for example in self:
@@ -53,7 +54,7 @@ class Documents:
 
     def tokenize(self, examples: list[Example], tokenizer: Tokenizer | None) -> Iterator[list[Any]]:
         """Each example as the layout's builder takes it."""
-        return self.layout.tokenize(examples, tokenizer, self._sentences)
+        return self.layout.tokenize(examples, tokenizer, self.sentences)
 
 
 def document_hash(content: str | bytes) -> int:
@@ -64,13 +65,10 @@ def document_hash(content: str | bytes) -> int:
 
 @dataclass(frozen=True)
 class HeldOutSplit:
-    """Documents with a hash up to `threshold` are held out."""
+    """Documents with a hash up to `threshold` are held out; the corpus has `characters`, copies counted."""
 
     threshold: int
-    documents: int
-    """In the corpus, copies counted."""
     characters: int
-    """In the corpus, copies counted."""
 
     def holds_out(self, text: str | bytes) -> bool:
         """Whether the document is held out."""
@@ -78,20 +76,13 @@ class HeldOutSplit:
 
 
 def split_documents(
-    documents: Iterable[str | bytes], held_out: float, report: Callable[[int], None] = lambda characters: None
+    documents: Iterable[str | bytes], held_out: float, report: Callable[[], None] = lambda: None
 ) -> HeldOutSplit:
-    """Hold out the documents with the smallest hashes until they have `held_out` of the characters.
+    """Hold out the documents with the smallest hashes until they have `held_out` (0 to 0.5) of the characters.
 
     Whole documents move, copies together, so the share is met from above; each side gets at least one distinct
-    document. Memory is 16 bytes a document.
-
-    Args:
-      documents: the corpus.
-      held_out: fraction of the characters, between 0 and 0.5.
-      report: called now and then with the number of characters seen.
-
-    Raises:
-      InputError: fewer than two distinct documents.
+    document. Memory is 16 bytes a document. `report` is called now and then. Raises `InputError` for fewer than two
+    distinct documents.
     """
     hashes, lengths = array("Q"), array("Q")
     characters = reported = 0
@@ -100,7 +91,8 @@ def split_documents(
         lengths.append(len(text))
         characters += len(text)
         if characters - reported >= _REPORT_EVERY:
-            report(reported := characters)
+            reported = characters
+            report()
     distinct, index = np.unique(np.frombuffer(hashes, np.uint64), return_inverse=True)
     if len(distinct) < 2:
         raise InputError(
@@ -109,7 +101,7 @@ def split_documents(
         )
     total = np.cumsum(np.bincount(index, np.frombuffer(lengths, np.uint64)))
     last = min(int(np.searchsorted(total, held_out * characters)), len(distinct) - 2)
-    return HeldOutSplit(int(distinct[last]), len(hashes), characters)
+    return HeldOutSplit(int(distinct[last]), characters)
 
 
 Progress = Callable[[str, float | None], None]
@@ -121,16 +113,15 @@ class Part(NamedTuple):
     documents: Documents
     split_of: Callable[[Example], str]
     characters: int | None
-    """In all of them, where they have been counted."""
+    """Of all its documents, where they are counted."""
 
 
 @dataclass(frozen=True)
 class Corpus:
-    """All documents of a store."""
+    """All documents of a store: the share `held_out` of `documents`, or `held_out_documents`, are for evaluation."""
 
     documents: Documents
     held_out: float
-    """Share that is held out where it has no documents of its own."""
     held_out_documents: Documents | None
 
     def held_out_key(self) -> Any:
@@ -138,86 +129,59 @@ class Corpus:
         return ["source", self.held_out_documents.source.fingerprint()] if self.held_out_documents else self.held_out
 
     def documents_of(self, split: str) -> Iterator[Example]:
-        """Those of "train" or "held_out", in their order."""
+        """The documents of "train" or "held_out", in order."""
         parts = self.parts(lambda stage, share: None)
         return (document for part in parts for document in part.documents if part.split_of(document) == split)
 
     def parts(self, report: Progress) -> list[Part]:
-        """The documents by where they come from; `InputError` where a share of them cannot be held out."""
+        """The documents by their source; `InputError` where a share of them cannot be held out."""
         if self.held_out_documents:
-            return [
-                Part(self.documents, lambda document: "train", None),
-                Part(self.held_out_documents, lambda document: "held_out", None),
-            ]
-        report("split documents", None)
+            sources = {"train": self.documents, "held_out": self.held_out_documents}
+            return [Part(documents, lambda _, split=split: split, None) for split, documents in sources.items()]
+        progress = lambda: report("split documents", None)  # noqa: E731
+        progress()
         content = self.documents.layout.content
-        texts = map(content, self.documents)
-        split = split_documents(texts, self.held_out, lambda characters: report("split documents", None))
+        split = split_documents(map(content, self.documents), self.held_out, progress)
         split_of = lambda document: "held_out" if split.holds_out(content(document)) else "train"  # noqa: E731
         return [Part(self.documents, split_of, split.characters)]
 
 
-def location_in_split(parts: list[Part], name: str, number: int) -> str:
-    """Where pair `number`, from 1, of a split stands; found by reading up to it."""
-    for part in parts:
-        for position, document in enumerate(part.documents, start=1):
-            number -= part.split_of(document) == name
-            if not number:
-                return part.documents.source.location(position)
-    raise ValueError(f"the {name} split has fewer documents; they changed while they were read")
-
-
 class Overlap(NamedTuple):
-    """How many of some held-out examples have a text that is trained on."""
+    """How many of `documents` held-out examples have a text that is trained on."""
 
     found: int
     same_answer: int
-    """Those of them that are trained on with the same answer."""
+    """Those that are trained on with the same answer."""
     documents: int
-    """All that are held out."""
     first: int = 0
-    """The number of the first of those that are trained on, from 1; 0 when there is none."""
+    """The number of the first that is trained on, from 1; 0 when there is none."""
 
 
 class OverlapCounter:
-    """Takes documents of training and held-out ones in any order; remembers 16 bytes of each.
-
-    Args:
-      layout: tells input and answer of a document.
-    """
+    """Compares held-out documents with those trained on, in any order; keeps 16 bytes of each."""
 
     def __init__(self, layout: Layout) -> None:
         self._layout = layout
         self._hashes = {split: (array("Q"), array("Q")) for split in ("train", "held_out")}
 
     def add(self, document: Example, split: str) -> None:
-        """A document of "train" or "held_out"."""
-        texts, answer = map(normalized, self._layout.answer(document) or ("", ""))
+        """Counts a document of "train" or "held_out"."""
+        # In lower case, with one blank between words.
+        texts, answer = (" ".join(text.lower().split()) for text in self._layout.answer(document) or ("", ""))
         of_texts, of_answers = self._hashes[split]
         of_texts.append(document_hash(texts))
         of_answers.append(document_hash(f"{texts}\0{answer}"))
 
     def count(self) -> Overlap:
-        """Of the documents taken so far."""
-        same_text, same_answer = (
-            np.isin(*(np.frombuffer(self._hashes[split][kind], np.uint64) for split in ("held_out", "train")))
-            for kind in (0, 1)
-        )
+        """The overlap of the documents so far."""
+        pairs = zip(self._hashes["held_out"], self._hashes["train"], strict=True)
+        same_text, same_answer = (np.isin(*(np.frombuffer(side, np.uint64) for side in pair)) for pair in pairs)
         first = int(np.flatnonzero(same_text)[0]) + 1 if same_text.any() else 0
         return Overlap(int(same_text.sum()), int(same_answer.sum()), len(same_text), first)
 
 
-def normalized(text: str) -> str:
-    """In lower case, words apart by one blank.
-
-    >>> normalized(" The  cat\\nsat")
-    'the cat sat'
-    """
-    return " ".join(text.lower().split())
-
-
 def overlap(training: Iterable[Documents], held_out: Documents) -> Overlap:
-    """That of the documents of some sources with those of another one."""
+    """The overlap of held-out documents with those of some sources."""
     counter = OverlapCounter(held_out.layout)
     for document in itertools.chain.from_iterable(training):
         counter.add(document, "train")

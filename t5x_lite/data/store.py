@@ -10,16 +10,7 @@ from pathlib import Path
 from t5x_lite.data.layouts.base import Example, Layout, Row, RowBuilder, UnfitDocumentError
 from t5x_lite.data.layouts.sentences import SentenceRule, check_rule
 from t5x_lite.data.records.base import Source, digest
-from t5x_lite.data.splits import (
-    Corpus,
-    Documents,
-    Overlap,
-    OverlapCounter,
-    Part,
-    Progress,
-    format_overlap,
-    location_in_split,
-)
+from t5x_lite.data.splits import Corpus, Documents, Overlap, OverlapCounter, Progress, format_overlap
 from t5x_lite.data.stored_rows import SPLITS, Rows, RowWriter
 from t5x_lite.errors import InputError
 from t5x_lite.files import write_folder
@@ -31,49 +22,54 @@ _SUMMARY = "store.json"
 
 @dataclass(frozen=True)
 class SplitFigures:
-    """What a split of a store was made of."""
+    """The documents and rows of one split of a store."""
 
     documents: int
-    """Texts or pairs."""
     skipped_documents: int
-    """Those that began no row of their own (see `RowBuilder.skipped`)."""
+    """Documents that began no row (see `RowBuilder.skipped`)."""
     tokens: int
     """Ids of the documents."""
     rows: int
     padding: float
     """Share of the ids in its rows that is padding."""
     too_long: int
-    """Pairs that were left out or cut since they are longer than a row."""
+    """Documents that were left out or cut, being longer than a row."""
     first_too_long: str
-    """Where the first of them stands, and its lengths; empty when there is none."""
+    """The location and the lengths of the first of them, else empty."""
     in_training: int = 0
-    """Of held-out examples from a source of their own: those whose texts are trained on too."""
+    """Held-out examples, from a source of their own, whose texts are trained on too."""
     same_in_training: int = 0
-    """Those of them that are trained on with the same answer."""
+    """Those that are trained on with the same answer."""
     first_in_training: str = ""
-    """Where the first of them stands; empty when there is none."""
+    """The location of the first of them, else empty."""
 
 
 @dataclass(frozen=True, eq=False)
 class TokenStore:
-    """A tokenized corpus: two sequences of rows and the tokenizer that made them."""
+    """A tokenized corpus: the rows of two splits and the tokenizer that made them."""
 
     key: str
     """Hash of everything that determines the rows."""
     path: Path
     tokenizer: Tokenizer | None
-    """None in data without one."""
+    """None in data without text."""
     train: Rows
     held_out: Rows
     layout: Layout
     figures: dict[str, SplitFigures]
     """By split, "train" and "held_out"."""
     corpus: Corpus | None
-    """What the rows were made of; None in a store of several."""
+    """The documents of the rows; None in a store of several."""
 
     def held_out_documents(self) -> Iterator[Example]:
-        """What the held-out rows were made of, in their order, read from the source again."""
+        """The documents of the held-out rows, in order, read from the source again."""
         return self.corpus.documents_of("held_out")
+
+    @property
+    def num_examples(self) -> int:
+        """Examples to train on: pairs and labelled texts, else rows."""
+        train = self.figures["train"]
+        return train.documents - train.skipped_documents if self.layout.has_examples else len(self.train)
 
     @property
     def rows_to_show(self) -> Sequence[Row]:
@@ -82,13 +78,21 @@ class TokenStore:
 
     @property
     def remarks(self) -> list[str]:
-        """A sentence for each split with pairs or examples that were cut or left out, being longer than a row; and one
-        for held-out examples that stand in the training data too."""
-        return [*self.too_long, *self.overlap]
+        """`too_long`, and a sentence on held-out examples that are in the training data too."""
+        overlaps = {
+            split: Overlap(figures.in_training, figures.same_in_training, figures.documents)
+            for split, figures in self.figures.items()
+            if figures.in_training
+        }
+        return self.too_long + [
+            f"{split.replace('_', '-')}: "
+            f"{format_overlap(overlap, self.layout.unit_name, self.figures[split].first_in_training)}"
+            for split, overlap in overlaps.items()
+        ]
 
     @property
     def too_long(self) -> list[str]:
-        """The first part of the remarks."""
+        """A sentence for each split with documents that were left out or cut, being longer than a row."""
         left_out = "left out, longer than a row"
         return [
             f"{split.replace('_', '-')}: {figures.too_long:,} of {figures.documents:,} {self.layout.unit_name} "
@@ -96,16 +100,6 @@ class TokenStore:
             f"{figures.first_too_long}"
             for split, figures in self.figures.items()
             if figures.too_long
-        ]
-
-    @property
-    def overlap(self) -> list[str]:
-        """The second part of the remarks."""
-        return [
-            f"{split.replace('_', '-')}: {format_overlap(found, self.layout.unit_name, figures.first_in_training)}"
-            for split, figures in self.figures.items()
-            for found in [Overlap(figures.in_training, figures.same_in_training, figures.documents)]
-            if found.found
         ]
 
 
@@ -123,9 +117,9 @@ def prepare(
 ) -> TokenStore:
     """Tokenize a corpus into a store, or open the one that is there.
 
-    `held_out` of the characters, in whole documents or pairs, are kept from training (see `held_out_split`), unless
-    there is a source of what is held out; the documents of each split become rows on their own. Everything appears at
-    once or not at all: a killed run leaves nothing that a later one reads.
+    The share `held_out` of the characters, in whole documents or pairs, is kept from training (see `split_documents`),
+    unless there is a `held_out_source`; the documents of each split become rows of their own. The store appears at once
+    or not at all: a killed run leaves nothing that a later one reads.
 
     Args:
       source: the corpus.
@@ -133,15 +127,14 @@ def prepare(
       layout: how documents become rows.
       held_out: fraction of the corpus, between 0 and 0.5; not used with `held_out_source`.
       cache_dir: folder for `tokenizers/` and `stores/`.
-      held_out_source: what is held out, all of it, when `source` is for training alone.
-      sentences: where sentences end, for formats that read them (see `split_sentences`).
+      held_out_source: all of the held-out documents, when `source` is for training alone.
+      sentences: where sentences end, for layouts that read them (see `split_sentences`).
       tokenizer: used instead of making one, when a run is resumed.
       progress: called with the stage and the share of it that is done, 0 to 1, or None where it is not known.
 
     Raises:
-      InputError: a value out of range, unreadable text, a source without pairs where the rows are made of them, a pair
-        that no row can hold, a tokenizer without the special ids of the rows, or a corpus that does not fill a row of
-        each split.
+      InputError: a value out of range, unreadable text, a source without what the layout reads, a document that no row
+        can hold, a tokenizer without the special ids of the rows, or a corpus that does not fill a row of each split.
       OSError: the disk is full (nothing is left behind).
     """
     check_rule(sentences)
@@ -163,7 +156,7 @@ def prepare(
     key = digest(_FORMAT, source_key, of_tokenizer, of_rows, corpus.held_out_key())
     folder = cache_dir / "stores" / key
     if not _is_complete(folder):
-        write_folder(folder, functools.partial(_write_store, corpus, layout, tokenizer, report), _is_complete)
+        write_folder(folder, functools.partial(_write_store, corpus, tokenizer, report), _is_complete)
     summary = json.loads((folder / _SUMMARY).read_text())
     figures = {split: SplitFigures(**summary["splits"][split]) for split in SPLITS}
     train, held = (Rows(folder, split, figures[split].rows, layout.spec) for split in SPLITS)
@@ -173,7 +166,7 @@ def prepare(
 def cached_tokenizer(
     source: Source, source_key: str, config: TokenizerConfig, cache_dir: Path, report: Progress
 ) -> Tokenizer:
-    """The tokenizer of a corpus, kept in `cache_dir` where it is trained; others are just made."""
+    """The tokenizer of a corpus, kept in `cache_dir` if it is trained."""
     if not is_trained(config):
         return make_tokenizer(config, source.documents)
     target = cache_dir / "tokenizers" / digest(_FORMAT, source_key, config)
@@ -201,18 +194,33 @@ def _is_complete(folder: Path) -> bool:
         return False
 
 
-def _write_store(corpus: Corpus, layout: Layout, tokenizer: Tokenizer | None, report: Progress, folder: Path) -> None:
-    vocabulary = tokenizer.vocabulary if tokenizer else None
-    builders = {name: layout.start(vocabulary) for name in SPLITS}
+def _write_store(corpus: Corpus, tokenizer: Tokenizer | None, report: Progress, folder: Path) -> None:
+    layout, vocabulary = corpus.documents.layout, tokenizer.vocabulary if tokenizer else None
+    builders = {split: layout.start(vocabulary) for split in SPLITS}
     parts = corpus.parts(report)
-    counter = None
-    if corpus.held_out_documents and layout.has_examples:
-        counter = OverlapCounter(layout)
+    counter = OverlapCounter(layout) if corpus.held_out_documents and layout.has_examples else None
+    too_long = dict.fromkeys(SPLITS, "")
+    num_ids = vocabulary.size + len(layout.added_ids) if vocabulary else 1 << 31
     try:
-        num_ids = vocabulary.size + len(layout.added_ids) if vocabulary else 1 << 31
         with RowWriter(folder, layout.spec, num_ids) as writer:
-            for part in parts:
-                _add_rows(part, tokenizer, builders, writer, report, counter)
+            for documents, split_of, characters in parts:
+                number = done = 0
+                for chunk in documents.chunks():
+                    for document, ids in zip(chunk, documents.tokenize(chunk, tokenizer), strict=True):
+                        number += 1
+                        split = split_of(document)
+                        builder = builders[split]
+                        if counter:
+                            counter.add(document, split)
+                        try:
+                            builder.add(ids)
+                        except UnfitDocumentError as error:
+                            raise InputError(f"{documents.source.location(number)}: {error}") from None
+                        if builder.first_too_long and not too_long[split]:
+                            too_long[split] = f"{documents.source.location(number)}: {builder.first_too_long[1]}"
+                    writer.add({name: builder.take() for name, builder in builders.items()})
+                    done += sum(len(layout.content(document)) for document in chunk)
+                    report("tokenize", min(done / characters, 1.0) if characters else None)
             for builder in builders.values():
                 builder.finish()
             writer.add({name: builder.take() for name, builder in builders.items()})
@@ -222,6 +230,25 @@ def _write_store(corpus: Corpus, layout: Layout, tokenizer: Tokenizer | None, re
             raise OSError(errno.ENOSPC, "No space left on device", str(folder)) from error
         raise
     _check_filled(builders, corpus)
+    figures = {
+        name: SplitFigures(
+            documents=builder.documents,
+            skipped_documents=builder.skipped,
+            tokens=builder.tokens,
+            rows=builder.rows,
+            padding=builder.padding / max(builder.rows * layout.num_ids, 1),
+            too_long=builder.too_long,
+            first_too_long=too_long[name],
+        )
+        for name, builder in builders.items()
+    }
+    if counter and (overlap := counter.count()).found:
+        figures["held_out"] = replace(
+            figures["held_out"],
+            in_training=overlap.found,
+            same_in_training=overlap.same_answer,
+            first_in_training=corpus.held_out_documents.source.location(overlap.first),
+        )
     if tokenizer:
         tokenizer.save(folder / "tokenizer")
     sizes = {str(file.relative_to(folder)): file.stat().st_size for file in sorted(folder.rglob("*")) if file.is_file()}
@@ -229,72 +256,20 @@ def _write_store(corpus: Corpus, layout: Layout, tokenizer: Tokenizer | None, re
         "format": _FORMAT,
         "layout": {"class": type(layout).__name__, **asdict(layout)},
         "columns": {name: [*column.shape] for name, column in layout.spec.items()},
-        "splits": {name: asdict(figures) for name, figures in _figures_of(layout, builders, parts, counter).items()},
+        "splits": {name: asdict(one) for name, one in figures.items()},
         "sizes": sizes,
     }
     (folder / _SUMMARY).write_text(json.dumps(summary, indent=2) + "\n")
-
-
-def _add_rows(
-    part: Part,
-    tokenizer: Tokenizer | None,
-    builders: dict[str, RowBuilder],
-    writer: RowWriter,
-    report: Progress,
-    counter: OverlapCounter | None,
-) -> None:
-    number = done = 0
-    for chunk in part.documents.chunks():
-        for document, ids in zip(chunk, part.documents.tokenize(chunk, tokenizer), strict=True):
-            number += 1
-            split = part.split_of(document)
-            if counter:
-                counter.add(document, split)
-            try:
-                builders[split].add(ids)
-            except UnfitDocumentError as error:
-                raise InputError(f"{part.documents.source.location(number)}: {error}") from None
-        writer.add({name: builder.take() for name, builder in builders.items()})
-        done += sum(len(part.documents.layout.content(document)) for document in chunk)
-        report("tokenize", min(done / part.characters, 1.0) if part.characters else None)
 
 
 def _check_filled(builders: dict[str, RowBuilder], corpus: Corpus) -> None:
     for name, builder in builders.items():
         if not builder.rows:
             needs, remedy = builder.shortage
-            if corpus.held_out_documents:
-                what, larger = f"its {name} part", ""
-            else:
-                what = f"its {name} part (held_out={corpus.held_out})"
+            what = larger = ""
+            if not corpus.held_out_documents:
+                what = f" (held_out={corpus.held_out})"
                 larger = "a larger held_out, " if name == "held_out" else ""
-            raise InputError(f"the corpus is too small: {what} has {needs}; give more text, {larger}or {remedy}")
-
-
-def _figures_of(
-    layout: Layout, builders: dict[str, RowBuilder], parts: list[Part], counter: OverlapCounter | None
-) -> dict[str, SplitFigures]:
-    """By split."""
-    figures = {}
-    for name, builder in builders.items():
-        first_too_long = ""
-        if builder.first_too_long is not None:
-            number, problem = builder.first_too_long
-            first_too_long = f"{location_in_split(parts, name, number)}: {problem}"
-        figures[name] = SplitFigures(
-            documents=builder.documents,
-            skipped_documents=builder.skipped,
-            tokens=builder.tokens,
-            rows=builder.rows,
-            padding=builder.padding / max(builder.rows * layout.num_ids, 1),
-            too_long=builder.too_long,
-            first_too_long=first_too_long,
-        )
-    if counter and (found := counter.count()).found:
-        figures["held_out"] = replace(
-            figures["held_out"],
-            in_training=found.found,
-            same_in_training=found.same_answer,
-            first_in_training=parts[-1].documents.source.location(found.first),
-        )
-    return figures
+            raise InputError(
+                f"the corpus is too small: its {name} part{what} has {needs}; give more text, {larger}or {remedy}"
+            )

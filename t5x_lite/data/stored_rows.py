@@ -1,15 +1,18 @@
-"""Rows on disk: a TFDS dataset of ArrayRecord shards, written in order, read at random."""
+"""Sequences of rows: on disk as a TFDS dataset of ArrayRecord shards, or those of several corpora together."""
 
 import abc
 import functools
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from t5x_lite.data.layouts.base import Column, Row, RowSpec, decode_image
+from t5x_lite.data.layouts.base import Row, RowSpec, decode_image
 from t5x_lite.data.records.tfds import import_tfds
+
+if TYPE_CHECKING:
+    import grain
 
 SPLITS = ("train", "held_out")
 _SHARD_BYTES = 256 << 20
@@ -31,14 +34,18 @@ class RowSequence(Sequence[Row]):
 
 
 def read_rows(rows: Sequence[Row], indices: list[int]) -> list[Row]:
-    """Many rows of any sequence, at once where it can."""
+    """Many rows of any sequence, in one read where it can."""
     many = getattr(rows, "__getitems__", None)
     return many(indices) if many else [rows[index] for index in indices]
 
 
+def stack(rows: Sequence[Row]) -> dict[str, np.ndarray]:
+    """Rows as a batch: each column with a leading dimension."""
+    return {name: np.stack([row[name] for row in rows]) for name in rows[0]}
+
+
 class Rows(RowSequence):
-    """One split as a sequence of rows, each a mapping from the spec's columns to arrays; opened at the first read, safe
-    to read from threads."""
+    """One split of a store as a sequence of rows; opened at the first read, safe to read from threads."""
 
     def __init__(self, folder: Path, split: str, length: int, spec: RowSpec) -> None:
         self._folder, self._split, self._length, self.spec = folder, split, length, spec
@@ -48,7 +55,15 @@ class Rows(RowSequence):
 
     def __getitems__(self, indices: Iterable[int]) -> list[Row]:
         records = self._records.__getitems__([int(index) for index in indices])
-        return [{name: _decoded(record[name], column) for name, column in self.spec.items()} for record in records]
+        return [
+            {
+                name: decode_image(record[name], column)
+                if column.encoding == "image"
+                else np.asarray(record[name]).astype(column.dtype, copy=False)
+                for name, column in self.spec.items()
+            }
+            for record in records
+        ]
 
     @functools.cached_property
     def _records(self) -> Any:
@@ -56,15 +71,10 @@ class Rows(RowSequence):
 
 
 class RowWriter:
-    """Writes rows of the splits, to be used as a context.
+    """Writes rows of the splits into `folder`, to be used as a context; up to 65,536 `num_ids` are stored in 16 bits.
 
     TFDS's `GeneratorBasedBuilder` would gather a gigabyte of rows in memory and then spill them through TensorFlow's
     file system; its `SequentialWriter` streams to the shards and needs no TensorFlow.
-
-    Args:
-      folder: where the shards are written.
-      spec: the columns of a row.
-      num_ids: ids there are; up to 65,536 are stored in 16 bits.
     """
 
     def __init__(self, folder: Path, spec: RowSpec, num_ids: int) -> None:
@@ -74,21 +84,24 @@ class RowWriter:
             name: np.dtype(np.uint16 if column.is_ids and num_ids <= 1 << 16 else column.dtype)
             for name, column in spec.items()
         }
+        features = {
+            name: tfds.features.Tensor(shape=(), dtype=np.object_)
+            if column.encoding == "image"
+            else tfds.features.Tensor(
+                shape=column.shape, dtype=self._dtypes[name], encoding=tfds.features.Encoding.BYTES
+            )
+            for name, column in spec.items()
+        }
         identity = tfds.core.DatasetIdentity(
             name="rows", version=tfds.core.Version("1.0.0"), data_dir=str(folder), module_name=""
         )
-        features = tfds.features.FeaturesDict({name: self._feature(name) for name in spec})
-        info = tfds.core.DatasetInfo(builder=identity, features=features, disable_shuffling=True)
+        info = tfds.core.DatasetInfo(
+            builder=identity, features=tfds.features.FeaturesDict(features), disable_shuffling=True
+        )
         row_bytes = sum(column.size * self._dtypes[name].itemsize for name, column in spec.items())
         per_shard = max(1, _SHARD_BYTES // row_bytes)
         self._writer = tfds.core.SequentialWriter(info, max_examples_per_shard=per_shard, file_format="array_record")
         self._writer.initialize_splits(list(SPLITS))
-
-    def _feature(self, name: str) -> Any:
-        features, column = import_tfds().features, self._spec[name]
-        if column.encoding == "image":
-            return features.Tensor(shape=(), dtype=np.object_)
-        return features.Tensor(shape=column.shape, dtype=self._dtypes[name], encoding=features.Encoding.BYTES)
 
     def __enter__(self) -> "RowWriter":
         return self
@@ -103,26 +116,68 @@ class RowWriter:
     def _encoded(self, row: Row) -> dict[str, Any]:
         if row.keys() != self._spec.keys():
             raise ValueError(f"a row has columns {sorted(row)}, the layout's spec {sorted(self._spec)}")
-        return {name: _encoded(name, row[name], column, self._dtypes[name]) for name, column in self._spec.items()}
+        encoded = {}
+        for name, column in self._spec.items():
+            value = row[name]
+            if column.encoding == "image":
+                if not isinstance(value, bytes):
+                    raise ValueError(f"column {name!r} holds a {type(value).__name__}, not the bytes of an image file")
+            elif (value := np.asarray(value, self._dtypes[name])).shape != tuple(column.shape):
+                raise ValueError(f"column {name!r} has shape {value.shape} in a row, {column.shape} in the spec")
+            encoded[name] = value
+        return encoded
 
 
-def stack(rows: Sequence[Row]) -> dict[str, np.ndarray]:
-    """Rows as a batch: each column with a leading dimension."""
-    return {name: np.stack([row[name] for row in rows]) for name in rows[0]}
+class MixedRows(RowSequence):
+    """Rows of one layout, those of each corpus after those of the one before.
+
+    Args:
+      parts: the rows of each corpus.
+      rates: how often a row of each is drawn, in any unit.
+    """
+
+    def __init__(self, parts: Sequence[Sequence[Row]], rates: Sequence[float]) -> None:
+        self._parts, self._rates = parts, rates
+        self._starts = np.cumsum([0, *map(len, parts)])
+
+    def __len__(self) -> int:
+        return int(self._starts[-1])
+
+    def __getitems__(self, indices: Iterable[int]) -> list[Row]:
+        """Many rows, with one read of each corpus."""
+        indices = np.array(list(indices), np.int64)
+        owners = np.searchsorted(self._starts, indices, side="right") - 1
+        rows: list[Any] = [None] * len(indices)
+        for owner in np.unique(owners):
+            positions = np.flatnonzero(owners == owner)
+            numbers = (indices[positions] - self._starts[owner]).tolist()
+            for position, row in zip(positions, read_rows(self._parts[owner], numbers), strict=True):
+                rows[position] = row
+        return rows
+
+    def order(self, seed: int, *, shuffle: bool) -> "grain.MapDataset":
+        """The numbers of the rows as they are drawn, without end.
+
+        Corpora take turns at their rates, to within a hundredth of them; the position in each follows from the position
+        in the whole. Every pass through a corpus is another permutation of its rows.
+        """
+        import grain
+
+        turns = []
+        for number, (start, end) in enumerate(zip(self._starts[:-1].tolist(), self._starts[1:].tolist(), strict=True)):
+            rows = grain.MapDataset.range(start, end)
+            if shuffle:
+                rows = rows.shuffle(seed=int(np.random.SeedSequence([seed, number]).generate_state(1)[0]))
+            turns.append(rows.repeat())
+        return grain.MapDataset.mix(turns, list(self._rates))
 
 
-def _encoded(name: str, value: Any, column: Column, dtype: np.dtype) -> Any:
-    if column.encoding == "image":
-        if not isinstance(value, bytes):
-            raise ValueError(f"column {name!r} holds a {type(value).__name__}, not the bytes of an image file")
-        return value
-    value = np.asarray(value, dtype)
-    if value.shape != tuple(column.shape):
-        raise ValueError(f"column {name!r} has shape {value.shape} in a row, {tuple(column.shape)} in the spec")
-    return value
+class RowsInTurns(MixedRows):
+    """The same rows, the first of each corpus first, then the second, and so on, so far as a corpus has them."""
 
+    def __init__(self, parts: Sequence[Sequence[Row]]) -> None:
+        super().__init__(parts, [1.0] * len(parts))
+        self._in_turns = np.argsort(np.concatenate([np.arange(len(part)) for part in parts]), kind="stable")
 
-def _decoded(value: Any, column: Column) -> np.ndarray:
-    if column.encoding == "image":
-        return decode_image(value, column)
-    return np.asarray(value).astype(column.dtype, copy=False)
+    def __getitems__(self, indices: Iterable[int]) -> list[Row]:
+        return super().__getitems__(self._in_turns[list(indices)])

@@ -8,23 +8,17 @@ import dataclasses
 from functools import partial
 
 from t5x_lite.data import LabeledTexts, LabelTemplate, NumberTemplate, Tfds
-from t5x_lite.tasks.task import Task, template
+from t5x_lite.tasks.task import Task, template, tfds_task
 
 
 def _classes(config: str, submission: str, labels: tuple[str, ...], texts: tuple[str, ...], *metrics: str) -> Task:
     # The benchmark has names for the classes of inference alone.
     submitted = () if "entailment" in labels and config != "wnli" else (0, 1)
-    return Task(
-        config,
-        Tfds(f"glue/{config}"),
-        Tfds(f"glue/{config}", "validation"),
+    prompt, head = (
         LabelTemplate(template(config, *texts), labels=labels),
         partial(LabeledTexts, texts=texts, labels=labels),
-        metrics,
-        Tfds(f"glue/{config}", "test"),
-        submission,
-        submitted,
     )
+    return tfds_task(config, f"glue/{config}", prompt, head, *metrics, submission=submission, submitted=submitted)
 
 
 _ENTAILMENT = ("entailment", "not_entailment")
@@ -34,15 +28,14 @@ COLA = _classes("cola", "CoLA.tsv", ("unacceptable", "acceptable"), ("sentence",
 SST2 = _classes("sst2", "SST-2.tsv", ("negative", "positive"), ("sentence",), "exact_match")
 MRPC = _classes("mrpc", "MRPC.tsv", ("not_equivalent", "equivalent"), _BOTH_SENTENCES, "f1", "exact_match")
 QQP = _classes("qqp", "QQP.tsv", ("not_duplicate", "duplicate"), ("question1", "question2"), "f1", "exact_match")
-STSB = Task(
+STSB = tfds_task(
     "stsb",
-    Tfds("glue/stsb"),
-    Tfds("glue/stsb", "validation"),
+    "glue/stsb",
     NumberTemplate(template("stsb", *_BOTH_SENTENCES)),
     partial(LabeledTexts, texts=_BOTH_SENTENCES),
-    ("pearson", "spearman"),
-    Tfds("glue/stsb", "test"),
-    "STS-B.tsv",
+    "pearson",
+    "spearman",
+    submission="STS-B.tsv",
 )
 # A template has the hypothesis first, a head the premise, as BERT's authors do.
 _MNLI = _classes(

@@ -5,21 +5,20 @@ Translation and summaries are written as in Raffel et al. 2020, appendix D; the 
 
 from functools import partial
 
-from t5x_lite.data import Records, TaggedWords, TagTemplate, TextTemplate, Tfds
-from t5x_lite.tasks.task import Task
+from t5x_lite.data import Records, TaggedWords, TagTemplate, TextTemplate
+from t5x_lite.tasks.task import Task, tfds_task
 
-CONLL_2003 = Task(
+CONLL_2003 = tfds_task(
     "conll2003",
-    Tfds("conll2003"),
-    Tfds("conll2003", "dev"),
+    "conll2003",
     TagTemplate("ner sentence: {tokens}", tags="ner"),
     partial(
         TaggedWords,
-        labels=("O", *(f"{place}-{kind}" for kind in ("PER", "ORG", "LOC", "MISC") for place in "BI")),
+        labels=("O", *(f"{prefix}-{entity}" for entity in ("PER", "ORG", "LOC", "MISC") for prefix in "BI")),
         tags="ner",
     ),
-    ("entities",),
-    Tfds("conll2003", "test"),
+    "entities",
+    splits=("train", "dev", "test"),
 )
 """English named entities of the shared task (Tjong Kim Sang and De Meulder 2003), tags in IOB2."""
 
@@ -33,10 +32,9 @@ def word_tags(
     metrics: tuple[str, ...] = ("entities",),
 ) -> Task:
     """A tagging task over one's own files, such as ConllFiles, whose fields are `tokens` and `tags`; without `dev` a
-    part of the others is held out. `tags` is the metric for tags of words, `entities` for those of entities."""
-    return Task(
-        name, train, dev, TagTemplate(f"{name} sentence: {{tokens}}"), partial(TaggedWords, labels=labels), metrics
-    )
+    part of `train` is held out. `tags` is the metric for tags of words, `entities` for those of entities."""
+    prompt = TagTemplate(f"{name} sentence: {{tokens}}")
+    return Task(name, train, dev, prompt, partial(TaggedWords, labels=labels), metrics)
 
 
 LANGUAGES = {
@@ -58,11 +56,9 @@ def translation(name: str, dataset: str, source: str, target: str) -> Task:
     >>> translation("wmt14_en_de", "wmt14_translate/de-en", "en", "de").prompt.source
     'translate English to German: {en}'
     """
-    train, dev, test = (Tfds(dataset, split) for split in ("train", "validation", "test"))
-    prompt = TextTemplate(
-        f"translate {LANGUAGES.get(source, source)} to {LANGUAGES.get(target, target)}: {{{source}}}", f"{{{target}}}"
-    )
-    return Task(name, train, dev, prompt, None, ("bleu",), test)
+    languages = " to ".join(LANGUAGES.get(code, code) for code in (source, target))
+    prompt = TextTemplate(f"translate {languages}: {{{source}}}", f"{{{target}}}")
+    return tfds_task(name, dataset, prompt, None, "bleu")
 
 
 WMT14_EN_DE = translation("wmt14_en_de", "wmt14_translate/de-en", "en", "de")
@@ -70,12 +66,6 @@ WMT14_EN_FR = translation("wmt14_en_fr", "wmt14_translate/fr-en", "en", "fr")
 WMT15_EN_FR = translation("wmt15_en_fr", "wmt15_translate/fr-en", "en", "fr")
 WMT16_EN_RO = translation("wmt16_en_ro", "wmt16_translate/ro-en", "en", "ro")
 
-CNN_DAILY_MAIL = Task(
-    "cnn_dailymail",
-    Tfds("cnn_dailymail"),
-    Tfds("cnn_dailymail", "validation"),
-    TextTemplate("summarize: {article}", "{highlights}"),
-    None,
-    ("rouge",),
-    Tfds("cnn_dailymail", "test"),
+CNN_DAILY_MAIL = tfds_task(
+    "cnn_dailymail", "cnn_dailymail", TextTemplate("summarize: {article}", "{highlights}"), None, "rouge"
 )

@@ -8,135 +8,96 @@ words, and a choice.
 """
 
 import dataclasses
-from collections.abc import Callable
 from functools import partial
+from typing import Any
 
-from t5x_lite.data import (
-    AnswerTemplate,
-    Choices,
-    ComposedRecords,
-    CoreferenceTemplate,
-    LabeledTexts,
-    LabelTemplate,
-    PromptTemplate,
-    Records,
-    Source,
-    Tfds,
-)
-from t5x_lite.tasks.task import Task, template
+from t5x_lite.data import AnswerTemplate, Choices, ComposedRecords, CoreferenceTemplate, LabeledTexts, LabelTemplate
+from t5x_lite.tasks.task import Task, template, tfds_task
 
 
-def _task(
+def _classes(
     config: str,
     submission: str,
-    prompt: PromptTemplate,
-    head: Callable[[Records], Source] | None,
-    *metrics: str,
+    labels: tuple[str, ...],
+    fields: tuple[str, ...],
+    texts: tuple[str, ...],
+    metrics: tuple[str, ...] = ("exact_match",),
+    *,
     name: str = "",
     submitted: tuple[str | int, ...] = (),
+    **options: Any,
 ) -> Task:
-    train, dev, test = (Tfds(f"super_glue/{config}", split) for split in ("train", "validation", "test"))
-    return Task(name or config, train, dev, prompt, head, metrics, test, submission, submitted)
+    """Classes of texts: `fields` are those of the template, which takes `options`, and `texts` those of a head."""
+    prompt = LabelTemplate(template(config, *fields), labels=labels, **options)
+    head = partial(LabeledTexts, texts=texts, labels=labels)
+    names = {"submission": submission, "submitted": submitted}
+    return tfds_task(name or config, f"super_glue/{config}", prompt, head, *metrics, **names)
 
 
 def _with_field(task: Task, field: str, template: str) -> Task:
-    """With one more field, for its head."""
+    """The task with one more field, for its head."""
     composed = {name: ComposedRecords(getattr(task, name), field, template) for name in ("train", "dev", "test")}
     return dataclasses.replace(task, **composed)
 
 
-_ANSWERS = ("False", "True")
-_INFERENCE = ("premise", "hypothesis")
-_BELIEFS = ("entailment", "contradiction", "neutral")
-_ENTAILMENT = ("entailment", "not_entailment")
+_ANSWERS, _JSON = ("False", "True"), ("false", "true")
+_INFERENCE, _REVERSED = ("premise", "hypothesis"), ("hypothesis", "premise")
+_CHOICES = ("choice1", "choice2")
 
-BOOLQ = _task(
-    "boolq",
-    "BoolQ.jsonl",
-    LabelTemplate(template("boolq", "passage", "question"), labels=_ANSWERS),
-    partial(LabeledTexts, texts=("question", "passage"), labels=_ANSWERS),
-    "exact_match",
-    submitted=("false", "true"),
+BOOLQ = _classes("boolq", "BoolQ.jsonl", _ANSWERS, ("passage", "question"), ("question", "passage"), submitted=_JSON)
+CB = _classes(
+    "cb", "CB.jsonl", ("entailment", "contradiction", "neutral"), _REVERSED, _INFERENCE, ("macro_f1", "exact_match")
 )
-CB = _task(
-    "cb",
-    "CB.jsonl",
-    LabelTemplate(template("cb", "hypothesis", "premise"), labels=_BELIEFS),
-    partial(LabeledTexts, texts=_INFERENCE, labels=_BELIEFS),
-    "macro_f1",
-    "exact_match",
-)
-COPA = _task(
+COPA = tfds_task(
     "copa",
-    "COPA.jsonl",
+    "super_glue/copa",
     # Whether the second one is meant, in the paper's words.
-    LabelTemplate(
-        template("copa", "choice1", "choice2", "premise", "question"), labels=("choice1", "choice2"), words=_ANSWERS
-    ),
-    partial(
-        Choices,
-        context="premise_and_question",
-        choices=("choice1", "choice2"),
-        labels=("choice1", "choice2"),
-    ),
+    LabelTemplate(template("copa", *_CHOICES, "premise", "question"), labels=_CHOICES, words=_ANSWERS),
+    partial(Choices, context="premise_and_question", choices=_CHOICES, labels=_CHOICES),
     "exact_match",
+    submission="COPA.jsonl",
     submitted=(0, 1),
 )
 COPA = _with_field(COPA, "premise_and_question", "{premise} What was the {question}?")
-MULTIRC = _task(
+MULTIRC = _classes(
     "multirc",
     "MultiRC.jsonl",
-    LabelTemplate(
-        template("multirc", "question", "answer", "paragraph"),
-        labels=_ANSWERS,
-        group="{idx/paragraph} {idx/question}",
-        replacements=(("<br>", " "), ("</?b>", "")),
-    ),
-    partial(LabeledTexts, texts=("paragraph", "question_and_answer"), labels=_ANSWERS),
-    "f1",
-    "group_match",
+    _ANSWERS,
+    ("question", "answer", "paragraph"),
+    ("paragraph", "question_and_answer"),
+    ("f1", "group_match"),
     submitted=(0, 1),
+    group="{idx/paragraph} {idx/question}",
+    replacements=(("<br>", " "), ("</?b>", "")),
 )
 MULTIRC = _with_field(MULTIRC, "question_and_answer", "{question} {answer}")
-RECORD = _task(
+RECORD = tfds_task(
     "record",
-    "ReCoRD.jsonl",
+    "super_glue/record",
     AnswerTemplate(
         template("record", "query", "entities", "passage"),
         each=True,
-        # Summaries below an article stand behind a mark; they become sentences of it.
+        # Summaries below an article follow a mark; they become sentences of it.
         replacements=(("([.?!\"'])\n@highlight\n", r"\1 "), ("\n@highlight\n", ". ")),
     ),
     None,
     "squad",
+    submission="ReCoRD.jsonl",
 )
-RTE = _task(
-    "rte",
-    "RTE.jsonl",
-    LabelTemplate(template("rte", "hypothesis", "premise"), labels=_ENTAILMENT),
-    partial(LabeledTexts, texts=_INFERENCE, labels=_ENTAILMENT),
-    "exact_match",
-    name="super_glue_rte",
-)
-WIC = _task(
-    "wic",
-    "WiC.jsonl",
-    LabelTemplate(template("wic", "sentence1", "sentence2", "word"), labels=_ANSWERS),
-    partial(LabeledTexts, texts=("word_and_sentence1", "sentence2"), labels=_ANSWERS),
-    "exact_match",
-    submitted=("false", "true"),
-)
+RTE = _classes("rte", "RTE.jsonl", ("entailment", "not_entailment"), _REVERSED, _INFERENCE, name="super_glue_rte")
+_WIC_FIELDS = ("sentence1", "sentence2", "word")
+WIC = _classes("wic", "WiC.jsonl", _ANSWERS, _WIC_FIELDS, ("word_and_sentence1", "sentence2"), submitted=_JSON)
 WIC = _with_field(WIC, "word_and_sentence1", "{word}: {sentence1}")
-WSC = _task(
-    "wsc.fixed",
-    "WSC.jsonl",
+WSC = tfds_task(
+    "wsc",
+    "super_glue/wsc.fixed",
     CoreferenceTemplate("wsc: {text}"),
     None,
     "referent",
-    name="wsc",
+    submission="WSC.jsonl",
     submitted=("False", "True"),
 )
-"""Learnt are only the examples whose noun phrase is the right one."""
+"""Only the examples whose noun phrase is the right one are learnt."""
 
 SUPER_GLUE = (BOOLQ, CB, COPA, MULTIRC, RECORD, RTE, WIC, WSC)
 """All eight, in the order of the benchmark's table."""

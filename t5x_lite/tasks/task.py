@@ -1,4 +1,4 @@
-"""A task as a value: its examples, how they are put into words, what a head predicts, and what it is scored by."""
+"""A task as a value: its examples, their prompts, the source for a head, and the metrics."""
 
 import dataclasses
 from collections.abc import Callable, Sequence
@@ -18,6 +18,7 @@ from t5x_lite.data import (
     Records,
     Source,
     TextToText,
+    Tfds,
 )
 from t5x_lite.data.records.tfds import with_datasets
 from t5x_lite.errors import InputError
@@ -29,44 +30,43 @@ class Task:
     """What a model is fine-tuned on. A variant is `dataclasses.replace(task, ...)`, on one's own files too."""
 
     name: str
-    """As figures call it."""
     train: Records
     dev: Records | None
-    """What is evaluated on; None holds out a part of `train`."""
+    """For evaluation; None holds out a part of `train`."""
     prompt: PromptTemplate
-    """Text to text: what is read, and what is to be written."""
+    """Input and target in words, for text to text."""
     head: Callable[[Records], Source] | None
-    """What a head trains on instead: the source over some records, such as `partial(LabeledTexts, texts=("text",))`;
-    None where answers are texts, for which there is no head."""
+    """The source for a head over some records, such as `partial(LabeledTexts, texts=("text",))`; None where answers are
+    texts, for which there is no head."""
     metrics: Metrics
-    """What written answers are scored by."""
+    """For generated answers."""
     test: Records | None = None
-    """Whose labels a benchmark may hide."""
+    """Its labels may be hidden by the benchmark."""
     submission: str = ""
-    """The name of the file with predictions that its benchmark takes; empty where there is none."""
+    """The name of the benchmark's file of predictions; empty where there is none."""
     submitted: tuple[str | int, ...] = ()
-    """How that file names the classes, by number; empty: as the data does."""
+    """The names of the classes in that file, by number; empty: as in the data."""
 
     def text_data(self, **options: Any) -> Data:
-        """What an experiment on text to text takes as `data`; `options` are those of `Data`, such as a tokenizer."""
+        """The `data` of an experiment on text to text; `options` are those of `Data`, such as a tokenizer."""
         return Data(self.pairs(self.train), held_out_source=self._held_out(self.pairs), **options)
 
     def head_data(self, **options: Any) -> Data:
-        """What an experiment with a head takes as `data`. Raises `InputError` for a task whose answers are texts."""
+        """The `data` of an experiment with a head; `InputError` for a task whose answers are texts."""
         if self.head is None:
             raise InputError("the task has no head: its answers are texts; use text_data with SequenceToSequence")
         return Data(self.head(self.train), held_out_source=self._held_out(self.head), **options)
 
     def pairs(self, examples: Records) -> TextToText:
-        """Some of its examples in words."""
+        """Examples of the task in words."""
         return TextToText(examples, self.prompt)
 
     def part(self) -> Part:
-        """The task as a part of a mixture."""
+        """The task as a part of a mixture, in words."""
         return Part(self.name, self.pairs(self.train), self._held_out(self.pairs))
 
     def at(self, data_dir: str) -> Self:
-        """The same task, its datasets of TensorFlow Datasets in another folder."""
+        """The same task with its TFDS datasets in another folder."""
         moved = {name: with_datasets(getattr(self, name), data_dir=data_dir) for name in ("train", "dev", "test")}
         return dataclasses.replace(self, **moved)
 
@@ -80,8 +80,23 @@ def mixture(tasks: Sequence[Task], rates: Rates = Proportional()) -> Mixture:  #
 
 
 def metrics_of_parts(tasks: Sequence[Task]) -> tuple[PartMetrics, ...]:
-    """What an experiment on a mixture of tasks takes as `evaluation.part_metrics`."""
+    """The `evaluation.part_metrics` of an experiment on a mixture of tasks."""
     return tuple(PartMetrics(task.name, task.metrics) for task in tasks)
+
+
+def tfds_task(
+    name: str,
+    dataset: str,
+    prompt: PromptTemplate,
+    head: Callable[[Records], Source] | None,
+    *metrics: str,
+    splits: tuple[str, ...] = ("train", "validation", "test"),
+    submission: str = "",
+    submitted: tuple[str | int, ...] = (),
+) -> Task:
+    """A task over the splits of a TFDS dataset, the last of which may be missing."""
+    train, dev, *test = (Tfds(dataset, split) for split in splits)
+    return Task(name, train, dev, prompt, head, metrics, *(test or [None]), submission, submitted)
 
 
 def text_classes(
@@ -96,18 +111,18 @@ def text_classes(
     left_out: tuple[str, ...] = (),
     source: str = "",
 ) -> Task:
-    """A task of one's own: the classes of texts, or of pairs of them.
+    """Classification of texts or pairs of texts, on one's own examples.
 
     Args:
       name: of the task.
       train: its examples.
-      dev: examples to evaluate on; None holds out a part of the others.
+      dev: examples to evaluate on; None holds out a part of `train`.
       labels: the classes, as they are written in the data.
       texts: the field of the text, or those of a pair.
       label: the field of the label.
-      words: what is written for each class; empty: the label itself.
+      words: the target of each class; empty: the label itself.
       left_out: labels whose examples are left out.
-      source: the template of what is read; empty: the name and the fields as the T5 paper has them.
+      source: the template of the input; empty: `template(name, *texts)`.
 
     >>> from t5x_lite.data import Tfds
     >>> task = text_classes("snli", train=Tfds("snli"), labels=("yes", "no"), texts=("premise", "hypothesis"))
@@ -125,7 +140,7 @@ def text_classes(
 
 
 def template(name: str, *fields: str) -> str:
-    """The name of a task and then each field behind its own name, as Raffel et al. 2020 write it (appendix D).
+    """The name of a task and then each field after its name, as Raffel et al. 2020 write it (appendix D).
 
     >>> template("mrpc", "sentence1", "sentence2")
     'mrpc sentence1: {sentence1} sentence2: {sentence2}'

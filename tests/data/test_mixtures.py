@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from t5x_lite.data import Equal, Fixed, Mixture, Part, Proportional, PythonDocs, batches
-from t5x_lite.data.mixture_store import MixedRows, RowsInTurns
+from t5x_lite.data.stored_rows import MixedRows, RowsInTurns
 from t5x_lite.errors import InputError
 
 # Grain's shuffle takes as long for a row as a part has fewer than 65,536.

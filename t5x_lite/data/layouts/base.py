@@ -28,8 +28,6 @@ Row = Mapping[str, np.ndarray]
 Example = Any
 """What a source yields to a layout: a text, a pair of texts, or an example of a task."""
 
-Encoding = Literal["array", "image"]
-
 
 class Column(NamedTuple):
     """What a column holds in every row.
@@ -42,9 +40,8 @@ class Column(NamedTuple):
     dtype: Any = np.int32
     is_ids: bool = False
     """Ids of the vocabulary: they are what a run counts as tokens, and are stored in 16 bits where they fit."""
-    encoding: Encoding = "array"
-    """How a row is stored: as an array of the shape, or as the bytes of a JPEG, PNG or WebP file whose picture has the
-    shape, which is decoded where batches are read."""
+    encoding: Literal["array", "image"] = "array"
+    """How it is stored: as an array, or as the bytes of a JPEG, PNG or WebP file, decoded when a batch is read."""
 
     @property
     def size(self) -> int:
@@ -85,30 +82,24 @@ def decode_image(content: bytes, column: Column) -> np.ndarray:
 
 
 class SpecialIds(NamedTuple):
-    """The special ids of an encoder's rows."""
+    """The special ids around the texts of a row."""
 
     cls_id: int
     sep_id: int
     pad_id: int
     delimiter_id: int | None = None
-    """What stands between two texts; None is `sep_id`."""
+    """Between two texts; None is `sep_id`."""
 
     @classmethod
     def of(cls, vocabulary: Vocabulary) -> "SpecialIds":
         """Those of a vocabulary; `InputError` where it lacks one."""
-        cls_id, sep_id = vocabulary.cls_id, vocabulary.sep_id
-        if cls_id is None or sep_id is None:
-            missing = " and no ".join(name for name, i in (("[CLS]", cls_id), ("[SEP]", sep_id)) if i is None)
+        ids = {"[CLS]": vocabulary.cls_id, "[SEP]": vocabulary.sep_id}
+        if missing := [name for name, special_id in ids.items() if special_id is None]:
             raise InputError(
-                f"the tokenizer has no {missing} token; use WordPiece, ByteLevelBPE or SentencePiece with "
-                "layout='albert' or 'xlm-roberta'"
+                f"the tokenizer has no {' and no '.join(missing)} token; use WordPiece, ByteLevelBPE or SentencePiece "
+                "with layout='albert' or 'xlm-roberta'"
             )
-        return cls(cls_id, sep_id, vocabulary.pad_id)
-
-    @classmethod
-    def of_decoder(cls, vocabulary: Vocabulary) -> "SpecialIds":
-        """`DELIMITER_IDS`: `start` and `extract` in the places of [CLS] and [SEP], and the delimiter."""
-        return cls(vocabulary.size, vocabulary.size + 2, vocabulary.pad_id, vocabulary.size + 1)
+        return cls(*ids.values(), vocabulary.pad_id)
 
     def join(self, length: int, *texts: np.ndarray) -> np.ndarray:
         """`[CLS] text [SEP] text [SEP] pad ...`, int32 [length], which the texts must fit.
@@ -148,51 +139,46 @@ def truncated_lengths(lengths: Sequence[int], room: int) -> list[int]:
 
 
 class UnfitDocumentError(InputError):
-    """A document that no row can hold; says what is wrong with it and the remedy, not which one it is."""
+    """A document that no row can hold: what is wrong and the remedy, without its location."""
 
 
 class RowBuilder(ABC):
-    """Takes documents and hands out the rows of a layout. How documents are spread over calls makes no difference to
-    the rows. Raises `InputError` where the vocabulary lacks ids that the rows need."""
+    """Makes the rows of a layout from documents. Raises `InputError` where the vocabulary lacks ids that they need."""
 
     def __init__(self, layout: "Layout", vocabulary: Vocabulary | None) -> None:
         self._layout, self._vocabulary = layout, vocabulary
         self.documents = 0
-        """Documents taken."""
         self.skipped = 0
-        """Documents that begin no row of their own; beside a pair they may still be the other document."""
+        """Documents that begin no row; one may still be the other document beside a pair."""
         self.tokens = 0
         """Ids of the documents; a stream counts the EOS after each."""
         self.rows = 0
-        """Rows that are ready or were handed out."""
         self.padding = 0
-        """Ids that are padding in those rows."""
+        """Ids of the rows that are padding."""
         self.too_long = 0
         """Documents that were left out or lost ids since no row can hold them."""
         self.first_too_long: tuple[int, str] | None = None
-        """(number, what is wrong with it) of the first of them, where the documents taken count from 1."""
+        """(number from 1, what is wrong with it) of the first of them."""
         self._ready: list[Row] = []
 
     @abstractmethod
     def add(self, document: list[Any]) -> None:
-        """The next document, as the layout's `tokenize` gives it. Raises `UnfitDocumentError` for one that no row can
-        hold."""
+        """The next document, as `Layout.tokenize` gives it; `UnfitDocumentError` for one that no row can hold."""
 
     def take(self) -> list[Row]:
-        """The rows that are ready, each handed out once."""
+        """The rows that are complete since the last call."""
         rows, self._ready = self._ready, []
         return rows
 
     def finish(self) -> None:  # noqa: B027 (most have nothing left)
-        """There are no more documents: makes ready what can still be a row."""
+        """Completes the last rows, for there are no more documents."""
 
     @property
     def shortage(self) -> tuple[str, str]:
-        """(what there is and what a row needs, remedy), for the sentence that says why there is no row."""
+        """(what there is and what a row needs, remedy): why there is no row."""
         return f"{self.documents} examples and a row needs one", "more examples"
 
     def _emit(self, padding: int = 0, **columns: Any) -> None:
-        """Makes a row ready."""
         self._ready.append(columns)
         self.rows += 1
         self.padding += padding
@@ -211,7 +197,7 @@ class EncoderRows(RowBuilder):
 
 
 class OneRowEach(RowBuilder):
-    """A row for every example whose columns need no more than to be given: each document is one such row."""
+    """Each document is a list of one row."""
 
     def add(self, document: list[Row]) -> None:
         self.documents += 1
@@ -227,19 +213,17 @@ class Layout(Validated, ABC):
     """
 
     source_type: ClassVar[type] = Source
-    """The sources it reads."""
     source_option: ClassVar[str] = ""
     """The option of the command line that gives such a source."""
     builder: ClassVar[type[RowBuilder]] = OneRowEach
-    """What makes the rows."""
     unit_name: ClassVar[str] = "documents"
-    """What its examples are called."""
+    """What messages call its examples."""
     too_long_means: ClassVar[str] = "cut, longer than a row"
     """What became of the examples that `RowBuilder.too_long` counts."""
     added_ids: ClassVar[tuple[str, ...]] = ()
-    """The names of ids in its rows beyond the vocabulary's, in the order in which they follow them."""
+    """Names of the ids that its rows have beyond the vocabulary's, which they follow in this order."""
     has_examples: ClassVar[bool] = False
-    """Whether the source holds examples with answers, and not running text."""
+    """Whether the source holds examples with answers rather than running text."""
     reads_sentences: ClassVar[bool] = False
     """Whether rows depend on where sentences end."""
 
@@ -252,31 +236,30 @@ class Layout(Validated, ABC):
     def tokenize(
         self, examples: list[Example], tokenizer: Tokenizer | None, sentences: SentenceRule
     ) -> Iterator[list[Any]]:
-        """Each example as the row builder takes it; for `OneRowEach` a list of one row.
-
-        `tokenizer` is None in data without one; `sentences` says where sentences end.
-        """
+        """Each example as the row builder takes it. `tokenizer` is None in data without text."""
 
     def examples(self, source: Any) -> Iterator[Example]:
-        """Those of a source, in its order."""
+        """The examples of a source, in order."""
         return source.documents()
 
     def content(self, example: Example) -> str | bytes:
-        """What makes an example the same as another one, such as its texts as one, whatever its label: copies stay on
-        one side of the held-out split."""
+        """What identifies an example, whatever its label: copies stay on one side of the held-out split."""
         return example
 
     def answer(self, example: Example) -> tuple[str, str] | None:
-        """(input, answer) of an example as texts; None in running text."""
+        """(input, answer) as texts; None in running text."""
         return None
 
     def start(self, vocabulary: Vocabulary | None) -> RowBuilder:
-        """What makes the rows of a split; `InputError` where the vocabulary lacks ids that the rows need."""
+        """A builder for the rows of one split; `InputError` where the vocabulary lacks ids that the rows need."""
         return self.builder(self, vocabulary)
 
     def special_ids(self, vocabulary: Vocabulary) -> SpecialIds:
-        """What stands around the texts of a row."""
-        return SpecialIds.of_decoder(vocabulary) if self.added_ids else SpecialIds.of(vocabulary)
+        """The ids around the texts of a row: [CLS] and [SEP], or `DELIMITER_IDS` where the layout adds those."""
+        if not self.added_ids:
+            return SpecialIds.of(vocabulary)
+        start, delimiter, extract = range(vocabulary.size, vocabulary.size + len(DELIMITER_IDS))
+        return SpecialIds(start, extract, vocabulary.pad_id, delimiter)
 
     @property
     def num_ids(self) -> int:
@@ -284,7 +267,7 @@ class Layout(Validated, ABC):
         return sum(column.size for column in self.spec.values() if column.is_ids)
 
     def throughput(self, batch_size: int) -> tuple[str, int]:
-        """(unit, number of them in a batch) that a run's speed is counted in: tokens, or rows that hold no ids."""
+        """(unit, number in a batch) of a run's speed: tokens, or rows where they hold no ids."""
         return ("tokens", batch_size * self.num_ids) if self.num_ids else ("rows", batch_size)
 
 
@@ -297,8 +280,3 @@ def encode_each(documents: Sequence[Sequence[str]], tokenizer: Tokenizer) -> Ite
 def with_blanks(texts: Sequence[str]) -> tuple[str, ...]:
     """Sentences or words as they stand in running text, for tokenizers to which " The" and "The" are two."""
     return (*texts[:1], *(f" {text}" for text in texts[1:]))
-
-
-def too_many_ids(count: int, length: int) -> str:
-    """What is wrong with an example of `count` ids, special ones included."""
-    return f"it has {count} ids, special ones included, which is over length={length} (the objective's input_length)"

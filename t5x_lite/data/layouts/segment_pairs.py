@@ -1,38 +1,43 @@
 """Rows of two segments of one document, and beside them one of another document."""
 
-import bisect
 import hashlib
-from collections import Counter
-from collections.abc import Iterable, Iterator
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar, Literal, NamedTuple
 
 import numpy as np
 
-from t5x_lite.data.layouts.base import (
-    Column,
-    EncoderRows,
-    Layout,
-    RowBuilder,
-    RowLength,
-    RowSpec,
-    truncated_lengths,
-)
+from t5x_lite.data.layouts.base import Column, EncoderRows, Layout, RowBuilder, RowLength, RowSpec, truncated_lengths
 from t5x_lite.data.layouts.text import SentenceLayout
 from t5x_lite.tokenizers.vocabulary import Vocabulary
-
-PairUnit = Literal["segment", "sentence"]
 
 _BLOCK_DOCUMENTS = 1024
 _BLOCK_IDS = 4 << 20
 _SHORT_SHARE = 0.1
 
 
+class _Document(NamedTuple):
+    """The sentences of a document, joined."""
+
+    ids: np.ndarray
+    ends: list[int]
+    """Where each sentence ends."""
+    digest: bytes
+    """Of the ids: documents with the same text are one."""
+
+    @classmethod
+    def of(cls, sentences: list[np.ndarray]) -> "_Document":
+        ids = np.concatenate(sentences)
+        ends = np.cumsum([len(sentence) for sentence in sentences]).tolist()
+        return cls(ids, ends, hashlib.blake2b(ids.data, digest_size=16).digest())
+
+
 class PairRows(EncoderRows):
     """See `Pairs`.
 
-    Where a pair takes another document along, documents wait until a block of them is complete and draw from it and the
-    block before, which leaves none without company in the last, small one.
+    With other documents, documents wait until a block of them is complete and draw from it and the block before, so
+    that those in the last, small block have others to draw.
     """
 
     def __init__(self, layout: Layout, vocabulary: Vocabulary) -> None:
@@ -41,8 +46,13 @@ class PairRows(EncoderRows):
         # One generator for the pairs and one for the others: the pairs are the same with and without others.
         self._random, self._random_other = (np.random.default_rng(seed) for seed in range(2))
         self._too_short = 0
-        self._before = _Block()
-        self._block = _Block()
+        self._before: list[_Document] = []
+        self._start_block()
+
+    def _start_block(self) -> None:
+        self._block: list[_Document] = []
+        self._distinct: dict[bytes, _Document] = {}
+        self._block_ids = 0
 
     def add(self, document: list[np.ndarray]) -> None:
         self.documents += 1
@@ -53,48 +63,54 @@ class PairRows(EncoderRows):
             self.skipped += 1
         if not sentences:
             return
-        flat = _Document.of(sentences)
+        joined = _Document.of(sentences)
         if not self._layout.with_other:
-            for first, second, _ in self._pairs(flat):
+            for first, second, _ in self._pairs(joined):
                 self._add_row(first, second)
-        elif self._block.add(flat):
-            self._end_block()
+            return
+        same = self._distinct.setdefault(joined.digest, joined)
+        self._block.append(same if same.ends == joined.ends else joined)  # copies are in memory once
+        self._block_ids += len(joined.ids)
+        is_full = len(self._block) >= _BLOCK_DOCUMENTS or self._block_ids >= _BLOCK_IDS
+        if is_full and len(self._distinct) > 1:
+            self.finish()
 
     def finish(self) -> None:
-        if self._layout.with_other:
-            self._end_block()
-
-    def _end_block(self) -> None:
-        """Rows of the block's documents, if there is any other document to draw from."""
-        company = _Company([*self._before.documents, *self._block.documents])
-        for document in self._block.documents:
-            if not company.has_others:
+        """Makes rows of the block's documents, if there is any other document to draw from."""
+        # Copies stand together, to be passed over in one step.
+        documents = sorted([*self._before, *self._block], key=lambda document: document.digest)
+        digests = [document.digest for document in documents]
+        for document in self._block:
+            first, last = bisect_left(digests, document.digest), bisect_right(digests, document.digest)
+            if last - first == len(documents):
                 self.skipped += len(document.ends) > 1
                 continue
-            for first, second, target in self._pairs(document):
-                other = company.other_than(document, self._random_other)
-                self._add_row(first, second, self._segment(other, target - len(first), len(first)))
-        self._before, self._block = self._block, _Block()
+            for a, b, target in self._pairs(document):
+                number = _below(len(documents) - (last - first), self._random_other)
+                other = documents[number if number < first else number + last - first]
+                self._add_row(a, b, self._segment(other, target - len(a), len(a)))
+        self._before = self._block
+        self._start_block()
 
-    def _pairs(self, document: "_Document") -> Iterator[tuple[np.ndarray, np.ndarray, int]]:
+    def _pairs(self, document: _Document) -> Iterator[tuple[np.ndarray, np.ndarray, int]]:
         """(A, B, ids that were aimed at for both) of a document of two sentences or more."""
         ends, sentence = document.ends, 0
-        if len(ends) < 2:
-            return
-        while sentence < len(ends):
+        while len(ends) > 1 and sentence < len(ends):
             target = self._target()
             # A last one on its own takes the one before it along.
             sentence = min(sentence, len(ends) - 2)
             start = ends[sentence - 1] if sentence else 0
-            stop = bisect.bisect_left(ends, start + target) + 1
+            stop = bisect_left(ends, start + target) + 1
             stop = min(max(stop, sentence + 2), len(ends))
             cut = sentence + 1 + _below(stop - sentence - 1, self._random)
-            first, second = document.ids[start : ends[cut - 1]], document.ids[ends[cut - 1] : ends[stop - 1]]
-            yield *self._truncated(first, second), target
+            segments = document.ids[start : ends[cut - 1]], document.ids[ends[cut - 1] : ends[stop - 1]]
+            kept = truncated_lengths(list(map(len, segments)), self._room)
+            first, second = (_shortened(*pair, self._random) for pair in zip(segments, kept, strict=True))
+            yield first, second, target
             sentence = stop
 
     def _target(self) -> int:
-        """How many ids A and B are to have together at least; one where a unit is a sentence, which then stays alone.
+        """The least number of ids in A and B together; 1 where a unit is a sentence, which then stays alone.
 
         Every tenth row is shorter, so that a model also meets rows as short as they come later.
         """
@@ -104,17 +120,12 @@ class PairRows(EncoderRows):
             return 2 + _below(self._room - 1, self._random)
         return self._room
 
-    def _truncated(self, first: np.ndarray, second: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """A and B that fit the row: ids go one by one from the longer one, from B where they are equal."""
-        keep_first, keep_second = truncated_lengths([len(first), len(second)], self._room)
-        return _shortened(first, keep_first, self._random), _shortened(second, keep_second, self._random)
-
-    def _segment(self, document: "_Document", target: int, beside: int) -> np.ndarray:
+    def _segment(self, document: _Document, target: int, beside: int) -> np.ndarray:
         """C: from a random sentence on, `target` ids or more where there are so many, as far as they fit beside A."""
         ends = document.ends
         sentence = _below(len(ends), self._random_other)
         start = ends[sentence - 1] if sentence else 0
-        stop = max(bisect.bisect_left(ends, start + target), sentence)
+        stop = max(bisect_left(ends, start + target), sentence)
         ids = document.ids[start : ends[min(stop, len(ends) - 1)]]
         return _shortened(ids, min(len(ids), self._room - beside), self._random_other)
 
@@ -129,11 +140,23 @@ class PairRows(EncoderRows):
 
     @property
     def shortage(self) -> tuple[str, str]:
-        found = f"{self.documents} documents, {self._too_short} of them of one sentence"
+        documents = f"{self.documents} documents, {self._too_short} of them of one sentence"
         if self._too_short < self.documents:
-            return f"{found}, and a row needs two documents of different text", "shorter documents"
+            return f"{documents}, and a row needs two documents of different text", "shorter documents"
         remedy = "documents of more sentences (document='file', or data.sentences='line' where each line is one)"
-        return f"{found}, and a row needs two sentences of a document", remedy
+        return f"{documents}, and a row needs two sentences of a document", remedy
+
+
+def _below(bound: int, random: np.random.Generator) -> int:
+    """0 to bound - 1, in a third of the time of `random.integers`."""
+    return int(random.random() * bound)
+
+
+def _shortened(ids: np.ndarray, length: int, random: np.random.Generator) -> np.ndarray:
+    """`length` ids: each surplus one goes from the front or from the end, by the toss of a coin."""
+    surplus = len(ids) - length
+    front = int(random.binomial(surplus, 0.5)) if surplus else 0
+    return ids[front : front + length]
 
 
 @dataclass(frozen=True)
@@ -143,7 +166,7 @@ class Pairs(SentenceLayout):
     A unit of "segment" takes sentences of one document until they fill the row, in every tenth row a random part of
     it, and cuts them at a random sentence end into A and B. A unit of "sentence" takes one each (sentence-pair in Liu
     et al. 2019, section 4.2, here with a single [SEP] between the two). What is too long loses ids of its longer
-    segment, at random at both ends. A last sentence on its own takes the one before it along as A. Documents of one
+    segment, at random at both ends. A last sentence on its own comes with the one before it as A. Documents of one
     sentence give no pair; `RowBuilder.skipped` counts them.
 
     `with_other` adds the column `other`, `C pad ...`, a segment of another document that can stand in B's place: at
@@ -163,7 +186,7 @@ class Pairs(SentenceLayout):
 
     length: RowLength
     """Ids of a row, special ones included."""
-    unit: PairUnit = "segment"
+    unit: Literal["segment", "sentence"] = "segment"
     with_other: bool = False
 
     builder: ClassVar[type[RowBuilder]] = PairRows
@@ -172,68 +195,3 @@ class Pairs(SentenceLayout):
     def spec(self) -> RowSpec:
         other = {"other": Column((self.length - 4,), is_ids=True)} if self.with_other else {}
         return super().spec | other
-
-
-class _Document(NamedTuple):
-    """The sentences of a document, joined."""
-
-    ids: np.ndarray
-    ends: list[int]
-    """Where each sentence ends."""
-    digest: bytes
-    """Of the ids: documents with the same text are one."""
-
-    @classmethod
-    def of(cls, sentences: list[np.ndarray]) -> "_Document":
-        ids = np.concatenate(sentences)
-        ends = np.cumsum([len(sentence) for sentence in sentences]).tolist()
-        return cls(ids, ends, hashlib.blake2b(ids.data, digest_size=16).digest())
-
-
-class _Block:
-    """Documents in their order, copies in memory once."""
-
-    def __init__(self) -> None:
-        self.documents: list[_Document] = []
-        self._distinct: dict[bytes, _Document] = {}
-        self._ids = 0
-
-    def add(self, document: _Document) -> bool:
-        """Whether the block is complete now."""
-        kept = self._distinct.setdefault(document.digest, document)
-        self.documents.append(kept if kept.ends == document.ends else document)
-        self._ids += len(document.ids)
-        full = len(self.documents) >= _BLOCK_DOCUMENTS or self._ids >= _BLOCK_IDS
-        return full and len(self._distinct) > 1
-
-
-class _Company:
-    """The documents to draw another one from. Copies stand together, to be passed over in one step."""
-
-    def __init__(self, documents: Iterable[_Document]) -> None:
-        self._documents = sorted(documents, key=lambda document: document.digest)
-        digests = [document.digest for document in self._documents]
-        self._copies = Counter(digests)
-        self._first = {digest: number for number, digest in reversed(list(enumerate(digests)))}
-
-    @property
-    def has_others(self) -> bool:
-        return len(self._first) > 1
-
-    def other_than(self, document: _Document, random: np.random.Generator) -> _Document:
-        """A document with another text, all of them equally likely, copies counted."""
-        first, copies = self._first[document.digest], self._copies[document.digest]
-        number = _below(len(self._documents) - copies, random)
-        return self._documents[number if number < first else number + copies]
-
-
-def _below(bound: int, random: np.random.Generator) -> int:
-    """0 to bound - 1; a third of the time that `random.integers` takes."""
-    return int(random.random() * bound)
-
-
-def _shortened(ids: np.ndarray, length: int, random: np.random.Generator) -> np.ndarray:
-    """`length` ids: each that is too many goes from the front or from the end, by the toss of a coin."""
-    spare = len(ids) - length
-    front = int(random.binomial(spare, 0.5)) if spare else 0
-    return ids[front : front + length]

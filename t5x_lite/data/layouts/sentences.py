@@ -1,6 +1,5 @@
-"""Where a document's sentences end.
-
-By rules: the libraries for it need models to download (NLTK, Stanza), are large (spaCy) or are no longer maintained.
+"""Where a document's sentences end, by rules: the libraries for it need models to download (NLTK, Stanza), are large
+(spaCy) or are no longer maintained.
 """
 
 import re
@@ -41,8 +40,8 @@ def split_sentences(text: str, rule: SentenceRule) -> list[str]:
 
     "line": each line that is not blank. "punctuation": a sentence ends with a blank line, or with ``. ! ? …`` (or an
     Arabic, Indian or Ethiopian mark) and closing quotes and brackets before white space and a digit or a letter that
-    is not lower case, which quotes and brackets may open; ``。！？`` need no white space behind them, nor do ``! ?``
-    before Chinese and Japanese. No sentence ends with an English abbreviation or an initial, none is a number alone
+    is not lower case, which quotes and brackets may open; ``。！？`` need no white space after them, nor do ``! ?``
+    before Chinese and Japanese. No sentence ends with an English abbreviation or an initial, or is a number alone
     ("1."). White space within a sentence becomes one blank.
 
     >>> split_sentences('"Who is it?" asked Dr. J. Watson. "No one." 3 p.m. had struck.', "punctuation")
@@ -55,28 +54,24 @@ def split_sentences(text: str, rule: SentenceRule) -> list[str]:
     if rule == "line":
         return [sentence for line in text.splitlines() if (sentence := line.strip())]
     check_rule(rule)
-    return [
-        sentence
-        for paragraph in _BLANK_LINE.split(text)
-        for sentence in _sentences_of_paragraph(" ".join(paragraph.split()))
-    ]
+    sentences = []
+    for paragraph in _BLANK_LINE.split(text):
+        paragraph, start = " ".join(paragraph.split()), 0
+        for match in filter(_is_end, _END.finditer(paragraph)):
+            sentence = paragraph[start : match.end()]
+            # A short number or marks alone are the label of a list's item.
+            if len(sentence) > _LONGEST_LABEL or any(map(str.isalpha, sentence)):
+                sentences.append(sentence.strip())
+                start = match.end()
+        if rest := paragraph[start:].strip():
+            sentences.append(rest)
+    return sentences
 
 
 def check_rule(rule: str) -> None:
-    """Raises `InputError` for a rule that is none."""
+    """Raises `InputError` for an unknown rule."""
     if rule not in get_args(SentenceRule):
         raise InputError(f"sentences={rule!r} is unknown; choose one of {', '.join(get_args(SentenceRule))}")
-
-
-def _sentences_of_paragraph(text: str) -> list[str]:
-    sentences, start = [], 0
-    for match in _END.finditer(text):
-        if _is_end(match) and not _is_label(text, start, match.end()):
-            sentences.append(text[start : match.end()].strip())
-            start = match.end()
-    if rest := text[start:].strip():
-        sentences.append(rest)
-    return sentences
 
 
 def _is_end(match: re.Match[str]) -> bool:
@@ -86,8 +81,3 @@ def _is_end(match: re.Match[str]) -> bool:
     if match["unspaced"]:
         return mark in "!?"
     return bool(match["spaced"]) and not match["spaced"].islower()
-
-
-def _is_label(text: str, start: int, end: int) -> bool:
-    """Whether nothing but a number or marks stands there, as before the items of a list."""
-    return end - start <= _LONGEST_LABEL and not any(map(str.isalpha, text[start:end]))

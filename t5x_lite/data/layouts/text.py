@@ -6,15 +6,7 @@ from typing import Annotated, ClassVar
 
 import numpy as np
 
-from t5x_lite.data.layouts.base import (
-    Column,
-    EncoderRows,
-    Layout,
-    RowBuilder,
-    RowSpec,
-    encode_each,
-    with_blanks,
-)
+from t5x_lite.data.layouts.base import Column, EncoderRows, Layout, RowBuilder, RowSpec, encode_each, with_blanks
 from t5x_lite.data.layouts.sentences import SentenceRule, split_sentences
 from t5x_lite.tokenizers.base import Tokenizer
 from t5x_lite.tokenizers.vocabulary import Vocabulary
@@ -27,7 +19,7 @@ class StreamRows(RowBuilder):
     def __init__(self, layout: Layout, vocabulary: Vocabulary) -> None:
         super().__init__(layout, vocabulary)
         self._eos = np.array([vocabulary.eos_id], np.int32)
-        self._pieces: list[np.ndarray] = []
+        self._pieces = [np.empty(0, np.int32)]
 
     def add(self, document: list[np.ndarray]) -> None:
         self._pieces += [*document, self._eos]
@@ -35,8 +27,7 @@ class StreamRows(RowBuilder):
         self.tokens += sum(map(len, document)) + 1
 
     def take(self) -> list[dict[str, np.ndarray]]:
-        ids = np.concatenate([np.empty(0, np.int32), *self._pieces])
-        length = self._layout.length
+        ids, length = np.concatenate(self._pieces), self._layout.length
         whole = len(ids) // length * length
         self._pieces = [ids[whole:]]
         for row in ids[:whole].reshape(-1, length):
@@ -45,8 +36,8 @@ class StreamRows(RowBuilder):
 
     @property
     def shortage(self) -> tuple[str, str]:
-        needs = f"{self.tokens} tokens and row_length={self._layout.length} needs at least as many"
-        return needs, "a shorter row_length"
+        length = self._layout.length
+        return f"{self.tokens} tokens and row_length={length} needs at least as many", "a shorter row_length"
 
 
 @dataclass(frozen=True)
@@ -102,26 +93,22 @@ class SentenceRows(EncoderRows):
     def add(self, document: list[np.ndarray]) -> None:
         self.documents += 1
         separator = 1 if self._layout.across_documents else 0
-        before = self.tokens
+        size = sum(map(len, document))
+        self.tokens += size
+        self.skipped += not size
         for sentence in document:
-            self.tokens += len(sentence)
             for start in range(0, len(sentence), self._room):
-                self._append(sentence[start : start + self._room], separator)
+                piece = sentence[start : start + self._room]
+                if self._filled + separator + len(piece) > self._room:
+                    self.finish()
+                if separator and self._filled:
+                    self._pieces.append(self._separator)
+                    self._filled += 1
+                self._pieces.append(piece)
+                self._filled += len(piece)
                 separator = 0
-        if self.tokens == before:
-            self.skipped += 1
         if not self._layout.across_documents:
             self.finish()
-
-    def _append(self, piece: np.ndarray, separator: int) -> None:
-        """Adds a piece that fits a row, to this one where there is room for it, behind a separator if there is one."""
-        if self._filled + separator + len(piece) > self._room:
-            self.finish()
-        if separator and self._filled:
-            self._pieces.append(self._separator)
-            self._filled += 1
-        self._pieces.append(piece)
-        self._filled += len(piece)
 
     def finish(self) -> None:
         if self._filled:
@@ -143,9 +130,9 @@ class SentenceRows(EncoderRows):
 class Sentences(SentenceLayout):
     """RoBERTa's rows (Liu et al. 2019, section 4.2): `[CLS] sentence sentence ... [SEP] pad ...`.
 
-    As many whole sentences in order as fit; what is longer than a row is cut into rows. Across documents
-    ("full-sentences") one more [SEP] stands between the sentences of two; else ("doc-sentences") each document begins a
-    row. No text is lost.
+    As many whole sentences in order as fit; longer ones than a row are cut into rows. Across documents
+    ("full-sentences") one more [SEP] separates the sentences of two; else ("doc-sentences") each document begins a row.
+    No text is lost.
 
     >>> import numpy as np
     >>> vocabulary = Vocabulary(size=100, pad_id=0, cls_id=2, sep_id=3, eos_id=3)
@@ -164,10 +151,8 @@ class Sentences(SentenceLayout):
 
 @dataclass(frozen=True)
 class NumberedSentences(Sentences):
-    """BART's rows: those of `Sentences`, and beside the `ids` in `sentences` the number of each id's sentence.
-
-    Sentences count from 1 in every row; special ids and padding have number 0. Each document begins a row, unless
-    `across_documents` says otherwise.
+    """BART's rows: those of `Sentences`, and in `sentences` the number of each id's sentence in the row, from 1, and 0
+    for special ids and padding.
 
     >>> import numpy as np
     >>> rows = NumberedSentences(6).start(Vocabulary(size=100, pad_id=9, cls_id=2, sep_id=3, eos_id=3))

@@ -5,22 +5,20 @@ import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from t5x_lite.data.records import input_files
 from t5x_lite.data.records.base import Record
 from t5x_lite.data.records.input_files import FileRecords
 from t5x_lite.errors import InputError
 
-CONLL_ENDINGS = (".conll", ".conllu", ".txt", ".tsv", ".conll.gz", ".conllu.gz", ".txt.gz", ".tsv.gz")
-
 
 @dataclass(frozen=True)
 class ConllFiles(FileRecords):
-    """Files, globs and folders of sentences a word a line, with columns, and a blank line behind each sentence.
+    """Files, globs and folders of sentences, a word with its columns a line and a blank line after each sentence.
 
-    Fields are `tokens` and `tags`, lists of equal length. In front of a sentence, lines that begin with '-DOCSTART-' or
-    '# ' are comments; within it, '#' is a word. CoNLL-U's ranges and empty words, whose first column is no whole number
+    Fields are `tokens` and `tags`, lists of equal length. Before a sentence, lines that begin with '-DOCSTART-' or '# '
+    are comments; within it, '#' is a word. CoNLL-U's ranges and empty words, whose first column is not a whole number
     ('1-2', '8.1'), are left out.
     """
 
@@ -29,68 +27,58 @@ class ConllFiles(FileRecords):
     token_column: int = 0
     """Counted from 0, or from the end by a negative number; 1 in CoNLL-U."""
     tag_column: int = -1
-    """The same; 3 for the universal parts of speech of CoNLL-U."""
+    """3 for the universal parts of speech of CoNLL-U."""
 
-    endings: ClassVar[tuple[str, ...]] = CONLL_ENDINGS
+    endings: ClassVar[tuple[str, ...]] = tuple(
+        ending + gz for gz in ("", ".gz") for ending in (".conll", ".conllu", ".txt", ".tsv")
+    )
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.token_column == self.tag_column:
             raise InputError(f"token_column={self.token_column} is tag_column too; choose another one")
 
-    def __iter__(self) -> Iterator[Record]:
-        for path in self.files():
-            is_conllu = path.name.lower().endswith((".conllu", ".conllu.gz"))
-            for first, words in _sentences(path):
-                pairs = [
-                    self._word(path, first + offset, line.split("\t" if "\t" in line else None))
-                    for offset, line in words
-                    if not (is_conllu and not line.split("\t")[0].isdigit())
-                ]
-                if pairs:
-                    tokens, tags = map(list, zip(*pairs, strict=True))
-                    yield Record(f"{path}:{first}", {"tokens": tokens, "tags": tags})
+    def records_in(self, path: Path) -> Iterator[tuple[int, dict[str, list[str]]]]:
+        is_conllu = path.name.lower().endswith((".conllu", ".conllu.gz"))
+        for block in input_files.blocks(path):
+            lines = [(number, text.rstrip()) for number, text in block]
+            lines = list(itertools.dropwhile(lambda line: line[1].startswith(("# ", "-DOCSTART-")), lines))
+            words = [
+                self._word(f"{path}:{number}", text)
+                for number, text in lines
+                if not is_conllu or text.split("\t")[0].isdigit()
+            ]
+            if words:
+                tokens, tags = map(list, zip(*words, strict=True))
+                yield lines[0][0], {"tokens": tokens, "tags": tags}
 
-    def _word(self, path: Path, number: int, columns: list[str]) -> tuple[str, str]:
+    def _word(self, location: str, line: str) -> tuple[str, str]:
+        columns = line.split("\t" if "\t" in line else None)
         for name in ("token_column", "tag_column"):
             column = getattr(self, name)
             # A sentence of one column has no tags, though its last column is there.
             if not -len(columns) <= column < len(columns) or len(columns) < 2:
                 raise InputError(
-                    f"{name}={column} is missing in {path}:{number}, which has {len(columns)} columns; set {name}, or "
+                    f"{name}={column} is missing in {location}, which has {len(columns)} columns; set {name}, or "
                     "write word and tag in each line"
                 )
         return columns[self.token_column], columns[self.tag_column]
-
-
-def _sentences(path: Path) -> Iterator[tuple[int, list[tuple[int, str]]]]:
-    """(number of the first line, (offset, line) of each word) of every sentence."""
-    sentence: list[tuple[int, str]] = []
-    first = 1
-    for number, line in itertools.chain(input_files.lines(path), [(0, "")]):
-        if not line.strip():
-            if sentence:
-                yield first, sentence
-                sentence = []
-        elif sentence or not line.startswith(("# ", "-DOCSTART-")):
-            first = first if sentence else number
-            sentence.append((number - first, line.rstrip()))
 
 
 @dataclass(frozen=True)
 class SquadFiles(FileRecords):
     """Files, globs and folders of SQuAD's JSON, 1.1 or 2.0, and their `.gz`: a question an example.
 
-    Fields are `id`, `title`, `context`, `question`, `answers` (texts) and `starts` (where each begins in the context,
-    in characters); of a question without an answer both are empty.
+    Fields are `id`, `title`, `context`, `question`, `answers` (texts) and `starts` (the first character of each in the
+    context); both are empty for a question without an answer.
     """
 
     paths: tuple[str, ...]
     """Files, globs such as 'squad/*.json', or folders."""
     parts: int = 1
-    """Parts that the articles are dealt out to, one by one: what is learned and what is held out share no article."""
+    """The articles are dealt to so many parts in turn, so that training and held-out parts share no article."""
     part: int = 0
-    """The part that is read, from 0."""
+    """The part to read, from 0."""
 
     endings: ClassVar[tuple[str, ...]] = (".json", ".json.gz")
 
@@ -101,32 +89,26 @@ class SquadFiles(FileRecords):
 
     def __iter__(self) -> Iterator[Record]:
         for path in self.files():
-            for article in _articles(path)[self.part :: self.parts]:
-                for paragraph in article["paragraphs"]:
-                    for question in paragraph["qas"]:
-                        answers = [] if question.get("is_impossible") else question.get("answers", [])
-                        yield Record(
-                            f"question {question['id']!r} of {path}",
-                            {
-                                "id": question["id"],
-                                "title": article.get("title", ""),
-                                "context": paragraph["context"],
-                                "question": question["question"],
-                                "answers": [answer["text"] for answer in answers],
-                                "starts": [answer["answer_start"] for answer in answers],
-                            },
-                        )
+            for questions in _articles(path)[self.part :: self.parts]:
+                yield from questions
 
 
-def _articles(path: Path) -> list[dict[str, Any]]:
-    """The articles of a file, known to have the keys that are read; `InputError` where it is not of SQuAD's."""
+def _articles(path: Path) -> list[list[Record]]:
+    """The questions of each article; `InputError` where the file is not in SQuAD's format."""
+    articles = []
     try:
-        articles = json.loads(input_files.whole_text(path))["data"]
-        for article in articles:
+        for article in json.loads(input_files.whole_text(path))["data"]:
+            articles.append(records := [])
             for paragraph in article["paragraphs"]:
-                _ = paragraph["context"], [(question["id"], question["question"]) for question in paragraph["qas"]]
+                title, context = article.get("title", ""), paragraph["context"]
                 for question in paragraph["qas"]:
-                    _ = [(answer["text"], answer["answer_start"]) for answer in question.get("answers", [])]
+                    name, answers = question["id"], question.get("answers", [])
+                    texts, starts = [one["text"] for one in answers], [one["answer_start"] for one in answers]
+                    if question.get("is_impossible"):
+                        texts, starts = [], []
+                    fields = {"id": name, "title": title, "context": context, "question": question["question"]}
+                    fields |= {"answers": texts, "starts": starts}
+                    records.append(Record(f"question {name!r} of {path}", fields))
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         problem = f"the key {error} is missing" if isinstance(error, KeyError) else str(error)
         raise InputError(

@@ -1,8 +1,9 @@
-"""A corpus, and a record with named fields: what files, tables, annotated corpora and datasets of TFDS all yield."""
+"""Corpora, records with named fields, and records made of other ones."""
 
 import abc
 import dataclasses
 import hashlib
+import itertools
 import numbers
 import string
 from collections.abc import Iterator
@@ -26,17 +27,17 @@ class Source(Validated, abc.ABC):
         """Hexadecimal hash of what the source yields, computed without reading all of it where that is long."""
 
     def location(self, number: int) -> str:
-        """Where the document with this number, from 1, stands, as messages show it."""
+        """The location of a document by its number, from 1, as messages show it."""
         return f"document {number}"
 
     @property
     def has_answers(self) -> bool:
-        """False for examples of a task whose labels are not known: they can be predicted, and that is all."""
+        """False for examples of a task whose labels are not known, which can only be predicted."""
         return True
 
     @property
     def classes(self) -> tuple[str, ...] | None:
-        """The names of its labels by number, none where labels are numbers; None in text without labels."""
+        """The names of its labels by number, empty where labels are numbers; None in text without labels."""
         return None
 
 
@@ -46,46 +47,40 @@ def digest(*parts: Any) -> str:
 
 
 def hash_fields(source: Source) -> str:
-    """A source's fingerprint from its class and its fields, of which other sources count by their fingerprints."""
+    """A source's fingerprint from its class and its fields, other sources among them by their fingerprints."""
 
     def content(value: Any) -> Any:
         if isinstance(value, tuple):
             return tuple(map(content, value))
         return value.fingerprint() if isinstance(value, Source) else value
 
-    return digest(
-        type(source).__name__, *(content(getattr(source, field.name)) for field in dataclasses.fields(source))
-    )
+    values = [content(getattr(source, field.name)) for field in dataclasses.fields(source)]
+    return digest(type(source).__name__, *values)
 
 
 class Record(NamedTuple):
-    """A record as it was read, and where."""
+    """Named fields, and their location as messages show it: file and line, or the like."""
 
     location: str
-    """As messages show it: file and line, or the like."""
     fields: dict[str, Any]
 
 
 @dataclass(frozen=True)
 class Records(Source):
-    """Records in a fixed order, and a fingerprint that changes when they do. A new source defines these two; the texts
-    in one field serve as running text."""
-
-    @property
-    def text_field(self) -> str:
-        """The field of the running text: the option `field` of a source that has it."""
-        return getattr(self, "field", "text")
+    """Records in a fixed order, and a fingerprint that changes when they do; a new source defines these two. As running
+    text they are the texts in the field that the option `field` names, "text" where a source has no such option."""
 
     @abc.abstractmethod
     def __iter__(self) -> Iterator[Record]:
         """Record after record; `InputError` when one cannot be read."""
 
     def documents(self) -> Iterator[str]:
-        return (text for record in self if (text := text_of(record, self.text_field, "field")))
+        name = getattr(self, "field", "text")
+        return (text for record in self if (text := text_of(record, name, "field")))
 
 
 def field_of(record: Record, name: str, option: str) -> Any:
-    """The value of a field, which the user's `option` names; `InputError` where there is none, listing those present.
+    """The value of a field, which the user's `option` names; `InputError` where it is missing, with those present.
 
     'a/b' is b of the record in the field a, 'a/0' the first of the list there.
 
@@ -126,7 +121,7 @@ def text_in(record: Record, name: str, option: str) -> str:
 
 
 def _as_text(value: Any, record: Record, name: str, option: str, *, as_written: bool) -> str:
-    """A value as text, stripped; `as_written` takes numbers too, and joins lists by commas."""
+    """A value as text, stripped; `as_written` accepts numbers, and lists, which commas join."""
     if as_written and isinstance(value, list):
         return ", ".join(_as_text(one, record, name, option, as_written=True) for one in value)
     if as_written and isinstance(value, numbers.Number):
@@ -143,7 +138,7 @@ def _as_text(value: Any, record: Record, name: str, option: str, *, as_written: 
 
 
 def name_of(record: Record) -> Any:
-    """What a benchmark calls a record: the value of its field `idx`, `index` or `id`; None where it has none."""
+    """The name of a record in a benchmark: its field `idx`, `index` or `id`; None where it has none of them."""
     return next((record.fields[name] for name in ("idx", "index", "id") if name in record.fields), None)
 
 
@@ -156,23 +151,90 @@ def fill(template: str, record: Record, option: str) -> str:
     >>> fill("topic question: {text} tags: {tags}", record, "source")
     'topic question: Why? tags: a, b'
     """
-    parts = []
+    text = ""
     for literal, name, *_ in string.Formatter().parse(template):
-        parts.append(literal)
+        text += literal
         if name is not None:
-            parts.append(_as_text(field_of(record, name, option), record, name, option, as_written=True))
-    return "".join(parts).strip()
+            text += _as_text(field_of(record, name, option), record, name, option, as_written=True)
+    return text.strip()
 
 
 def check_template(template: str, option: str) -> None:
-    """Raises `InputError` for a template that cannot be read, or that no field goes into."""
+    """Raises `InputError` for a template that cannot be parsed, or that names no field."""
     try:
         names = [name for _, name, *_ in string.Formatter().parse(template) if name is not None]
     except ValueError as error:
-        raise InputError(
-            f"{option}={template!r} is not a template ({error}); write names of fields in braces"
-        ) from None
+        raise InputError(f"{option}={template!r} is not a template ({error}); write field names in braces") from None
     if not names or not all(names):
         raise InputError(
             f"{option}={template!r} names no field; write it in braces, such as 'topic question: {{text}}'"
         )
+
+
+@dataclass(frozen=True)
+class UnrolledRecords(Records):
+    """An example for each item of parallel lists, such as the questions on an article and their answers; the other
+    fields are those of the record."""
+
+    examples: Records
+    fields: tuple[str, ...]
+    """The lists, all of one length, such as ('questions', 'answers', 'options')."""
+
+    fingerprint = hash_fields
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not self.fields:
+            raise InputError("fields=() names no lists to take apart; name one or more")
+
+    def __iter__(self) -> Iterator[Record]:
+        for example in self.examples:
+            lists = [field_of(example, name, "fields") for name in self.fields]
+            if not all(isinstance(one, list) for one in lists) or len({len(one) for one in lists}) > 1:
+                sizes = ", ".join(f"{len(one)}" if isinstance(one, list) else repr(one) for one in lists)
+                raise InputError(
+                    f"fields={self.fields} are not lists of one length in {example.location} ({sizes}); name lists "
+                    "whose items go together"
+                )
+            for number, items in enumerate(zip(*lists, strict=True), start=1):
+                fields = example.fields | dict(zip(self.fields, items, strict=True))
+                yield Record(f"item {number} of {example.location}", fields)
+
+
+@dataclass(frozen=True)
+class JoinedRecords(Records):
+    """The examples of several sources one after the other, such as both parts of RACE."""
+
+    sources: tuple[Records, ...]
+
+    fingerprint = hash_fields
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not self.sources:
+            raise InputError("sources=() has no examples; name one source or more")
+
+    def __iter__(self) -> Iterator[Record]:
+        return itertools.chain.from_iterable(self.sources)
+
+
+@dataclass(frozen=True)
+class ComposedRecords(Records):
+    """Examples with one more field made of others, such as a question and an answer as one text."""
+
+    examples: Records
+    field: str
+    """The name of the new field."""
+    template: str
+    """Its content: names of fields in braces and text around them, such as '{question} {answer}'."""
+
+    fingerprint = hash_fields
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_template(self.template, "template")
+
+    def __iter__(self) -> Iterator[Record]:
+        for example in self.examples:
+            composed = {self.field: fill(self.template, example, "template")}
+            yield example._replace(fields=example.fields | composed)

@@ -4,15 +4,16 @@ import dataclasses
 import glob
 import gzip
 import hashlib
+import itertools
 import json
 import os
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any, ClassVar
 
-from t5x_lite.data.records.base import Records
+from t5x_lite.data.records.base import Record, Records
 from t5x_lite.errors import InputError
 
 JSON_ENDINGS = (".jsonl", ".json", ".jsonl.gz", ".json.gz")
@@ -21,23 +22,44 @@ _PART_HASH = 16 << 20
 
 
 class FileRecords(Records):
-    """Base of records in files, which the field `paths` names."""
+    """Base of records in files, which the field `paths` names; by default JSON lines."""
 
     paths: tuple[str, ...]
     endings: ClassVar[tuple[str, ...]] = ()
-    """Those of the files that a folder is searched for; none are any."""
+    """The endings that a folder is searched for; empty for all files."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
         check_paths(self.paths)
 
+    def __iter__(self) -> Iterator[Record]:
+        for path in self.files():
+            for number, fields in self.records_in(path):
+                yield Record(f"{path}:{number}", fields)
+
+    def records_in(self, path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
+        """(line number from 1, fields) of each record in a file."""
+        return json_records(path)
+
     def files(self) -> list[Path]:
-        """The files that are read, in order; `InputError` for a path that gives none."""
-        return files_of(self.paths, self.endings)
+        """The files to read, sorted, each once, without empty ones; `InputError` for a path that gives none."""
+        files = {file.resolve() for path in self.paths for file in expand(path, self.endings)}
+        return sorted(file for file in files if file.stat().st_size)
 
     def fingerprint(self) -> str:
+        """Hash of the options, and of each file's name, size and content, over 64 MB its first, middle and last 16."""
         options = [getattr(self, field.name) for field in dataclasses.fields(self) if field.name != "paths"]
-        return hash_files(f"{type(self).__name__} {options}", self.files())
+        digest = hashlib.blake2b(f"{type(self).__name__} {options}".encode(), digest_size=16)
+        for path in self.files():
+            with readable(path), path.open("rb") as file:
+                size = path.stat().st_size
+                digest.update(f"\0{path.name} {size}\0".encode())
+                last = size - _PART_HASH
+                parts = [(0, size)] if size <= _WHOLE_HASH else [(start, _PART_HASH) for start in (0, last // 2, last)]
+                for start, length in parts:
+                    file.seek(start)
+                    digest.update(file.read(length))
+        return digest.hexdigest()
 
 
 def check_paths(paths: tuple[str, ...], field: str = "paths") -> None:
@@ -46,21 +68,23 @@ def check_paths(paths: tuple[str, ...], field: str = "paths") -> None:
         raise InputError(f"{field}={paths!r} names no text; give a tuple of files, globs or folders")
 
 
-def files_of(paths: Iterable[str], endings: tuple[str, ...]) -> list[Path]:
-    """The files that are not empty of some paths, sorted, each once; `InputError` for a path that gives none."""
-    found = {file.resolve() for path in paths for file in expand(path, endings)}
-    return sorted(file for file in found if file.stat().st_size)
-
-
 def expand(path: str, endings: tuple[str, ...], field: str = "paths") -> list[Path]:
-    """The files of a path, sorted: itself, those that a glob matches, those in a folder and below that have one of the
-    endings (any, where none are named) and no hidden name. `InputError` when there is none, or all are empty."""
+    """The files of a path, sorted: itself, the matches of a glob, or those below a folder that have one of the endings,
+    if any are named, and no hidden name. `InputError` when there is none, or all are empty."""
     expanded = os.path.expanduser(path)
-    found = [Path(expanded)] if os.path.exists(expanded) else [Path(p) for p in glob.glob(expanded, recursive=True)]
-    if not found:
-        kind = "glob matches no file" if glob.has_magic(expanded) else "file or folder does not exist"
-        raise InputError(f"{field}={path!r}: the {kind} (seen from {Path.cwd()}); correct the path")
-    files = [file for entry in found for file in (_files_below(entry, endings) if entry.is_dir() else [entry])]
+    entries = [expanded] if os.path.exists(expanded) else glob.glob(expanded, recursive=True)
+    if not entries:
+        problem = "glob matches no file" if glob.has_magic(expanded) else "file or folder does not exist"
+        raise InputError(f"{field}={path!r}: the {problem} (seen from {Path.cwd()}); correct the path")
+    files = []
+    for entry in map(Path, entries):
+        if not entry.is_dir():
+            files.append(entry)
+            continue
+        for folder, subfolders, names in os.walk(entry):
+            subfolders[:] = [name for name in subfolders if not name.startswith(".")]
+            visible = [name for name in names if not name.startswith(".")]
+            files += [Path(folder, name) for name in visible if name.lower().endswith(endings or "")]
     if files and not any(file.stat().st_size for file in files):
         raise InputError(f"{field}={path!r} is empty (0 bytes); give files with text")
     if not files:
@@ -69,36 +93,9 @@ def expand(path: str, endings: tuple[str, ...], field: str = "paths") -> list[Pa
     return sorted(files)
 
 
-def _files_below(folder: Path, endings: tuple[str, ...]) -> list[Path]:
-    files = []
-    for parent, subfolders, names in os.walk(folder):
-        subfolders[:] = [name for name in subfolders if not name.startswith(".")]
-        files.extend(Path(parent, n) for n in names if n.lower().endswith(endings or "") and not n.startswith("."))
-    return files
-
-
-def hash_files(options: str, files: Iterable[Path]) -> str:
-    """Hash of some options, and of name, size and content of every file; of a file over 64 MB its first, middle and
-    last 16 MB."""
-    digest = hashlib.blake2b(options.encode(), digest_size=16)
-    for path in files:
-        with readable(path), path.open("rb") as file:
-            size = path.stat().st_size
-            digest.update(f"\0{path.name} {size}\0".encode())
-            parts = [(0, size)] if size <= _WHOLE_HASH else [(start, _PART_HASH) for start in _part_starts(size)]
-            for start, length in parts:
-                file.seek(start)
-                digest.update(file.read(length))
-    return digest.hexdigest()
-
-
-def _part_starts(size: int) -> tuple[int, int, int]:
-    return 0, (size - _PART_HASH) // 2, size - _PART_HASH
-
-
 @contextmanager
 def readable(path: Path) -> Iterator[None]:
-    """Whatever hinders the reading of a file becomes an `InputError`."""
+    """Turns errors in reading a file into `InputError`."""
     try:
         yield
     except (gzip.BadGzipFile, EOFError, zlib.error) as error:
@@ -108,12 +105,12 @@ def readable(path: Path) -> Iterator[None]:
 
 
 def open_bytes(path: Path) -> IO[bytes]:
-    """A file for reading, unpacked where its name ends in .gz."""
+    """A file for reading, decompressed where its name ends in .gz."""
     return gzip.open(path, "rb") if path.name.lower().endswith(".gz") else path.open("rb")
 
 
 def lines(path: Path) -> Iterator[tuple[int, str]]:
-    """Number from 1 and text of every line without its end, blank ones too."""
+    """Number from 1 and text of every line, blank ones too, without its end."""
     with readable(path), open_bytes(path) as file:
         for number, line in enumerate(file, start=1):
             try:
@@ -123,8 +120,14 @@ def lines(path: Path) -> Iterator[tuple[int, str]]:
             yield number, text.rstrip("\r\n")
 
 
+def blocks(path: Path) -> Iterator[list[tuple[int, str]]]:
+    """The lines between blank ones, each with its number."""
+    for has_text, block in itertools.groupby(lines(path), key=lambda line: bool(line[1].strip())):
+        if has_text:
+            yield list(block)
+
+
 def whole_text(path: Path) -> str:
-    """A file in one piece."""
     with readable(path), open_bytes(path) as file:
         content = file.read()
     try:

@@ -14,8 +14,6 @@ from t5x_lite.errors import InputError
 
 TABLE_ENDINGS = (".tsv", ".tsv.gz", ".csv", ".csv.gz")
 
-Separator = Literal["tab", "comma"]
-
 
 @dataclass(frozen=True)
 class TableFiles(FileRecords):
@@ -27,10 +25,9 @@ class TableFiles(FileRecords):
     paths: tuple[str, ...]
     """Files, globs such as 'reviews/*.tsv', or folders."""
     columns: tuple[str, ...] | None = None
-    """Names of the columns, for files whose first line is a record already; no names, (), call them '0', '1', '2' ...,
-    as many as a line has."""
-    separator: Separator | None = None
-    """What stands between columns: tab or comma; None goes by the file's ending, comma for .csv."""
+    """Names of the columns, for files without a line of names; with () they are called '0', '1', '2' ..."""
+    separator: Literal["tab", "comma"] | None = None
+    """Between columns; None goes by the file's ending, comma for .csv."""
 
     endings: ClassVar[tuple[str, ...]] = TABLE_ENDINGS
 
@@ -39,18 +36,17 @@ class TableFiles(FileRecords):
         if self.columns and len(set(self.columns)) < len(self.columns):
             raise InputError(f"columns={self.columns} names one of them twice; name each once")
 
-    def __iter__(self) -> Iterator[Record]:
-        for path in self.files():
-            rows = self._rows(path)
-            names = self._header(path, next(rows, None)) if self.columns is None else list(self.columns)
-            for number, row in rows:
-                of_row = names or list(map(str, range(len(row))))
-                if len(row) != len(of_row):
-                    raise InputError(
-                        f"{path}:{number} has {len(row)} columns and not the {len(names)} of "
-                        f"{', '.join(map(repr, names))}; correct the line, or set columns or separator"
-                    )
-                yield Record(f"{path}:{number}", dict(zip(of_row, row, strict=True)))
+    def records_in(self, path: Path) -> Iterator[tuple[int, dict[str, str]]]:
+        rows = self._rows(path)
+        names = self._header(path, next(rows, None)) if self.columns is None else self.columns
+        for number, row in rows:
+            of_row = names or list(map(str, range(len(row))))
+            if len(row) != len(of_row):
+                raise InputError(
+                    f"{path}:{number} has {len(row)} columns and not the {len(names)} of "
+                    f"{', '.join(map(repr, names))}; correct the line, or set columns or separator"
+                )
+            yield number, dict(zip(of_row, row, strict=True))
 
     def _rows(self, path: Path) -> Iterator[tuple[int, list[str]]]:
         """(number of its last line, columns) of every row that is not blank."""
@@ -86,21 +82,15 @@ class JsonlFiles(FileRecords):
 
     endings: ClassVar[tuple[str, ...]] = input_files.JSON_ENDINGS
 
-    def __iter__(self) -> Iterator[Record]:
-        for path in self.files():
-            for number, record in input_files.json_records(path):
-                yield Record(f"{path}:{number}", record)
-
 
 @dataclass(frozen=True)
 class ParallelFiles(FileRecords):
-    """Files in UTF-8, `.gz` too, for each field: line n of those that go together is an example. Lines that are blank
-    in all are none."""
+    """Files in UTF-8, `.gz` too, for each field: line n of parallel files is an example, unless it is blank in all."""
 
     fields: tuple[str, ...]
     """Names such as ('premise', 'hypothesis', 'label')."""
     paths: tuple[str, ...]
-    """The file of each; or a glob or folder of each with as many files, which go together by the order of names."""
+    """The file of each; or a glob or folder of each with as many files, parallel in the order of their names."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -110,10 +100,8 @@ class ParallelFiles(FileRecords):
         for files in self._groups():
             for number, lines in enumerate(itertools.zip_longest(*map(input_files.lines, files)), start=1):
                 if None in lines:
-                    short, long = (
-                        files[lines.index(None)],
-                        next(f for f, line in zip(files, lines, strict=True) if line),
-                    )
+                    short = files[lines.index(None)]
+                    long = next(file for file, line in zip(files, lines, strict=True) if line)
                     raise InputError(
                         f"{short} ends before line {number}, which {long} has; give files that are parallel line by "
                         "line"
@@ -127,23 +115,20 @@ class ParallelFiles(FileRecords):
         return list(itertools.chain.from_iterable(self._groups()))
 
     def _groups(self) -> list[tuple[Path, ...]]:
-        """The files that go together, one for each field."""
-        found = [[file.resolve() for file in input_files.expand(path, ())] for path in self.paths]
-        if len(set(map(len, found))) > 1:
-            counts = " and ".join(f"{path!r} {len(files)}" for path, files in zip(self.paths, found, strict=True))
+        """Parallel files, one for each field."""
+        groups = [[file.resolve() for file in input_files.expand(path, ())] for path in self.paths]
+        if len(set(map(len, groups))) > 1:
+            counts = " and ".join(f"{path!r} {len(files)}" for path, files in zip(self.paths, groups, strict=True))
             raise InputError(
                 f"paths={self.paths} name unequal numbers of files ({counts}), so that they cannot be parallel; give "
                 "as many for each field"
             )
-        return list(zip(*found, strict=True))
+        return list(zip(*groups, strict=True))
 
 
 @dataclass(frozen=True)
 class ClassFiles(FileRecords):
-    """Files in UTF-8, `.gz` too, one for each class: a text a line. Fields are `text` and `label`.
-
-    Blank lines are none.
-    """
+    """Files in UTF-8, `.gz` too, one for each class: a text a line, blank ones aside. Fields are `text` and `label`."""
 
     labels: tuple[str, ...]
     """Names of the classes, such as ('negative', 'positive')."""
@@ -161,10 +146,13 @@ class ClassFiles(FileRecords):
                     yield Record(f"{path}:{number}", {"text": line.strip(), "label": label})
 
     def files(self) -> list[Path]:
-        found = [input_files.expand(path, ()) for path in self.paths]
-        if several := [path for path, files in zip(self.paths, found, strict=True) if len(files) > 1]:
-            raise InputError(f"paths={several[0]!r} names several files; name one for each class")
-        return [file.resolve() for (file,) in found]
+        files = []
+        for path in self.paths:
+            file, *others = input_files.expand(path, ())
+            if others:
+                raise InputError(f"paths={path!r} names several files; name one for each class")
+            files.append(file.resolve())
+        return files
 
 
 def _check_one_each(option: str, names: tuple[str, ...], paths: tuple[str, ...]) -> None:

@@ -4,8 +4,6 @@ import ast
 import codecs
 import functools
 import hashlib
-import inspect
-import itertools
 import os
 import platform
 import sysconfig
@@ -13,7 +11,7 @@ import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 from t5x_lite.data.records import input_files
 from t5x_lite.data.records.base import Record, Records
@@ -51,26 +49,21 @@ def _python_documents() -> tuple[str, ...]:
     except ImportError:  # Debian's minimal Python leaves it out
         topics = {}
     texts = [topics[name].strip() for name in sorted(topics)]
-    for path in _library_files():
-        texts.extend(_docstrings(path))
+    texts += [text for path in _library_files() for text in _docstrings(path)]
     texts = [text for text in texts if len(text) >= _SHORTEST_DOCSTRING]
     if not texts:
         raise InputError(
-            f"source=PythonDocs() found no text, for this Python has no library sources in {_library()}; "
-            "use TextFiles(paths=...)"
+            "source=PythonDocs() has no text, since this Python has no library sources in "
+            f"{sysconfig.get_path('stdlib')}; use TextFiles(paths=...)"
         )
     return tuple(texts)
 
 
-def _library() -> Path:
-    return Path(sysconfig.get_path("stdlib"))
-
-
 def _library_files() -> list[Path]:
     files = []
-    for folder, subfolders, names in os.walk(_library()):
+    for folder, subfolders, names in os.walk(sysconfig.get_path("stdlib")):
         subfolders[:] = [name for name in subfolders if name not in _SKIPPED_FOLDERS and not name.startswith("config-")]
-        files.extend(Path(folder, name) for name in names if name.endswith(".py"))
+        files += [Path(folder, name) for name in names if name.endswith(".py")]
     return sorted(files)
 
 
@@ -83,9 +76,8 @@ def _docstrings(path: Path) -> Iterator[str]:
         except (SyntaxError, ValueError):
             return
     for node in [tree, *_definitions(tree.body)]:
-        text = ast.get_docstring(node, clean=False)
-        if text:
-            yield inspect.cleandoc(text).strip()
+        if text := ast.get_docstring(node):
+            yield text.strip()
 
 
 def _definitions(body: list[ast.stmt]) -> Iterator[ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef]:
@@ -99,9 +91,6 @@ def _definitions(body: list[ast.stmt]) -> Iterator[ast.ClassDef | ast.FunctionDe
             yield from _definitions([*node.body, *handlers, *node.orelse])
 
 
-DocumentUnit = Literal["paragraph", "line", "file"]
-
-
 @dataclass(frozen=True)
 class TextFiles(FileRecords):
     """Files, globs and folders of `.txt`, `.jsonl`, `.json` (one object a line) and their `.gz`, in UTF-8.
@@ -112,41 +101,37 @@ class TextFiles(FileRecords):
 
     paths: tuple[str, ...]
     """Files, globs such as 'books/**/*.txt', or folders."""
-    document: DocumentUnit = "paragraph"
+    document: Literal["paragraph", "line", "file"] = "paragraph"
     """What one document of a plain text file is. 'paragraph': a block between blank lines, or each line of a file that
     has no blank line between its lines. A line of JSON is always one document."""
     field: str = "text"
-    """Key of the text in a line of JSON; 'a/b' is b in the object a."""
+    """The key of the text in a line of JSON; 'a/b' is b in the object a."""
 
     endings: ClassVar[tuple[str, ...]] = (".txt", ".txt.gz", *input_files.JSON_ENDINGS)
 
-    def __iter__(self) -> Iterator[Record]:
-        for path in self.files():
-            if path.name.lower().endswith(input_files.JSON_ENDINGS):
-                yield from (Record(f"{path}:{number}", found) for number, found in input_files.json_records(path))
-            else:
-                for number, text in self._plain_texts(path):
-                    yield Record(f"{path}:{number}", {self.field: text})
+    def records_in(self, path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
+        if path.name.lower().endswith(input_files.JSON_ENDINGS):
+            return super().records_in(path)
+        if self.document == "file":
+            texts = iter([(1, input_files.whole_text(path))])
+        elif self.document == "line" or not _has_paragraphs(path):
+            texts = input_files.lines(path)
+        else:
+            blocks = input_files.blocks(path)
+            texts = ((block[0][0], "\n".join(text.strip() for _, text in block)) for block in blocks)
+        return ((number, {self.field: text}) for number, text in texts)
 
     def documents(self) -> Iterator[str]:
-        empty = True
+        is_empty = True
         for text in super().documents():
-            empty = False
+            is_empty = False
             yield text
-        if empty:
+        if is_empty:
             raise InputError(f"paths={self.paths} hold no text but blanks; give files with text")
-
-    def _plain_texts(self, path: Path) -> Iterator[tuple[int, str]]:
-        """(number of its first line, text) of each document in a plain text file."""
-        if self.document == "file":
-            return iter([(1, input_files.whole_text(path))])
-        if self.document == "line" or not _has_paragraphs(path):
-            return input_files.lines(path)
-        return _paragraphs(path)
 
 
 def _has_paragraphs(path: Path) -> bool:
-    """Whether a blank line stands between two lines with text; reads no further than that."""
+    """Whether there is a blank line between two lines with text; reads no further than that."""
     seen_text = seen_blank = False
     with input_files.readable(path), input_files.open_bytes(path) as file:
         for line in file:
@@ -157,15 +142,3 @@ def _has_paragraphs(path: Path) -> bool:
             else:
                 seen_blank = seen_text
     return False
-
-
-def _paragraphs(path: Path) -> Iterator[tuple[int, str]]:
-    block: list[str] = []
-    first = 1
-    for number, line in itertools.chain(input_files.lines(path), [(0, "")]):
-        if line := line.strip():
-            first = first if block else number
-            block.append(line)
-        elif block:
-            yield first, "\n".join(block)
-            block = []

@@ -26,9 +26,8 @@ _BLOCK = 256
 class Tfds(Records):
     """A split of a dataset that TFDS has on disk as ArrayRecord or can prepare without TensorFlow.
 
-    Fields are its features as plain values of Python: bytes as text, classes by their names (None where a test set
-    hides them), arrays and sequences as lists; images stay encoded. 'a/b' is b of the feature a, such as 'answers/text'
-    in SQuAD.
+    Fields are its features as plain Python values: bytes as text, classes by their names (None where a test set hides
+    them), arrays and sequences as lists; images stay encoded. 'a/b' is b of the feature a, as 'answers/text' in SQuAD.
     """
 
     name: str
@@ -38,7 +37,7 @@ class Tfds(Records):
     data_dir: str = ""
     """Folder of the datasets; empty means TFDS's own, ~/tensorflow_datasets."""
     field: str = dataclasses.field(default="text", kw_only=True)
-    """The feature that is the running text; 'a/b' is b of the feature a."""
+    """The feature with the running text."""
 
     def __iter__(self) -> Iterator[Record]:
         builder = self._builder()
@@ -50,7 +49,10 @@ class Tfds(Records):
                 skipped = {name: tfds.decode.SkipDecoding() for name in images}
                 rows = builder.as_data_source(split=self.split, decoders=skipped)
             except NotImplementedError:
-                raise self._not_array_record(builder) from None
+                raise InputError(
+                    f"name={self.name!r} is on disk in {builder.data_dir} as {builder.info.file_format.value}, which "
+                    "only TensorFlow reads; prepare it once with file_format=array_record in another data_dir"
+                ) from None
         for start in range(0, len(rows), _BLOCK):
             with _without_tensorflow():
                 block = rows.__getitems__(list(range(start, min(start + _BLOCK, len(rows)))))
@@ -67,11 +69,11 @@ class Tfds(Records):
         return digest("Tfds", info.full_name, info.splits[self.split].num_examples, self.split, self.field)
 
     def _builder(self) -> Any:
-        """The prepared dataset, with `split` known to exist."""
+        """The prepared dataset; `InputError` where it has no such split."""
         tfds = import_tfds()
         with _without_tensorflow(), _quiet():
             try:
-                builder = self._found(tfds)
+                builder = self._known_builder(tfds)
             except tfds.core.DatasetNotFoundError:
                 where = self.data_dir or "~/tensorflow_datasets"
                 raise InputError(
@@ -85,12 +87,25 @@ class Tfds(Records):
                     ) from None
                 raise self._unprepared(error) from error
             if not builder.is_prepared():
-                self._prepare(tfds, builder)
-        self._check_split(builder)
+                config = tfds.download.DownloadConfig(try_download_gcs=False)  # that path needs TensorFlow
+                try:
+                    builder.download_and_prepare(file_format="array_record", download_config=config)
+                except Exception as error:
+                    if isinstance(error, OSError) and error.errno == errno.ENOSPC:
+                        raise
+                    raise self._unprepared(error) from error
+        splits, name = builder.info.splits, builder.info.full_name
+        try:
+            count = splits[self.split].num_examples
+        except (KeyError, ValueError):
+            known = ", ".join(splits) or "none"
+            raise InputError(f"split={self.split!r} is not in dataset {name}; known are: {known}") from None
+        if not count:
+            raise InputError(f"split={self.split!r} of dataset {name} is empty; choose a larger part")
         return builder
 
-    def _found(self, tfds: ModuleType) -> Any:
-        """By the code that TFDS has of it, or as it lies on disk."""
+    def _known_builder(self, tfds: ModuleType) -> Any:
+        """By the code that TFDS has for the dataset, or from its files."""
         options = {"data_dir": self.data_dir} if self.data_dir else {}
         try:
             return tfds.builder(self.name, **options)
@@ -100,31 +115,11 @@ class Tfds(Records):
                 importlib.import_module(f"tensorflow_datasets.{room}")
             return tfds.builder(self.name, **options)
         except ModuleNotFoundError:
-            # Its code needs TensorFlow to say what is in it; what was prepared says so itself.
+            # Its code needs TensorFlow to describe it; a prepared dataset describes itself.
             files = importlib.import_module("tensorflow_datasets.core.read_only_builder")
             with contextlib.suppress(tfds.core.DatasetNotFoundError):
                 return files.builder_from_files(self.name, **options)
             raise
-
-    def _prepare(self, tfds: ModuleType, builder: Any) -> None:
-        config = tfds.download.DownloadConfig(try_download_gcs=False)  # that path needs TensorFlow
-        try:
-            builder.download_and_prepare(file_format="array_record", download_config=config)
-        except Exception as error:
-            if isinstance(error, OSError) and error.errno == errno.ENOSPC:
-                raise
-            raise self._unprepared(error) from error
-
-    def _check_split(self, builder: Any) -> None:
-        try:
-            examples = builder.info.splits[self.split].num_examples
-        except (KeyError, ValueError):
-            known = ", ".join(builder.info.splits) or "none"
-            raise InputError(
-                f"split={self.split!r} is not in dataset {builder.info.full_name}; known are: {known}"
-            ) from None
-        if not examples:
-            raise InputError(f"split={self.split!r} of dataset {builder.info.full_name} is empty; choose a larger part")
 
     def _unprepared(self, error: Exception) -> InputError:
         if isinstance(error, ModuleNotFoundError) and error.name not in (None, "tensorflow"):
@@ -135,45 +130,32 @@ class Tfds(Records):
             f"run 'tfds build {self.name} --file_format=array_record' once where that works and set data_dir"
         )
 
-    def _not_array_record(self, builder: Any) -> InputError:
-        return InputError(
-            f"name={self.name!r} is on disk in {builder.data_dir} as {builder.info.file_format.value}, which only "
-            f"TensorFlow reads; prepare it once with file_format=array_record in another data_dir"
-        )
-
 
 def with_datasets(examples: Any, **changes: str) -> Any:
-    """Records, or several, with these fields of every dataset of TFDS that is in them changed, such as `split`."""
+    """Records, or several, with these fields of every TFDS dataset in them changed, such as `split`."""
     if isinstance(examples, tuple):
         return tuple(with_datasets(one, **changes) for one in examples)
-    if isinstance(examples, Tfds):
-        return dataclasses.replace(examples, **changes)
-    if not isinstance(examples, Records):
-        return examples
-    changed = {
-        field.name: with_datasets(getattr(examples, field.name), **changes) for field in dataclasses.fields(examples)
-    }
-    return dataclasses.replace(examples, **changed)
+    if isinstance(examples, Records) and not isinstance(examples, Tfds):
+        changes = {name: with_datasets(value, **changes) for name, value in vars(examples).items()}
+    return dataclasses.replace(examples, **changes) if isinstance(examples, Records) else examples
 
 
 def datasets_in(examples: Any) -> list[Tfds]:
-    """The datasets of TFDS that examples, or several, are made of."""
+    """The TFDS datasets in records, or in several."""
     if isinstance(examples, Tfds):
         return [examples]
-    parts = examples if isinstance(examples, tuple) else ()
-    if isinstance(examples, Records):
-        parts = [getattr(examples, field.name) for field in dataclasses.fields(examples)]
-    return [dataset for part in parts for dataset in datasets_in(part)]
+    parts = vars(examples).values() if isinstance(examples, Records) else examples
+    return [one for part in parts for one in datasets_in(part)] if isinstance(examples, Records | tuple) else []
 
 
 def _plain(value: Any, feature: Any) -> Any:
-    """A value of TFDS as Python has it."""
+    """A value of TFDS as a plain Python value."""
     features = import_tfds().features
     if isinstance(feature, features.FeaturesDict):
         return {name: _plain(inner, feature[name]) for name, inner in value.items()}
     if isinstance(feature, features.Sequence):
         if isinstance(feature.feature, features.FeaturesDict):
-            # A list of records comes as a record of lists.
+            # TFDS gives a list of records as a record of lists.
             return {name: [_plain(one, feature.feature[name]) for one in inner] for name, inner in value.items()}
         return [_plain(one, feature.feature) for one in value]
     if isinstance(feature, features.ClassLabel):
@@ -193,7 +175,7 @@ def import_tfds() -> ModuleType:
 
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
-    """No prints and no warnings of TFDS: what matters is raised."""
+    """Silences prints and warnings of TFDS, whose errors are raised."""
     from absl import logging
 
     verbosity = logging.get_verbosity()
@@ -206,7 +188,7 @@ def _quiet() -> Iterator[None]:
 
 
 class _Blocked(importlib.abc.MetaPathFinder, importlib.abc.Loader):
-    """Finds TensorFlow and refuses to import it. A finder that found nothing would leave the word to the next one."""
+    """Finds TensorFlow, so that no later finder does, and refuses to import it."""
 
     def find_spec(self, fullname: str, path: Any, target: Any = None) -> importlib.machinery.ModuleSpec | None:
         return importlib.machinery.ModuleSpec(fullname, self) if fullname == "tensorflow" else None
@@ -217,8 +199,7 @@ class _Blocked(importlib.abc.MetaPathFinder, importlib.abc.Loader):
 
 @contextlib.contextmanager
 def _without_tensorflow() -> Iterator[None]:
-    """While a dataset's own code runs, an installed TensorFlow cannot be imported; one that the caller has imported
-    before stays as it is."""
+    """Prevents a dataset's own code from importing TensorFlow, unless the caller has imported it already."""
     if "tensorflow" in sys.modules or importlib.util.find_spec("tensorflow") is None:
         yield
         return

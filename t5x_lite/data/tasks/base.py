@@ -1,15 +1,16 @@
-"""What all tasks share: examples made of records, labels that are not known, rows of examples."""
+"""What all tasks share: examples made of records, their labels, and rows of examples."""
 
 import abc
 import itertools
+import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, TypeVar
 
-from t5x_lite.data.layouts.base import Layout, encode_each
+from t5x_lite.data.layouts.base import Layout, RowLength, encode_each
 from t5x_lite.data.layouts.sentences import SentenceRule
-from t5x_lite.data.records.base import Record, Records, Source, hash_fields
+from t5x_lite.data.records.base import Record, Records, Source, field_of, hash_fields
 from t5x_lite.errors import InputError
 from t5x_lite.tokenizers.base import Tokenizer
 
@@ -25,9 +26,9 @@ class TaskSource(Source):
     """TableFiles, JsonlFiles, ParallelFiles, Tfds, ConllFiles, SquadFiles and others."""
 
     answer_option: ClassVar[str] = ""
-    """The option that names the field of what is right, and is empty where that is not known."""
+    """The option that names the field of the answer, and is empty where answers are not known."""
     unit: ClassVar[str] = "examples"
-    """What its examples are called."""
+    """What messages call its examples."""
 
     fingerprint = hash_fields
 
@@ -39,15 +40,15 @@ class TaskSource(Source):
         """
 
     def read(self) -> Iterator[Any]:
-        """Every example. Raises `InputError` for one that is bad; at the end, for labels that are not known, which it
-        counts; and where there is no example."""
+        """Every example. Raises `InputError` for a bad one, at the end for unknown labels, which it counts, and where
+        there is no example."""
         return (example for _, example in self._located())
 
     def documents(self) -> Iterator[str]:
         return (text for example in self.read() for text in example.texts)
 
     def location(self, number: int) -> str:
-        """Where the example with this number, from 1, stands; found by reading up to it."""
+        """The location of an example by its number, from 1; reads up to it."""
         return next(itertools.islice(self._located(), number - 1, None))[0]
 
     @property
@@ -55,12 +56,12 @@ class TaskSource(Source):
         return not self.answer_option or bool(getattr(self, self.answer_option))
 
     def _located(self) -> Iterator[tuple[str, Any]]:
-        found = False
+        is_empty = True
         for record, examples in map_records(self.examples, self.convert):
             for example in examples:
-                found = True
+                is_empty = False
                 yield record.location, example
-        if not found:
+        if is_empty:
             raise InputError(f"{self.examples} holds no {self.unit}; give some")
 
 
@@ -68,21 +69,14 @@ class UnknownLabelError(InputError):
     """Labels of a record that its task does not know.
 
     Args:
-      option: of the task, which names the field of the labels.
+      option: the option of the task that names the field of the labels.
       field: its value.
       labels: those that the task knows.
       unknown: those of the record that it does not.
       remedy: what to do.
     """
 
-    def __init__(
-        self,
-        option: str,
-        field: str,
-        labels: Sequence[str],
-        unknown: Sequence[str],
-        remedy: str = "name them in labels, or in left_out",
-    ):
+    def __init__(self, option: str, field: str, labels: Sequence[str], unknown: Sequence[str], remedy: str):
         self.problem = f"{option}={field!r} has labels that labels={labels} does not know"
         self.unknown, self.remedy = unknown, remedy
         super().__init__(f"{self.problem}: {', '.join(map(repr, unknown))}; {remedy}")
@@ -91,8 +85,7 @@ class UnknownLabelError(InputError):
 def map_records(
     records: Iterable[Record], function: Callable[[Record], Iterable[T]]
 ) -> Iterator[tuple[Record, list[T]]]:
-    """Each record and what the function makes of it; `InputError`, at the end, for labels that are not known, which it
-    counts."""
+    """Each record and what the function makes of it; at the end `InputError` for unknown labels, which it counts."""
     unknown, first, error = Counter[str](), "", None
     for record in records:
         try:
@@ -110,7 +103,7 @@ def map_records(
 
 
 def check_labels(labels: tuple[str, ...], left_out: tuple[str, ...] = ()) -> None:
-    """Raises `InputError` for classes of which one is named twice or left out too, or there is but one."""
+    """Raises `InputError` for a single class, and for one that is named twice or left out too."""
     if len(set(labels)) < len(labels):
         raise InputError(f"labels={labels} names one of them twice; name each once")
     if len(labels) == 1:
@@ -119,9 +112,38 @@ def check_labels(labels: tuple[str, ...], left_out: tuple[str, ...] = ()) -> Non
         raise InputError(f"left_out={left_out} has {min(both)!r}, which labels has too; drop it from one")
 
 
+def written_label(record: Record, field: str) -> str:
+    """The value of the field that the option `label` names, as text."""
+    return str(field_of(record, field, "label")).strip()
+
+
+def class_number(
+    record: Record, field: str, labels: Sequence[str], remedy: str = "name them in labels, or in left_out"
+) -> int:
+    """The number of a record's class among `labels`; `UnknownLabelError` where it is not one of them."""
+    label = written_label(record, field)
+    if label not in labels:
+        raise UnknownLabelError("label", field, labels, (label,), remedy)
+    return labels.index(label)
+
+
+def number_label(record: Record, field: str, remedy: str) -> str:
+    """A label that is a finite number, as it is written; `InputError` for any other."""
+    label = written_label(record, field)
+    try:
+        if math.isfinite(float(label)):
+            return label
+    except ValueError:
+        pass
+    raise InputError(f"label={label!r} in {record.location} is not a number; {remedy}")
+
+
 @dataclass(frozen=True)
 class TaskLayout(Layout):
     """Base of layouts whose rows hold examples with answers, from a `TaskSource`."""
+
+    length: RowLength
+    """Ids of a row, special ones included."""
 
     source_type: ClassVar[type] = TaskSource
     unit_name: ClassVar[str] = "examples"

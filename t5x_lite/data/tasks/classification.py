@@ -1,6 +1,6 @@
 """Texts and pairs of texts with a label, or with a number."""
 
-import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
 
@@ -11,25 +11,23 @@ from t5x_lite.data.layouts.base import (
     Column,
     EncoderRows,
     RowBuilder,
-    RowLength,
     RowSpec,
     UnfitDocumentError,
-    too_many_ids,
     truncated_lengths,
 )
-from t5x_lite.data.records.base import Record, field_of, name_of, text_in
-from t5x_lite.data.tasks.base import TaskLayout, TaskSource, UnknownLabelError, check_labels
+from t5x_lite.data.records.base import Record, name_of, text_in
+from t5x_lite.data.tasks.base import TaskLayout, TaskSource, check_labels, class_number, number_label, written_label
 from t5x_lite.errors import InputError
 
 
 class LabeledText(NamedTuple):
-    """An example as a task reads it, and where it stands."""
+    """An example of a task on whole texts."""
 
     location: str
     texts: tuple[str, ...]
     """One text, or two."""
     label: float
-    """The number of its class, or the number that is to be predicted."""
+    """The number of its class, or the number to predict."""
     name: Any = None
     """See `name_of`."""
 
@@ -43,7 +41,7 @@ class LabeledTexts(TaskSource):
     label: str = "label"
     """The field of the label; empty where labels are not known, as in a benchmark's test set."""
     labels: tuple[str, ...] = ()
-    """The classes by number, as they are written in the data; empty: labels are numbers that are to be predicted."""
+    """The classes by number, as they are written in the data; empty: labels are numbers to predict."""
     left_out: tuple[str, ...] = ()
     """Labels whose examples are left out, such as '-' in SNLI, on which its annotators did not agree."""
 
@@ -61,50 +59,42 @@ class LabeledTexts(TaskSource):
 
     def convert(self, record: Record) -> list[LabeledText]:
         """The example, unless it is left out."""
-        written = str(field_of(record, self.label, "label")).strip() if self.label else ""
-        if self.label and written in self.left_out:
-            return []
-        label = self._number(record, written) if self.label else 0.0
+        label = 0.0
+        if self.label:
+            if written_label(record, self.label) in self.left_out:
+                return []
+            if self.labels:
+                label = float(class_number(record, self.label, self.labels))
+            else:
+                remedy = "correct it, leave such examples out by left_out, or name the classes in labels"
+                label = float(number_label(record, self.label, remedy))
         texts = tuple(text_in(record, name, "texts") for name in self.texts)
         return [LabeledText(record.location, texts, label, name_of(record))]
 
-    def _number(self, record: Record, written: str) -> float:
-        if self.labels:
-            if written not in self.labels:
-                raise UnknownLabelError("label", self.label, self.labels, (written,))
-            return float(self.labels.index(written))
-        try:
-            number = float(written)
-        except ValueError:
-            number = math.nan
-        if not math.isfinite(number):
-            raise InputError(
-                f"label={written!r} in {record.location} is not a number; correct it, leave such examples out by "
-                "left_out, or name the classes in labels"
-            )
-        return number
-
 
 class LabeledRows(EncoderRows):
-    """See `Labeled` and `Delimited`."""
+    """See `Labeled` and `ChoiceSets`: a row has one sequence of ids, or several of two texts each, and a label."""
 
     def add(self, document: list[Any]) -> None:
         *texts, label = document
-        if self._layout.pairs and len(texts) < 2:
-            raise UnfitDocumentError(
-                "it has one text, which cannot be read in both orders; name the fields of a pair in data.source.texts, "
-                "or set objective.both_orders to False"
-            )
+        sequences = self._layout.sequences(texts)
         self.documents += 1
-        lengths = list(map(len, texts))
-        self.tokens += sum(lengths)
-        room = self._layout.length - 1 - len(texts)
-        if sum(lengths) > room:
-            self._count_too_long(too_many_ids(sum(lengths) + 1 + len(texts), self._layout.length))
-        kept = truncated_lengths(lengths, room)
-        cut = [text[:length] for text, length in zip(texts, kept, strict=True)]
-        ids = self._special.join(self._layout.length, *cut)
-        self._emit(room - sum(kept), ids=ids, label=np.float32(label))
+        self.tokens += sum(map(len, texts))
+        length, num_special = self._layout.length, 1 + len(sequences[0])
+        room = length - num_special
+        lengths = [list(map(len, sequence)) for sequence in sequences]
+        if (longest := max(map(sum, lengths))) > room:
+            self._count_too_long(
+                f"it has {longest + num_special} ids, special ones included, which is over length={length} (the "
+                "objective's input_length)"
+            )
+        padding, ids = 0, []
+        for sequence, sizes in zip(sequences, lengths, strict=True):
+            kept = truncated_lengths(sizes, room)
+            padding += room - sum(kept)
+            ids.append(self._special.join(length, *(text[:size] for text, size in zip(sequence, kept, strict=True))))
+        spec = self._layout.spec
+        self._emit(padding, ids=np.reshape(ids, spec["ids"].shape), label=np.asarray(label, spec["label"].dtype))
 
 
 @dataclass(frozen=True)
@@ -122,8 +112,6 @@ class Labeled(TaskLayout):
     [([2, 10, 11, 3, 12, 13, 14, 3], 2.5)]
     """
 
-    length: RowLength
-    """Ids of a row, special ones included."""
     pairs: bool = False
     """Every example must have two texts."""
 
@@ -133,6 +121,15 @@ class Labeled(TaskLayout):
     @property
     def spec(self) -> RowSpec:
         return super().spec | {"label": Column((), np.float32)}
+
+    def sequences(self, texts: Sequence[np.ndarray]) -> list[Sequence[np.ndarray]]:
+        """The texts of each sequence of ids in a row."""
+        if self.pairs and len(texts) < 2:
+            raise UnfitDocumentError(
+                "it has one text, which cannot be read in both orders; name the fields of a pair in data.source.texts, "
+                "or set objective.both_orders to False"
+            )
+        return [texts]
 
 
 @dataclass(frozen=True)

@@ -1,35 +1,26 @@
 """Several answers to choose from: how a story goes on, questions of an exam."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from t5x_lite.data.layouts.base import (
-    DELIMITER_IDS,
-    Column,
-    EncoderRows,
-    RowBuilder,
-    RowLength,
-    RowSpec,
-    UnfitDocumentError,
-    too_many_ids,
-    truncated_lengths,
-)
+from t5x_lite.data.layouts.base import DELIMITER_IDS, Column, RowBuilder, RowSpec, UnfitDocumentError
 from t5x_lite.data.records.base import Record, field_of, name_of, text_in
-from t5x_lite.data.tasks.base import TaskLayout, TaskSource, UnknownLabelError, check_labels
+from t5x_lite.data.tasks.base import TaskLayout, TaskSource, check_labels, class_number
+from t5x_lite.data.tasks.classification import LabeledRows
 from t5x_lite.errors import InputError
 from t5x_lite.validation import Range
 
 
 class Choice(NamedTuple):
-    """An example as a task reads it, and where it stands."""
+    """A text with several answers."""
 
     location: str
     context: str
     choices: tuple[str, ...]
-    """Each with the question before it, where there is one."""
+    """Each behind the question, where there is one."""
     label: int
     """Which is right, from 0."""
     name: Any = None
@@ -66,16 +57,27 @@ class Choices(TaskSource):
 
     def convert(self, record: Record) -> list[Choice]:
         """The example."""
-        answers = self._answers(record)
+        if len(self.choices) > 1:
+            answers = [text_in(record, name, "choices") for name in self.choices]
+        else:
+            answers = field_of(record, self.choices[0], "choices")
+            if not (
+                isinstance(answers, list | tuple)
+                and len(answers) > 1
+                and all(isinstance(answer, str) and answer.strip() for answer in answers)
+            ):
+                raise InputError(
+                    f"choices={self.choices[0]!r} is {answers!r} in {record.location}; set choices to the field of a "
+                    "list of two texts or more, or to the field of each"
+                )
+        begin = f"{text_in(record, self.question, 'question')} " if self.question else ""
         known = (self.labels or tuple(map(str, range(len(answers)))))[: len(answers)]
-        written = str(field_of(record, self.label, "label")).strip() if self.label else known[0]
-        if written not in known:
-            raise UnknownLabelError("label", self.label, known, (written,), "correct them, or set labels")
-        context = text_in(record, self.context, "context")
-        return [Choice(record.location, context, answers, known.index(written), name_of(record))]
+        label = class_number(record, self.label, known, "correct them, or set labels") if self.label else 0
+        texts = tuple(begin + answer.strip() for answer in answers)
+        return [Choice(record.location, text_in(record, self.context, "context"), texts, label, name_of(record))]
 
     def read(self) -> Iterator[Choice]:
-        """Every example; `InputError` as other tasks have it, and for another number of answers than before."""
+        """Every example; `InputError` too for another number of answers than before."""
         count = 0
         for example in super().read():
             if count not in (0, len(example.choices)):
@@ -84,48 +86,6 @@ class Choices(TaskSource):
                 )
             count = len(example.choices)
             yield example
-
-    def _answers(self, example: Record) -> tuple[str, ...]:
-        if len(self.choices) > 1:
-            answers = [text_in(example, name, "choices") for name in self.choices]
-        else:
-            answers = field_of(example, self.choices[0], "choices")
-            if not (
-                isinstance(answers, list | tuple)
-                and len(answers) > 1
-                and all(isinstance(answer, str) and answer.strip() for answer in answers)
-            ):
-                raise InputError(
-                    f"choices={self.choices[0]!r} is {answers!r} in {example.location}; set choices to the field of a "
-                    "list of two texts or more, or to the field of each"
-                )
-        if not self.question:
-            return tuple(answer.strip() for answer in answers)
-        question = text_in(example, self.question, "question")
-        return tuple(f"{question} {answer.strip()}" for answer in answers)
-
-
-class ChoiceRows(EncoderRows):
-    """See `ChoiceSets` and `DelimitedChoices`."""
-
-    def add(self, document: list[Any]) -> None:
-        text, *answers, label = document
-        if len(answers) != self._layout.num_choices:
-            raise UnfitDocumentError(
-                f"it has {len(answers)} choices, and objective.num_choices={self._layout.num_choices}; set that to "
-                f"{len(answers)}"
-            )
-        self.documents += 1
-        self.tokens += len(text) + sum(map(len, answers))
-        room, padding = self._layout.length - 3, 0
-        if (longest := len(text) + max(map(len, answers))) > room:
-            self._count_too_long(too_many_ids(longest + 3, self._layout.length))
-        sets = []
-        for answer in answers:
-            kept, of_answer = truncated_lengths([len(text), len(answer)], room)
-            padding += room - kept - of_answer
-            sets.append(self._special.join(self._layout.length, text[:kept], answer[:of_answer]))
-        self._emit(padding, ids=np.stack(sets), label=np.int32(label))
 
 
 @dataclass(frozen=True)
@@ -143,16 +103,24 @@ class ChoiceSets(TaskLayout):
     [([[2, 10, 11, 3, 20, 3, 0, 0], [2, 10, 11, 3, 21, 22, 3, 0]], 1)]
     """
 
-    length: RowLength
-    """Ids of a text with one answer, special ones included."""
     num_choices: Annotated[int, Range(ge=2)] = 4
 
     source_type: ClassVar[type] = Choices
-    builder: ClassVar[type[RowBuilder]] = ChoiceRows
+    builder: ClassVar[type[RowBuilder]] = LabeledRows
 
     @property
     def spec(self) -> RowSpec:
         return {"ids": Column((self.num_choices, self.length), is_ids=True), "label": Column(())}
+
+    def sequences(self, texts: Sequence[np.ndarray]) -> list[Sequence[np.ndarray]]:
+        """The text with each answer."""
+        text, *answers = texts
+        if len(answers) != self.num_choices:
+            raise UnfitDocumentError(
+                f"it has {len(answers)} choices, and objective.num_choices={self.num_choices}; set that to "
+                f"{len(answers)}"
+            )
+        return [(text, answer) for answer in answers]
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from typing import ClassVar, NamedTuple
 
 import numpy as np
 
-from t5x_lite.data.layouts.base import Column, EncoderRows, RowBuilder, RowLength, RowSpec
+from t5x_lite.data.layouts.base import Column, EncoderRows, RowBuilder, RowSpec
 from t5x_lite.data.layouts.sentences import SentenceRule
 from t5x_lite.data.records.base import Record, field_of, text_in
 from t5x_lite.data.tasks.base import TaskLayout, TaskSource
@@ -17,16 +17,16 @@ from t5x_lite.validation import Positive
 
 
 class ContextQuestion(NamedTuple):
-    """An example as a task reads it, and where it stands."""
+    """A question on a text."""
 
     location: str
     id: str
     question: str
     context: str
     answers: tuple[str, ...]
-    """Every text that is right; none where there is no answer. Models learn the first one."""
+    """Every right answer, none where there is none; models learn the first one."""
     starts: tuple[int, ...]
-    """Of each answer: its first character in the context."""
+    """The first character of each answer in the context."""
 
 
 @dataclass(frozen=True)
@@ -47,8 +47,8 @@ class Questions(TaskSource):
     answer_option: ClassVar[str] = "answers"
 
     def read(self) -> Iterator[ContextQuestion]:
-        """Every example. Raises `InputError` as other tasks do; for two questions of one name; and at the end for
-        answers that do not stand where they should, which it counts."""
+        """Every example. Raises `InputError` too for two questions of one name, and at the end for answers that are
+        not at their offsets, which it counts."""
         misplaced, first, names = 0, "", set[str]()
         for question in super().read():
             if question.id in names:
@@ -56,10 +56,13 @@ class Questions(TaskSource):
                     f"{self.id}={question.id!r} names two questions, the second in {question.location}; rename it"
                 )
             names.add(question.id)
-            if wrong := _misplaced(question):
-                misplaced += 1
-                first = first or f"{question.location} has {wrong}"
-            elif not misplaced:
+            for answer, start in zip(question.answers, question.starts, strict=True):
+                there = question.context[start : start + len(answer)]
+                if there != answer or not answer.strip():
+                    misplaced += 1
+                    first = first or f"{question.location} has {answer!r} where the text has {there!r}"
+                    break
+            if not misplaced:
                 yield question
         if misplaced:
             raise InputError(
@@ -75,10 +78,9 @@ class Questions(TaskSource):
 
     def convert(self, record: Record) -> list[ContextQuestion]:
         """The question."""
-        answers, starts = (
-            field_of(record, name, option) if self.answers else []
-            for name, option in ((self.answers, "answers"), (self.starts, "starts"))
-        )
+        answers, starts = [], []
+        if self.answers:
+            answers, starts = field_of(record, self.answers, "answers"), field_of(record, self.starts, "starts")
         if not (
             isinstance(answers, list | tuple)
             and isinstance(starts, list | tuple)
@@ -90,20 +92,10 @@ class Questions(TaskSource):
                 f"{self.answers}={answers!r} and {self.starts}={starts!r} in {record.location} are not a list of texts "
                 "and a list of as many characters' numbers; correct them"
             )
-        # The context stays as it is: answers are found by their offsets in it.
         text_in(record, self.context, "context")
-        context = field_of(record, self.context, "context")
+        context = field_of(record, self.context, "context")  # not stripped, since `starts` count in it
         name, question = str(field_of(record, self.id, "id")), text_in(record, self.question, "question")
         return [ContextQuestion(record.location, name, question, context, tuple(answers), tuple(starts))]
-
-
-def _misplaced(question: ContextQuestion) -> str:
-    """What is wrong with the first answer that is not where it should be; empty where all are."""
-    for answer, start in zip(question.answers, question.starts, strict=True):
-        there = question.context[start : start + len(answer)]
-        if not answer.strip() or there != answer:
-            return f"{answer!r} where the text has {there!r}"
-    return ""
 
 
 class QuestionRows(EncoderRows):
@@ -115,11 +107,12 @@ class QuestionRows(EncoderRows):
         self.documents += 1
         self.tokens += len(question) + len(context)
         room = length - 3 - len(question)
-        held = False
-        for start in window_starts(len(context), room, self._layout.stride):
+        is_covered = False
+        step = min(self._layout.stride, room)
+        for start in range(0, max(len(context) - room, 0) + step, step):  # the last window reaches the end
             window = context[start : start + room]
             inside = len(answer) and start <= answer[0] and answer[1] < start + len(window)
-            held = held or bool(inside)
+            is_covered = is_covered or bool(inside)
             self._emit(
                 room - len(window),
                 ids=self._special.join(length, question, window),
@@ -127,7 +120,7 @@ class QuestionRows(EncoderRows):
                 example=np.int32(self.documents - 1),
                 window=np.int32(start),
             )
-        if len(answer) and not held:
+        if len(answer) and not is_covered:
             self._count_too_long(
                 f"its answer has {answer[1] - answer[0] + 1} tokens and a window of length={length} (the "
                 f"objective's input_length) holds {room}, one every stride={self._layout.stride}"
@@ -153,8 +146,6 @@ class QuestionWindows(TaskLayout):
     {'ids': [2, 10, 3, 22, 23, 24, 25, 3], 'ends': [5, 6], 'example': 0, 'window': 2}
     """
 
-    length: RowLength
-    """Ids of a row, special ones included."""
     stride: Positive = 128
     """Tokens of the text from the beginning of one window to that of the next."""
     question_length: Positive = 64
@@ -178,8 +169,7 @@ class QuestionWindows(TaskLayout):
         return super().spec | {"ends": Column((2,)), "example": Column(()), "window": Column(())}
 
     def content(self, example: ContextQuestion) -> str:
-        # The questions on one text stay on one side of a split.
-        return example.context
+        return example.context  # the questions on one text stay on one side of a split
 
     def answer(self, example: ContextQuestion) -> tuple[str, str]:
         return f"{example.question}\0{example.context}", "\0".join(example.answers[:1])
@@ -187,8 +177,7 @@ class QuestionWindows(TaskLayout):
     def tokenize(
         self, examples: list[ContextQuestion], tokenizer: Tokenizer, sentences: SentenceRule
     ) -> Iterator[list[np.ndarray]]:
-        """The ids of the question and of the text, and the first and the last token of the first answer, counted in the
-        text; none where there is no answer."""
+        """The ids of the question and of the text, and the first and the last token of the first answer in the text."""
         texts = list(dict.fromkeys(example.context for example in examples))
         contexts = dict(zip(texts, tokenizer.encode_with_offsets(texts), strict=True))
         questions = tokenizer.encode_batch([example.question for example in examples])
@@ -200,21 +189,11 @@ class QuestionWindows(TaskLayout):
             yield [question, ids, answer]
 
 
-def window_starts(size: int, room: int, stride: int) -> list[int]:
-    """Where windows begin that go over `size` tokens, `room` at a time: the last one reaches the end.
-
-    >>> window_starts(10, 4, 3), window_starts(4, 4, 3), window_starts(5, 2, 3)
-    ([0, 3, 6], [0], [0, 2, 4])
-    """
-    step = min(stride, room)
-    return list(range(0, max(size - room, 0) + step, step))
-
-
 def tokens_of(spans: np.ndarray, start: int, end: int) -> np.ndarray:
-    """The first and the last token [2] that have a part in some characters; empty where none has.
+    """The first and the last token [2] that overlap some characters; empty where none does.
 
     >>> tokens_of(np.array([[0, 3], [3, 7], [8, 9]]), 4, 9).tolist()
     [1, 2]
     """
-    found = np.flatnonzero((spans[:, 0] < end) & (spans[:, 1] > start))
-    return found[[0, -1]].astype(np.int32) if len(found) else np.empty(0, np.int32)
+    tokens = np.flatnonzero((spans[:, 0] < end) & (spans[:, 1] > start)).astype(np.int32)
+    return tokens[[0, -1]] if len(tokens) else tokens

@@ -6,15 +6,7 @@ from typing import ClassVar, NamedTuple
 
 import numpy as np
 
-from t5x_lite.data.layouts.base import (
-    Column,
-    EncoderRows,
-    RowBuilder,
-    RowLength,
-    RowSpec,
-    encode_each,
-    with_blanks,
-)
+from t5x_lite.data.layouts.base import Column, EncoderRows, RowBuilder, RowSpec, encode_each, with_blanks
 from t5x_lite.data.layouts.sentences import SentenceRule
 from t5x_lite.data.records.base import Record, field_of
 from t5x_lite.data.tasks.base import TaskLayout, TaskSource, UnknownLabelError, check_labels
@@ -23,17 +15,17 @@ from t5x_lite.tokenizers.base import Tokenizer
 
 
 class TaggedSentence(NamedTuple):
-    """An example as a task reads it, and where it stands."""
+    """Words and their tags."""
 
     location: str
     words: tuple[str, ...]
     tags: tuple[int, ...]
-    """Of each word, by number."""
+    """The number of each word's tag."""
 
 
 @dataclass(frozen=True)
 class TaggedWords(TaskSource):
-    """Examples of a task on words, which are separate already."""
+    """Examples of a task on words, which come as lists."""
 
     labels: tuple[str, ...]
     """The tags by number, as they are written in the data."""
@@ -73,11 +65,11 @@ class TaggedWords(TaskSource):
     def _column(self, example: Record, option: str) -> tuple[str, ...]:
         name = getattr(self, option)
         column = field_of(example, name, option)
-        if not (isinstance(column, list | tuple) and column and all(isinstance(item, str) for item in column)):
-            raise InputError(
-                f"{option}={name!r} is {column!r} in {example.location}; set {option} to a field with a list of texts"
-            )
-        return tuple(column)
+        if isinstance(column, list | tuple) and column and all(isinstance(item, str) for item in column):
+            return tuple(column)
+        raise InputError(
+            f"{option}={name!r} is {column!r} in {example.location}; set {option} to a field with a list of texts"
+        )
 
 
 class TaggedRows(EncoderRows):
@@ -87,25 +79,21 @@ class TaggedRows(EncoderRows):
         ids, sizes, tags = document
         self.documents += 1
         self.tokens += len(ids)
-        room = self._layout.length - 2
+        length, room = self._layout.length, self._layout.length - 2
         if len(over := np.flatnonzero(sizes > room)):
-            word = int(over[0])
             self._count_too_long(
-                f"word {word + 1} has {sizes[word]} ids and length={self._layout.length} (the objective's "
-                f"input_length) holds {room}"
+                f"word {over[0] + 1} has {sizes[over[0]]} ids and length={length} (the objective's input_length) "
+                f"holds {room}"
             )
-        ends = np.cumsum(sizes)
-        words = [ids[end - size : end][:room] for end, size in zip(ends, sizes, strict=True)]
-        first = 0
-        while first < len(words):
-            lengths = [len(word) for word in words[first:]]
-            held = int((np.cumsum(lengths) <= room).sum())
-            of_row = np.full(self._layout.length, -1, np.int32)
-            of_row[np.cumsum([1, *lengths[: held - 1]])] = tags[first : first + held]
-            joined = np.concatenate(words[first : first + held])
-            ids_of_row = self._special.join(self._layout.length, joined)
-            self._emit(room - len(joined), ids=ids_of_row, tags=of_row, example=np.int32(self.documents - 1))
-            first += held
+        words = [word[:room] for word in np.split(ids, np.cumsum(sizes)[:-1])]
+        while words:
+            ends = np.cumsum([len(word) for word in words])
+            count = int((ends <= room).sum())
+            tags_of_row = np.full(length, -1, np.int32)
+            tags_of_row[1 + np.array([0, *ends[: count - 1]])] = tags[:count]
+            joined = self._special.join(length, np.concatenate(words[:count]))
+            self._emit(room - int(ends[count - 1]), ids=joined, tags=tags_of_row, example=np.int32(self.documents - 1))
+            words, tags = words[count:], tags[count:]
 
 
 @dataclass(frozen=True)
@@ -124,9 +112,6 @@ class Tagged(TaskLayout):
     [{'ids': [2, 10, 11, 12, 3, 0, 0, 0], 'tags': [-1, 0, 4, -1, -1, -1, -1, -1], 'example': 0}]
     """
 
-    length: RowLength
-    """Ids of a row, special ones included."""
-
     source_type: ClassVar[type] = TaggedWords
     builder: ClassVar[type[RowBuilder]] = TaggedRows
     too_long_means: ClassVar[str] = "have a word that is longer than a row, and cut"
@@ -144,8 +129,7 @@ class Tagged(TaskLayout):
     def tokenize(
         self, examples: list[TaggedSentence], tokenizer: Tokenizer, sentences: SentenceRule
     ) -> Iterator[list[np.ndarray]]:
-        """The ids of all words, how many each has, and their tags by number. A word that the tokenizer sees nothing in
-        is the unknown token."""
+        """The ids of all words, how many each has, and their tags. A word without ids becomes the unknown token."""
         unknown = np.array([tokenizer.vocabulary.unk_id], np.int32)
         words = encode_each([with_blanks(example.words) for example in examples], tokenizer)
         for of_words, example in zip(words, examples, strict=True):

@@ -15,7 +15,7 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 
 from t5x_lite.data.records.base import Record, check_template, field_of, fill, text_in
-from t5x_lite.data.tasks.base import UnknownLabelError, check_labels
+from t5x_lite.data.tasks.base import check_labels, class_number, number_label, written_label
 from t5x_lite.errors import InputError
 from t5x_lite.validation import PositiveFloat, Validated
 
@@ -27,17 +27,17 @@ _DETERMINERS = {
 }
 
 NO_NUMBER = -1.0
-"""What a text counts as that is not a number."""
+"""The value of a text that is not a number."""
 NO_CLASS = -1
-"""The class of a text that is the word of none."""
+"""The class of a text that names no class."""
 
 
 class EvalExample(NamedTuple):
-    """An input to answer, and what is right to answer."""
+    """An input to answer, and the right answers."""
 
     text: str
     right: tuple[str, ...]
-    """Every text that is right; the first is the one to learn where there is one to learn. None where nobody knows."""
+    """Every right answer, the one to learn first; empty where none is known."""
     group: str = ""
     """The same for inputs that are scored together, such as the answers to one question."""
 
@@ -47,14 +47,14 @@ class PromptTemplate(Validated, ABC):
     """An example in words."""
 
     source: str
-    """The template of what is read, such as 'mrpc sentence1: {sentence1} sentence2: {sentence2}'."""
+    """The template of the input, such as 'mrpc sentence1: {sentence1} sentence2: {sentence2}'."""
     group: str = field(default="", kw_only=True)
-    """The template of a name that examples share which are scored together; empty: each for itself."""
+    """The template of a name that examples share which are scored together; empty: each on its own."""
     replacements: tuple[tuple[str, str], ...] = field(default=(), kw_only=True)
-    """Regular expressions and what replaces each of them in what is read, in this order."""
+    """Regular expressions and their replacements in the input, applied in order."""
 
     submissions: ClassVar[tuple[str, ...]] = ("jsonl", "glue", "superglue")
-    """The formats of files that have room for its answers, the usual one first (see `evaluation.submissions`)."""
+    """The formats of files that can hold its answers, the usual one first (see `evaluation.submissions`)."""
     references_are_texts: ClassVar[bool] = True
     """Whether the first of `right` is a text that is correct to write."""
 
@@ -73,14 +73,14 @@ class PromptTemplate(Validated, ABC):
 
     @abstractmethod
     def right(self, example: Record) -> tuple[str, ...]:
-        """Every answer that is right; none where there is nothing to learn or to score."""
+        """Every right answer; none where there is nothing to learn or to score."""
 
     def pairs(self, example: Record) -> Iterator[Pair]:
-        """What is learnt from an example: unless a template knows better, its first right answer."""
+        """What is learnt from an example: by default its first right answer."""
         return ((self.read(example), answer) for answer in self.right(example)[:1])
 
     def eval_examples(self, example: Record) -> Iterator[EvalExample]:
-        """What is scored of an example."""
+        """The inputs of an example that are scored."""
         if right := self.right(example):
             yield EvalExample(self.read(example), right, fill(self.group, example, "group"))
 
@@ -92,7 +92,7 @@ class PromptTemplate(Validated, ABC):
         return text.strip()
 
     def parse(self, text: str, example: Record) -> Any:
-        """The answer that a written text is: by default the text itself."""
+        """The answer in a generated text: by default the text itself."""
         return text.strip()
 
     @property
@@ -111,7 +111,7 @@ class TextTemplate(PromptTemplate):
     """
 
     target: str
-    """The template of what is to be written."""
+    """The template of what to write."""
 
     submissions = ("jsonl",)
 
@@ -146,18 +146,15 @@ class LabelTemplate(PromptTemplate):
         check_labels(self.labels, self.left_out)
         if not self.labels:
             raise InputError("labels=() names no classes; name two or more")
-        if self.words and (len(self.words) != len(self.labels) or len(set(self.words)) < len(self.words)):
+        if self.words and not len(set(self.words)) == len(self.words) == len(self.labels):
             raise InputError(
                 f"words={self.words} do not go with labels={self.labels}; give each class a word of its own"
             )
 
     def right(self, example: Record) -> tuple[str, ...]:
-        label = str(field_of(example, self.label, "label")).strip()
-        if label in self.left_out:
+        if written_label(example, self.label) in self.left_out:
             return ()
-        if label not in self.labels:
-            raise UnknownLabelError("label", self.label, self.labels, (label,))
-        return (self.answers[self.labels.index(label)],)
+        return (self.answers[class_number(example, self.label, self.labels)],)
 
     def parse(self, text: str, example: Record) -> int:
         """The number of the class."""
@@ -190,16 +187,7 @@ class NumberTemplate(PromptTemplate):
         yield self.read(example), f"{number:.{decimals}f}"
 
     def right(self, example: Record) -> tuple[str, ...]:
-        written = str(field_of(example, self.label, "label")).strip()
-        try:
-            finite = abs(float(written)) < float("inf")
-        except ValueError:
-            finite = False
-        if not finite:
-            raise InputError(
-                f"label={written!r} in {example.location} is not a number; correct it or remove the record"
-            )
-        return (written,)
+        return (number_label(example, self.label, "correct it or remove the record"),)
 
     def parse(self, text: str, example: Record) -> float:
         return number_of(text)
@@ -217,21 +205,19 @@ class AnswerTemplate(PromptTemplate):
     given: str = "answers"
     """The field of the answers, a list."""
     each: bool = False
-    """Every answer is learnt, as a pair of its own; else the first one."""
+    """Whether every answer is learnt, as a pair of its own, or the first one."""
     no_answer: str = ""
-    """What is written where the list is empty; empty: such examples are refused."""
+    """What to write where the list is empty; empty: such examples are refused."""
 
     submissions = ("jsonl", "squad", "superglue")
 
     def right(self, example: Record) -> tuple[str, ...]:
-        answers = field_of(example, self.given, "given")
-        if not isinstance(answers, list):
-            raise InputError(f"given={self.given!r} is not a list of answers in {example.location}; name one that is")
+        answers = _list_in(example, self.given, "given", "answers")
         if not answers and not self.no_answer:
             raise InputError(
                 f"given={self.given!r} is empty in {example.location}; set no_answer to what is to be written"
             )
-        return tuple(dict.fromkeys(str(answer).strip() for answer in answers)) or (self.no_answer,)
+        return tuple(dict.fromkeys(answer.strip() for answer in answers)) or (self.no_answer,)
 
     def pairs(self, example: Record) -> Iterator[Pair]:
         right, source = self.right(example), self.read(example)
@@ -244,8 +230,7 @@ class AnswerTemplate(PromptTemplate):
 
 @dataclass(frozen=True)
 class TagTemplate(PromptTemplate):
-    """The words of a sentence are read with blanks between them, and their tags written in the same way. It is ours:
-    the paper has no tagging.
+    """The words of a sentence with blanks between them are the input, and their tags the output (not in the paper).
 
     >>> example = Record("a.conll:1", {"tokens": ["EU", "rejects"], "tags": ["B-ORG", "O"]})
     >>> list(TagTemplate("ner sentence: {tokens}").pairs(example))
@@ -260,11 +245,12 @@ class TagTemplate(PromptTemplate):
     submissions = ("jsonl", "conll")
 
     def read(self, example: Record) -> str:
-        words = self._words(example, self.tokens, "tokens")
+        words = _list_in(example, self.tokens, "tokens", "words")
         return super().read(example._replace(fields=example.fields | {self.tokens: " ".join(words)}))
 
     def right(self, example: Record) -> tuple[str, ...]:
-        words, tags = self._words(example, self.tokens, "tokens"), self._words(example, self.tags, "tags")
+        words = _list_in(example, self.tokens, "tokens", "words")
+        tags = _list_in(example, self.tags, "tags", "words")
         if len(words) != len(tags) or not words:
             raise InputError(f"{example.location} has {len(words)} words and {len(tags)} tags; give each word its tag")
         return (" ".join(tags),)
@@ -273,19 +259,13 @@ class TagTemplate(PromptTemplate):
         """A tag for each word."""
         return tags_of(text, len(field_of(example, self.tokens, "tokens")))
 
-    def _words(self, example: Record, name: str, option: str) -> list[str]:
-        words = field_of(example, name, option)
-        if not isinstance(words, list):
-            raise InputError(f"{option}={name!r} is not a list of words in {example.location}; name one that is")
-        return list(map(str, words))
-
 
 @dataclass(frozen=True)
 class CoreferenceTemplate(PromptTemplate):
     """Which noun phrase a pronoun stands for: the pronoun is read between stars, and the noun phrase is written.
 
-    Raffel et al. 2020, section 2.4, on WNLI, WSC and DPR: learnt are the examples whose candidate is right. What is
-    right to answer is the candidate and, behind it, the label; the metric `referent` compares the two.
+    Raffel et al. 2020, section 2.4, on WNLI, WSC and DPR: only examples whose candidate is right are learnt. `right` is
+    the candidate and the label, which the metric `referent` compares.
 
     >>> fields = {"text": "It fits if it is small.", "span1_text": "the box", "span2_text": "it", "span2_index": 3}
     >>> template = CoreferenceTemplate("wsc: {text}")
@@ -300,7 +280,7 @@ class CoreferenceTemplate(PromptTemplate):
     pronoun: str = "span2_text"
     """The field of the pronoun."""
     index: str = "span2_index"
-    """The field of its place among the words of the text, counted from 0."""
+    """The field of its position among the words of the text, counted from 0."""
     candidate: str = "span1_text"
     """The field of the noun phrase that may be meant."""
     label: str = "label"
@@ -310,21 +290,19 @@ class CoreferenceTemplate(PromptTemplate):
 
     def read(self, example: Record) -> str:
         words, pronoun = text_in(example, self.text, "text").split(), text_in(example, self.pronoun, "pronoun")
-        index = int(field_of(example, self.index, "index"))
-        candidates = [i for i, word in enumerate(words) if _bare(word) == _bare(pronoun)]
+        index, bare = int(field_of(example, self.index, "index")), _bare(pronoun)
+        candidates = [i for i, word in enumerate(words) if _bare(word) == bare]
         if not candidates:
             raise InputError(f"pronoun={pronoun!r} is not a word of the text in {example.location}; correct it")
         nearest = min(candidates, key=lambda i: abs(i - index))  # a few of WSC's indices are a word off
         word = words[nearest]
-        start = word.lower().index(_bare(pronoun))
-        end = start + len(_bare(pronoun))
+        start = word.lower().index(bare)
+        end = start + len(bare)
         words[nearest] = f"{word[:start]}*{word[start:end]}*{word[end:]}"
         return super().read(example._replace(fields=example.fields | {self.text: " ".join(words)}))
 
     def right(self, example: Record) -> tuple[str, ...]:
-        label = str(field_of(example, self.label, "label")).strip()
-        if label not in self.answers:
-            raise UnknownLabelError("label", self.label, self.answers, (label,))
+        label = self.answers[class_number(example, self.label, self.answers)]
         return text_in(example, self.candidate, "candidate"), label
 
     def pairs(self, example: Record) -> Iterator[Pair]:
@@ -341,12 +319,20 @@ class CoreferenceTemplate(PromptTemplate):
         return ("False", "True")
 
 
+def _list_in(record: Record, name: str, option: str, items: str) -> list[str]:
+    """The list of texts in a field."""
+    value = field_of(record, name, option)
+    if not isinstance(value, list):
+        raise InputError(f"{option}={name!r} is not a list of {items} in {record.location}; name one that is")
+    return list(map(str, value))
+
+
 def _bare(word: str) -> str:
     return word.strip(string.punctuation).lower()
 
 
 def class_of(text: str, answers: Sequence[str]) -> int:
-    """The number of the class whose word the text is, `NO_CLASS` where it is none.
+    """The number of the class that the text names, else `NO_CLASS`.
 
     >>> class_of(" positive ", ("negative", "positive")), class_of("positively", ("negative", "positive"))
     (1, -1)
@@ -356,7 +342,7 @@ def class_of(text: str, answers: Sequence[str]) -> int:
 
 
 def number_of(text: str) -> float:
-    """The number that the text is, `NO_NUMBER` where it is none.
+    """The text as a number, `NO_NUMBER` where it is not a finite one.
 
     >>> number_of("3.8 "), number_of("nan"), number_of("3,8")
     (3.8, -1.0, -1.0)
@@ -369,7 +355,7 @@ def number_of(text: str) -> float:
 
 
 def tags_of(text: str, count: int) -> list[str]:
-    """The tags of `count` words: what is too many is dropped, and 'O' stands where there are too few.
+    """The tags of `count` words: cut where there are more, filled up with 'O' where there are fewer.
 
     >>> tags_of("B-PER O", 3), tags_of("DET NOUN VERB", 2)
     (['B-PER', 'O', 'O'], ['DET', 'NOUN'])

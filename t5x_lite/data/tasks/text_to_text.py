@@ -18,22 +18,22 @@ class TextToText(TaskSource):
     """Texts and what is to be written for each, made of the fields of records.
 
     `TextToText(TableFiles(("pairs.tsv",), columns=("source", "target")))` are the pairs of a table,
-    `TextToText(Tfds("wmt14_translate/de-en"), TextTemplate("{de}", "{en}"))` those of a dataset. Where plain documents
-    are asked for (to train a tokenizer, or by an objective on text), each side is one.
+    `TextToText(Tfds("wmt14_translate/de-en"), TextTemplate("{de}", "{en}"))` those of a dataset. As running text, for a
+    tokenizer or an objective on text, each side is a document.
     """
 
     prompt: PromptTemplate = TextTemplate("{source}", "{target}")
-    """What is read and what is written: TextTemplate, LabelTemplate, NumberTemplate, AnswerTemplate, TagTemplate or
-    CoreferenceTemplate."""
+    """How a record becomes source and target: TextTemplate, LabelTemplate, NumberTemplate, AnswerTemplate, TagTemplate
+    or CoreferenceTemplate."""
     prefix: str = field(default="", kw_only=True)
-    """Written before each source, as T5 names its tasks: 'translate German to English: ', blank included."""
+    """Put before each source, as T5 names its tasks: 'translate German to English: ', blank included."""
     empty: Empty = field(default="error", kw_only=True)
     """What becomes of a pair with an empty side: 'error' refuses the corpus, 'skip' leaves the pair out."""
 
     unit: ClassVar[str] = "pairs"
 
     def convert(self, record: Record) -> Iterator[tuple[str, str]]:
-        """(source, target) of each pair to learn, both stripped, the source behind the prefix."""
+        """(source, target) of each pair to learn, both stripped, the source after the prefix."""
         pairs = self.prompt.pairs(record)
         return ((self.prefix + source, target) for source, target in pairs if self._is_filled(record, source, target))
 
@@ -45,12 +45,12 @@ class TextToText(TaskSource):
         return (example for _, example in self.eval_records())
 
     def eval_records(self, *, unlabeled: bool = False) -> Iterator[tuple[Record, EvalExample]]:
-        """The same beside its record; of unlabeled ones, of which nobody knows what is right, all."""
+        """The same with its record; of unlabeled records, which have no right answers, all."""
         if unlabeled:
             yield from ((one, EvalExample(self.prefix + self.prompt.read(one), ())) for one in self.examples)
             return
-        for record, found in map_records(self.examples, self.prompt.eval_examples):
-            for one in found:
+        for record, examples in map_records(self.examples, self.prompt.eval_examples):
+            for one in examples:
                 if self._is_filled(record, one.text, one.right[0]):
                     yield record, one._replace(text=self.prefix + one.text)
 

@@ -4,7 +4,7 @@ import pytest
 
 from t5x_lite.data import AnswerTemplate, CoreferenceTemplate, TagTemplate
 from t5x_lite.data.records.base import Record
-from t5x_lite.data.tasks.templates import UnknownLabelError
+from t5x_lite.data.tasks.base import UnknownLabelError
 from t5x_lite.errors import InputError
 
 QUESTION = "question: {question} context: {context}"

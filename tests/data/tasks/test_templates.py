@@ -3,8 +3,8 @@
 import pytest
 
 from t5x_lite.data import LabelTemplate, NumberTemplate, TextTemplate
-from t5x_lite.data.records.base import Record
-from t5x_lite.data.tasks.templates import UnknownLabelError, fill
+from t5x_lite.data.records.base import Record, fill
+from t5x_lite.data.tasks.base import UnknownLabelError
 from t5x_lite.errors import InputError
 
 
