@@ -19,7 +19,7 @@ from jaxtyping import Array, Float, Int, Shaped
 from t5x_lite.kernels.cpu import sum_rows
 from t5x_lite.layers.embedding import LazyLogits
 from t5x_lite.objectives.base import Metrics
-from t5x_lite.parallel.partitioning import add_up_own_tokens
+from t5x_lite.parallel.partitioning import sum_over_tokens
 
 CHUNK_TOKENS = 1024
 """Tokens of a chunk at most. Each chunk reads and writes the gradient of the kernel, which by bytes and operations of a
@@ -63,7 +63,7 @@ def vocabulary_loss(
         return _sums(terms(cut), hidden, kernel, bias, targets.reshape(-1), weights.reshape(-1))
 
     tokens = (scores.hidden, targets, jax.lax.stop_gradient(weights))
-    sums = add_up_own_tokens(own_sums, tokens, scores.kernel, scores.bias, axes=scores.axes, dtype=scores.dtype)
+    sums = sum_over_tokens(own_sums, tokens, scores.kernel, scores.bias, axes=scores.axes, dtype=scores.dtype)
     likelihood, correct = jax.lax.stop_gradient((sums.likelihood, sums.correct))
     return sums.loss, weights.sum(), {"loss": likelihood, "accuracy": correct}
 

@@ -1,4 +1,4 @@
-"""Many parameters in few words."""
+"""Groups of parameters by their paths, and what an optimizer does to some: freezing, layerwise learning rates."""
 
 import fnmatch
 from collections.abc import Container, Iterable, Sequence
@@ -9,16 +9,16 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 from flax import linen as nn
-from flax import traverse_util
+from flax.traverse_util import flatten_dict, unflatten_dict
 from jaxtyping import Float
 
 from t5x_lite.errors import InputError
 
 
 def group(path: str, networks: Container[str] = ()) -> str:
-    """A pattern for the part of the model that a parameter belongs to: a stack of layers, or what is named beside it.
+    """A pattern for the component of the model that a parameter belongs to: a stack of layers, or a name beside it.
 
-    `networks` are the names before those of parts, in a model of several (ELECTRA).
+    `networks` are the first names in a model of several networks (ELECTRA).
 
     >>> [group(path) for path in ("encoder/layers/wi/kernel", "pooler/dense/bias", "bias")]
     ['encoder/layers/*', 'pooler/*', 'bias']
@@ -33,7 +33,7 @@ def group(path: str, networks: Container[str] = ()) -> str:
 
 
 def groups(paths: Iterable[str], of: Iterable[str] = ()) -> list[str]:
-    """The parts of the model that some paths make up, and, of parts that have other paths among `of`, the paths.
+    """The components that some paths make up, and, of components with other paths among `of`, the paths.
 
     >>> groups(["a/b", "a/c", "d/e"], of=["a/b", "a/c", "d/e", "d/f"])
     ['a/*', 'd/e']
@@ -42,7 +42,7 @@ def groups(paths: Iterable[str], of: Iterable[str] = ()) -> list[str]:
     # A name before that of a stack is a network's.
     networks = {path.split("/")[0] for path in of.union(paths) if "layers" in path.split("/")[2:]}
     split = {group(path, networks) for path in of - set(paths)}
-    return list(dict.fromkeys(path if (part := group(path, networks)) in split else part for path in paths))
+    return list(dict.fromkeys(path if (whole := group(path, networks)) in split else whole for path in paths))
 
 
 def listed(names: Sequence[str], most: int = 8) -> str:
@@ -56,36 +56,36 @@ def listed(names: Sequence[str], most: int = 8) -> str:
 
 
 class TrainableMask:
-    """The parameters that are trained: those whose path no pattern matches, and of stacks all but the lowest layers.
+    """The trainable parameters: those whose path no pattern matches, and of stacks all but the lowest layers.
 
-    Trees like the parameters go through it: `select` takes the trained part of one, `merge` puts it back.
+    `select` takes the trainable leaves of a tree like the parameters, `merge` puts them back.
 
     >>> axes = {"embeddings": {"token": ("vocab", "embed")}, "encoder": {"layers": {"bias": ("layers", "mlp")}}}
     >>> params = {"embeddings": {"token": jnp.ones((3, 2))}, "encoder": {"layers": {"bias": jnp.ones((12, 5))}}}
-    >>> part = TrainableMask(axes, ("embeddings/*",), frozen_layers=9).select(params)
-    >>> part.keys(), part["encoder"]["layers"]["bias"].shape
+    >>> selected = TrainableMask(axes, ("embeddings/*",), frozen_layers=9).select(params)
+    >>> selected.keys(), selected["encoder"]["layers"]["bias"].shape
     (dict_keys(['encoder']), (3, 5))
 
     Args:
       axes: the logical axes of the parameters.
-      frozen: patterns as of file names, over paths such as `encoder/layers/feed_forward/wi/kernel`; `*` goes over
-        slashes too.
+      frozen: patterns as of file names, over paths such as `encoder/layers/feed_forward/wi/kernel`; `*` matches slashes
+        too.
       frozen_layers: how many layers of each stack are frozen, from the lowest.
 
-    Raises `InputError` for a pattern that matches nothing, for layers where there is no stack, and where nothing is
+    Raises `InputError` for a pattern that matches nothing, for layers of a model without stacks, and where nothing is
     left to train.
     """
 
     def __init__(self, axes: Any, frozen: tuple[str, ...] = (), frozen_layers: int = 0) -> None:
         self.is_whole = not frozen and not frozen_layers
-        flat = traverse_util.flatten_dict(axes, sep="/")
+        flat = flatten_dict(axes, sep="/")
         for pattern in frozen:
             if not fnmatch.filter(flat, pattern):
                 raise InputError(
                     f"frozen={pattern!r} matches no parameter; choose among {listed(groups(flat))}, or one of those "
                     "that `inspect` lists"
                 )
-        # Of each trained parameter the number of its layers that are frozen.
+        # The number of frozen layers by the path of each trainable parameter.
         self._first = {
             path: frozen_layers if "layers" in names else 0
             for path, names in flat.items()
@@ -105,7 +105,7 @@ class TrainableMask:
 
     def check(self, params: Any) -> None:
         """Raises `InputError` where a stack has no more layers than are frozen."""
-        flat = traverse_util.flatten_dict(params, sep="/")
+        flat = flatten_dict(params, sep="/")
         for path, first in self._first.items():
             if 0 < (depth := flat[path].shape[0]) <= first:
                 raise InputError(
@@ -114,54 +114,52 @@ class TrainableMask:
                 )
 
     def axes(self, axes: Any) -> Any:
-        """Of the trained parameters, from those of all."""
-        if self.is_whole:
-            return axes
-        flat = traverse_util.flatten_dict(axes, sep="/")
-        return traverse_util.unflatten_dict({path: flat[path] for path in self._first}, sep="/")
+        """The logical axes of the trainable parameters, from those of all."""
+        flat = flatten_dict(axes, sep="/")
+        return axes if self.is_whole else unflatten_dict({path: flat[path] for path in self._first}, sep="/")
 
     def select(self, tree: Any) -> Any:
-        """The trained part of a tree like the parameters, boxed or not."""
+        """The trainable leaves of a tree like the parameters, boxed or not."""
         if self.is_whole:
             return tree
-        flat = traverse_util.flatten_dict(tree, sep="/")
-        part = {
+        flat = flatten_dict(tree, sep="/")
+        selected = {
             path: jax.tree.map(lambda leaf, first=first: leaf[first:], flat[path]) if first else flat[path]
             for path, first in self._first.items()
         }
-        return traverse_util.unflatten_dict(part, sep="/")
+        return unflatten_dict(selected, sep="/")
 
-    def merge(self, part: Any, tree: Any) -> Any:
-        """`tree` with `part` in the place of its trained part."""
+    def merge(self, selected: Any, tree: Any) -> Any:
+        """`tree` with its trainable leaves replaced by `selected`."""
         if self.is_whole:
-            return part
-        flat, trained = (traverse_util.flatten_dict(some, sep="/") for some in (tree, part))
+            return selected
+        flat, trained = flatten_dict(tree, sep="/"), flatten_dict(selected, sep="/")
         for path, first in self._first.items():
             flat[path] = jnp.concatenate([flat[path][:first], trained[path]]) if first else trained[path]
-        return traverse_util.unflatten_dict(flat, sep="/")
+        return unflatten_dict(flat, sep="/")
 
     def stop_gradient(self, params: Any) -> Any:
-        """The same values, without a gradient to what is frozen as a whole, whose backward pass is left out."""
+        """The same values, without a gradient (and its backward pass) to parameters that are frozen as a whole."""
         if self.is_whole:
             return params
-        flat = traverse_util.flatten_dict(params, sep="/")
-        held = {path: leaf if path in self._first else jax.lax.stop_gradient(leaf) for path, leaf in flat.items()}
-        return traverse_util.unflatten_dict(held, sep="/")
+        flat = flatten_dict(params, sep="/")
+        stopped = {path: leaf if path in self._first else jax.lax.stop_gradient(leaf) for path, leaf in flat.items()}
+        return unflatten_dict(stopped, sep="/")
 
     def only(self, transformation: optax.GradientTransformation) -> optax.GradientTransformation:
-        """The transformation on the trained part alone, which is all that it has a state for.
+        """The transformation of the trainable parameters alone, which are all that it has a state for.
 
-        It takes and gives trees of all parameters; the updates of frozen ones are -0.0, which added to a number leaves
+        It takes and returns trees of all parameters; the updates of frozen ones are -0.0, which added to a number keeps
         every bit of it (0.0 would turn -0.0 into 0.0).
         """
         if self.is_whole:
             return transformation
 
         def update(updates: Any, state: Any, params: Any = None) -> tuple[Any, Any]:
-            moved, state = transformation.update(
-                self.select(updates), state, None if params is None else self.select(params)
-            )
-            return self.merge(moved, jax.tree.map(lambda leaf: jnp.full_like(leaf, -0.0), updates)), state
+            selected = self.select(updates)
+            params = None if params is None else self.select(params)
+            trained, state = transformation.update(selected, state, params)
+            return self.merge(trained, jax.tree.map(lambda leaf: jnp.full_like(leaf, -0.0), updates)), state
 
         return optax.GradientTransformation(lambda params: transformation.init(self.select(params)), update)
 
@@ -173,23 +171,23 @@ class TrainableMask:
         >>> TrainableMask(axes, ("embeddings/*",)).describe(shapes)
         'frozen are 60 of 63 parameters: embeddings/*'
         """
-        flat = traverse_util.flatten_dict(nn.unbox(params), sep="/")
-        sizes = {path: leaf.size for path, leaf in flat.items()}
-        left = sum(sizes[path] // flat[path].shape[0] * first for path, first in self._first.items() if first)
-        stacks = {group(path)[:-2]: flat[path].shape[0] for path, first in self._first.items() if first}
-        names = [f"the lowest {max(self._first.values())} of {depth} {stack}" for stack, depth in stacks.items()]
-        wholly = [path for path in flat if path not in self._first]
-        names += groups(wholly, of=flat)
-        frozen = left + sum(sizes[path] for path in wholly)
-        return f"frozen are {frozen:,} of {sum(sizes.values()):,} parameters: {listed(names)}"
+        flat = flatten_dict(nn.unbox(params), sep="/")
+        whole = [path for path in flat if path not in self._first]
+        layers = {path: first for path, first in self._first.items() if first}
+        stacks = {group(path)[:-2]: (first, flat[path].shape[0]) for path, first in layers.items()}
+        names = [f"the lowest {first} of {depth} {stack}" for stack, (first, depth) in stacks.items()]
+        frozen = sum(flat[path].size for path in whole)
+        frozen += sum(flat[path].size // flat[path].shape[0] * first for path, first in layers.items())
+        total = sum(leaf.size for leaf in flat.values())
+        return f"frozen are {frozen:,} of {total:,} parameters: {listed(names + groups(whole, of=flat))}"
 
 
 def rate_factors(axes: Any, params: Any, decay: float, below_layers: tuple[str, ...] = ()) -> Any:
-    """What the learning rate of each parameter is multiplied by (Clark et al. 2020, appendix B, as their code has it).
+    """The factors of the learning rate of each parameter (Clark et al. 2020, appendix B, as in their code).
 
     A head has 1, layer i of N, counted from 1, decay^(N + 2 - i), embeddings decay^(N + 2): the layer below the head
-    is two steps below it. Each stack counts by itself, for every layer of a decoder reads the encoder's output, and
-    embeddings lie below the deepest. Layers that share their parameters (ALBERT) are one layer.
+    is two steps below it. Each stack counts separately, for every layer of a decoder reads the encoder's output, and
+    embeddings are below the deepest. Layers that share their parameters (ALBERT) are one layer.
 
     >>> axes = {"encoder": {"layers": {"scale": ("layers", "norm")}}, "embeddings": {"token": ("vocab", "embed")}}
     >>> params = {"encoder": {"layers": {"scale": np.ones((3, 5))}}, "embeddings": {"token": np.ones((9, 5))}}
@@ -201,12 +199,12 @@ def rate_factors(axes: Any, params: Any, decay: float, below_layers: tuple[str, 
       axes: the logical axes of the parameters.
       params: arrays or shapes.
       decay: in (0, 1].
-      below_layers: the model's: what its first layer reads.
+      below_layers: the model's first names of parameters below its layers.
 
     Returns:
       A tree like the parameters: a number, or for the parameters of a stack [N] of them.
     """
-    names, leaves = (traverse_util.flatten_dict(tree, sep="/") for tree in (axes, params))
+    names, leaves = flatten_dict(axes, sep="/"), flatten_dict(params, sep="/")
     depths = {
         path: leaves[path].shape[0] if "layers" in names[path] else 1 for path in names if "layers" in path.split("/")
     }
@@ -219,7 +217,7 @@ def rate_factors(axes: Any, params: Any, decay: float, below_layers: tuple[str, 
         is_below = any(f"{path}/".startswith(f"{name}/") for name in below_layers)
         return np.asarray(decay ** (deepest + 2) if is_below else 1.0, np.float32)
 
-    return traverse_util.unflatten_dict({path: factor(path) for path in names}, sep="/")
+    return unflatten_dict({path: factor(path) for path in names}, sep="/")
 
 
 def with_layer_rates(
@@ -229,13 +227,12 @@ def with_layer_rates(
     if decay == 1.0:
         return transformation
 
+    def scale(update: Any, factor: Float[np.ndarray, "*N"]) -> Any:
+        along_layers = jnp.reshape(factor, factor.shape + (1,) * (update.ndim - factor.ndim))
+        return update * along_layers.astype(update.dtype)
+
     def update(updates: Any, state: Any, params: Any = None) -> tuple[Any, Any]:
         updates, state = transformation.update(updates, state, params)
-        factors = rate_factors(axes, updates, decay, below_layers)
-        return jax.tree.map(lambda u, f: u * _along_layers(f, u.ndim).astype(u.dtype), updates, factors), state
+        return jax.tree.map(scale, updates, rate_factors(axes, updates, decay, below_layers)), state
 
     return optax.GradientTransformation(transformation.init, update)
-
-
-def _along_layers(factor: Float[np.ndarray, "*N"], rank: int) -> Any:
-    return jnp.reshape(factor, factor.shape + (1,) * (rank - factor.ndim))

@@ -1,5 +1,6 @@
 """Optimizers of the literature, put together from Optax."""
 
+import functools
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal
@@ -18,52 +19,54 @@ from t5x_lite.parallel import logical_axes
 from t5x_lite.validation import NonNegative, Range, Validated, check_fields
 
 Axes = Any
-"""A tree like the parameters', a tuple of logical axes at each leaf."""
+"""A tree like the parameters, with a tuple of logical axes at each leaf."""
 
 MomentType = Literal["float32", "bfloat16"]
 Decay = Annotated[float, Range(ge=0, lt=1, remedy="choose e.g. 0.9")]
-LayerwiseDecay = Annotated[float, Range(gt=0, le=1, remedy="choose e.g. 0.8, or 1 for none")]
 
 
 @dataclass(frozen=True)
 class Optimizer(Validated, ABC):
-    """What turns gradients into updates, the schedule that scales them, and what is left as it is."""
+    """The transformation of gradients into updates, their schedule, and the parameters that are frozen."""
 
     schedule: Schedule
     """The learning rate."""
     clip_norm: Annotated[float, Range(ge=0, remedy="choose e.g. 1.0, or 0 to turn it off")] = 0.0
     """Gradients with a larger global norm are scaled down to it; 0 turns it off."""
     frozen: tuple[str, ...] = field(default=(), kw_only=True)
-    """Parameters that stay as they are, by patterns over their paths, which `inspect` lists: 'embeddings/*',
-    'encoder/layers/*'. They have no part in the gradient's norm, and no moments."""
+    """Parameters that are not trained, by patterns over their paths, which `inspect` lists: 'embeddings/*',
+    'encoder/layers/*'. They have no moments, and the gradient's norm excludes them."""
     frozen_layers: NonNegative = field(default=0, kw_only=True)
-    """The lowest layers of each stack, encoder or decoder, that stay as they are too."""
-    layerwise_decay: LayerwiseDecay = field(default=1.0, kw_only=True)
-    """The share of the learning rate that a layer has of that above it, down to the embeddings; ELECTRA was fine-tuned
-    with 0.8 and, large, 0.9 (Clark et al. 2020, appendix B); 1 is the same rate for all. See `rate_factors`."""
+    """The lowest layers of each stack, encoder or decoder, that are frozen too."""
+    layerwise_decay: Annotated[float, Range(gt=0, le=1, remedy="choose e.g. 0.8, or 1 for none")] = field(
+        default=1.0, kw_only=True
+    )
+    """The learning rate of a layer as a share of that of the layer above it, down to the embeddings; ELECTRA was
+    fine-tuned with 0.8 and, large, 0.9 (Clark et al. 2020, appendix B); 1 is the same rate for all. See
+    `rate_factors`."""
 
     def check_model(self, model: ModelConfig) -> None:
-        """Raises `InputError` where a model has not what is to be frozen, or nothing else."""
+        """Raises `InputError` where a model lacks what is to be frozen, or has nothing else."""
         if self.frozen or self.frozen_layers:
             boxed = abstract_params(model)
             self.trained(logical_axes(boxed)).check(nn.unbox(boxed))
 
     def trained(self, axes: Axes) -> TrainableMask:
-        """What is not frozen of parameters with these logical axes."""
+        """The mask of the parameters that are not frozen, for parameters with these logical axes."""
         return TrainableMask(axes, self.frozen, self.frozen_layers)
 
     def build(self, axes: Axes, below_layers: tuple[str, ...] = ()) -> optax.GradientTransformation:
         """The transformation for parameters with these logical axes; `below_layers` is the model's."""
         trained = self.trained(axes)
         clip = [optax.clip_by_global_norm(self.clip_norm)] if self.clip_norm else []
-        # Optax counts the updates already done, schedules the one that is being made.
+        # Optax counts the updates already done, schedules the current one.
         rate = optax.scale_by_learning_rate(lambda count: self.schedule.learning_rate(count + 1))
-        moving = optax.chain(*clip, *self.scaling(trained.axes(axes)), rate)
-        return with_layer_rates(trained.only(moving), axes, self.layerwise_decay, below_layers)
+        transformation = optax.chain(*clip, *self.scaling(trained.axes(axes)), rate)
+        return with_layer_rates(trained.only(transformation), axes, self.layerwise_decay, below_layers)
 
     @abstractmethod
     def scaling(self, axes: Axes) -> list[optax.GradientTransformation]:
-        """All between clipping and the learning rate."""
+        """The transformations between clipping and the learning rate."""
 
 
 @dataclass(frozen=True)
@@ -85,26 +88,19 @@ class Adam(Optimizer):
 
 
 @dataclass(frozen=True)
-class AdamW(Optimizer):
+class AdamW(Adam):
     """Adam with decoupled weight decay (Loshchilov and Hutter 2019); norms and biases do not decay."""
 
     schedule: Schedule = LinearDecay()
-    b1: Decay = 0.9
-    """Decay of the mean of gradients."""
     b2: Decay = 0.999
     """Decay of the mean of squared gradients."""
     eps: float = 1e-6
     """Added to the root of the second moment."""
     weight_decay: Annotated[float, Range(ge=0, remedy="choose e.g. 0.01")] = 0.01
     """Times the learning rate: the share of a weight that is lost at each step."""
-    first_moment: MomentType = "float32"
-    """Type that the mean of gradients is kept in; bfloat16 saves 2 bytes a parameter (Optax has none of 8 bits)."""
 
     def scaling(self, axes: Axes) -> list[optax.GradientTransformation]:
-        return [
-            optax.scale_by_adam(self.b1, self.b2, self.eps, mu_dtype=self.first_moment),
-            optax.add_decayed_weights(self.weight_decay, mask=decays(axes)),
-        ]
+        return [*super().scaling(axes), optax.add_decayed_weights(self.weight_decay, mask=decays(axes))]
 
 
 @dataclass(frozen=True)
@@ -148,64 +144,59 @@ def decays(axes: Axes) -> Any:
 
     The parameter's name decides; its rank cannot, for the norms of a scanned stack are matrices.
     """
-    return jax.tree_util.tree_map_with_path(
-        lambda path, _: path[-1].key not in ("scale", "bias"), axes, is_leaf=_is_axes
-    )
+    return jax.tree.map_with_path(lambda path, _: path[-1].key not in ("scale", "bias"), axes, is_leaf=_is_axes)
 
 
 def each_layer(transformation: optax.GradientTransformation, axes: Axes) -> optax.GradientTransformation:
-    """Applies a transformation that looks at whole matrices to each layer of a scanned stack by itself.
+    """Applies a transformation of whole matrices to each layer of a scanned stack separately.
 
     Factored moments, clipping by root mean square and parameter scale belong to the matrix of one layer, while the
-    parameters of all layers lie in one array.
+    parameters of all layers are one array.
     """
-
-    def stacked(path: Any, leaf_axes: tuple[str | None, ...]) -> str:
-        # Stacks differ in depth, and one vmap has one length: the stack is the first name of the path.
-        return path[0].key if "layers" in leaf_axes else ""
-
-    labels = jax.tree_util.tree_map_with_path(stacked, axes, is_leaf=_is_axes)
+    # Stacks differ in depth, and one vmap has one length: the stack is the first name of the path.
+    labels = jax.tree.map_with_path(
+        lambda path, names: path[0].key if "layers" in names else "", axes, is_leaf=_is_axes
+    )
     over_layers = optax.GradientTransformation(
         jax.vmap(transformation.init),
         lambda updates, state, params=None: jax.vmap(transformation.update)(updates, state, params),
     )
-    names = set(jax.tree.leaves(labels))
+    names = sorted(set(jax.tree.leaves(labels)))  # in one order in all processes, which compile one program
     return optax.partition({name: over_layers if name else transformation for name in names}, labels)
 
 
 def _with_axes_of_factors(
     transformation: optax.GradientTransformation, min_dim_size_to_factor: int
 ) -> optax.GradientTransformation:
-    """The same with logical axes on its factored moments, where the parameters have them.
+    """The transformation, whose `init` gives factored moments of boxed parameters their logical axes.
 
-    A factor has lost one of the two dimensions of its matrix, and what stands in for one that a parameter has not has
-    none of its axes; Optax leaves both with those of the whole parameter.
+    A factor lacks one of the two largest dimensions of its matrix, and the placeholder of a parameter without factors
+    has none of its axes; Optax leaves both with those of the whole parameter.
     """
+
+    def rename(lost: int, param: Any, factor: Any) -> Any:
+        """`lost` counts dimensions by size, -1 being the largest."""
+        if not _is_box(param) or not _is_box(factor):
+            return factor
+        stack = tuple(axis for axis in param.names if axis == "layers")
+        axes, shape = param.names[len(stack) :], np.array(param.value.shape[len(stack) :])
+        order = np.argsort(shape)
+        if len(shape) < 2 or shape[order[-2]] < min_dim_size_to_factor:
+            return factor.replace(names=(None,) * factor.value.ndim)
+        return factor.replace(names=stack + tuple(axis for index, axis in enumerate(axes) if index != order[lost]))
 
     def init(params: Any) -> optax.OptState:
         def name(node: Any) -> Any:
             if not isinstance(node, optax.FactoredState):
                 return node
             rows, columns = (
-                jax.tree.map(lambda *leaves, lost=lost: rename(*leaves, lost), params, factors, is_leaf=_is_box)
-                for factors, lost in ((node.v_row, -1), (node.v_col, -2))
+                jax.tree.map(functools.partial(rename, lost), params, factors, is_leaf=_is_box)
+                for lost, factors in ((-1, node.v_row), (-2, node.v_col))
             )
             return node._replace(v_row=rows, v_col=columns)
 
-        def rename(param: Any, factor: Any, lost: int) -> Any:
-            """`lost` counts from the largest dimension."""
-            if not _is_box(param) or not _is_box(factor):
-                return factor
-            stack = tuple(axis for axis in param.names if axis == "layers")
-            axes, shape = param.names[len(stack) :], np.array(param.value.shape[len(stack) :])
-            order = np.argsort(shape)
-            if len(shape) < 2 or shape[order[-2]] < min_dim_size_to_factor:
-                return factor.replace(names=(None,) * factor.value.ndim)
-            return factor.replace(names=stack + tuple(axis for index, axis in enumerate(axes) if index != order[lost]))
-
-        return jax.tree.map(
-            name, transformation.init(params), is_leaf=lambda node: isinstance(node, optax.FactoredState)
-        )
+        state = transformation.init(params)
+        return jax.tree.map(name, state, is_leaf=lambda node: isinstance(node, optax.FactoredState))
 
     return optax.GradientTransformation(init, transformation.update)
 
@@ -224,25 +215,25 @@ class ParameterAverage:
     parameters, everything else that uses the model takes the average."""
 
     decay: Annotated[float, Range(ge=0, lt=1, remedy="choose e.g. 0.999, or 0 to turn it off")] = 0.0
-    """What is left of the average after a step, the rest being the new parameters: e.g. 0.999; 0 keeps no average."""
+    """The weight of the old average in each step, the rest being the new parameters: e.g. 0.999; 0 keeps no average."""
     warmup: bool = True
-    """Step n, from 1, keeps (1 + n) / (10 + n) at most: the first parameters are soon forgotten."""
+    """Step n, from 1, has a decay of (1 + n) / (10 + n) at most: the first parameters soon lose their weight."""
 
     def __post_init__(self) -> None:
         check_fields(self, prefix="average.")
 
     def start(self, params: Any) -> Any:
-        """The average before the first step: a copy of the parameters; None where there is none."""
+        """The average before the first step: a copy of the parameters; None without an average."""
         return jax.tree.map(jnp.copy, params) if self.decay else None
 
     def update(self, average: Any, params: Any, step: Int[Array, ""]) -> Any:
-        """The average after update number `step`, the first being 1, which left `params`."""
+        """The average after update number `step`, the first being 1, whose result is `params`."""
         if not self.decay:
             return None
         return optax.incremental_update(params, average, 1.0 - self.decay_at(step))
 
     def decay_at(self, step: Int[Array, ""] | int) -> Float[Array, ""]:
-        """What is left of the average at update number `step`.
+        """The decay at update number `step`.
 
         >>> average = ParameterAverage(decay=0.5)
         >>> [round(float(average.decay_at(step)), 4) for step in (1, 2, 8, 1000)]

@@ -21,7 +21,7 @@ class Schedule(Validated, ABC):
 
     @abstractmethod
     def learning_rate(self, step: Step) -> Rate:
-        """The learning rate of the update number `step`, the first being 1."""
+        """The learning rate of update number `step`, the first being 1."""
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,6 @@ class Constant(Schedule):
     """The same rate throughout."""
 
     rate: PositiveFloat = 1e-3
-    """The learning rate."""
 
     def learning_rate(self, step: Step) -> Rate:
         return jnp.full_like(jnp.asarray(step, jnp.float32), self.rate)

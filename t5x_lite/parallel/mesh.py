@@ -22,7 +22,7 @@ MESH_AXES = ("data", "fsdp", "sequence", "tensor")
 
 @dataclass(frozen=True)
 class MeshShape:
-    """How many devices lie along each axis of the mesh; one of them may be -1, all that are left."""
+    """The number of devices along each axis of the mesh; one of them may be -1, all that are left."""
 
     data: int = -1
     """Copies of the model, each with its share of the batch."""
@@ -34,14 +34,17 @@ class MeshShape:
     """Pieces of a row: each device computes its share of the positions, with the keys and values of all of them."""
 
     def __post_init__(self) -> None:
-        sizes = {axis: getattr(self, axis) for axis in MESH_AXES}
-        for axis, size in sizes.items():
+        for axis, size in self._sizes.items():
             if size < 1 and size != -1:
                 raise InputError(
                     f"mesh.{axis}={size} is not a number of devices; choose 1 or more, or -1 for all that are left"
                 )
-        if sum(size == -1 for size in sizes.values()) > 1:
-            raise InputError(f"mesh has more than one axis of size -1 in {sizes}; give all but one a number")
+        if list(self._sizes.values()).count(-1) > 1:
+            raise InputError(f"mesh has more than one axis of size -1 in {self._sizes}; give all but one a number")
+
+    @property
+    def _sizes(self) -> dict[str, int]:
+        return {axis: getattr(self, axis) for axis in MESH_AXES}
 
     def sizes(self, num_devices: int) -> dict[str, int]:
         """The size of each axis over `num_devices` devices.
@@ -49,42 +52,38 @@ class MeshShape:
         >>> MeshShape(data=-1, fsdp=2).sizes(8)
         {'data': 4, 'fsdp': 2, 'sequence': 1, 'tensor': 1}
         """
-        sizes = {axis: getattr(self, axis) for axis in MESH_AXES}
-        formatted, given = " ".join(f"{axis}={size}" for axis, size in sizes.items()), 1
-        for size in sizes.values():
-            given *= size if size != -1 else 1
-        free = [axis for axis, size in sizes.items() if size == -1]
+        given = math.prod(size for size in self._sizes.values() if size != -1)
+        free = [axis for axis, size in self._sizes.items() if size == -1]
         if num_devices % given or (not free and given != num_devices):
             raise InputError(
-                f"mesh {formatted} does not fill {num_devices} devices; "
-                "choose sizes whose product is that number, or -1 for one of them"
+                f"mesh {' '.join(f'{axis}={size}' for axis, size in self._sizes.items())} does not fill {num_devices} "
+                "devices; choose sizes whose product is that number, or -1 for one of them"
             )
-        return sizes | dict.fromkeys(free, num_devices // given)
+        return self._sizes | dict.fromkeys(free, num_devices // given)
 
 
 def make_mesh(shape: MeshShape, devices: Sequence[jax.Device] | None = None) -> Mesh:
     """The mesh of `shape` over `devices` (default: all of all hosts), neighbours in it being neighbours in the pod.
 
-    Where TPUs are several slices, which only the data centre's network joins, `data` goes across them and every other
-    axis stays within one: gradients are added up once a step, parameters and activations travel in every layer. Raises
-    `InputError` where `shape` does not fill the devices, or the slices are unlike or do not divide `data`.
+    Where TPUs are several slices, connected by the data centre's network alone, `data` goes across them and every other
+    axis stays within one: gradients are added up once a step, parameters and activations are sent in every layer.
+    Raises `InputError` where `shape` does not fill the devices, or the slices differ in size or do not divide `data`.
     """
     devices = jax.devices() if devices is None else devices
     sizes = shape.sizes(len(devices))
     slices = Counter(map(tpu_slice, devices))
-    # An axis may take a part of a row of chips where no whole one has its size (jax.make_mesh refuses that).
-    arranged = (
-        across_slices(sizes, slices, devices)
-        if len(slices) > 1
-        else mesh_utils.create_device_mesh(tuple(sizes.values()), devices, allow_split_physical_axes=True)
-    )
-    # Explicit axes, in which every operation states its sharding, are not what Linen's logical partitioning wants: the
-    # compiler is to work it out, which is what Auto says.
+    if len(slices) > 1:
+        arranged = across_slices(sizes, slices, devices)
+    else:
+        # Physical axes are split where none has the size of a mesh axis (jax.make_mesh refuses that).
+        arranged = mesh_utils.create_device_mesh(tuple(sizes.values()), devices, allow_split_physical_axes=True)
+    # Under Linen's logical partitioning the compiler propagates shardings (Auto); with JAX's default, Explicit, every
+    # operation would have to state its sharding.
     return Mesh(arranged, tuple(sizes), axis_types=(AxisType.Auto,) * len(sizes))
 
 
 def across_slices(sizes: dict[str, int], slices: Counter[int], devices: Sequence[jax.Device]) -> np.ndarray:
-    """The devices of several slices, how many of which `slices` says by number, as an array with the mesh's axes."""
+    """The devices of several slices as an array with the mesh's axes; `slices` counts the devices of each slice."""
     if len(set(slices.values())) > 1:
         raise InputError(
             f"the slices have {', '.join(map(str, slices.values()))} devices, of which no mesh can be made; "
@@ -119,7 +118,7 @@ RULES: dict[str, tuple[str, ...]] = {
     # activations
     "activation_batch": ("data", "fsdp"),
     "activation_length": ("sequence",),
-    # of keys and values, which every device needs that has a share of the queries
+    # of keys and values, all of which each device with a share of the queries needs
     "activation_memory": (),
     "activation_embed": (),
     "activation_heads": ("tensor",),
@@ -127,11 +126,11 @@ RULES: dict[str, tuple[str, ...]] = {
     "activation_mlp": ("tensor",),
     "activation_vocab": ("tensor",),
 }
-"""The mesh axes that each logical axis is cut along; none means that every device holds all of it."""
+"""The mesh axes that each logical axis is sharded over; none means that every device holds all of it."""
 
 
 def num_parts(logical_axis: str, sizes: Mapping[str, int]) -> int:
-    """The parts that a logical axis is cut into on a mesh with these sizes by axis.
+    """The shards of a logical axis on a mesh with these sizes by axis.
 
     >>> num_parts("activation_batch", {"data": 4, "fsdp": 2, "sequence": 1, "tensor": 3})
     8
@@ -139,26 +138,25 @@ def num_parts(logical_axis: str, sizes: Mapping[str, int]) -> int:
     return math.prod(sizes[axis] for axis in RULES[logical_axis])
 
 
-def partition_spec(axes: tuple[str | None, ...], rules: dict[str, tuple[str, ...]] = RULES) -> PartitionSpec:
+def partition_spec(axes: tuple[str | None, ...]) -> PartitionSpec:
     """The mesh axes of each dimension of an array with these logical axes.
 
-    Raises ValueError if two of them would be cut along the same mesh axis.
+    Raises ValueError if two of them would be sharded over the same mesh axis.
 
     >>> tuple(partition_spec(("layers", "embed", "mlp")))
     (None, 'fsdp', 'tensor')
     """
     used: dict[str, str] = {}
-    for axis in axes:
-        for mesh_axis in rules[axis] if axis else ():
+    for axis in filter(None, axes):
+        for mesh_axis in RULES[axis]:
             if mesh_axis in used:
                 raise ValueError(f"logical axes {used[mesh_axis]!r} and {axis!r} both map to mesh axis {mesh_axis!r}")
             used[mesh_axis] = axis
+    return _spec([RULES[axis] if axis else () for axis in axes])
 
-    def entry(axis: str | None) -> Any:
-        mesh_axes = rules[axis] if axis else ()
-        return mesh_axes if len(mesh_axes) > 1 else (mesh_axes[0] if mesh_axes else None)
 
-    return PartitionSpec(*map(entry, axes))
+def _spec(entries: Sequence[tuple[str, ...]]) -> PartitionSpec:
+    return PartitionSpec(*(entry if len(entry) > 1 else entry[0] if entry else None for entry in entries))
 
 
 def logical_axes(abstract: Any) -> Any:
@@ -166,7 +164,7 @@ def logical_axes(abstract: Any) -> Any:
 
     def axes(leaf: Any) -> tuple[str | None, ...]:
         shape = nn.unbox(leaf).shape
-        # What stands in an optimizer's state for statistics that it does not keep has fewer dimensions.
+        # An optimizer's placeholders for statistics that it does not keep have fewer dimensions.
         if isinstance(leaf, nn.LogicallyPartitioned) and len(leaf.names) == len(shape):
             return leaf.names
         return (None,) * len(shape)
@@ -175,68 +173,59 @@ def logical_axes(abstract: Any) -> Any:
 
 
 def shardings(mesh: Mesh, abstract: Any) -> Any:
-    """A sharding for each leaf of an abstract tree, by the logical axes that it carries.
+    """A sharding for each leaf of an abstract tree, by its logical axes, and over `fsdp` on some dimension if possible.
 
-    Raises `InputError` if a dimension is not divided by the mesh axes it is cut along.
+    Norms, biases and the factors of an optimizer's moments have no axis that the table shards over `fsdp`. They are
+    small, but on a thousand chips they would be as large as a chip's share of the matrices; so their last dimension
+    that can be is sharded over it. Raises `InputError` if the mesh axes of a dimension do not divide it.
     """
 
     def sharding(path: Any, leaf: Any, axes: tuple[str | None, ...]) -> NamedSharding:
-        shape = nn.unbox(leaf).shape
-        for axis, size in zip(axes, shape, strict=True):
-            for mesh_axis in RULES[axis] if axis else ():
+        shape, spec = nn.unbox(leaf).shape, partition_spec(axes)
+        entries = [RULES[axis] if axis else () for axis in axes]
+        for axis, size, mesh_axes in zip(axes, shape, entries, strict=True):
+            for mesh_axis in mesh_axes:
                 if size % mesh.shape[mesh_axis]:
                     raise InputError(
                         f"mesh.{mesh_axis}={mesh.shape[mesh_axis]} does not divide the {size} of axis {axis!r} of "
                         f"{jax.tree_util.keystr(path, simple=True, separator='/')}; choose a divisor of {size}"
                     )
-        return NamedSharding(mesh, _spread(partition_spec(axes), mesh, axes, shape))
+        if any("fsdp" in entry for entry in entries):
+            return NamedSharding(mesh, spec)
+        for index in reversed(range(len(axes))):
+            with_fsdp = (*entries[index], "fsdp")
+            divides = shape[index] % math.prod(mesh.shape[name] for name in with_fsdp) == 0
+            if axes[index] not in (None, "layers") and divides:
+                return NamedSharding(mesh, _spec([*entries[:index], with_fsdp, *entries[index + 1 :]]))
+        return NamedSharding(mesh, spec)
 
     return jax.tree_util.tree_map_with_path(sharding, abstract, logical_axes(abstract), is_leaf=_is_box)
 
 
-def _spread(spec: PartitionSpec, mesh: Mesh, axes: tuple[str | None, ...], shape: tuple[int, ...]) -> PartitionSpec:
-    """`spec`, and along `fsdp` too if it does not say how: on the last dimension that can be cut so.
-
-    Norms, biases and the factors of an optimizer's moments have no axis that is cut along it by the table. They are
-    small, but on a thousand chips they would be as large as a chip's share of the matrices.
-    """
-    entries = [() if entry is None else (entry,) if isinstance(entry, str) else entry for entry in spec]
-    if any("fsdp" in entry for entry in entries):
-        return spec
-    for index in reversed(range(len(axes))):
-        parts = math.prod(mesh.shape[name] for name in (*entries[index], "fsdp"))
-        if axes[index] not in (None, "layers") and shape[index] % parts == 0:
-            together = (*entries[index], "fsdp")
-            return PartitionSpec(*spec[:index], together if len(together) > 1 else "fsdp", *spec[index + 1 :])
-    return spec
-
-
 def batch_sharding(mesh: Mesh) -> NamedSharding:
-    """Rows of a batch along `data` and `fsdp`."""
+    """Rows of a batch over `data` and `fsdp`."""
     return NamedSharding(mesh, partition_spec(("activation_batch",)))
 
 
 def replicated(mesh: Mesh) -> NamedSharding:
-    """All of it on every device."""
+    """The whole array on every device."""
     return NamedSharding(mesh, PartitionSpec())
 
 
 @contextmanager
 def use_mesh(mesh: Mesh) -> Iterator[None]:
-    """While a function is traced within it, the logical axes of activations mean axes of `mesh`."""
-    cut = {axis: tuple(name for name in mesh_axes if mesh.shape[name] > 1) for axis, mesh_axes in RULES.items()}
-    rules = [(axis, mesh_axes or None) for axis, mesh_axes in cut.items()]
-    # Not cut along, but said to those who bring parameters together.
-    rules.append(("whole_slice", "fsdp" if _is_of_whole_slices(mesh) else None))
-    with jax.sharding.use_abstract_mesh(mesh.abstract_mesh), nn.logical_axis_rules(rules):
-        yield
-
-
-def _is_of_whole_slices(mesh: Mesh) -> bool:
-    """Whether `fsdp` goes over all the chips that wires join; simulated devices are one slice, GPUs have none."""
+    """A context for tracing a function, in which the logical axes of activations mean axes of `mesh`."""
+    rules: list[tuple[str, Any]] = []
+    for axis, mesh_axes in RULES.items():
+        rules.append((axis, tuple(name for name in mesh_axes if mesh.shape[name] > 1) or None))
+    # Not an axis of any array: whether `fsdp` goes over all wired chips decides how parameters are gathered. Simulated
+    # devices are one slice, GPUs have none.
     devices = mesh.devices.flatten()
     num_slices = len(set(map(tpu_slice, devices)))
-    return has_wired_slices(devices[0]) and num_slices * mesh.shape["fsdp"] == mesh.size
+    is_whole_slice = has_wired_slices(devices[0]) and num_slices * mesh.shape["fsdp"] == mesh.size
+    rules.append(("whole_slice", "fsdp" if is_whole_slice else None))
+    with jax.sharding.use_abstract_mesh(mesh.abstract_mesh), nn.logical_axis_rules(rules):
+        yield
 
 
 def _is_box(leaf: Any) -> bool:
@@ -246,8 +235,8 @@ def _is_box(leaf: Any) -> bool:
 class BatchRows:
     """The rows of global batches that this process reads.
 
-    They are those that its devices hold, which are neither neighbours nor its own alone: a mesh follows the wires of a
-    pod, not the order of its hosts, and hosts along `tensor` hold the same rows.
+    Those are the rows of its devices, which may not be consecutive or exclusive: a mesh follows the wires of a pod, not
+    the order of its hosts, and hosts along `tensor` hold the same rows.
 
     Args:
       sharding: of the batch.
@@ -258,23 +247,24 @@ class BatchRows:
         self._sharding, self._batch_size = sharding, batch_size
         held = sharding.addressable_devices_indices_map((batch_size,)).values()
         self.numbers: Int[np.ndarray, "b"] = np.unique(np.concatenate([np.arange(batch_size)[index] for index in held]))
-        """Their places in the batch, in order."""
+        """Their indices in the batch, in order."""
 
     def to_devices(self, values: Any) -> Any:
-        """The global batch, arrays [B, ...], of which every process gives the rows [b, ...] that it reads."""
-        return jax.tree.map(self._to_devices, values)
+        """The global batch, arrays [B, ...], from the rows [b, ...] that each process reads."""
 
-    def _to_devices(self, values: Shaped[np.ndarray, "b ..."]) -> jax.Array:
-        def shard(index: tuple[slice, ...]) -> np.ndarray:
-            start, stop, _ = index[0].indices(self._batch_size)
-            first = int(np.searchsorted(self.numbers, start))
-            return values[(slice(first, first + stop - start), *index[1:])]
+        def assemble(values: Shaped[np.ndarray, "b ..."]) -> jax.Array:
+            def shard(index: tuple[slice, ...]) -> np.ndarray:
+                start, stop, _ = index[0].indices(self._batch_size)
+                first = int(np.searchsorted(self.numbers, start))
+                return values[(slice(first, first + stop - start), *index[1:])]
 
-        return _make_array((self._batch_size, *values.shape[1:]), self._sharding, shard)
+            return _make_array((self._batch_size, *values.shape[1:]), self._sharding, shard)
+
+        return jax.tree.map(assemble, values)
 
 
 def to_devices(tree: Any, shardings: Any) -> Any:
-    """Arrays that every process holds whole, sharded over the devices of all; those that are already stay."""
+    """Whole arrays of every process, sharded over the devices of all; an array with its sharding already stays."""
 
     def shard(leaf: Any, sharding: NamedSharding) -> jax.Array:
         if isinstance(leaf, jax.Array) and leaf.sharding == sharding:
@@ -288,7 +278,7 @@ def to_devices(tree: Any, shardings: Any) -> Any:
 def _make_array(
     shape: tuple[int, ...], sharding: NamedSharding, shard: Callable[[tuple[slice, ...]], np.ndarray]
 ) -> jax.Array:
-    # As jax.make_array_from_callback, whose transfers jax.transfer_guard("disallow") takes for unmeant ones.
+    # Like jax.make_array_from_callback, whose transfers jax.transfer_guard("disallow") refuses as implicit ones.
     indices = sharding.addressable_devices_indices_map(shape)
     arrays = jax.device_put([shard(index) for index in indices.values()], list(indices))
     return jax.make_array_from_single_device_arrays(shape, sharding, arrays)

@@ -1,6 +1,6 @@
-"""How arrays lie on the devices while they are used, in logical axes; where no mesh is in use, all of this is nothing.
+"""The sharding of arrays inside a traced function, in logical axes; without a mesh these functions change nothing.
 
-What an axis means is said by the rules of whoever traces the function (`t5x_lite.parallel.use_mesh`).
+`t5x_lite.parallel.use_mesh` maps the logical axes to those of a mesh.
 """
 
 import math
@@ -15,26 +15,25 @@ from jaxtyping import Array, Float, Shaped
 
 
 def constrain_sharding(x: Array, *axes: str | None) -> Array:
-    """`x` with each dimension cut along its logical axis, if its devices divide it.
+    """`x` with each dimension sharded along its logical axis, if the devices divide it.
 
-    The compiler would pad the others, which gave a wrong gradient of a table whose rows are cut too (jax 0.10.2, six
-    targets on four devices: row 0, that of the padding, was off by 77 %).
+    The compiler would pad the others, which gave a wrong gradient of a table whose rows are sharded too (jax 0.10.2,
+    six targets on four devices: row 0, that of the padding, was off by 77 %).
     """
-
-    cut = (axis if axis and _dividing(axis, size) else None for axis, size in zip(axes, x.shape, strict=True))
-    return nn.with_logical_constraint(x, tuple(cut))
+    sharded = (axis if axis and _dividing(axis, size) else None for axis, size in zip(axes, x.shape, strict=True))
+    return nn.with_logical_constraint(x, tuple(sharded))
 
 
 def is_sharded(axis: str) -> bool:
-    """Whether the devices share out a dimension with this logical axis."""
+    """Whether a dimension with this logical axis is sharded."""
     return bool(_mesh_axes(axis))
 
 
 def all_gather_fsdp(parameter: Float[Array, "*_"], axes: tuple[str, ...], dtype: Any) -> Float[Array, "*_"]:
-    """A parameter as it is used: in `dtype`, and brought together along the axis `embed`.
+    """A parameter as it is used: in `dtype`, and gathered along the axis `embed`.
 
-    Devices that share out a matrix along `embed` share out the batch too, so each needs the whole of it for its rows.
-    Said here, because the compiler may find it less to send the activations around.
+    Devices that shard a matrix along `embed` shard the batch too, so each needs the whole matrix for its rows. Without
+    this constraint the compiler may send the activations instead.
     """
     return constrain_sharding(parameter.astype(dtype), *(None if axis == "embed" else axis for axis in axes))
 
@@ -50,45 +49,43 @@ def fsdp_apply(
     cut_inside: bool = False,
     cut_outside: bool = False,
 ) -> Array:
-    """`function(all_gather_fsdp(parameter), x, ())`, each device doing it for the rows that it has.
+    """`function(all_gather_fsdp(parameter), x, ())`, each device for its rows.
 
-    Written out where `embed` is cut, so that gradients are added up and cut in one (reduce-scatter), and each device
-    gets the share that it has of the parameter. Left to itself the compiler adds up all of it, everywhere.
+    A `shard_map` where `embed` is sharded, so that gradients are summed and sharded in one (reduce-scatter), and each
+    device receives its shard alone. The compiler by itself sums all of the gradient on every device.
 
     Args:
-      function: of a parameter, any rows, and the axes of the mesh, if any, that the parameter's axis beside `embed` is
-        cut along: the function has a part of that axis then. What it gives begins as x does.
+      function: of a parameter, any rows, and the mesh axes, if any, that shard the parameter's other axis beside
+        `embed`: the function has a shard of that axis then. Its result begins with the dimensions of x.
       parameter: with the logical axes `axes`, used in `dtype`.
       x: begins with the batch, and if it `has_length` the positions.
-      cut_inside: x ends with the parameter's other axis.
-      cut_outside: what the function gives does.
+      cut_inside: whether x ends with the parameter's other axis.
+      cut_outside: whether the result does.
     """
     gathered, batch = _mesh_axes("embed") if "embed" in axes else (), _mesh_axes("activation_batch")
     if not gathered or not set(gathered) <= set(batch) or x.shape[0] % _num_devices(batch):
         return function(all_gather_fsdp(parameter, axes, dtype), x, ())
-    length = _mesh_axes("activation_length") if has_length else ()
-    if length and x.shape[1] % _num_devices(length):
-        length = ()
+    length = _dividing("activation_length", x.shape[1]) if has_length else ()
     index = axes.index("embed")
-    cut = _mesh_axes(axes[1 - index])
-    entries = [gathered, cut] if index == 0 else [cut, gathered]
+    other = _mesh_axes(axes[1 - index])
+    entries = [gathered, other] if index == 0 else [other, gathered]
     rows = (batch, length) if has_length else (batch,)
 
-    def own_rows(share: Array, x: Array) -> Array:
-        # Added up over the other copies once it is cut, not before.
+    def on_device(shard: Array, x: Array) -> Array:
+        # Gradients are summed over the other copies once they are sharded, not before.
         copies = tuple(name for name in (*batch, *length) if name not in gathered)
-        share = jax.lax.pcast(share.astype(dtype), copies, to="varying")
-        return function(_all_gather_fsdp(share, gathered, index), x, cut)
+        shard = jax.lax.pcast(shard.astype(dtype), copies, to="varying")
+        return function(_all_gather(shard, gathered, index), x, other)
 
     return jax.shard_map(
-        own_rows,
-        in_specs=(PartitionSpec(*entries), PartitionSpec(*rows, *((cut,) if cut_inside else ()))),
-        out_specs=PartitionSpec(*rows, *((cut,) if cut_outside else ())),
-        axis_names={*batch, *length, *cut},
+        on_device,
+        in_specs=(PartitionSpec(*entries), PartitionSpec(*rows, *((other,) if cut_inside else ()))),
+        out_specs=PartitionSpec(*rows, *((other,) if cut_outside else ())),
+        axis_names={*batch, *length, *other},
     )(parameter, x)
 
 
-def add_up_own_tokens(
+def sum_over_tokens(
     function: Callable[[tuple[Array, ...], Array, Array | None, tuple[str, ...]], Any],
     tokens: tuple[Shaped[Array, "B L *_"], ...],
     matrix: Float[Array, "_ _"],
@@ -97,51 +94,51 @@ def add_up_own_tokens(
     axes: tuple[str, str],
     dtype: Any,
 ) -> Any:
-    """`function(tokens, all_gather_fsdp(matrix), bias, ())`, which gives sums over tokens, each device its own.
+    """`function(tokens, all_gather_fsdp(matrix), bias, ())`, which returns sums over tokens; each device sums some.
 
-    Written out where the devices share out anything of it, so that a device folds and cuts the tokens it has as it
-    likes. What a gradient to the matrix is, is added up and cut once, as in `fsdp_apply`.
+    A `shard_map` where any argument is sharded, so that a device can reshape and chunk its tokens freely. The gradient
+    of the matrix is summed and sharded once, as in `fsdp_apply`.
 
     Args:
-      function: of tokens, matrix, bias, and the axes of the mesh, if any, that `axes[...]` beside `embed` is cut along:
-        the function has parts of matrix and bias then, and adds up over these axes what it needs of the others.
+      function: of tokens, matrix, bias, and the mesh axes, if any, that shard the matrix's other axis beside `embed`:
+        the function has shards of matrix and bias then, and sums over these axes what it needs of the others.
       tokens: each begins with the batch and the positions.
-      matrix: with the logical axes `axes`, one of which is `embed`. The function has it as it is, or in `dtype` where
-        it was brought together.
+      matrix: with the logical axes `axes`, one of which is `embed`; it reaches the function in its type, or in `dtype`
+        where it is gathered.
       bias: along the other axis of the matrix.
     """
     index = axes.index("embed")
     batch = _dividing("activation_batch", tokens[0].shape[0])
     length = _dividing("activation_length", tokens[0].shape[1])
-    gathered, cut = (_dividing(axes[i], matrix.shape[i]) for i in (index, 1 - index))
+    gathered, other = (_dividing(axes[i], matrix.shape[i]) for i in (index, 1 - index))
     if not set(gathered) <= set(batch):
         gathered = ()
     if not gathered:
         matrix = all_gather_fsdp(matrix, axes, matrix.dtype)
-    if not (*batch, *length, *cut):
+    if not (*batch, *length, *other):
         return function(tokens, matrix, bias, ())
-    entries = [gathered, cut] if index == 0 else [cut, gathered]
+    entries = [gathered, other] if index == 0 else [other, gathered]
 
-    def own_sums(tokens: tuple[Array, ...], share: Array, bias: Array | None) -> Any:
+    def on_device(tokens: tuple[Array, ...], shard: Array, bias: Array | None) -> Any:
         copies = tuple(name for name in (*batch, *length) if name not in gathered)
-        share = jax.lax.pcast(share.astype(dtype) if gathered else share, copies, to="varying")
-        share = _all_gather_fsdp(share, gathered, index) if gathered else share
+        shard = jax.lax.pcast(shard.astype(dtype) if gathered else shard, copies, to="varying")
+        shard = _all_gather(shard, gathered, index) if gathered else shard
         if bias is not None:
             bias = jax.lax.pcast(bias, (*batch, *length), to="varying")
-        sums = function(tokens, share, bias, cut)
+        sums = function(tokens, shard, bias, other)
         return jax.lax.psum(sums, (*batch, *length)) if batch or length else sums
 
     return jax.shard_map(
-        own_sums,
-        in_specs=(PartitionSpec(batch, length), PartitionSpec(*entries), PartitionSpec(cut)),
+        on_device,
+        in_specs=(PartitionSpec(batch, length), PartitionSpec(*entries), PartitionSpec(other)),
         out_specs=PartitionSpec(),
     )(tokens, matrix, bias)
 
 
 def all_but_gathered(primitive: Any, *_: Any, **__: Any) -> bool:
-    """Whether the backward pass need not do this again: all but the bringing together of parameters.
+    """A policy of `jax.checkpoint` that saves everything but gathered parameters.
 
-    A policy of `jax.checkpoint`. A stack would else hold the whole parameters of all its layers at once.
+    Otherwise a stack would hold the whole parameters of all its layers at once.
     """
     return primitive.name != "all_gather"
 
@@ -152,66 +149,60 @@ def on_each_device(
     axes: dict[str, tuple[str | None, ...]],
     out_axes: tuple[str | None, ...],
 ) -> Array:
-    """`function(arrays, before)` of each device's part of the arrays, for what the compiler cannot cut by itself.
+    """`function(arrays, offsets)` of each device's shards, for kernels that the compiler cannot shard by itself.
 
     Args:
-      function: also given by logical axis how much of it stands before the device's part; 0 where it is not cut.
-      axes: of each array its logical axes, those that are cut in all of them alike or not at all.
-      out_axes: of what the function gives, each one of an array.
+      function: its `offsets` are the index, by logical axis, at which the device's shard begins; 0 where it is whole.
+      axes: the logical axes of each array; an axis is sharded in all of them alike or not at all.
+      out_axes: those of the result, each one of an array.
     """
     sizes: dict[str, list[int]] = {}
     for name, array in arrays.items():
         for axis, size in zip(axes[name], array.shape, strict=True):
             if axis is not None:
                 sizes.setdefault(axis, []).append(size)
-    mesh_axes = {axis: _mesh_axes(axis) for axis in sizes}
-    cut = {
-        axis: names
-        for axis, names in mesh_axes.items()
-        if names and all(size % _num_devices(names) == 0 for size in sizes[axis])
-    }
     if jax.sharding.get_abstract_mesh().size <= 1:
         return function(arrays, dict.fromkeys(sizes, 0))
+    sharded = {axis: _mesh_axes(axis) for axis in sizes if all(_dividing(axis, size) for size in sizes[axis])}
 
     def spec(axes: tuple[str | None, ...]) -> PartitionSpec:
-        return PartitionSpec(*(cut.get(axis) for axis in axes))
+        return PartitionSpec(*(sharded.get(axis) for axis in axes))
 
-    def own_part(arrays: dict[str, Array]) -> Array:
-        before = {
-            axis: jax.lax.axis_index(cut[axis]) * (of[0] // _num_devices(cut[axis])) if axis in cut else 0
-            for axis, of in sizes.items()
-        }
-        return function(arrays, before)
+    def on_device(arrays: dict[str, Array]) -> Array:
+        offsets: dict[str, Any] = dict.fromkeys(sizes, 0)
+        for axis, names in sharded.items():
+            offsets[axis] = jax.lax.axis_index(names) * (sizes[axis][0] // _num_devices(names))
+        return function(arrays, offsets)
 
-    # Unchecked, as a kernel does not say which devices its results differ on.
+    # Unchecked, as a kernel does not declare the devices that its results differ on.
     specs = {name: spec(axes[name]) for name in arrays}
-    return jax.shard_map(own_part, in_specs=(specs,), out_specs=spec(out_axes), check_vma=False)(arrays)
+    return jax.shard_map(on_device, in_specs=(specs,), out_specs=spec(out_axes), check_vma=False)(arrays)
 
 
-def _all_gather_fsdp(share: Array, mesh_axes: tuple[str, ...], index: int) -> Array:
-    """All shares of a parameter that is cut along dimension `index`.
+def _all_gather(shard: Array, mesh_axes: tuple[str, ...], index: int) -> Array:
+    """A parameter from its shards along dimension `index`.
 
-    Of a whole slice in two stages, first by pairs of neighbours and then of one in each pair. At once, the TPU compiler
-    (libtpu 0.0.42.1) would add up arrays of the full size, here or for the gradient: up to twice as much to send. Of a
-    square of four chips it does not. Bytes and links speak for this as the faster way; no TPU has timed it.
+    Over a whole slice in two stages, first pairs of neighbours and then one of each pair. In one stage the TPU compiler
+    (libtpu 0.0.42.1) sums arrays of the full size, here or for the gradient: up to twice as many bytes to send. It does
+    not on a square of four chips. Bytes and links suggest that two stages are faster; no TPU has timed them.
     """
     size = _num_devices(mesh_axes)
     if size <= 4 or size % 2 or mesh_axes != _mesh_axes("whole_slice"):
-        return jax.lax.all_gather(share, mesh_axes, axis=index, tiled=True)
+        return jax.lax.all_gather(shard, mesh_axes, axis=index, tiled=True)
     pairs = np.arange(size).reshape(-1, 2)
     for groups in (pairs, pairs.T):
-        share = jax.lax.all_gather(share, mesh_axes, axis=index, axis_index_groups=groups.tolist(), tiled=True)
-    return share
+        shard = jax.lax.all_gather(shard, mesh_axes, axis=index, axis_index_groups=groups.tolist(), tiled=True)
+    return shard
 
 
 def _mesh_axes(axis: str) -> tuple[str, ...]:
-    """The axes of the mesh in use that a logical one is cut along."""
-    (found,) = nn.logical_to_mesh_axes((axis,))
-    return () if found is None else (found,) if isinstance(found, str) else tuple(found)
+    """The axes of the current mesh that shard a logical one."""
+    (names,) = nn.logical_to_mesh_axes((axis,))
+    return () if names is None else (names,) if isinstance(names, str) else tuple(names)
 
 
 def _dividing(axis: str, size: int) -> tuple[str, ...]:
-    """The same for a dimension of some size: none where its devices do not divide it."""
+    """As `_mesh_axes`; none where their devices do not divide `size`."""
     mesh_axes = _mesh_axes(axis)
     return () if size % _num_devices(mesh_axes) else mesh_axes
 

@@ -15,7 +15,7 @@ from t5x_lite.parallel import hosts
 
 _POLL_SECONDS = 0.2
 _POLLS_BETWEEN_OTHERS = 5  # polls of this process between two of the others
-_REQUEST, _BOUNDS = "t5x_lite/stop/request", "t5x_lite/stop/bounds"
+_REQUESTS, _BOUNDS = "t5x_lite/stop/requests", "t5x_lite/stop/bounds"
 
 
 class Stopped(BaseException):
@@ -23,7 +23,7 @@ class Stopped(BaseException):
 
 
 class StopSignals:
-    """Within it the first SIGTERM or SIGINT requests a stop, a second SIGINT ends the process at once.
+    """A context in which the first SIGTERM or SIGINT requests a stop, and a second SIGINT ends the process at once.
 
     Before `start_loop` a signal raises `Stopped` where it arrives, and in all other processes of the run. From then on
     the loop calls `should_stop` at each step, and all processes stop before the same one.
@@ -35,7 +35,7 @@ class StopSignals:
         self._sync: PreemptionSync | None = None
 
     def start_loop(self) -> None:
-        """From now on signals wait for `should_stop`; returns once all processes are here."""
+        """From now on signals wait for `should_stop`; returns once all processes have called it."""
         self._in_loop = True
         if self._sync is not None:
             self._sync.start_loop()
@@ -69,16 +69,16 @@ class StopSignals:
 
 
 class PreemptionSync:
-    """Watches in a thread whether any process is to stop, and agrees with all others on the step before which they do.
+    """A thread that watches whether any process is to stop, and agrees with all others on the step to stop before.
 
     Each process publishes the first step that it has not begun and begins none from there on until all have published
     theirs; they stop before the largest. The thread publishes it, since the loop may be waiting for a step that other
-    processes still have to begin. JAX's own `reached_preemption_sync_point` hears SIGTERM alone, through a handler that
-    ours would replace, and neither SIGINT nor a stop before the first step.
+    processes still have to begin. JAX's `reached_preemption_sync_point` handles SIGTERM alone, by a handler that ours
+    would replace, and neither SIGINT nor a stop before the first step.
 
     Args:
       is_requested: whether this process is to stop.
-      on_request: is called in the thread when another process is.
+      on_request: called in the thread when another process is.
     """
 
     def __init__(self, is_requested: Callable[[], bool], on_request: Callable[[], None]):
@@ -113,7 +113,7 @@ class PreemptionSync:
 
     def request_stop(self) -> None:
         """Stops the other processes too."""
-        hosts.set_value(_REQUEST, "")
+        hosts.set_value(f"{_REQUESTS}/{self._process}", "")
 
     def close(self) -> None:
         """Ends the thread."""
@@ -125,13 +125,13 @@ class PreemptionSync:
             polls = 0
             while not self._closed.wait(_POLL_SECONDS):
                 polls += 1
-                requested_here = self._is_requested()
-                if not requested_here and (polls % _POLLS_BETWEEN_OTHERS or hosts.try_get_value(_REQUEST) is None):
-                    continue
-                if not requested_here:
+                if self._is_requested():
+                    if self._in_loop:
+                        self.request_stop()
+                elif polls % _POLLS_BETWEEN_OTHERS == 0 and hosts.get_values(_REQUESTS):
                     self._on_request()
-                elif self._in_loop:
-                    self.request_stop()
+                else:
+                    continue
                 if self._in_loop:
                     self._agree()
                 return

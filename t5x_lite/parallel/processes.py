@@ -1,7 +1,7 @@
-"""Verifies the processes of a run before it begins: which ones came, and whether all are about to do the same.
+"""Verifies the processes of a run before it begins: that all connect, and that all are about to do the same.
 
-They meet over plain sockets at the coordinator's address, before JAX opens its own service there: where a process does
-not come, that service ends all others with a stack trace, and names none.
+They use plain sockets at the coordinator's address, before JAX opens its own service there: where a process does not
+connect, that service ends all others with a stack trace, and names none.
 """
 
 import errno
@@ -16,15 +16,15 @@ from dataclasses import dataclass
 from t5x_lite.errors import InputError
 
 Facts = dict[str, str]
-"""What must be the same everywhere, by name."""
+"""Values that must be equal in all processes, by name."""
 
-_ANSWER_SECONDS = 10  # for what is answered at once, from another continent too
+_ANSWER_SECONDS = 10  # of a process that answers at once, from another continent too
 _MAX_SHOWN = 3
 
 
 @dataclass(frozen=True)
 class ProcessConfig:
-    """Which of a run's processes this one is, and where they meet."""
+    """One of a run's processes, and how it reaches the others."""
 
     coordinator: str
     """HOST:PORT of process 0, as all others reach it."""
@@ -56,16 +56,16 @@ class ProcessConfig:
 
 
 def verify_processes(config: ProcessConfig, facts: Facts, *, timeout: float, hosts: Sequence[str] = ()) -> None:
-    """Returns on every process once all have come and their facts agree.
+    """Returns on every process once all have connected and their facts agree.
 
     Args:
       config: this process.
       facts: of this process.
       timeout: seconds to wait for the others.
-      hosts: names of all processes' hosts, where they are known, to name those that do not come.
+      hosts: names of all processes' hosts, where they are known, to name those that do not connect.
 
     Raises:
-      InputError: on every process that came, one sentence: which did not come, whose facts differ and in what; or that
+      InputError: on every process that connects, one sentence: which did not, whose facts differ and in what; or that
         the coordinator cannot be reached.
     """
     facts = {"num_processes": str(config.num_processes)} | facts
@@ -79,7 +79,7 @@ def verify_processes(config: ProcessConfig, facts: Facts, *, timeout: float, hos
 
 @dataclass(frozen=True)
 class _Peer:
-    """A process that came."""
+    """A process that connected to process 0."""
 
     process_id: int
     host: str
@@ -87,8 +87,7 @@ class _Peer:
     connection: socket.socket
 
     @property
-    def is_waiting(self) -> bool:
-        """Whether it still waits at the other end."""
+    def is_connected(self) -> bool:
         self.connection.setblocking(False)
         try:
             return bool(self.connection.recv(1))
@@ -96,6 +95,17 @@ class _Peer:
             return True
         except OSError:
             return False
+
+    def differences(self, facts: Facts) -> str:
+        """How its facts differ from those of process 0, as a sentence; empty where they do not."""
+        fields = [
+            f"{name} ({self.facts.get(name, 'none')} there, {facts.get(name, 'none')} here)"
+            for name in facts | self.facts
+            if facts.get(name) != self.facts.get(name)
+        ]
+        more = f" and {len(fields) - _MAX_SHOWN} more" if len(fields) > _MAX_SHOWN else ""
+        names = f"process {self.process_id} on {self.host} differs from process 0 on {socket.gethostname()} in "
+        return f"{names}{', '.join(fields[:_MAX_SHOWN])}{more}" if fields else ""
 
 
 def _verify_all(config: ProcessConfig, facts: Facts, timeout: float, hosts: Sequence[str]) -> str:
@@ -119,25 +129,27 @@ def _verify_all(config: ProcessConfig, facts: Facts, timeout: float, hosts: Sequ
             except (OSError, ValueError, KeyError, TypeError):
                 continue  # some other program
             before = peers.get(number)
-            if number == 0 or (before is not None and before.is_waiting):
+            if number == 0 or (before is not None and before.is_connected):
                 other = socket.gethostname() if before is None else before.host
                 problems.append(f"process_id={number} came twice, from {other} and from {host}")
             peers[number] = peer
         if absent := [number for number in range(1, config.num_processes) if number not in peers]:
-            names = [f"process {number}" + (f" ({hosts[number]})" if hosts else "") for number in absent]
+            shown = [f"process {number}" + (f" ({hosts[number]})" if hosts else "") for number in absent[:9]]
+            more = f" and {len(absent) - 9} more" if len(absent) > 9 else ""
             problems.append(
                 f"{len(absent)} of {config.num_processes} processes did not come to {config.coordinator} within "
-                f"{timeout:g} s: {_shorten(names, ', ', 3 * _MAX_SHOWN)}"
+                f"{timeout:g} s: {', '.join(shown)}{more}"
             )
-        differing = [_differences(facts, peer) for _, peer in sorted(peers.items()) if peer.facts != facts]
-        if differing:
-            problems.append(_shorten(differing, "; ", _MAX_SHOWN, " differ"))
+        differing = [message for _, peer in sorted(peers.items()) if (message := peer.differences(facts))]
+        problems += differing[:_MAX_SHOWN]
+        if len(differing) > _MAX_SHOWN:
+            problems.append(f"{len(differing) - _MAX_SHOWN} more differ")
         problem = ""
         if problems:
             problem = f"{'; '.join(problems)}; start all of them with one command and one set of packages"
         for peer in peers.values():
             peer.connection.settimeout(_ANSWER_SECONDS)
-            with suppress(OSError):  # it went; JAX's own service will notice
+            with suppress(OSError):  # it ended; JAX's own service will notice
                 peer.connection.sendall(json.dumps({"problem": problem}).encode() + b"\n")
     return problem
 
@@ -160,28 +172,10 @@ def _listen(config: ProcessConfig) -> socket.socket:
         ) from None
 
 
-def _differences(facts: Facts, peer: _Peer) -> str:
-    fields = [
-        f"{name} ({peer.facts.get(name, 'none')} there, {facts.get(name, 'none')} here)"
-        for name in facts | peer.facts
-        if facts.get(name) != peer.facts.get(name)
-    ]
-    return (
-        f"process {peer.process_id} on {peer.host} differs from process 0 on {socket.gethostname()} in "
-        f"{_shorten(fields, ', ', _MAX_SHOWN)}"
-    )
-
-
-def _shorten(items: Sequence[str], separator: str, most: int, verb: str = "") -> str:
-    more = f"{'; ' if verb else ' and '}{len(items) - most} more{verb}" if len(items) > most else ""
-    return separator.join(items[:most]) + more
-
-
 def _ask_coordinator(config: ProcessConfig, facts: Facts, timeout: float) -> str:
     """The side of all others; returns what process 0 finds wrong."""
-    deadline = time.monotonic() + timeout
-    host = f"{socket.gethostname()} (pid {os.getpid()})"
-    greeting = {"process_id": config.process_id, "host": host, "facts": facts}
+    deadline, here = time.monotonic() + timeout, socket.gethostname()
+    greeting = {"process_id": config.process_id, "host": f"{here} (pid {os.getpid()})", "facts": facts}
     while True:
         try:
             with socket.create_connection(config.address, timeout=_ANSWER_SECONDS) as connection:
@@ -193,8 +187,7 @@ def _ask_coordinator(config: ProcessConfig, facts: Facts, timeout: float) -> str
             if time.monotonic() > deadline:
                 reason = error.strerror if isinstance(error, OSError) and error.strerror else "no answer"
                 return (
-                    f"coordinator={config.coordinator} cannot be reached from {socket.gethostname()} within "
-                    f"{timeout:g} s ({reason}): process 0 did not come, or the address is not its own; start it, or "
-                    "correct it"
+                    f"coordinator={config.coordinator} cannot be reached from {here} within {timeout:g} s ({reason}): "
+                    "process 0 did not come, or the address is not its own; start it, or correct it"
                 )
         time.sleep(min(1.0, max(timeout / 20, 0.02)))

@@ -1,4 +1,4 @@
-"""What the TPU chips can do, as Google publishes it."""
+"""What the TPU chips can do, as Google publishes it, and the slices of a pod that they form."""
 
 import importlib.util
 import math
@@ -25,19 +25,20 @@ class Chip:
     hbm_bandwidth: float
     """Bytes between the memory and the cores."""
     ici_bandwidth: float
-    """Bytes over all links to the neighbouring chips together, both directions added up."""
-    dimensions: int
-    """Of the torus that the chips of a pod form; a chip has two links in each."""
-    ring_of: int
-    """Chips in a row from which on a dimension closes to a ring (see `Topology.is_ring`)."""
+    """Bytes over all links to the neighbouring chips together, in both directions."""
     devices: int
-    """What JAX sees of a chip: one device, or its two halves."""
+    """Devices that JAX sees: one, or the two halves of the chip."""
     pod: int
     """Chips in the largest slice."""
+    dimensions: int
+    """Of the torus that the chips of a pod form; a chip has two links in each."""
     shapes: tuple[str, ...]
-    """Slices that can be had."""
-    source: str
-    """Where the figures stand."""
+    """Published slices."""
+
+    @property
+    def source(self) -> str:
+        """The page with the figures; the six links of v4: Jouppi et al. 2023 (arXiv:2304.01433), table 4."""
+        return f"https://docs.cloud.google.com/tpu/docs/{self.name}"
 
     @property
     def link_bandwidth(self) -> float:
@@ -45,79 +46,18 @@ class Chip:
         return self.ici_bandwidth / 2 / (2 * self.dimensions)
 
 
-_TWO_DIMENSIONS = ("1x1", "2x2", "2x4", "4x4", "4x8", "8x8", "8x16", "16x16")
+_FLAT = 2, ("1x1", "2x2", "2x4", "4x4", "4x8", "8x8", "8x16", "16x16")
 _CUBES = ("4x4x4", "4x4x8", "4x8x8", "8x8x8", "8x8x16", "8x16x16", "16x16x16")
-_THREE_DIMENSIONS = ("2x2x1", "2x2x2", "2x2x4", "2x4x4", *_CUBES)
+_SOLID = 3, ("2x2x1", "2x2x2", "2x2x4", "2x4x4", *_CUBES)
 
 CHIPS: dict[str, Chip] = {
     chip.name: chip
     for chip in (
-        Chip(
-            name="v4",
-            hbm_bytes=32 * GIB,
-            peak_flops=275e12,
-            hbm_bandwidth=1200e9,
-            ici_bandwidth=600e9,
-            dimensions=3,
-            ring_of=4,
-            devices=1,
-            pod=4096,
-            shapes=_THREE_DIMENSIONS,
-            source="https://docs.cloud.google.com/tpu/docs/v4; six links of 50 GB/s each way: Jouppi et al. 2023 "
-            "(arXiv:2304.01433), table 4",
-        ),
-        Chip(
-            name="v5e",
-            hbm_bytes=16 * GIB,
-            peak_flops=197e12,
-            hbm_bandwidth=819e9,
-            ici_bandwidth=400e9,
-            dimensions=2,
-            ring_of=16,
-            devices=1,
-            pod=256,
-            shapes=_TWO_DIMENSIONS,
-            source="https://docs.cloud.google.com/tpu/docs/v5e",
-        ),
-        Chip(
-            name="v5p",
-            hbm_bytes=95 * GIB,
-            peak_flops=459e12,
-            hbm_bandwidth=2765e9,
-            ici_bandwidth=1200e9,
-            dimensions=3,
-            ring_of=4,
-            devices=1,
-            pod=6144,
-            shapes=(*_THREE_DIMENSIONS, "16x16x24"),
-            source="https://docs.cloud.google.com/tpu/docs/v5p",
-        ),
-        Chip(
-            name="v6e",
-            hbm_bytes=32 * GIB,
-            peak_flops=918e12,
-            hbm_bandwidth=1638e9,
-            ici_bandwidth=800e9,
-            dimensions=2,
-            ring_of=16,
-            devices=1,
-            pod=256,
-            shapes=_TWO_DIMENSIONS,
-            source="https://docs.cloud.google.com/tpu/docs/v6e",
-        ),
-        Chip(
-            name="tpu7x",
-            hbm_bytes=192 * GIB,
-            peak_flops=2307e12,
-            hbm_bandwidth=7380e9,
-            ici_bandwidth=1200e9,
-            dimensions=3,
-            ring_of=4,
-            devices=2,
-            pod=9216,
-            shapes=_THREE_DIMENSIONS,
-            source="https://docs.cloud.google.com/tpu/docs/tpu7x",
-        ),
+        Chip("v4", 32 * GIB, 275e12, 1200e9, 600e9, 1, 4096, *_SOLID),
+        Chip("v5e", 16 * GIB, 197e12, 819e9, 400e9, 1, 256, *_FLAT),
+        Chip("v5p", 95 * GIB, 459e12, 2765e9, 1200e9, 1, 6144, 3, (*_SOLID[1], "16x16x24")),
+        Chip("v6e", 32 * GIB, 918e12, 1638e9, 800e9, 1, 256, *_FLAT),
+        Chip("tpu7x", 192 * GIB, 2307e12, 7380e9, 1200e9, 2, 9216, *_SOLID),
     )
 }
 """Every generation that JAX's compiler knows by these names."""
@@ -125,20 +65,17 @@ CHIPS: dict[str, Chip] = {
 
 # Without a pod around it, the library asks a metadata server that does not answer, and complains; and it lets one
 # process at a time in, as if each wanted the machine's own chips.
-_ALONE = {
+_WITHOUT_POD = {
     "TPU_SKIP_MDS_QUERY": "1",
     "TPU_WORKER_HOSTNAMES": "localhost",
     "TPU_ACCELERATOR_TYPE": "v5p-8",
     "ALLOW_MULTIPLE_LIBTPU_LOAD": "1",
 }
-_STACK_SIZE = "fibers_default_thread_stack_size"
 
 
 @dataclass(frozen=True)
 class Topology:
-    """A slice of a pod: `v5p:4x4x4` is 64 chips of that kind, 4 in each dimension.
-
-    Raises `InputError` for a kind or a shape that is not known.
+    """A slice of a pod: `v5p:4x4x4` is 64 chips of v5p, 4 in each dimension.
 
     >>> topology = Topology.parse("v5p:4x4x8")
     >>> topology.num_chips, topology.shape, topology.chip.name
@@ -151,21 +88,21 @@ class Topology:
 
     @classmethod
     def parse(cls, name: str) -> "Topology":
-        """The slice that a name means: KIND:AxB or KIND:AxBxC."""
-        kind, _, written = name.partition(":")
+        """The slice KIND:AxB or KIND:AxBxC. Raises `InputError` for an unknown kind or shape."""
+        kind, _, shape = name.partition(":")
         if kind not in CHIPS:
             raise InputError(
                 f"topology={name!r} is not known; choose KIND:SHAPE with one of {', '.join(CHIPS)}, such as v5p:4x4x4"
             )
         chip = CHIPS[kind]
-        shape = tuple(map(int, written.split("x"))) if re.fullmatch(r"[1-9]\d{0,3}(x[1-9]\d{0,3})+", written) else ()
-        # A pod of three dimensions is made of cubes, and slices of any box of them can be had.
-        of_cubes = chip.dimensions == len(shape) == 3 and all(size % 4 == 0 for size in shape)
-        if written not in chip.shapes and not (of_cubes and math.prod(shape) <= chip.pod):
+        sizes = tuple(map(int, shape.split("x"))) if re.fullmatch(r"[1-9]\d{0,3}(x[1-9]\d{0,3})+", shape) else ()
+        # A pod of three dimensions is made of cubes, and any box of them can be had as a slice.
+        of_cubes = chip.dimensions == len(sizes) == 3 and all(size % 4 == 0 for size in sizes)
+        if shape not in chip.shapes and not (of_cubes and math.prod(sizes) <= chip.pod):
             more = f", or any other of whole cubes of 4x4x4 up to {chip.pod} chips" if chip.dimensions == 3 else ""
             known = ", ".join(f"{kind}:{shape}" for shape in chip.shapes)
             raise InputError(f"topology={name!r} is not known; choose {known}{more}")
-        return cls(chip, shape)
+        return cls(chip, sizes)
 
     def __str__(self) -> str:
         return f"{self.chip.name}:{'x'.join(map(str, self.shape))}"
@@ -187,7 +124,7 @@ class Topology:
                 f"topology={str(self)!r} needs the TPU compiler, the package libtpu, which is not installed; "
                 "install the extra: pip install 't5x_lite[tpu]' (no TPU is needed)"
             )
-        for name, value in _ALONE.items():
+        for name, value in _WITHOUT_POD.items():
             os.environ.setdefault(name, value)
         enlarge_stacks()
         from jax.experimental import topologies
@@ -204,17 +141,14 @@ class Topology:
         ring where it is that of the whole pod, 16 chips.
         """
         if self.chip.dimensions == 3:
-            return all(size % self.chip.ring_of == 0 for size in self.shape)
-        return self.shape[dimension] == self.chip.ring_of
+            return all(size % 4 == 0 for size in self.shape)
+        return self.shape[dimension] == 16
 
     def group_bandwidth(self, chips: list[tuple[int, ...]]) -> float:
-        """Bytes per second that each of some chips can receive from the others over the links between them.
+        """Bytes per second that each of some chips, given by coordinates, can receive from the others over their links.
 
         A collective uses, in each dimension that the chips differ in, two links where they are a whole ring and one
-        where they are not. Chips that differ in none are one chip: nothing has to travel, and the result is infinite.
-
-        Args:
-          chips: coordinates of each.
+        where they are not. The result is infinite where they differ in none and are one chip.
         """
         links = 0
         for dimension, size in enumerate(self.shape):
@@ -224,10 +158,11 @@ class Topology:
 
 
 def enlarge_stacks() -> None:
-    """Gives the TPU compiler's threads larger stacks; of use before its library is loaded alone.
+    """Gives the TPU compiler's threads larger stacks; call it before libtpu is loaded.
 
-    Products that it fuses into one another, as it does those of small models, overflow theirs, and end the process.
+    Products that the compiler fuses into one another, as it does those of small models, overflow the default stacks,
+    which ends the process.
     """
-    given = os.environ.get("LIBTPU_INIT_ARGS", "")
-    if _STACK_SIZE not in given:
-        os.environ["LIBTPU_INIT_ARGS"] = f"{given} --{_STACK_SIZE}={4 << 20}".strip()
+    option, arguments = "fibers_default_thread_stack_size", os.environ.get("LIBTPU_INIT_ARGS", "")
+    if option not in arguments:
+        os.environ["LIBTPU_INIT_ARGS"] = f"{arguments} --{option}={4 << 20}".strip()

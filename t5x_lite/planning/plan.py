@@ -1,8 +1,9 @@
-"""A plan: what a train step would take on a TPU slice that is not there, found out by compiling it for that slice."""
+"""A plan: what a train step takes on a TPU slice, computed by compiling it for that slice; no TPU is needed."""
 
+import math
 import re
 import time
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from typing import Any
 
 import jax
@@ -32,20 +33,20 @@ class Memory:
     other: int
     """The moving average of the parameters, a teacher's parameters, the batch."""
     temporaries: int
-    """Activations, gradients and all else that lives within a step, at the moment when they take the most."""
+    """Activations, gradients and all else that a step allocates, at the moment when they take the most."""
     code: int
 
     @property
     def total(self) -> int:
-        return self.parameters + self.optimizer + self.other + self.temporaries + self.code
+        return sum(astuple(self))
 
 
 @dataclass(frozen=True)
 class Cost:
-    """What a compiled step does, a chip's part of it."""
+    """What a chip does in a compiled step."""
 
     flops: int
-    """Operations of all matrix products, those included that are computed again to save memory."""
+    """Operations of all matrix products, rematerialized ones included."""
     memory_traffic: int
     """Bytes read from and written to the chip's memory."""
     collectives: tuple[Collective, ...]
@@ -79,7 +80,7 @@ class Plan:
 
     @property
     def rooflines(self) -> dict[str, float]:
-        """Seconds that a step takes at least by what each part of a chip has to do: `compute`, `hbm`, `ici`."""
+        """Seconds that a step takes at least: of matrix products (`compute`), memory (`hbm`) and links (`ici`)."""
         assert self.cost is not None
         chip = self.topology.chip
         return {
@@ -95,12 +96,12 @@ class Plan:
 
     @property
     def seconds(self) -> float:
-        """A step takes no less, even if the three go on beside each other without waiting."""
+        """The lower bound of a step, in which the three overlap without waiting."""
         return self.rooflines[self.bound]
 
     @property
     def mfu(self) -> float:
-        """The most of the chips' peak that the model's operations can have (model FLOPs utilization)."""
+        """Model FLOPs utilization at most: the model's operations as a share of the chips' peak."""
         return self.model_flops / (self.seconds * self.topology.num_chips * self.topology.chip.peak_flops)
 
     @property
@@ -110,7 +111,7 @@ class Plan:
 
 
 def make_plan(experiment: Experiment, topology: Topology) -> Plan:
-    """Compiles the train step of an experiment for a slice, on the machine at hand; no data is read.
+    """Compiles the train step of an experiment for a slice, on this machine; no data is read.
 
     Raises `InputError` for a mesh that does not fill the slice, a batch that it does not divide, a tokenizer with more
     ids than the model, and where the TPU compiler is not installed.
@@ -129,10 +130,8 @@ def make_plan(experiment: Experiment, topology: Topology) -> Plan:
     per_chip, state = topology.chip.devices, program.abstract_state
     parameters, optimizer = (per_chip * local_bytes(tree) for tree in (state.params, state.opt_state))
     other = per_chip * local_bytes((state.step, state.finite, state.average, state.frozen, batch))
-    cost = None
-    if compiled is None:
-        code = 0
-    else:
+    cost, code = None, 0
+    if compiled is not None:
         analysis = compiled.memory_analysis()
         # At the worst moment: temp_size_in_bytes adds up what never lives together, and may exceed the chip's memory.
         used = analysis.peak_memory_in_bytes
@@ -179,38 +178,24 @@ def compile_or_measure(lowered: Any) -> tuple[Any, int, int]:
         return lowered.compile(), 0, 0
     except jax.errors.JaxRuntimeError as error:
         # The second where temporaries alone are too large, before the rest is laid out.
-        match = re.search(r"Used ([\d.]+\w?) of ([\d.]+\w?) hbm", str(error)) or re.search(
-            r"temporaries \(([\d.]+\w?)\) exceeds available HBM \(([\d.]+\w?)\)", str(error)
+        match = re.search(r"Used ([\d.]+)(\w?) of ([\d.]+)(\w?) hbm", str(error)) or re.search(
+            r"temporaries \(([\d.]+)(\w?)\) exceeds available HBM \(([\d.]+)(\w?)\)", str(error)
         )
         if "RESOURCE_EXHAUSTED" not in str(error) or not match:
             raise
-        used, there = map(_bytes, match.groups())
-        return None, used, used - there
+        size, unit, limit, unit_of_limit = match.groups()
+        powers = {"": 0, "B": 0, "K": 10, "M": 20, "G": 30, "T": 40}
+        used, available = (round(float(n) * 2 ** powers[u]) for n, u in ((size, unit), (limit, unit_of_limit)))
+        return None, used, used - available
 
 
 def local_bytes(tree: Any) -> int:
-    """Bytes of one device's part of a tree of abstract arrays with shardings.
+    """Bytes that one device holds of a tree of abstract arrays with shardings.
 
     >>> mesh = jax.sharding.AbstractMesh((4,), ("fsdp",))
-    >>> cut = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec("fsdp"))
-    >>> local_bytes(jax.ShapeDtypeStruct((8, 3), jnp.bfloat16, sharding=cut))
+    >>> sharding = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec("fsdp"))
+    >>> local_bytes(jax.ShapeDtypeStruct((8, 3), jnp.bfloat16, sharding=sharding))
     12
     """
-
-    def of(leaf: jax.ShapeDtypeStruct) -> int:
-        size = leaf.dtype.itemsize
-        for length in leaf.sharding.shard_shape(leaf.shape):
-            size *= length
-        return size
-
-    return sum(map(of, jax.tree.leaves(tree)))
-
-
-def _bytes(written: str) -> int:
-    """What the compiler writes as 97.24G.
-
-    >>> _bytes("97.24G") == round(97.24 * 2**30), _bytes("512.00M") == 2**29, _bytes("8")
-    (True, True, 8)
-    """
-    unit = written[-1] if written[-1].isalpha() else ""
-    return round(float(written.removesuffix(unit)) * 2 ** {"": 0, "B": 0, "K": 10, "M": 20, "G": 30, "T": 40}[unit])
+    leaves = jax.tree.leaves(tree)
+    return sum(leaf.dtype.itemsize * math.prod(leaf.sharding.shard_shape(leaf.shape)) for leaf in leaves)

@@ -21,7 +21,7 @@ from t5x_lite.runs.records import print_line
 from t5x_lite.runs.report import preparation
 from t5x_lite.runs.workdir import begin, has_begun, hosts_without, saved_tokenizer
 from t5x_lite.training.experiment import Experiment
-from t5x_lite.training.initialization import FromModel, FromRun, NewIds, describe_overlay, overlay, part_for
+from t5x_lite.training.initialization import FromModel, FromRun, describe_overlay, overlay, part_for, with_new_ids
 from t5x_lite.training.step import Program, TrainState
 
 
@@ -122,8 +122,8 @@ def first_state(program: Program, prepared: Prepared, console: Console) -> Train
             source, part = part_for(experiment.model, prepared.start.config, prepared.start.params)
             new = ""
             if tokenizer := prepared.store.tokenizer:
-                new_ids = NewIds.of(experiment.model, tokenizer.vocabulary.size, prepared.store.layout.added_ids)
-                source, new = new_ids.filled_in(source, state.params)
+                added, size = prepared.store.layout.added_ids, tokenizer.vocabulary.size
+                source, new = with_new_ids(source, state.params, experiment.model, size, added)
             params, fresh = overlay(state.params, source, layers)
             message = f"parameters of {experiment.start.folder}{part}{describe_overlay(params, source, fresh)}{new}"
             print_line(console, message)

@@ -10,6 +10,7 @@ metrics.jsonl, tensorboard/, loss.png, held_out.json, samples.txt
 import contextlib
 import hashlib
 import json
+import socket
 import tempfile
 import uuid
 from pathlib import Path
@@ -76,7 +77,7 @@ def hosts_without(folder: epath.PathLike) -> list[str]:
     with hosts.in_turn():
         if hosts.is_first():
             probe.write_bytes(b"")
-    seen = hosts.exchange("" if probe.exists() else f"process {jax.process_index()} on {hosts.name_of_host()}")
+    seen = hosts.exchange("" if probe.exists() else f"process {jax.process_index()} on {socket.gethostname()}")
     if hosts.is_first():
         probe.unlink()
     return [name for name in seen if name]

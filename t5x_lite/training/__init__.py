@@ -1,4 +1,4 @@
-"""The loop, the step, optimizers, schedules, checkpoints: from an experiment to a folder with a trained model."""
+"""An experiment as one value, its first parameters, and its train and evaluation steps."""
 
 from t5x_lite.metrics.scores import PartMetrics
 from t5x_lite.optim.optimizers import ParameterAverage

@@ -22,7 +22,7 @@ from t5x_lite.validation import NonNegative, Positive, check_fields
 
 @dataclass(frozen=True)
 class Precision:
-    """What is computed in which type. Parameters, optimizer, softmax, loss and norms' statistics are float32 always."""
+    """Types of the computation. Parameters, optimizer, softmax, loss and norms' statistics are always float32."""
 
     compute: Literal["float32", "bfloat16"] = "float32"
     """Type of activations and matrix products (bfloat16 on TPU and GPU).
@@ -33,27 +33,27 @@ class Precision:
 
 @dataclass(frozen=True)
 class Evaluation:
-    """Loss, accuracy and perplexity on held-out text while training, and scores of what the model writes."""
+    """Loss, accuracy and perplexity on held-out text while training, and scores of generated texts."""
 
     every: NonNegative = 1000
     """Steps between evaluations; 0 evaluates at the end alone."""
     rows: Positive = 256
     """Held-out rows to evaluate on, at most: the first ones; of data that is sorted by its labels, choose all."""
     metrics: Metrics = ()
-    """What predictions are scored by: names, or a `Metric` of one's own. Of a head: labels by accuracy, f1, macro_f1,
-    matthews; numbers by pearson, spearman; tags by accuracy, entities, strict_entities; answers by squad, squad2. Of
-    what a model writes to held-out inputs: bleu, chrf, rouge, exact_match; of tasks f1, macro_f1, matthews, pearson,
-    spearman, squad, tags, entities, strict_entities, group_match, referent; empty decodes nothing."""
+    """Metrics of predictions: names, or your `Metric`. Of a head: accuracy, f1, macro_f1, matthews for labels; pearson,
+    spearman for numbers; accuracy, entities, strict_entities for tags; squad, squad2 for answers. Of texts generated
+    from held-out inputs: bleu, chrf, rouge, exact_match; of tasks f1, macro_f1, matthews, pearson, spearman, squad,
+    tags, entities, strict_entities, group_match, referent; empty decodes nothing."""
     part_metrics: tuple[PartMetrics, ...] = ()
-    """Of a mixture, what the answers to some of its parts are scored by instead; not used without a mixture."""
+    """Metrics of some components of a mixture instead of `metrics`; not used without a mixture."""
     num_texts: Positive = 256
     """Held-out inputs to decode, at most; a packed row holds several."""
     num_beams: Positive = 1
-    """Beams to decode with; 1 takes the most likely token each time."""
+    """Beams to decode with; 1 decodes greedily."""
     alpha: float = 0.6
     """Exponent of the length penalty of the beams (Wu et al. 2016, equation 14)."""
     max_length: NonNegative = 0
-    """Tokens of an answer, at most; 0: fifty more than the longest input has, and no more than a row of targets."""
+    """Tokens of an answer, at most; 0: fifty more than the longest input, and no more than a row of targets."""
 
     @property
     def method(self) -> Method:
@@ -63,14 +63,14 @@ class Evaluation:
 
 @dataclass(frozen=True)
 class Checkpointing:
-    """When the state is saved, and what is kept."""
+    """When the state is saved, and which checkpoints are kept."""
 
     every: NonNegative = 1000
     """Steps between checkpoints; 0 saves at the end alone."""
     keep_last: Positive = 2
     """Latest checkpoints to keep."""
     keep_best: NonNegative = 1
-    """Checkpoints with the lowest held-out loss to keep beside them; 0 keeps none for being good."""
+    """Checkpoints with the lowest held-out loss to keep too; 0 keeps none for their loss."""
 
 
 @dataclass(frozen=True)
@@ -94,11 +94,11 @@ class Experiment:
     batch_size: Positive
     """Rows of the global batch."""
     accumulation: Positive = 1
-    """Parts that a batch is cut into to save memory; their gradients are added up."""
+    """Microbatches that a batch is split into to save memory; their gradients are added up."""
     average: ParameterAverage = ParameterAverage()
-    """A moving average of the parameters, if one is kept: evaluation takes it, and all that opens a checkpoint."""
+    """A moving average of the parameters, for evaluation and whatever opens a checkpoint."""
     start: Start = FromScratch()
-    """What the parameters are before the first step: FromScratch, FromModel or FromRun."""
+    """The parameters before the first step: FromScratch, FromModel or FromRun."""
     seed: NonNegative = 0
     """Determines initial parameters, order of the data, corruption and dropout."""
     remat: Remat = "none"
@@ -108,7 +108,7 @@ class Experiment:
     mesh: MeshShape = MeshShape()
     evaluation: Evaluation = Evaluation()
     generation: GenerationDefaults = GenerationDefaults()
-    """What a model that writes text begins and ends it with, where that is not as its config and tokenizer say."""
+    """The ids that begin and end generated texts, where they differ from the model's config and the tokenizer."""
     checkpoints: Checkpointing = Checkpointing()
     logging: Logging = Logging()
 
@@ -127,7 +127,7 @@ class Experiment:
             check_metrics(part.metrics, predicts, objective, "evaluation.part_metrics")
         _check_mixture(self)
         if predicts == "texts" and (self.evaluation.metrics or self.evaluation.part_metrics):
-            _check_writing(self.evaluation, self.model)
+            _check_generation(self.evaluation, self.model)
         if self.batch_size % self.accumulation:
             raise InputError(
                 f"accumulation={self.accumulation} does not divide batch_size={self.batch_size}; "
@@ -140,17 +140,16 @@ class Experiment:
 
     @staticmethod
     def from_json(text: str) -> "Experiment":
-        """The experiment that `to_json` wrote. Only known classes are rebuilt; raises `InputError` for others."""
+        """The experiment that `to_json` wrote. Raises `InputError` for unknown classes and fields."""
         return serialization.from_json(Experiment, text)
 
 
 NOT_MATHEMATICS = ("mesh", "remat", "evaluation", "generation", "checkpoints", "logging", "steps", "data.cache_dir")
-"""Fields that a resumed run may change: they choose where, how long and with what records, not what is computed."""
+"""Fields that a resumed run may change: they do not change what a step computes."""
 
 
 def differences(old: Experiment, new: Experiment) -> list[tuple[str, Any, Any]]:
-    """(field, old, new) for each field that differs in what changes the mathematics."""
-
+    """(field, old, new) for each field that differs and changes the mathematics."""
     before, after = dict(flat_fields(old)), dict(flat_fields(new))
     return [
         (path, before.get(path), after.get(path))
@@ -161,7 +160,7 @@ def differences(old: Experiment, new: Experiment) -> list[tuple[str, Any, Any]]:
 
 
 def flat_fields(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
-    """(field, value) for each field of a dataclass and of those inside it, which give their class for themselves."""
+    """(field, value) for each field of a dataclass and of those inside it; a dataclass is given by its class name."""
     if dataclasses.is_dataclass(value):
         yield path or "experiment", type(value).__name__
         for field in dataclasses.fields(value):
@@ -187,7 +186,7 @@ def _check_mixture(experiment: Experiment) -> None:
         )
 
 
-def _check_writing(evaluation: Evaluation, model: ModelConfig) -> None:
+def _check_generation(evaluation: Evaluation, model: ModelConfig) -> None:
     evaluation.method  # noqa: B018 (checks its fields)
     if model.vocab_size is not None and evaluation.num_beams > model.vocab_size:
         raise InputError(

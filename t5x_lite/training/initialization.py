@@ -1,5 +1,6 @@
 """What a run begins with: random parameters, another model's, or the state in which another run ended."""
 
+import functools
 from abc import ABC
 from dataclasses import dataclass
 from typing import Any
@@ -7,8 +8,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from flax import traverse_util
-from jaxtyping import Array, Float
+from flax.traverse_util import flatten_dict, unflatten_dict
 
 from t5x_lite.errors import InputError
 from t5x_lite.models import ModelConfig, abstract_params
@@ -22,6 +22,10 @@ from t5x_lite.parallel.mesh import to_devices
 class Start(ABC):  # noqa: B024 (what a start does needs the program: see `runs.preparation`)
     """Where the first parameters come from."""
 
+    def __post_init__(self) -> None:
+        if getattr(self, "folder", None) == "":
+            raise InputError("start.folder='' names no folder; give the folder of a run or a Hugging Face folder")
+
 
 @dataclass(frozen=True)
 class FromScratch(Start):
@@ -30,7 +34,7 @@ class FromScratch(Start):
 
 @dataclass(frozen=True)
 class FromModel(Start):
-    """The parameters of another model, so far as it has them: the tokenizer is its own too, the rest is random."""
+    """The parameters of another model, so far as it has them, with its tokenizer; the rest is random."""
 
     folder: str
     """A run's folder, one of its checkpoints, a Hugging Face folder or hub name."""
@@ -38,13 +42,10 @@ class FromModel(Start):
     """Which of its layers become this model's, counted from 0, such as every second (Sanh et al. 2019, section 3);
     empty means all."""
 
-    def __post_init__(self) -> None:
-        _check_folder(self.folder)
-
 
 @dataclass(frozen=True)
 class FromRun(Start):
-    """The state in which another run stands: parameters, optimizer and step, which goes on counting from there.
+    """The state in which another run ended: parameters, optimizer and step, which goes on counting from there.
 
     For pretraining in phases, such as BERT's first nine tenths on rows of 128 tokens and the rest on 512.
     """
@@ -52,12 +53,9 @@ class FromRun(Start):
     folder: str
     """A run's folder, or one of its checkpoints."""
 
-    def __post_init__(self) -> None:
-        _check_folder(self.folder)
-
 
 def part_for(model: ModelConfig, config: ModelConfig, params: Any) -> tuple[Any, str]:
-    """(the parameters of a model that another one begins with, which part they are): of ELECTRA's two networks, the
+    """(the parameters of a model that another one begins with, which network they are): of ELECTRA's two networks, the
     discriminator for a single encoder (Clark et al. 2020, section 2); of others all."""
     if config.networks and not model.networks:
         return config.separate(params, config.networks[0])[1], f" (its {config.networks[0]})"
@@ -67,7 +65,7 @@ def part_for(model: ModelConfig, config: ModelConfig, params: Any) -> tuple[Any,
 def overlay(params: Any, source: Any, layers: tuple[int, ...] = ()) -> tuple[Any, list[str]]:
     """(`params` with the values of `source` where both have a parameter, the paths of those that stay as they were).
 
-    A task's head of another shape, which has other classes, stays as a whole: RTE begins with a model of MNLI's three.
+    A task's head of another shape, for other classes, stays as a whole: RTE begins with a model of MNLI's three.
 
     Args:
       params: a tree of arrays or shapes.
@@ -77,27 +75,23 @@ def overlay(params: Any, source: Any, layers: tuple[int, ...] = ()) -> tuple[Any
     Raises:
       InputError: parameters have other shapes; or none is common to both, or none of those in layers.
     """
-    ours, theirs = (traverse_util.flatten_dict(tree, sep="/") for tree in (params, source))
-    result, problems, fresh = dict(ours), {}, []
-    for path, leaf in ours.items():
-        if path not in theirs:
-            fresh.append(path)
-            continue
-        value = theirs[path]
+    ours, theirs = flatten_dict(params, sep="/"), flatten_dict(source, sep="/")
+    result, problems = dict(ours), {}
+    for path in ours.keys() & theirs:
+        result[path] = theirs[path]
         if layers and _is_in_layers(path):
-            if max(layers) >= len(value) or min(layers) < 0:
-                raise InputError(f"start.layers={layers} names layers that it lacks; choose from 0..{len(value) - 1}")
-            value = np.asarray(value)[list(layers)]
-        if value.shape != leaf.shape:
-            problems[path] = value.shape, leaf.shape
-        result[path] = value
-    heads = {name for name in map(_first_name, problems) if name in TASK_HEADS}
-    fresh = [path for path in ours if path in fresh or _first_name(path) in heads]
-    result |= {path: ours[path] for path in fresh}
-    if problems := {path: shapes for path, shapes in problems.items() if path not in fresh}:
-        raise _other_shapes(problems, len(ours) - len(fresh), ours, theirs)
+            depth = len(theirs[path])
+            if max(layers) >= depth or min(layers) < 0:
+                raise InputError(f"start.layers={layers} names layers that it lacks; choose from 0..{depth - 1}")
+            result[path] = np.asarray(theirs[path])[list(layers)]
+    shapes = {path: (result[path].shape, leaf.shape) for path, leaf in ours.items()}
+    problems = {path: pair for path, pair in shapes.items() if len(set(pair)) > 1}
+    heads = {path.split("/")[0] for path in problems}.intersection(TASK_HEADS)
+    fresh = [path for path in ours if path not in theirs or path.split("/")[0] in heads]
+    if problems := {path: pair for path, pair in problems.items() if path not in fresh}:
+        raise _shape_error(problems, len(ours) - len(fresh), ours, theirs)
     _check_family(fresh, ours, theirs)
-    return traverse_util.unflatten_dict(result, sep="/"), fresh
+    return unflatten_dict(result | {path: ours[path] for path in fresh}, sep="/"), fresh
 
 
 def describe_overlay(params: Any, source: Any, fresh: list[str]) -> str:
@@ -107,7 +101,7 @@ def describe_overlay(params: Any, source: Any, fresh: list[str]) -> str:
     >>> describe_overlay(ours, theirs, ["classification/bias"])
     '; random are classification/bias; not taken are masked_lm/*'
     """
-    ours, theirs = (traverse_util.flatten_dict(tree, sep="/") for tree in (params, source))
+    ours, theirs = flatten_dict(params, sep="/"), flatten_dict(source, sep="/")
     random = ", ".join(fresh)
     if len(fresh) > 8:
         random = f"{len(fresh)} of {len(ours)}: {listed(groups(fresh, of=ours))}"
@@ -118,116 +112,88 @@ def describe_overlay(params: Any, source: Any, fresh: list[str]) -> str:
     return message + (f"; not taken are {listed(groups(left, of=theirs))}" if left else "")
 
 
-Shape = tuple[int, ...]
+Shapes = tuple[tuple[int, ...], tuple[int, ...]]
+"""Those of the source's parameter and of this model's."""
 
 
-def _other_shapes(
-    problems: dict[str, tuple[Shape, Shape]], common: int, ours: dict[str, Any], theirs: dict[str, Any]
-) -> InputError:
-    """`problems`: the shapes there and here of parameters that do not fit, out of `common` ones of the same name."""
+def _shape_error(problems: dict[str, Shapes], common: int, ours: dict[str, Any], theirs: dict[str, Any]) -> InputError:
+    """The error for parameters with other shapes, out of `common` ones of the same name."""
+    # The axes in which a parameter's shapes differ, with both sizes.
+    different = {
+        tuple((axis, *sizes) for axis, sizes in enumerate(zip(there, here, strict=False)) if len(set(sizes)) > 1)
+        for there, here in problems.values()
+    }
+    (axes, *others) = different
+    tokens = ("token/embedding", "token_embedding/embedding")
+    rows = [there[0] for path, (there, here) in problems.items() if path.endswith(tokens) and there[1:] == here[1:]]
+    if any(len(there) != len(here) for there, here in problems.values()):
+        remedy = ", of this family: its layers share their parameters, or this one's do"
+    elif all(map(_is_in_layers, problems)) and not others and [axis for axis, _, _ in axes] == [0]:
+        depth = len(theirs[next(iter(problems))])
+        remedy = f", {axes[0][2]} of its {depth} layers by start.layers, or {depth} layers for this one"
+    elif rows and all(len(axes) == 1 for axes in different):
+        remedy = f", or model.vocab_size={rows[0]}"
+    else:
+        remedy = ", or give this one its sizes"
     listing = [f"{path} has shape {there} there, {here} here" for path, (there, here) in problems.items()]
-    more = f"; and {len(problems) - 3} more" if len(problems) > 3 else ""
+    more = f"; and {len(listing) - 3} more" if len(listing) > 3 else ""
     return InputError(
         f"start.folder holds a model that gives this one {common - len(problems)} of its {len(ours)} parameters, and "
-        f"{len(problems)} of another shape: {'; '.join(listing[:3])}{more}; choose another one"
-        f"{_remedy(problems, theirs)}"
+        f"{len(problems)} of another shape: {'; '.join(listing[:3])}{more}; choose another one{remedy}"
     )
 
 
-def _remedy(problems: dict[str, tuple[Shape, Shape]], theirs: dict[str, Any]) -> str:
-    """What else can be done, by how the shapes there and here differ."""
-    if any(len(there) != len(here) for there, here in problems.values()):
-        return ", of this family: its layers share their parameters, or this one's do"
-    different = {
-        tuple((axis, *pair) for axis, pair in enumerate(zip(there, here, strict=True)) if len(set(pair)) > 1)
-        for there, here in problems.values()
-    }
-    if all(map(_is_in_layers, problems)) and len(different) == 1:
-        (((axis, _, here), *others),) = different
-        if axis == 0 and not others:
-            depth = len(theirs[next(iter(problems))])
-            return f", {here} of its {depth} layers by start.layers, or {depth} layers for this one"
-    rows = [shapes for path, shapes in problems.items() if path.endswith(_TOKENS) and shapes[0][1:] == shapes[1][1:]]
-    if rows and all(len(axes) == 1 for axes in different):
-        return f", or model.vocab_size={rows[0][0][0]}"
-    return ", or give this one its sizes"
-
-
-_TOKENS = ("token/embedding", "token_embedding/embedding")
-
-
 def _check_family(fresh: list[str], ours: dict[str, Any], theirs: dict[str, Any]) -> None:
-    has = f"{listed(groups(theirs))} there, {listed(groups(ours))} here"
+    components = f"(there are {listed(groups(theirs))} there, {listed(groups(ours))} here)"
     if len(fresh) == len(ours):
         raise InputError(
-            f"start.folder holds a model that shares no parameter with this one; choose its family (there are {has})"
+            f"start.folder holds a model that shares no parameter with this one; choose its family {components}"
         )
-    inside = [path for path in ours if _is_in_layers(path)]
-    if inside and not set(inside) - set(fresh):
+    inside = set(filter(_is_in_layers, ours))
+    if inside and inside <= set(fresh):
         common = [path for path in ours if path in theirs]
         raise InputError(
             f"start.folder holds a model of another family: {len(common)} of this one's {len(ours)} parameters fit "
             f"({listed(common, 3)}), and none of the {len(inside)} in its layers; choose its family, or FromScratch "
-            f"(there are {has})"
+            f"{components}"
         )
-
-
-def _first_name(path: str) -> str:
-    return path.split("/")[0]
 
 
 def _is_in_layers(path: str) -> bool:
     return "/layers/" in f"/{path}"
 
 
-def _check_folder(folder: str) -> None:
-    if not folder:
-        raise InputError("start.folder='' names no folder; give the folder of a run or a Hugging Face folder")
+def with_new_ids(
+    source: Any, params: Any, model: ModelConfig, vocabulary_size: int, added_ids: tuple[str, ...]
+) -> tuple[Any, str]:
+    """(`source` with the values of `params` for new ids, and which these are as the end of a sentence).
 
+    New ids are those beyond the rows of `source`, and `added_ids`, which follow the vocabulary and mean nothing to the
+    other model even where it has rows for them. Parameters whose shapes differ in more than ids stay as they are, and
+    without `added_ids` all do.
 
-@dataclass(frozen=True)
-class NewIds:
-    """Where a model's parameters have their ids, and which of these are new."""
-
-    vocab_dimensions: dict[str, int]
-    """The dimension of ids, by the path of each parameter that has one."""
-    added: range
-    """Ids that mean nothing to the other model, whether or not it has room for them."""
-
-    @classmethod
-    def of(cls, model: ModelConfig, vocabulary_size: int, added_ids: tuple[str, ...]) -> "NewIds":
-        """Those of a model whose rows have `added_ids` behind the vocabulary's."""
-        axes = traverse_util.flatten_dict(logical_axes(abstract_params(model)), sep="/")
-        vocab_dimensions = {path: names.index("vocab") for path, names in axes.items() if "vocab" in names}
-        return cls(vocab_dimensions, range(vocabulary_size, vocabulary_size + len(added_ids)))
-
-    def filled_in(self, source: Any, params: Any) -> tuple[Any, str]:
-        """(`source`, another model's parameters, with the values of `params` for ids that are new, and for all that it
-        has no room for; what that were, as the end of a sentence). Without added ids it is as it was."""
-        if not self.added:
-            return source, ""
-        theirs, ours = (traverse_util.flatten_dict(tree, sep="/") for tree in (source, params))
-        counts = {}
-        for path, dimension in self.vocab_dimensions.items():
-            if path in theirs and _differ_only_in(dimension, ours[path].shape, theirs[path].shape):
-                theirs[path], counts[path] = self._filled_in(theirs[path], ours[path], dimension)
-        message = ", ".join(f"{count} ids of {path}" for path, count in counts.items())
-        return traverse_util.unflatten_dict(theirs, sep="/"), f"; random too are {message}" if counts else ""
-
-    def _filled_in(self, theirs: Any, ours: Float[Array, "*_"], dimension: int) -> tuple[Float[Array, "*_"], int]:
-        number = np.arange(ours.shape[dimension])
-        new = (number >= theirs.shape[dimension]) | np.isin(number, self.added)
-        room = [(0, more - there) for more, there in zip(ours.shape, theirs.shape, strict=True)]
-        padded = to_devices(np.pad(np.asarray(theirs), room), ours.sharding)
-        along = new.reshape([-1 if axis == dimension else 1 for axis in range(ours.ndim)])
-
-        def merge(ours: Float[Array, "*_"], theirs: Float[Array, "*_"]) -> Float[Array, "*_"]:
-            return jnp.where(along, ours, theirs)
-
-        return jax.jit(merge, out_shardings=ours.sharding)(ours, padded), int(new.sum())
-
-
-def _differ_only_in(dimension: int, ours: tuple[int, ...], theirs: tuple[int, ...]) -> bool:
-    """Whether the two shapes are the same, or ours is longer in that dimension alone."""
-    others = [np.delete(shape, dimension).tolist() if len(shape) > dimension else None for shape in (ours, theirs)]
-    return others[0] is not None and others[0] == others[1] and ours[dimension] >= theirs[dimension]
+    Args:
+      source: another model's parameters.
+      params: those of `model`.
+    """
+    if not added_ids:
+        return source, ""
+    theirs, ours = flatten_dict(source, sep="/"), flatten_dict(params, sep="/")
+    axes = flatten_dict(logical_axes(abstract_params(model)), sep="/")
+    counts = {}
+    for path in [path for path in ours if path in theirs and "vocab" in axes[path]]:
+        new, old, dimension = ours[path], theirs[path], axes[path].index("vocab")
+        others = [axis for axis in range(new.ndim) if axis != dimension]
+        if old.ndim != new.ndim or any(old.shape[axis] != new.shape[axis] for axis in others):
+            continue
+        number, missing = np.arange(new.shape[dimension]), new.shape[dimension] - old.shape[dimension]
+        if missing < 0:
+            continue
+        added = (vocabulary_size <= number) & (number < vocabulary_size + len(added_ids))
+        is_new = added | (number >= old.shape[dimension])
+        room = [(0, missing if axis == dimension else 0) for axis in range(new.ndim)]
+        padded = to_devices(np.pad(np.asarray(old), room), new.sharding)
+        merge = jax.jit(functools.partial(jnp.where, np.expand_dims(is_new, others)), out_shardings=new.sharding)
+        theirs[path], counts[path] = merge(new, padded), int(is_new.sum())
+    message = ", ".join(f"{count} ids of {path}" for path, count in counts.items())
+    return unflatten_dict(theirs, sep="/"), f"; random too are {message}" if counts else ""

@@ -1,4 +1,4 @@
-"""Frozen dataclasses to JSON and back. Reading runs no code: only classes that are already known are rebuilt."""
+"""Frozen dataclasses to JSON and back. Reading runs no code: it makes instances of imported classes alone."""
 
 import dataclasses
 import functools
@@ -19,8 +19,8 @@ def to_json(value: Any) -> str:
 def from_json(cls: type[T], text: str) -> T:
     """The dataclass `cls` that `to_json` wrote.
 
-    A value's class is the annotated one or one derived from it. Fields that are absent keep their defaults. Raises
-    `InputError` for text that is not valid JSON, unknown classes and fields, and values of the wrong type.
+    A value's class is the annotated one or a subclass. Absent fields keep their defaults. Raises `InputError` for text
+    that is not valid JSON, unknown classes and fields, and values of the wrong type.
     """
     try:
         data = json.loads(text)
@@ -30,7 +30,7 @@ def from_json(cls: type[T], text: str) -> T:
 
 
 def check_types(value: Any) -> None:
-    """Raises `InputError` where a field of a dataclass, or of one inside it, has not its annotated type."""
+    """Raises `InputError` where a field of a dataclass, or of one inside it, does not have its annotated type."""
     for field, annotation in _annotations(type(value)).items():
         _check(getattr(value, field), annotation, field)
 
@@ -47,16 +47,16 @@ def _decode(data: Any, annotation: Any, path: str) -> Any:
         return _decode_dataclass(data, annotation, path)
     value = data
     if isinstance(data, list):
-        items = _items(annotation, len(data))
-        value = tuple(_decode(*item, f"{path}[{i}]") for i, item in enumerate(zip(data, items, strict=True)))
-    if isinstance(value, int) and not isinstance(value, bool) and annotation is float:
+        items = enumerate(zip(data, _items(annotation, len(data)), strict=True))
+        value = tuple(_decode(item, of, f"{path}[{number}]") for number, (item, of) in items)
+    if type(value) is int and annotation is float:
         value = float(value)
     _check(value, annotation, path)
     return value
 
 
 def _decode_dataclass(data: dict[str, Any], annotation: Any, path: str) -> Any:
-    known = {cls.__name__: cls for option in _options(annotation) for cls in _family(option)}
+    known = {cls.__name__: cls for option in _options(annotation) for cls in _subclasses(option)}
     name = data.get("class")
     if name not in known:
         raise InputError(
@@ -79,33 +79,29 @@ def _check(value: Any, annotation: Any, path: str) -> None:
             raise InputError(f"{path} is a {type(value).__name__}; it must be a {_format(annotation)}")
         check_types(value)
     elif isinstance(value, tuple) and any(dataclasses.is_dataclass(item) for item in value):
-        for number, item in enumerate(zip(value, _items(annotation, len(value)), strict=True)):
-            _check(*item, f"{path}[{number}]")
-    elif not any(_fits(value, option) for option in _options(annotation)):
+        for number, (item, of) in enumerate(zip(value, _items(annotation, len(value)), strict=True)):
+            _check(item, of, f"{path}[{number}]")
+    elif not _fits(value, annotation):
         raise InputError(f"{path}={value!r} is not of type {_format(annotation)}; give a value of that type")
 
 
 def _fits(value: Any, annotation: Any) -> bool:
-    origin = get_origin(annotation)
+    origin, arguments = get_origin(annotation), get_args(annotation)
     if origin is Literal:
-        return value in get_args(annotation)
+        return value in arguments
     if origin in (Union, types.UnionType):
-        return any(_fits(value, option) for option in get_args(annotation))
+        return any(_fits(value, option) for option in arguments)
     if origin is tuple:
-        if not isinstance(value, tuple) or (
-            ... not in get_args(annotation) and len(value) != len(get_args(annotation))
-        ):
+        if not isinstance(value, tuple) or (... not in arguments and len(value) != len(arguments)):
             return False
         return all(map(_fits, value, _items(annotation, len(value))))
-    if annotation is float:
-        return isinstance(value, float | int) and not isinstance(value, bool)
-    if annotation is int:
-        return isinstance(value, int) and not isinstance(value, bool)
-    return isinstance(value, annotation)
+    if annotation in (int, float) and isinstance(value, bool):
+        return False
+    return isinstance(value, float | int if annotation is float else annotation)
 
 
 def _items(annotation: Any, count: int) -> tuple[Any, ...]:
-    """What each of `count` items of a tuple is to be; anything where no tuple is expected."""
+    """The annotations of a tuple's `count` items; `object` where no tuple is expected."""
     for option in _options(annotation):
         if get_origin(option) is tuple:
             first, *others = get_args(option)
@@ -117,11 +113,11 @@ def _options(annotation: Any) -> tuple[Any, ...]:
     return get_args(annotation) if get_origin(annotation) in (Union, types.UnionType) else (annotation,)
 
 
-def _family(cls: Any) -> list[type]:
-    """`cls` and all classes derived from it, so far as they have been imported."""
+def _subclasses(cls: Any) -> list[type]:
+    """A dataclass and all its subclasses that have been imported."""
     if not dataclasses.is_dataclass(cls):
         return []
-    return [cls, *(derived for child in cls.__subclasses__() for derived in _family(child))]
+    return [cls, *(subclass for child in cls.__subclasses__() for subclass in _subclasses(child))]
 
 
 @functools.cache

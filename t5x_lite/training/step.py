@@ -22,32 +22,27 @@ EvalStep = Callable[[Any, Row, Bool[Array, "B"], Int[Array, ""]], Metrics]
 
 
 class TrainState(struct.PyTreeNode):
-    """What changes from step to step; the leaves are arrays, or what stands for them: shapes, shardings."""
+    """What changes from step to step; the leaves are arrays, shapes or shardings."""
 
     step: Any
-    """Updates done so far, and so the position in the data: int32, no dimensions."""
+    """Updates done so far, which is the position in the data: int32, no dimensions."""
     params: Any
     opt_state: optax.OptState
     finite: Any
-    """Boolean: false from the step on that was not finite; the rest then stays as it was before it."""
+    """Boolean: false from the first non-finite step on, before which all else is kept."""
     average: Any = None
-    """The moving average of the parameters; None in a run that keeps none."""
+    """The moving average of the parameters; None in a run without one."""
     frozen: Any = None
-    """Parameters that the loss reads and nobody trains, such as a teacher's; no part of a checkpoint."""
+    """Parameters that the loss reads and no step changes, such as a teacher's; not in a checkpoint."""
 
     @property
     def params_to_use(self) -> Any:
-        """What the model is evaluated and used with: the average of the parameters where there is one."""
+        """The parameters for evaluation and use: their average where there is one."""
         return self.params if self.average is None else self.average
 
 
-def build_module(experiment: Experiment) -> nn.Module:
-    """The model, computing as the experiment says."""
-    return experiment.model.build(dtype=jnp.dtype(experiment.precision.compute), remat=experiment.remat)
-
-
 class Program:
-    """An experiment on a mesh: where its state lies, how it begins, and its compiled steps.
+    """An experiment on a mesh: the sharding of its state, its first state, and its compiled steps.
 
     Args:
       experiment: the run.
@@ -57,11 +52,13 @@ class Program:
 
     def __init__(self, experiment: Experiment, objective: Objective, mesh: Mesh):
         self.experiment, self.objective, self.mesh = experiment, objective, mesh
-        self.module = build_module(experiment)
+        dtype = jnp.dtype(experiment.precision.compute)
+        self.module: nn.Module = experiment.model.build(dtype=dtype, remat=experiment.remat)
         axes = logical_axes(abstract_params(experiment.model))
         self.trained = experiment.optimizer.trained(axes)
         self.optimizer = experiment.optimizer.build(axes, experiment.model.below_layers)
-        boxed = self._abstract_state()
+        frozen = None if objective.frozen_model is None else abstract_params(objective.frozen_model)
+        boxed = jax.eval_shape(self._init, jax.random.key(0)).replace(frozen=frozen)
         self.state_shardings = shardings(mesh, boxed)
         self.abstract_state = jax.tree.map(
             lambda leaf, sharding: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=sharding),
@@ -83,22 +80,15 @@ class Program:
         )
 
     def init(self) -> TrainState:
-        """The state before the first step, born sharded; `frozen` is still to be filled in, where there is any."""
-        key = jax.random.key(self.experiment.seed)
-        shardings = self.state_shardings.replace(frozen=None)
-        return jax.jit(lambda key: nn.unbox(self._init(key)), out_shardings=shardings)(key)
+        """The state before the first step, created sharded, without `frozen`."""
+        init = jax.jit(lambda key: nn.unbox(self._init(key)), out_shardings=self.state_shardings.replace(frozen=None))
+        return init(jax.random.key(self.experiment.seed))
 
     def _init(self, key: Key[Array, ""]) -> TrainState:
         inputs = [jnp.zeros(array.shape, array.dtype) for array in self.experiment.model.abstract_inputs()]
         params = self.module.init(key, *inputs)["params"]
         opt_state, average = self.optimizer.init(params), self.experiment.average.start(params)
         return TrainState(jnp.int32(0), params, opt_state, jnp.bool_(True), average)
-
-    def _abstract_state(self) -> TrainState:
-        """Shapes and logical axes of a state, `frozen` with it."""
-        state = jax.eval_shape(self._init, jax.random.key(0))
-        frozen_model = self.objective.frozen_model
-        return state.replace(frozen=None if frozen_model is None else abstract_params(frozen_model))
 
     def _in_mesh(self, step: Callable) -> Callable:
         def traced(*args: Any) -> Any:
@@ -113,8 +103,8 @@ class Program:
         )
         features = corrupt_rows(self.objective, corrupt_key, batch)
         (loss_sum, weight, sums), grads = self.gradients(state.params, features, dropout_key, state.frozen)
-        weight = jnp.maximum(weight, 1.0)  # a batch may ask for nothing
-        # Every microbatch weighs by its tokens, as if all had been one batch. A product is computed where it is used; a
+        weight = jnp.maximum(weight, 1.0)  # a batch may have no targets
+        # Every microbatch counts by its tokens, as if all were one batch. XLA computes a product where it is used; a
         # quotient would be kept.
         gradient_norm, one_over_weight = optax.tree.norm(self.trained.select(grads)) / weight, 1.0 / weight
         grads = jax.tree.map(lambda g: g * one_over_weight, grads)
@@ -122,7 +112,7 @@ class Program:
         params = optax.apply_updates(state.params, updates)
         average = self.experiment.average.update(state.average, params, state.step + 1)
         if average is not None:
-            # The mean of equal numbers is rounded.
+            # Frozen parameters keep their average to the bit; the mean of equal numbers is rounded.
             average = self.trained.merge(self.trained.select(average), state.average)
         new = state.replace(step=state.step + 1, params=params, opt_state=opt_state, average=average)
 
@@ -131,7 +121,6 @@ class Program:
         metrics["gradient_norm"] = gradient_norm
         metrics["learning_rate"] = self.experiment.optimizer.schedule.learning_rate(state.step + 1)
         finite = state.finite & jnp.isfinite(metrics["objective"]) & jnp.isfinite(metrics["gradient_norm"])
-        # What nobody trains is handed through as it is.
         before, after = state.replace(frozen=None), new.replace(frozen=None)
         after = jax.tree.map(lambda before, after: jnp.where(finite, after, before), before, after)
         return after.replace(finite=finite, frozen=state.frozen), metrics | {"finite": finite}
@@ -139,40 +128,39 @@ class Program:
     def gradients(
         self, params: Any, features: Features, key: Key[Array, ""], frozen: Any = None
     ) -> tuple[tuple[Float[Array, ""], Float[Array, ""], Metrics], Any]:
-        """Sums over the whole batch of (loss, weight, metrics), and the gradient of the first: 0 for what is frozen as
-        a whole."""
+        """(sums over the whole batch of (loss, weight, metrics), the gradient of the first, 0 where frozen)."""
+        count, whole = self.experiment.accumulation, features
 
         def loss(params: Any, features: Features, key: Key[Array, ""]) -> tuple[Array, tuple[Array, Array, Metrics]]:
-            part, params = {"whole": whole, "frozen": frozen}, self.trained.stop_gradient(params)
-            loss_sum, weight, metrics = self.objective.loss(self.module, params, features, key, **part)
-            return loss_sum, (loss_sum, weight, metrics)
+            params = self.trained.stop_gradient(params)
+            sums = self.objective.loss(self.module, params, features, key, whole=whole, frozen=frozen)
+            return sums[0], sums
 
-        def one_part(params: Any, features: Features, key: Key[Array, ""]) -> tuple[Any, Any]:
+        def microbatch(features: Features, key: Key[Array, ""]) -> tuple[Any, Any]:
             grads, sums = jax.grad(loss, has_aux=True)(params, features, key)
             return sums, grads
 
-        parts, whole = self.experiment.accumulation, features
-        if parts == 1:
-            return one_part(params, features, key)
+        if count == 1:
+            return microbatch(features, key)
 
-        # Row r goes to part r % parts, so that each device cuts up the rows it has and none travel.
-        cut = jax.tree.map(lambda x: x.reshape(-1, parts, *x.shape[1:]).swapaxes(0, 1), features)
-        keys = jax.random.split(key, parts)
-        first = jax.tree.map(lambda x: x[0], cut)
-        zeros = jax.tree.map(lambda s: jnp.zeros(s.shape, s.dtype), jax.eval_shape(one_part, params, first, keys[0]))
+        # Row r goes to microbatch r % count, so that each device splits its rows and sends none.
+        batches = jax.tree.map(lambda x: x.reshape(-1, count, *x.shape[1:]).swapaxes(0, 1), features)
+        keys = jax.random.split(key, count)
+        shapes = jax.eval_shape(microbatch, jax.tree.map(lambda x: x[0], batches), keys[0])
+        zeros = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shapes)
 
-        def add(total: Any, part: tuple[Features, Key[Array, ""]]) -> tuple[Any, None]:
-            return jax.tree.map(jnp.add, total, one_part(params, *part)), None
+        def add(total: Any, batch: tuple[Features, Key[Array, ""]]) -> tuple[Any, None]:
+            return jax.tree.map(jnp.add, total, microbatch(*batch)), None
 
-        return jax.lax.scan(add, zeros, (cut, keys))[0]
+        return jax.lax.scan(add, zeros, (batches, keys))[0]
 
     def _eval_step(self, params: Any, batch: Row, valid: Bool[Array, "B"], first_row: Int[Array, ""]) -> Metrics:
-        # One key for all runs and steps: held-out figures compare because they were asked the same.
+        # One key for all runs and steps, so that held-out figures can be compared.
         features = corrupt_rows(self.objective, jax.random.key(0), batch, first_row)
         _, weight, metrics = self.objective.loss(self.module, params, features | {"valid": valid}, None)
         return with_weights(metrics, weight)
 
 
 def with_weights(metrics: Metrics, weight: Float[Array, ""]) -> dict[str, Mean]:
-    """Every figure with what it is a mean over."""
+    """Every metric as a mean with its weight."""
     return {name: value if isinstance(value, Mean) else Mean(value, weight) for name, value in metrics.items()}

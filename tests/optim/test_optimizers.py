@@ -7,7 +7,7 @@ from flax import linen as nn
 
 from t5x_lite.errors import InputError
 from t5x_lite.models.base import abstract_params
-from t5x_lite.optim.optimizers import Adafactor, Adam, AdamW, Lamb, decays
+from t5x_lite.optim.optimizers import Adafactor, Adam, AdamW, Lamb, decays, each_layer
 from t5x_lite.optim.schedules import Constant, InverseSqrt
 from t5x_lite.parallel import logical_axes
 
@@ -172,3 +172,11 @@ def test_clipping_bounds_the_global_norm(trees):
 def test_values_out_of_range_are_named(make):
     with pytest.raises(InputError, match="="):
         make()
+
+
+def test_stacks_are_updated_in_one_order_in_all_processes():
+    """A set of names has another order in each, and so would the collectives of the programs that they compile."""
+    axes = {name: {"kernel": ("layers", "embed", "mlp")} for name in "fdbeca"}
+    params = {name: {"kernel": jnp.ones((2, 3, 4))} for name in axes}
+    state = each_layer(optax.scale_by_trust_ratio(), axes).init(params)
+    assert list(state.inner_states) == sorted(axes)

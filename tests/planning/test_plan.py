@@ -64,10 +64,12 @@ class Refused:
 
 
 def test_out_of_memory_is_an_answer_and_any_other_error_an_error():
-    said = "RESOURCE_EXHAUSTED: Ran out of memory in memory space hbm. Used 97.50G of 95.74G hbm. Exceeded hbm capacity"
-    compiled, used, missing = compile_or_measure(Refused(said))
+    message = "RESOURCE_EXHAUSTED: Ran out of memory in memory space hbm. Used 97.50G of 95.74G hbm. Exceeded capacity"
+    compiled, used, missing = compile_or_measure(Refused(message))
     assert (compiled, used) == (None, 97.5 * GIB)
     assert missing == pytest.approx(1.76 * GIB)
+    message = "RESOURCE_EXHAUSTED: the size of temporaries (512.00M) exceeds available HBM (8)"
+    assert compile_or_measure(Refused(message)) == (None, 2**29, 2**29 - 8)
     with pytest.raises(jax.errors.JaxRuntimeError, match="unimplemented"):
         compile_or_measure(Refused("INTERNAL: unimplemented"))
 
