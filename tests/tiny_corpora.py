@@ -14,8 +14,8 @@ import pytest
 
 from t5x_lite.data import SentencePiece, Source, Tokenizer, Vocabulary, WordPiece, make_tokenizer
 from t5x_lite.data.layouts.base import Layout, Row, RowBuilder
-from t5x_lite.data.layouts.packed_pairs import TextPairs
 from t5x_lite.data.layouts.text import Stream
+from t5x_lite.data.tasks.text_to_text import TextPairs
 
 WORDS = [
     *("the", "model", "reads", "a", "row", "of", "ids", "and", "writes", "another", "one", "while", "we", "wait"),

@@ -7,7 +7,6 @@ take half a second and more.
 from t5x_lite.data.batches import batches, evaluation_batches, prefetch
 from t5x_lite.data.config import Data
 from t5x_lite.data.layouts.base import Column, Layout, Row, RowBuilder, RowSpec
-from t5x_lite.data.layouts.packed_pairs import TextPairs
 from t5x_lite.data.layouts.segment_pairs import Pairs
 from t5x_lite.data.layouts.sentences import SentenceRule, split_sentences
 from t5x_lite.data.layouts.text import Sentences, Stream
@@ -40,7 +39,7 @@ from t5x_lite.data.tasks.templates import (
     TagTemplate,
     TextTemplate,
 )
-from t5x_lite.data.tasks.text_to_text import TextToText
+from t5x_lite.data.tasks.text_to_text import TextPairs, TextToText
 from t5x_lite.tokenizers.config import (
     ByteLevelBPE,
     Bytes,

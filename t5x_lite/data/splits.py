@@ -63,22 +63,11 @@ def document_hash(content: str | bytes) -> int:
     return int.from_bytes(hashlib.blake2b(content, digest_size=8).digest(), "little")
 
 
-@dataclass(frozen=True)
-class HeldOutSplit:
-    """Documents with a hash up to `threshold` are held out; the corpus has `characters`, copies counted."""
-
-    threshold: int
-    characters: int
-
-    def holds_out(self, text: str | bytes) -> bool:
-        """Whether the document is held out."""
-        return document_hash(text) <= self.threshold
-
-
 def split_documents(
     documents: Iterable[str | bytes], held_out: float, report: Callable[[], None] = lambda: None
-) -> HeldOutSplit:
-    """Hold out the documents with the smallest hashes until they have `held_out` (0 to 0.5) of the characters.
+) -> tuple[Callable[[str | bytes], bool], int]:
+    """(whether a document is held out, characters in all): those with the smallest hashes, until they have `held_out`
+    (0 to 0.5) of the characters.
 
     Whole documents move, copies together, so the share is met from above; each side gets at least one distinct
     document. Memory is 16 bytes a document. `report` is called now and then. Raises `InputError` for fewer than two
@@ -101,7 +90,8 @@ def split_documents(
         )
     total = np.cumsum(np.bincount(index, np.frombuffer(lengths, np.uint64)))
     last = min(int(np.searchsorted(total, held_out * characters)), len(distinct) - 2)
-    return HeldOutSplit(int(distinct[last]), characters)
+    threshold = int(distinct[last])
+    return lambda content: document_hash(content) <= threshold, characters
 
 
 Progress = Callable[[str, float | None], None]
@@ -141,9 +131,9 @@ class Corpus:
         progress = lambda: report("split documents", None)  # noqa: E731
         progress()
         content = self.documents.layout.content
-        split = split_documents(map(content, self.documents), self.held_out, progress)
-        split_of = lambda document: "held_out" if split.holds_out(content(document)) else "train"  # noqa: E731
-        return [Part(self.documents, split_of, split.characters)]
+        holds_out, characters = split_documents(map(content, self.documents), self.held_out, progress)
+        split_of = lambda one: "held_out" if holds_out(content(one)) else "train"  # noqa: E731
+        return [Part(self.documents, split_of, characters)]
 
 
 class Overlap(NamedTuple):

@@ -122,13 +122,10 @@ def prepare(
     or not at all: a killed run leaves nothing that a later one reads.
 
     Args:
-      source: the corpus.
+      source, held_out, held_out_source, sentences: as in `Data`.
       tokenizer_config: how to make the tokenizer; a trained one is kept in `cache_dir`. None for data without text.
       layout: how documents become rows.
-      held_out: fraction of the corpus, between 0 and 0.5; not used with `held_out_source`.
       cache_dir: folder for `tokenizers/` and `stores/`.
-      held_out_source: all of the held-out documents, when `source` is for training alone.
-      sentences: where sentences end, for layouts that read them (see `split_sentences`).
       tokenizer: used instead of making one, when a run is resumed.
       progress: called with the stage and the share of it that is done, 0 to 1, or None where it is not known.
 

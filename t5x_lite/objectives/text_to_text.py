@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from flax import linen as nn
 from jaxtyping import Array, Bool, Float, Int, Key
 
-from t5x_lite.data.layouts.packed_pairs import TextPairs, TooLong
+from t5x_lite.data.tasks.text_to_text import TextPairs, TooLong
 from t5x_lite.decoding import greedy_decode
 from t5x_lite.errors import InputError
 from t5x_lite.models.base import ModelConfig

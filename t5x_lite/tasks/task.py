@@ -111,18 +111,9 @@ def text_classes(
     left_out: tuple[str, ...] = (),
     source: str = "",
 ) -> Task:
-    """Classification of texts or pairs of texts, on one's own examples.
+    """Classification of texts or pairs of texts on one's own examples; without `dev` a part of `train` is held out.
 
-    Args:
-      name: of the task.
-      train: its examples.
-      dev: examples to evaluate on; None holds out a part of `train`.
-      labels: the classes, as they are written in the data.
-      texts: the field of the text, or those of a pair.
-      label: the field of the label.
-      words: the target of each class; empty: the label itself.
-      left_out: labels whose examples are left out.
-      source: the template of the input; empty: `template(name, *texts)`.
+    The options are those of `LabeledTexts` and `LabelTemplate`; `source` is `template(name, *texts)` where it is empty.
 
     >>> from t5x_lite.data import Tfds
     >>> task = text_classes("snli", train=Tfds("snli"), labels=("yes", "no"), texts=("premise", "hypothesis"))

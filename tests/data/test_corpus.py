@@ -67,10 +67,10 @@ def pairs_in(made, split) -> list[tuple[str, str]]:
 def test_each_split_is_made_of_its_own_pairs(tmp_path, monkeypatch, chunk, packed):
     monkeypatch.setattr(splits, "_CHUNK_CHARACTERS", chunk)
     made = store_of(tmp_path, TextPairs(*LENGTHS, packed=packed))
-    split = split_documents(map("\0".join, PAIRS), 0.2)
+    holds_out, _ = split_documents(map("\0".join, PAIRS), 0.2)
     for name in ("train", "held_out"):
         builder = made.layout.start(DECODE.vocabulary)
-        mine = [pair for pair in PAIRS if split.holds_out("\0".join(pair)) == (name == "held_out")]
+        mine = [pair for pair in PAIRS if holds_out("\0".join(pair)) == (name == "held_out")]
         for pair in mine:
             builder.add(DECODE.encode_batch(list(pair)))
         builder.finish()

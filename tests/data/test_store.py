@@ -36,10 +36,10 @@ def ids_of(rows) -> list[int]:
 
 def expected_ids(corpus, tokenizer, *, held_out, side) -> list[int]:
     """The documents of one side, one by one, an EOS after each, without the last partial row."""
-    split = split_documents(corpus.texts, held_out)
+    holds_out, _ = split_documents(corpus.texts, held_out)
     ids = []
     for text in corpus.texts:
-        if split.holds_out(text) == (side == "held_out"):
+        if holds_out(text) == (side == "held_out"):
             ids += [*tokenizer.encode(text), tokenizer.vocabulary.eos_id]
     return ids[: len(ids) // LENGTH * LENGTH]
 
@@ -69,11 +69,11 @@ def test_each_side_is_made_of_its_own_documents_alone(prose, word_piece, tmp_pat
     monkeypatch.setattr(splits, "_CHUNK_CHARACTERS", chunk)
     monkeypatch.setattr(segment_pairs, "_BLOCK_DOCUMENTS", 16)
     made = prepare_prose(prose, word_piece, tmp_path, rows, sentences=rule)
-    split = split_documents(prose.texts, 0.3)
+    holds_out, _ = split_documents(prose.texts, 0.3)
     for side in ("train", "held_out"):
         builder = rows.start(word_piece.vocabulary)
         for text in prose.texts:
-            if split.holds_out(text) == (side == "held_out"):
+            if holds_out(text) == (side == "held_out"):
                 builder.add(word_piece.encode_batch(split_sentences(text, rule)))
         builder.finish()
         found, expected = stack(getattr(made, side)[:]), stack(builder.take())

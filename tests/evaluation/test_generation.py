@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from t5x_lite.data import Bytes, Data, TextFiles, Vocabulary, make_tokenizer
-from t5x_lite.data.layouts.packed_pairs import TextPairs
 from t5x_lite.data.stored_rows import stack
+from t5x_lite.data.tasks.text_to_text import TextPairs
 from t5x_lite.decoding import GenerationDefaults, Greedy, decode, greedy_decode
 from t5x_lite.evaluation.generation import BatchGenerator, EvalPrompt, questions_of_pairs, questions_of_rows, separate
 from t5x_lite.models import GptConfig, TransformerConfig

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from t5x_lite.data import Vocabulary
-from t5x_lite.data.layouts.packed_pairs import TextPairs
+from t5x_lite.data.tasks.text_to_text import TextPairs
 from t5x_lite.errors import InputError
 from t5x_lite.models import BartConfig, GptConfig, T5Config, TransformerConfig
 from t5x_lite.objectives import SequenceToSequence, corrupt_rows

@@ -37,8 +37,16 @@ class TableFiles(FileRecords):
             raise InputError(f"columns={self.columns} names one of them twice; name each once")
 
     def records_in(self, path: Path) -> Iterator[tuple[int, dict[str, str]]]:
-        rows = self._rows(path)
-        names = self._header(path, next(rows, None)) if self.columns is None else self.columns
+        rows, names = self._rows(path), self.columns
+        if names is None:
+            _, first = next(rows, (0, []))
+            names = [name.strip() for name in first]
+            # One column without a name is the index that pandas writes in front.
+            if len(set(names)) < len(names) or not any(names):
+                raise InputError(
+                    f"the first line of {path} names no columns: {', '.join(map(repr, names))}; write one name for "
+                    "each, or set columns"
+                )
         for number, row in rows:
             of_row = names or list(map(str, range(len(row))))
             if len(row) != len(of_row):
@@ -58,19 +66,8 @@ class TableFiles(FileRecords):
         try:
             yield from ((reader.line_num, row) for row in reader if row)
         except csv.Error as error:
-            raise InputError(
-                f"{path}:{reader.line_num} is not CSV ({error}); correct it, or set separator='tab'"
-            ) from None
-
-    def _header(self, path: Path, first: tuple[int, list[str]] | None) -> list[str]:
-        names = [name.strip() for name in first[1]] if first else []
-        # One column without a name is the index that pandas writes in front.
-        if len(set(names)) < len(names) or not any(names):
-            raise InputError(
-                f"the first line of {path} names no columns: {', '.join(map(repr, names))}; write one name for each, "
-                "or set columns"
-            )
-        return names
+            problem = f"is not CSV ({error})"
+            raise InputError(f"{path}:{reader.line_num} {problem}; correct it, or set separator='tab'") from None
 
 
 @dataclass(frozen=True)

@@ -14,13 +14,12 @@ from t5x_lite.data.records.base import Record, Records, Source, field_of, hash_f
 from t5x_lite.errors import InputError
 from t5x_lite.tokenizers.base import Tokenizer
 
-T = TypeVar("T")
+Made = TypeVar("Made")
 
 
 @dataclass(frozen=True)
 class TaskSource(Source):
-    """Examples of a task, made of records. A task defines `convert`; and `documents`, where its examples have no
-    `texts`."""
+    """Examples of a task, made of records. A task defines `convert`; and `documents` for examples without `texts`."""
 
     examples: Records
     """TableFiles, JsonlFiles, ParallelFiles, Tfds, ConllFiles, SquadFiles and others."""
@@ -34,14 +33,10 @@ class TaskSource(Source):
 
     @abc.abstractmethod
     def convert(self, record: Record) -> Iterable[Any]:
-        """The examples in a record: none where it is left out, mostly one.
-
-        Raises `UnknownLabelError` for labels that the task does not know, and `InputError` for a bad record.
-        """
+        """The examples in a record, mostly one. Raises `UnknownLabelError`, and `InputError` for a bad record."""
 
     def read(self) -> Iterator[Any]:
-        """Every example. Raises `InputError` for a bad one, at the end for unknown labels, which it counts, and where
-        there is no example."""
+        """Every example. Raises `InputError` for a bad one or none, and at the end for unknown labels, counted."""
         return (example for _, example in self._located())
 
     def documents(self) -> Iterator[str]:
@@ -66,15 +61,7 @@ class TaskSource(Source):
 
 
 class UnknownLabelError(InputError):
-    """Labels of a record that its task does not know.
-
-    Args:
-      option: the option of the task that names the field of the labels.
-      field: its value.
-      labels: those that the task knows.
-      unknown: those of the record that it does not.
-      remedy: what to do.
-    """
+    """Labels of a record, in the `field` that an `option` of its task names, that are not among the task's `labels`."""
 
     def __init__(self, option: str, field: str, labels: Sequence[str], unknown: Sequence[str], remedy: str):
         self.problem = f"{option}={field!r} has labels that labels={labels} does not know"
@@ -83,8 +70,8 @@ class UnknownLabelError(InputError):
 
 
 def map_records(
-    records: Iterable[Record], function: Callable[[Record], Iterable[T]]
-) -> Iterator[tuple[Record, list[T]]]:
+    records: Iterable[Record], function: Callable[[Record], Iterable[Made]]
+) -> Iterator[tuple[Record, list[Made]]]:
     """Each record and what the function makes of it; at the end `InputError` for unknown labels, which it counts."""
     unknown, first, error = Counter[str](), "", None
     for record in records:

@@ -37,7 +37,7 @@ class LabeledTexts(TaskSource):
     """Examples of a task on whole texts: sentiment, inference, paraphrase, similarity."""
 
     texts: tuple[str, ...] = ("text",)
-    """The field of the text, or those of a pair in their order."""
+    """The field of the text, or those of a pair in order."""
     label: str = "label"
     """The field of the label; empty where labels are not known, as in a benchmark's test set."""
     labels: tuple[str, ...] = ()
@@ -58,7 +58,6 @@ class LabeledTexts(TaskSource):
         return self.labels
 
     def convert(self, record: Record) -> list[LabeledText]:
-        """The example, unless it is left out."""
         label = 0.0
         if self.label:
             if written_label(record, self.label) in self.left_out:

@@ -28,7 +28,6 @@ class Choice(NamedTuple):
 
     @property
     def texts(self) -> tuple[str, ...]:
-        """The context and the choices."""
         return self.context, *self.choices
 
 
@@ -41,7 +40,7 @@ class Choices(TaskSource):
     choices: tuple[str, ...] = ("choices",)
     """The field of each answer, or the one field with a list of them."""
     question: str = ""
-    """The field of what stands before each answer, if there is one: a question, or the beginning of its sentence."""
+    """The field of the text before each answer, if there is one: a question, or the beginning of its sentence."""
     label: str = "label"
     """The field of which answer is right; empty where that is not known."""
     labels: tuple[str, ...] = ()
@@ -56,7 +55,6 @@ class Choices(TaskSource):
             raise InputError("choices=() names no field; name one, or that of each answer")
 
     def convert(self, record: Record) -> list[Choice]:
-        """The example."""
         if len(self.choices) > 1:
             answers = [text_in(record, name, "choices") for name in self.choices]
         else:

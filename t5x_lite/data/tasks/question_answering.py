@@ -77,7 +77,6 @@ class Questions(TaskSource):
             yield from (one.question for one in questions)
 
     def convert(self, record: Record) -> list[ContextQuestion]:
-        """The question."""
         answers, starts = [], []
         if self.answers:
             answers, starts = field_of(record, self.answers, "answers"), field_of(record, self.starts, "starts")

@@ -47,7 +47,6 @@ class TaggedWords(TaskSource):
         return self.labels
 
     def convert(self, record: Record) -> list[TaggedSentence]:
-        """The sentence."""
         words = self._column(record, "words")
         tags = self._column(record, "tags") if self.tags else self.labels[:1] * len(words)
         if len(words) != len(tags):

@@ -1,7 +1,5 @@
-"""How examples of tasks are written as text to text: what a model reads, and what it is to write.
-
-Raffel et al. 2020, section 2.4: every task is put into words, and answered by words, with the same loss and the same
-decoding for all. A template has the names of fields in braces, '{a/b}' where b is in the field a.
+"""Examples of tasks as text to text (Raffel et al. 2020, section 2.4): every task is put into words and answered in
+words, with one loss and one decoding for all. Templates name fields in braces, '{a/b}' for b of the field a.
 """
 
 import math
@@ -57,6 +55,8 @@ class PromptTemplate(Validated, ABC):
     """The formats of files that can hold its answers, the usual one first (see `evaluation.submissions`)."""
     references_are_texts: ClassVar[bool] = True
     """Whether the first of `right` is a text that is correct to write."""
+    answers: ClassVar[tuple[str, ...]] = ()
+    """All answers by class, where there are classes."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -67,9 +67,8 @@ class PromptTemplate(Validated, ABC):
             try:
                 re.compile(pattern)
             except re.error as error:
-                raise InputError(
-                    f"replacements={pattern!r} is not a regular expression ({error}); correct it"
-                ) from None
+                problem = f"is not a regular expression ({error})"
+                raise InputError(f"replacements={pattern!r} {problem}; correct it") from None
 
     @abstractmethod
     def right(self, example: Record) -> tuple[str, ...]:
@@ -94,11 +93,6 @@ class PromptTemplate(Validated, ABC):
     def parse(self, text: str, example: Record) -> Any:
         """The answer in a generated text: by default the text itself."""
         return text.strip()
-
-    @property
-    def answers(self) -> tuple[str, ...]:
-        """All answers by class, where there are classes."""
-        return ()
 
 
 @dataclass(frozen=True)
@@ -147,9 +141,7 @@ class LabelTemplate(PromptTemplate):
         if not self.labels:
             raise InputError("labels=() names no classes; name two or more")
         if self.words and not len(set(self.words)) == len(self.words) == len(self.labels):
-            raise InputError(
-                f"words={self.words} do not go with labels={self.labels}; give each class a word of its own"
-            )
+            raise InputError(f"words={self.words} do not go with labels={self.labels}; give each class its own word")
 
     def right(self, example: Record) -> tuple[str, ...]:
         if written_label(example, self.label) in self.left_out:
@@ -157,7 +149,6 @@ class LabelTemplate(PromptTemplate):
         return (self.answers[class_number(example, self.label, self.labels)],)
 
     def parse(self, text: str, example: Record) -> int:
-        """The number of the class."""
         return class_of(text, self.answers)
 
     @property
@@ -167,7 +158,7 @@ class LabelTemplate(PromptTemplate):
 
 @dataclass(frozen=True)
 class NumberTemplate(PromptTemplate):
-    """A number is learnt as the nearest multiple of a step, and scored against what it is (ibid., on STS-B).
+    """A number is learnt as the nearest multiple of a step, and scored as it is (ibid., on STS-B).
 
     >>> template, example = NumberTemplate("{text}"), Record("dev.tsv:2", {"text": "stsb ...", "label": "3.25"})
     >>> list(template.pairs(example)), list(template.eval_examples(example))
@@ -177,7 +168,7 @@ class NumberTemplate(PromptTemplate):
     label: str = "label"
     """The field of the number."""
     step: PositiveFloat = 0.2
-    """What it is rounded to; it is written with as many decimals as this."""
+    """It is rounded to multiples of this, and written with as many decimals."""
 
     def pairs(self, example: Record) -> Iterator[Pair]:
         decimals = len(f"{self.step:.10f}".rstrip("0").partition(".")[2])
@@ -214,9 +205,7 @@ class AnswerTemplate(PromptTemplate):
     def right(self, example: Record) -> tuple[str, ...]:
         answers = _list_in(example, self.given, "given", "answers")
         if not answers and not self.no_answer:
-            raise InputError(
-                f"given={self.given!r} is empty in {example.location}; set no_answer to what is to be written"
-            )
+            raise InputError(f"given={self.given!r} is empty in {example.location}; set no_answer to a text for that")
         return tuple(dict.fromkeys(answer.strip() for answer in answers)) or (self.no_answer,)
 
     def pairs(self, example: Record) -> Iterator[Pair]:
@@ -224,7 +213,6 @@ class AnswerTemplate(PromptTemplate):
         return ((source, answer) for answer in (right if self.each else right[:1]))
 
     def parse(self, text: str, example: Record) -> str:
-        """The text; empty where it says that there is no answer."""
         return "" if self.no_answer and text.strip() == self.no_answer else text.strip()
 
 
@@ -238,9 +226,9 @@ class TagTemplate(PromptTemplate):
     """
 
     tokens: str = "tokens"
-    """The field of the words, a list."""
+    """The field of the list of words."""
     tags: str = "tags"
-    """The field of their tags, a list of the same length."""
+    """The field of the list of their tags."""
 
     submissions = ("jsonl", "conll")
 
@@ -256,7 +244,6 @@ class TagTemplate(PromptTemplate):
         return (" ".join(tags),)
 
     def parse(self, text: str, example: Record) -> list[str]:
-        """A tag for each word."""
         return tags_of(text, len(field_of(example, self.tokens, "tokens")))
 
 
@@ -276,7 +263,7 @@ class CoreferenceTemplate(PromptTemplate):
     """
 
     text: str = "text"
-    """The field of the text, whose pronoun is marked."""
+    """The field of the text."""
     pronoun: str = "span2_text"
     """The field of the pronoun."""
     index: str = "span2_index"
@@ -284,9 +271,10 @@ class CoreferenceTemplate(PromptTemplate):
     candidate: str = "span1_text"
     """The field of the noun phrase that may be meant."""
     label: str = "label"
-    """The field of the label: 'True' where the noun phrase is meant, else 'False'."""
+    """The field of 'True' where the noun phrase is meant, else 'False'."""
 
     references_are_texts = False
+    answers = ("False", "True")
 
     def read(self, example: Record) -> str:
         words, pronoun = text_in(example, self.text, "text").split(), text_in(example, self.pronoun, "pronoun")
@@ -311,12 +299,7 @@ class CoreferenceTemplate(PromptTemplate):
             yield self.read(example), candidate
 
     def parse(self, text: str, example: Record) -> int:
-        """1 where the text names the candidate, else 0."""
         return int(names_referent(text, text_in(example, self.candidate, "candidate")))
-
-    @property
-    def answers(self) -> tuple[str, ...]:
-        return ("False", "True")
 
 
 def _list_in(record: Record, name: str, option: str, items: str) -> list[str]:
