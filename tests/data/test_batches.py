@@ -49,7 +49,7 @@ def test_hosts_share_out_the_global_batch(num_hosts, shuffle, repeat):
     everything = batches(CountedRows(45), **options)
     places = shares(8, num_hosts)
     hosts = [batches(CountedRows(45), local=local, **options) for local in places]
-    for step in (0, 1, 4, *((9, 1000, 10**9) if repeat else ())):
+    for step in (0, 4, *((9, 10**9) if repeat else ())):
         for local, host in zip(places, hosts, strict=True):
             assert host[step]["ids"].shape == (8 // num_hosts, LENGTH)
             for name, column in everything[step].items():
@@ -61,8 +61,8 @@ def test_hosts_share_out_the_global_batch(num_hosts, shuffle, repeat):
 @pytest.mark.parametrize("count", [1, 5, 24, 37])
 def test_every_epoch_is_another_permutation(count):
     dataset = batches(CountedRows(count), batch_size=8, seed=0)
-    stream = [i for step in range(3 * count) for i in numbers(dataset[step])]
-    epochs = [stream[e * count : (e + 1) * count] for e in range(24)]
+    stream = [i for step in range(count) for i in numbers(dataset[step])]
+    epochs = [stream[e * count : (e + 1) * count] for e in range(8)]
     assert all(sorted(epoch) == list(range(count)) for epoch in epochs)
     if count > 20:
         assert len(set(map(tuple, epochs))) == len(epochs)
@@ -71,10 +71,11 @@ def test_every_epoch_is_another_permutation(count):
 
 def test_seeds_give_unrelated_orders():
     def epochs(seed):
-        dataset = batches(CountedRows(32), batch_size=32, seed=seed)
-        return {tuple(numbers(dataset[step])) for step in range(10)}
+        # The first eight rows of each epoch: Grain's shuffle is slow for few rows.
+        dataset = batches(CountedRows(32), batch_size=32, seed=seed, local=range(8))
+        return {tuple(numbers(dataset[step])) for step in range(6)}
 
-    assert len(set.union(*(epochs(seed) for seed in range(5)))) == 50
+    assert len(set.union(*(epochs(seed) for seed in range(4)))) == 24
     assert epochs(1) == epochs(1)
     assert epochs(2**64 - 1)
 

@@ -44,8 +44,7 @@ def expected_ids(corpus, tokenizer, *, held_out, side) -> list[int]:
     return ids[: len(ids) // LENGTH * LENGTH]
 
 
-@pytest.mark.parametrize("chunk", [1, 100, 1 << 20])
-@pytest.mark.parametrize("shard_bytes", [LENGTH * 2 * 7, 1 << 20])
+@pytest.mark.parametrize(("chunk", "shard_bytes"), [(1, 1 << 20), (100, LENGTH * 2 * 7), (1 << 20, LENGTH * 2 * 7)])
 def test_every_token_is_there_once_and_in_order(corpus, spiece, tmp_path, monkeypatch, chunk, shard_bytes):
     monkeypatch.setattr(splits, "_CHUNK_CHARACTERS", chunk)
     monkeypatch.setattr(stored_rows, "_SHARD_BYTES", shard_bytes)
@@ -60,11 +59,18 @@ def prepare_prose(prose, tokenizer, cache_dir, rows, **options):
     return prepare(prose, WordPiece(), rows, **options)
 
 
-@pytest.mark.parametrize("chunk", [1, 500, 1 << 20])
 @pytest.mark.parametrize(
-    "rows", [Sentences(24, True), Sentences(24, False), Pairs(24, "sentence"), Pairs(24, "segment", True)], ids=str
+    ("rows", "chunk", "rule"),
+    [
+        (Sentences(24, True), 1, "punctuation"),
+        (Sentences(24, True), 1 << 20, "line"),
+        (Sentences(24, False), 500, "line"),
+        (Pairs(24, "sentence"), 500, "punctuation"),
+        (Pairs(24, "segment", True), 1, "line"),
+        (Pairs(24, "segment", True), 500, "punctuation"),
+    ],
+    ids=str,
 )
-@pytest.mark.parametrize("rule", ["punctuation", "line"])
 def test_each_side_is_made_of_its_own_documents_alone(prose, word_piece, tmp_path, monkeypatch, chunk, rows, rule):
     monkeypatch.setattr(splits, "_CHUNK_CHARACTERS", chunk)
     monkeypatch.setattr(segment_pairs, "_BLOCK_DOCUMENTS", 16)
@@ -118,13 +124,8 @@ def test_the_key_follows_everything_that_matters(corpus, tmp_path):
 def test_the_key_follows_every_field_of_a_format(prose, word_piece, tmp_path):
     formats = [
         Stream(16),
-        *(Sentences(length, across) for length in (16, 20) for across in (True, False)),
-        *(
-            Pairs(length, unit, other)
-            for length in (16, 20)
-            for unit in ("segment", "sentence")
-            for other in (False, True)
-        ),
+        *(Sentences(16), Sentences(20), Sentences(16, across_documents=False)),
+        *(Pairs(16), Pairs(20), Pairs(16, "sentence"), Pairs(16, with_other=True)),
     ]
     made = [prepare_prose(prose, word_piece, tmp_path, rows) for rows in formats]
     assert [each.layout for each in made] == formats

@@ -101,11 +101,11 @@ def test_most_ends_of_sentences_that_people_marked_are_found():
 
 @pytest.mark.parametrize("unit", [".", "。", "\n ", "Mr. ", "A. ", '"', '."', "! ", "A!", "a ", "No. 1 ", "(", ".("])
 def test_no_text_takes_long(unit):
-    """Two million characters in less than a second, as it is for prose; what reads runs again and again takes hours."""
-    text = (unit * 2_000_000)[:2_000_000] + " A"
-    start = time.perf_counter()
+    """200,000 characters take a tenth of a second, as prose does; reading runs again from each character, a minute."""
+    text = (unit * 200_000)[:200_000] + " A"
+    start = time.process_time()
     split_sentences(text, "punctuation")
-    assert time.perf_counter() - start < 10
+    assert time.process_time() - start < 5
 
 
 def test_an_unknown_rule():
