@@ -15,8 +15,8 @@ import tyro
 
 from t5x_lite.cli.main import load_module
 from t5x_lite.data import JsonlFiles, Mixture, Source, TableFiles, TextFiles, TextTemplate, TextToText, Tfds
+from t5x_lite.data.records.formats import TABLE_ENDINGS
 from t5x_lite.data.records.input_files import JSON_ENDINGS, expand
-from t5x_lite.data.records.tables import TABLE_ENDINGS
 from t5x_lite.data.records.tfds import datasets_in, with_datasets
 from t5x_lite.errors import InputError
 from t5x_lite.evaluation.evaluator import part_metrics

@@ -11,16 +11,8 @@ from t5x_lite.data.layouts.segment_pairs import Pairs
 from t5x_lite.data.layouts.sentences import SentenceRule, split_sentences
 from t5x_lite.data.layouts.text import Sentences, Stream
 from t5x_lite.data.mixtures import Equal, Fixed, Mixture, MixtureStore, Part, Proportional, Rates
-from t5x_lite.data.records.annotated import ConllFiles, SquadFiles
-from t5x_lite.data.records.base import (
-    ComposedRecords,
-    JoinedRecords,
-    Record,
-    Records,
-    Source,
-    UnrolledRecords,
-)
-from t5x_lite.data.records.tables import ClassFiles, JsonlFiles, ParallelFiles, TableFiles
+from t5x_lite.data.records.base import ComposedRecords, JoinedRecords, Record, Records, Source, UnrolledRecords
+from t5x_lite.data.records.formats import ClassFiles, ConllFiles, JsonlFiles, ParallelFiles, SquadFiles, TableFiles
 from t5x_lite.data.records.text import PythonDocs, TextFiles
 from t5x_lite.data.records.tfds import Tfds
 from t5x_lite.data.store import SplitFigures, TokenStore, prepare

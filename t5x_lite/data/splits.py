@@ -1,5 +1,6 @@
 """The examples of a store: which are for training, which are held out, and which of these are trained on too."""
 
+import functools
 import hashlib
 import itertools
 from array import array
@@ -13,7 +14,6 @@ from t5x_lite.data.layouts.base import Example, Layout
 from t5x_lite.data.layouts.sentences import SentenceRule
 from t5x_lite.data.records.base import Source
 from t5x_lite.errors import InputError
-from t5x_lite.tokenizers.base import Tokenizer
 
 _CHUNK_CHARACTERS = 2 << 20
 _CHUNK_EXAMPLES = 1 << 16
@@ -51,10 +51,6 @@ class Documents:
                 chunk, characters = [], 0
         if chunk:
             yield chunk
-
-    def tokenize(self, examples: list[Example], tokenizer: Tokenizer | None) -> Iterator[list[Any]]:
-        """Each example as the layout's builder takes it."""
-        return self.layout.tokenize(examples, tokenizer, self.sentences)
 
 
 def document_hash(content: str | bytes) -> int:
@@ -128,12 +124,10 @@ class Corpus:
         if self.held_out_documents:
             sources = {"train": self.documents, "held_out": self.held_out_documents}
             return [Part(documents, lambda _, split=split: split, None) for split, documents in sources.items()]
-        progress = lambda: report("split documents", None)  # noqa: E731
+        content, progress = self.documents.layout.content, functools.partial(report, "split documents", None)
         progress()
-        content = self.documents.layout.content
         holds_out, characters = split_documents(map(content, self.documents), self.held_out, progress)
-        split_of = lambda one: "held_out" if holds_out(content(one)) else "train"  # noqa: E731
-        return [Part(self.documents, split_of, characters)]
+        return [Part(self.documents, lambda one: "held_out" if holds_out(content(one)) else "train", characters)]
 
 
 class Overlap(NamedTuple):
@@ -173,16 +167,14 @@ class OverlapCounter:
 def overlap(training: Iterable[Documents], held_out: Documents) -> Overlap:
     """The overlap of held-out documents with those of some sources."""
     counter = OverlapCounter(held_out.layout)
-    for document in itertools.chain.from_iterable(training):
-        counter.add(document, "train")
-    for document in held_out:
-        counter.add(document, "held_out")
+    for split, documents in (("train", itertools.chain.from_iterable(training)), ("held_out", held_out)):
+        for document in documents:
+            counter.add(document, split)
     return counter.count()
 
 
 def format_overlap(found: Overlap, unit: str, location: str, *, has_answers: bool = True) -> str:
-    """As a sentence for people.
-
+    """
     >>> format_overlap(Overlap(3, 2, 1200), "pairs", "dev.tsv:7")
     '3 of 1,200 pairs stand in the training data too, 2 of them with the same answer; the first is dev.tsv:7'
     """

@@ -4,7 +4,7 @@ import errno
 import functools
 import json
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from t5x_lite.data.layouts.base import Example, Layout, Row, RowBuilder, UnfitDocumentError
@@ -79,16 +79,13 @@ class TokenStore:
     @property
     def remarks(self) -> list[str]:
         """`too_long`, and a sentence on held-out examples that are in the training data too."""
-        overlaps = {
-            split: Overlap(figures.in_training, figures.same_in_training, figures.documents)
-            for split, figures in self.figures.items()
-            if figures.in_training
-        }
-        return self.too_long + [
-            f"{split.replace('_', '-')}: "
-            f"{format_overlap(overlap, self.layout.unit_name, self.figures[split].first_in_training)}"
-            for split, overlap in overlaps.items()
-        ]
+        remarks = self.too_long
+        for split, figures in self.figures.items():
+            if figures.in_training:
+                overlap = Overlap(figures.in_training, figures.same_in_training, figures.documents)
+                sentence = format_overlap(overlap, self.layout.unit_name, figures.first_in_training)
+                remarks.append(f"{split.replace('_', '-')}: {sentence}")
+        return remarks
 
     @property
     def too_long(self) -> list[str]:
@@ -135,15 +132,12 @@ def prepare(
       OSError: the disk is full (nothing is left behind).
     """
     check_rule(sentences)
-    if held_out_source is None and not 0 < held_out < 0.5:
-        raise InputError(
-            f"held_out={held_out} is not a share of the corpus to evaluate on; choose one between 0 and 0.5"
-        )
-    corpus = Corpus(
-        Documents(source, layout, sentences),
-        held_out,
-        None if held_out_source is None else Documents(held_out_source, layout, sentences),
-    )
+    held_out_documents = None
+    if held_out_source is not None:
+        held_out_documents = Documents(held_out_source, layout, sentences)
+    elif not 0 < held_out < 0.5:
+        raise InputError(f"held_out={held_out} is not a share of the corpus for evaluation; choose one in (0, 0.5)")
+    corpus = Corpus(Documents(source, layout, sentences), held_out, held_out_documents)
     report = progress or (lambda stage, fraction: None)
     cache_dir, source_key = Path(cache_dir), source.fingerprint()
     if tokenizer is None and tokenizer_config is not None:
@@ -169,8 +163,7 @@ def cached_tokenizer(
     target = cache_dir / "tokenizers" / digest(_FORMAT, source_key, config)
     if not _is_tokenizer(target):
         report("train tokenizer", None)
-        trained = make_tokenizer(config, source.documents)
-        write_folder(target, trained.save, _is_tokenizer)
+        write_folder(target, make_tokenizer(config, source.documents).save, _is_tokenizer)
     return load_tokenizer(target)
 
 
@@ -192,60 +185,14 @@ def _is_complete(folder: Path) -> bool:
 
 
 def _write_store(corpus: Corpus, tokenizer: Tokenizer | None, report: Progress, folder: Path) -> None:
-    layout, vocabulary = corpus.documents.layout, tokenizer.vocabulary if tokenizer else None
-    builders = {split: layout.start(vocabulary) for split in SPLITS}
-    parts = corpus.parts(report)
-    counter = OverlapCounter(layout) if corpus.held_out_documents and layout.has_examples else None
-    too_long = dict.fromkeys(SPLITS, "")
-    num_ids = vocabulary.size + len(layout.added_ids) if vocabulary else 1 << 31
+    layout = corpus.documents.layout
     try:
-        with RowWriter(folder, layout.spec, num_ids) as writer:
-            for documents, split_of, characters in parts:
-                number = done = 0
-                for chunk in documents.chunks():
-                    for document, ids in zip(chunk, documents.tokenize(chunk, tokenizer), strict=True):
-                        number += 1
-                        split = split_of(document)
-                        builder = builders[split]
-                        if counter:
-                            counter.add(document, split)
-                        try:
-                            builder.add(ids)
-                        except UnfitDocumentError as error:
-                            raise InputError(f"{documents.source.location(number)}: {error}") from None
-                        if builder.first_too_long and not too_long[split]:
-                            too_long[split] = f"{documents.source.location(number)}: {builder.first_too_long[1]}"
-                    writer.add({name: builder.take() for name, builder in builders.items()})
-                    done += sum(len(layout.content(document)) for document in chunk)
-                    report("tokenize", min(done / characters, 1.0) if characters else None)
-            for builder in builders.values():
-                builder.finish()
-            writer.add({name: builder.take() for name, builder in builders.items()})
+        figures = _write_rows(corpus, tokenizer, report, folder)
     except RuntimeError as error:
         # ArrayRecord's C++ knows no OSError.
         if "No space left" in str(error):
             raise OSError(errno.ENOSPC, "No space left on device", str(folder)) from error
         raise
-    _check_filled(builders, corpus)
-    figures = {
-        name: SplitFigures(
-            documents=builder.documents,
-            skipped_documents=builder.skipped,
-            tokens=builder.tokens,
-            rows=builder.rows,
-            padding=builder.padding / max(builder.rows * layout.num_ids, 1),
-            too_long=builder.too_long,
-            first_too_long=too_long[name],
-        )
-        for name, builder in builders.items()
-    }
-    if counter and (overlap := counter.count()).found:
-        figures["held_out"] = replace(
-            figures["held_out"],
-            in_training=overlap.found,
-            same_in_training=overlap.same_answer,
-            first_in_training=corpus.held_out_documents.source.location(overlap.first),
-        )
     if tokenizer:
         tokenizer.save(folder / "tokenizer")
     sizes = {str(file.relative_to(folder)): file.stat().st_size for file in sorted(folder.rglob("*")) if file.is_file()}
@@ -253,10 +200,60 @@ def _write_store(corpus: Corpus, tokenizer: Tokenizer | None, report: Progress, 
         "format": _FORMAT,
         "layout": {"class": type(layout).__name__, **asdict(layout)},
         "columns": {name: [*column.shape] for name, column in layout.spec.items()},
-        "splits": {name: asdict(one) for name, one in figures.items()},
+        "splits": {split: asdict(one) for split, one in figures.items()},
         "sizes": sizes,
     }
     (folder / _SUMMARY).write_text(json.dumps(summary, indent=2) + "\n")
+
+
+def _write_rows(corpus: Corpus, tokenizer: Tokenizer | None, report: Progress, folder: Path) -> dict[str, SplitFigures]:
+    layout, vocabulary = corpus.documents.layout, tokenizer.vocabulary if tokenizer else None
+    builders = {split: layout.start(vocabulary) for split in SPLITS}
+    parts = corpus.parts(report)
+    counter = OverlapCounter(layout) if corpus.held_out_documents and layout.has_examples else None
+    too_long = dict.fromkeys(SPLITS, "")
+    num_ids = vocabulary.size + len(layout.added_ids) if vocabulary else 1 << 31
+    with RowWriter(folder, layout.spec, num_ids) as writer:
+        for documents, split_of, characters in parts:
+            number = done = 0
+            for chunk in documents.chunks():
+                for document, ids in zip(chunk, layout.tokenize(chunk, tokenizer, documents.sentences), strict=True):
+                    number, split = number + 1, split_of(document)
+                    if counter:
+                        counter.add(document, split)
+                    try:
+                        builders[split].add(ids)
+                    except UnfitDocumentError as error:
+                        raise InputError(f"{documents.source.location(number)}: {error}") from None
+                    if not too_long[split] and (first := builders[split].first_too_long):
+                        too_long[split] = f"{documents.source.location(number)}: {first[1]}"
+                writer.add({split: builder.take() for split, builder in builders.items()})
+                done += sum(len(layout.content(document)) for document in chunk)
+                report("tokenize", min(done / characters, 1.0) if characters else None)
+        for builder in builders.values():
+            builder.finish()
+        writer.add({split: builder.take() for split, builder in builders.items()})
+    _check_filled(builders, corpus)
+    overlaps: dict[str, dict] = {split: {} for split in SPLITS}
+    if counter and (overlap := counter.count()).found:
+        overlaps["held_out"] = {
+            "in_training": overlap.found,
+            "same_in_training": overlap.same_answer,
+            "first_in_training": corpus.held_out_documents.source.location(overlap.first),
+        }
+    return {
+        split: SplitFigures(
+            documents=builder.documents,
+            skipped_documents=builder.skipped,
+            tokens=builder.tokens,
+            rows=builder.rows,
+            padding=builder.padding / max(builder.rows * layout.num_ids, 1),
+            too_long=builder.too_long,
+            first_too_long=too_long[split],
+            **overlaps[split],
+        )
+        for split, builder in builders.items()
+    }
 
 
 def _check_filled(builders: dict[str, RowBuilder], corpus: Corpus) -> None:

@@ -206,7 +206,7 @@ def rows_of_texts(
         raise InputError(f"rows={texts!r} are none; give a list of texts, or rows of a store")
     documents = Documents(_Given(tuple(texts)), objective.layout, sentences)
     builder = objective.layout.start(tokenizer.vocabulary)
-    for ids in documents.tokenize(list(documents), tokenizer):
+    for ids in objective.layout.tokenize(list(documents), tokenizer, sentences):
         builder.add(ids)
     builder.finish()
     if not (rows := builder.take()):

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from t5x_lite.data import JsonlFiles, LabeledTexts, ParallelFiles, TableFiles
-from t5x_lite.data.records.annotated import ConllFiles
+from t5x_lite.data.records.formats import ConllFiles
 from t5x_lite.errors import InputError
 from t5x_lite.evaluation.probe import fit_probe, score_labels
 from t5x_lite.models import GptConfig

@@ -9,9 +9,8 @@ import tyro
 from rich.console import Console
 
 from t5x_lite.cli.arguments import OfModel, parse, subcommand
-from t5x_lite.data.records.annotated import ConllFiles
+from t5x_lite.data.records.formats import TABLE_ENDINGS, ConllFiles, JsonlFiles, ParallelFiles, TableFiles
 from t5x_lite.data.records.input_files import JSON_ENDINGS, check_paths, expand
-from t5x_lite.data.records.tables import TABLE_ENDINGS, JsonlFiles, ParallelFiles, TableFiles
 from t5x_lite.errors import InputError
 from t5x_lite.pretrained import Suggestion, load
 from t5x_lite.pretrained.encoder import Pooling

@@ -42,7 +42,7 @@ class Source(Validated, abc.ABC):
 
 
 def digest(*parts: Any) -> str:
-    """Hexadecimal hash of what the parts print as."""
+    """Hexadecimal hash of the parts, as they print."""
     return hashlib.blake2b(repr(parts).encode(), digest_size=16).hexdigest()
 
 
@@ -109,31 +109,24 @@ def _names(fields: dict[str, Any]) -> Iterator[str]:
 
 def text_of(record: Record, name: str, option: str) -> str:
     """The text in a field, stripped; `InputError` where it is not a text."""
-    return _as_text(field_of(record, name, option), record, name, option, as_written=False)
+    return _as_text(field_of(record, name, option), record, name, option)
 
 
 def text_in(record: Record, name: str, option: str) -> str:
     """The text in a field, stripped; `InputError` where it is not a text, or empty."""
-    text = text_of(record, name, option)
-    if not text:
-        raise InputError(f"{option}={name!r} is empty in {record.location}; fill it or remove the record")
-    return text
+    if text := text_of(record, name, option):
+        return text
+    raise InputError(f"{option}={name!r} is empty in {record.location}; fill it or remove the record")
 
 
-def _as_text(value: Any, record: Record, name: str, option: str, *, as_written: bool) -> str:
-    """A value as text, stripped; `as_written` accepts numbers, and lists, which commas join."""
-    if as_written and isinstance(value, list):
-        return ", ".join(_as_text(one, record, name, option, as_written=True) for one in value)
-    if as_written and isinstance(value, numbers.Number):
-        return str(value)
+def _as_text(value: Any, record: Record, name: str, option: str) -> str:
     if not isinstance(value, str):
         raise InputError(f"{option}={name!r} is {value!r} in {record.location}; set {option} to a field of text")
     try:
         value.encode()
     except UnicodeEncodeError:
-        raise InputError(
-            f"{record.location} escapes half a surrogate pair, which is not a character; remove the record"
-        ) from None
+        problem = "escapes half a surrogate pair, which is not a character"
+        raise InputError(f"{record.location} {problem}; remove the record") from None
     return value.strip()
 
 
@@ -143,7 +136,7 @@ def name_of(record: Record) -> Any:
 
 
 def fill(template: str, record: Record, option: str) -> str:
-    """A template with the record's fields in place of their names, which stand in braces; lists are joined by commas.
+    """A template with the record's fields in place of their names in braces; lists are joined by commas.
 
     Raises `InputError` for a field that is missing, or that holds neither text nor numbers.
 
@@ -151,11 +144,15 @@ def fill(template: str, record: Record, option: str) -> str:
     >>> fill("topic question: {text} tags: {tags}", record, "source")
     'topic question: Why? tags: a, b'
     """
+
+    def written(value: Any) -> str:
+        if isinstance(value, list):
+            return ", ".join(map(written, value))
+        return str(value) if isinstance(value, numbers.Number) else _as_text(value, record, name, option)
+
     text = ""
     for literal, name, *_ in string.Formatter().parse(template):
-        text += literal
-        if name is not None:
-            text += _as_text(field_of(record, name, option), record, name, option, as_written=True)
+        text += literal if name is None else literal + written(field_of(record, name, option))
     return text.strip()
 
 
@@ -166,9 +163,7 @@ def check_template(template: str, option: str) -> None:
     except ValueError as error:
         raise InputError(f"{option}={template!r} is not a template ({error}); write field names in braces") from None
     if not names or not all(names):
-        raise InputError(
-            f"{option}={template!r} names no field; write it in braces, such as 'topic question: {{text}}'"
-        )
+        raise InputError(f"{option}={template!r} names no field; write it in braces, such as 'topic: {{text}}'")
 
 
 @dataclass(frozen=True)
@@ -226,7 +221,7 @@ class ComposedRecords(Records):
     field: str
     """The name of the new field."""
     template: str
-    """Its content: names of fields in braces and text around them, such as '{question} {answer}'."""
+    """Its content, such as '{question} {answer}'."""
 
     fingerprint = hash_fields
 
@@ -236,5 +231,5 @@ class ComposedRecords(Records):
 
     def __iter__(self) -> Iterator[Record]:
         for example in self.examples:
-            composed = {self.field: fill(self.template, example, "template")}
-            yield example._replace(fields=example.fields | composed)
+            text = fill(self.template, example, "template")
+            yield example._replace(fields=example.fields | {self.field: text})

@@ -85,11 +85,11 @@ def expand(path: str, endings: tuple[str, ...], field: str = "paths") -> list[Pa
             subfolders[:] = [name for name in subfolders if not name.startswith(".")]
             visible = [name for name in names if not name.startswith(".")]
             files += [Path(folder, name) for name in visible if name.lower().endswith(endings or "")]
-    if files and not any(file.stat().st_size for file in files):
-        raise InputError(f"{field}={path!r} is empty (0 bytes); give files with text")
     if not files:
         ending = f" that ends in {', '.join(endings)}" if endings else ""
         raise InputError(f"{field}={path!r} holds no file{ending}; name the files themselves")
+    if not any(file.stat().st_size for file in files):
+        raise InputError(f"{field}={path!r} is empty (0 bytes); give files with text")
     return sorted(files)
 
 
@@ -113,11 +113,7 @@ def lines(path: Path) -> Iterator[tuple[int, str]]:
     """Number from 1 and text of every line, blank ones too, without its end."""
     with readable(path), open_bytes(path) as file:
         for number, line in enumerate(file, start=1):
-            try:
-                text = line.decode("utf-8-sig" if number == 1 else "utf-8")
-            except UnicodeDecodeError as error:
-                raise _not_utf8(path, f"line {number}", error) from None
-            yield number, text.rstrip("\r\n")
+            yield number, _decoded(line, path, f"line {number}", is_first=number == 1).rstrip("\r\n")
 
 
 def blocks(path: Path) -> Iterator[list[tuple[int, str]]]:
@@ -129,18 +125,17 @@ def blocks(path: Path) -> Iterator[list[tuple[int, str]]]:
 
 def whole_text(path: Path) -> str:
     with readable(path), open_bytes(path) as file:
-        content = file.read()
+        return _decoded(file.read(), path, "byte offset {start}", is_first=True)
+
+
+def _decoded(content: bytes, path: Path, location: str, *, is_first: bool) -> str:
     try:
-        return content.decode("utf-8-sig")
+        return content.decode("utf-8-sig" if is_first else "utf-8")
     except UnicodeDecodeError as error:
-        raise _not_utf8(path, f"byte offset {error.start}", error) from None
-
-
-def _not_utf8(path: Path, location: str, error: UnicodeDecodeError) -> InputError:
-    return InputError(
-        f"{path} is not UTF-8 at {location} (byte 0x{error.object[error.start]:02x}); "
-        f"convert it, e.g. iconv -f LATIN1 -t UTF-8"
-    )
+        raise InputError(
+            f"{path} is not UTF-8 at {location.format(start=error.start)} (byte 0x{content[error.start]:02x}); "
+            "convert it, e.g. iconv -f LATIN1 -t UTF-8"
+        ) from None
 
 
 def json_records(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
@@ -151,9 +146,8 @@ def json_records(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
         try:
             record = json.loads(line)
         except (json.JSONDecodeError, RecursionError) as error:
-            raise InputError(
-                f"{path}:{number} is not JSON ({error}); write one JSON object a line, or name the file .txt"
-            ) from None
+            remedy = "write one JSON object a line, or name the file .txt"
+            raise InputError(f"{path}:{number} is not JSON ({error}); {remedy}") from None
         if not isinstance(record, dict):
             raise InputError(f"{path}:{number} is a {type(record).__name__}; write one JSON object a line")
         yield number, record

@@ -76,15 +76,12 @@ class Tfds(Records):
                 builder = self._known_builder(tfds)
             except tfds.core.DatasetNotFoundError:
                 where = self.data_dir or "~/tensorflow_datasets"
-                raise InputError(
-                    f"name={self.name!r} is neither a dataset of TFDS nor on disk in {where}; "
-                    f"correct the name or set data_dir"
-                ) from None
+                problem = f"is neither a dataset of TFDS nor on disk in {where}"
+                raise InputError(f"name={self.name!r} {problem}; correct the name or set data_dir") from None
             except Exception as error:  # a dataset's own code runs here and may fail in any way
                 if "Parsing builder name" in str(error):
-                    raise InputError(
-                        f"name={self.name!r} is not a dataset name; write 'name', 'name/config' or 'name:1.0.0'"
-                    ) from None
+                    remedy = "write 'name', 'name/config' or 'name:1.0.0'"
+                    raise InputError(f"name={self.name!r} is not a dataset name; {remedy}") from None
                 raise self._unprepared(error) from error
             if not builder.is_prepared():
                 config = tfds.download.DownloadConfig(try_download_gcs=False)  # that path needs TensorFlow

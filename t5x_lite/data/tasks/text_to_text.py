@@ -78,22 +78,12 @@ class TextToText(TaskSource):
         raise InputError(f"{record.location} has an empty {side}; fill it, remove the pair, or set empty='skip'")
 
 
+@dataclass(eq=False)
 class _OpenRow:
-    """The two sides of a row with room for more."""
+    """The pairs of a row, and how many ids have room on either side."""
 
-    def __init__(self, lengths: tuple[int, int], pad_id: int) -> None:
-        self.sides = [np.full(length, pad_id, np.int32) for length in lengths]
-        self.room = list(lengths)
-
-    def has_room(self, pair: list[np.ndarray]) -> bool:
-        return all(len(ids) < room for ids, room in zip(pair, self.room, strict=True))
-
-    def append(self, pair: list[np.ndarray], eos_id: int) -> None:
-        for number, (side, ids) in enumerate(zip(self.sides, pair, strict=True)):
-            start = len(side) - self.room[number]
-            side[start : start + len(ids)] = ids
-            side[start + len(ids)] = eos_id
-            self.room[number] -= len(ids) + 1
+    room: list[int]
+    pairs: list[list[np.ndarray]] = field(default_factory=list)
 
 
 class TextPairRows(RowBuilder):
@@ -108,6 +98,7 @@ class TextPairRows(RowBuilder):
                 "packed=False, or use a tokenizer with a padding token"
             )
         self._lengths = layout.length, layout.target_length
+        self._eos = np.array([vocabulary.eos_id], np.int32)
         self._max_open = _OPEN_ROWS if layout.packed else 0
         self._open: list[_OpenRow] = []
 
@@ -134,20 +125,28 @@ class TextPairRows(RowBuilder):
                 return
             document = [ids[: length - 1] for ids, length in zip(document, self._lengths, strict=True)]
         self.tokens += sum(map(len, document)) + 2
-        row = next((row for row in self._open if row.has_room(document)), None)
+        with_room = (
+            row for row in self._open if all(len(ids) < room for ids, room in zip(document, row.room, strict=True))
+        )
+        row = next(with_room, None)
         if row is None:
             if self._open and len(self._open) >= self._max_open:
                 self._close(min(self._open, key=lambda row: min(row.room)))
-            row = _OpenRow(self._lengths, self._vocabulary.pad_id)
+            row = _OpenRow(list(self._lengths))
             self._open.append(row)
-        row.append(document, self._vocabulary.eos_id)
+        row.pairs.append(document)
+        row.room = [room - len(ids) - 1 for ids, room in zip(document, row.room, strict=True)]
         # A side of a pair has an id and EOS.
         if not self._max_open or min(row.room) < 2:
             self._close(row)
 
     def _close(self, row: _OpenRow) -> None:
         self._open.remove(row)
-        self._emit(sum(row.room), inputs=row.sides[0], targets=row.sides[1])
+        columns = {}
+        for name, sides, room in zip(("inputs", "targets"), zip(*row.pairs, strict=True), row.room, strict=True):
+            ids = np.concatenate([part for side in sides for part in (side, self._eos)])
+            columns[name] = np.pad(ids, (0, room), constant_values=self._vocabulary.pad_id)
+        self._emit(sum(row.room), **columns)
 
     def finish(self) -> None:
         for row in list(self._open):

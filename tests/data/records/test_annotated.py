@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from t5x_lite.data.records.annotated import ConllFiles, SquadFiles
+from t5x_lite.data.records.formats import ConllFiles, SquadFiles
 from t5x_lite.errors import InputError
 
 CONLL = """-DOCSTART- -X- O O

@@ -6,7 +6,7 @@ import json
 import pytest
 
 from t5x_lite.data.records.base import Record, field_of, text_in
-from t5x_lite.data.records.tables import ClassFiles, JsonlFiles, ParallelFiles, TableFiles
+from t5x_lite.data.records.formats import ClassFiles, JsonlFiles, ParallelFiles, TableFiles
 from t5x_lite.errors import InputError
 
 RECORDS = [{"text": "good, bad", "label": "a"}, {"text": '猫 "here"', "label": "b"}]

@@ -2,7 +2,7 @@
 
 import pytest
 
-from t5x_lite.data.records.tables import TableFiles
+from t5x_lite.data.records.formats import TableFiles
 from t5x_lite.data.tasks.classification import LabeledTexts
 from t5x_lite.errors import InputError
 
