@@ -21,7 +21,7 @@ keep_memory()  # a third of the tests' time would go into page faults
 gc.set_threshold(200_000, 20, 20)
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -38,11 +38,15 @@ jax.config.update("jax_platforms", "cpu")
 jax.config.update("jax_compilation_cache_dir", str(Path(__file__).parent.parent / ".pytest_cache" / "jax"))
 jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.3)
 jax.config.update("jax_numpy_rank_promotion", "raise")
-jax.config.update("jax_debug_key_reuse", True)
 
 
 def checked(function: Callable) -> Callable:
-    """`function` with its annotations checked at every call; an int may stand for a float."""
+    """`function` with its annotations checked at every call; an int may stand for a float.
+
+    A function inside another one is made anew by every call, and decorating it takes longer than tracing it.
+    """
+    if "<locals>" in function.__qualname__:
+        return function
     try:
         return beartype(conf=BeartypeConf(is_pep484_tower=True))(function)
     except BeartypeDecorHintPep673Exception:
@@ -83,6 +87,16 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if ORACLES & {*item.fixturenames, *vars(item.getparent(pytest.Module).obj)}:
             item.add_marker("oracle")
+
+
+DRAWING = {"objectives", "decoding", "training"}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def check_key_reuse(request: pytest.FixtureRequest) -> Iterator[None]:
+    """JAX's check of key reuse, in the folders whose code draws random numbers: it takes a fifth of a test's time."""
+    with jax.debug_key_reuse(request.path.parent.name in DRAWING):
+        yield
 
 
 # Every size differs from every other one, so that no two axes can be mistaken for each other.
