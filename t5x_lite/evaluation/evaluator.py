@@ -1,56 +1,58 @@
-"""Figures on held-out rows: the loss and the scores of predictions and texts, alone or by part of a mixture."""
+"""Figures on held-out rows: the loss and the scores of predictions, of one source or of each part of a mixture."""
 
 import itertools
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
+import jax
 import numpy as np
 from jaxtyping import Int
 
 from t5x_lite.data import MixtureStore, Source, TextTemplate, TextToText, Tokenizer, TokenStore
-from t5x_lite.evaluation.generation import BatchGenerator, EvalPrompt, questions_of, questions_of_rows
-from t5x_lite.evaluation.predictions import BatchPredictor, Rows, evaluate, held_out_features
+from t5x_lite.data.stored_rows import read_rows, stack
+from t5x_lite.evaluation.predictions import (
+    BatchGenerator,
+    EvalPrompt,
+    MeshFunction,
+    Rows,
+    evaluate,
+    held_out_features,
+    questions_of,
+    questions_of_rows,
+)
 from t5x_lite.metrics import Metric
 from t5x_lite.metrics.scores import Scores, metrics_of, score
-from t5x_lite.objectives import Predictions
+from t5x_lite.objectives import Predictions, Row, corrupt_rows
 from t5x_lite.training.experiment import Evaluation
 from t5x_lite.training.step import Program
 
 
+@dataclass(eq=False)
 class Evaluator:
-    """Held-out rows, and what is found out about them once for all parameters of a run.
+    """Figures of parameters on held-out rows; what depends on the rows alone is computed once."""
 
-    Args:
-      program: the experiment on its mesh.
-      tokenizer: that of the rows.
-      rows: of the store.
-      questions: to decode in place of the rows' own inputs.
-      documents: reads what the rows were made of, for the metrics of tasks.
-      words: those that answer the questions, by class, where they are of a task with classes.
-      metrics: what predictions are scored by, if not by those of the experiment.
-    """
+    program: Program
+    """The experiment on its mesh."""
+    tokenizer: Tokenizer
+    rows: Rows
+    given_questions: Sequence[EvalPrompt] | None = None
+    """To answer instead of the inputs of the rows."""
+    documents: Callable[[], Iterator[Any]] = lambda: iter(())
+    """Reads the examples of the rows, for the metrics of tasks."""
+    words_of_classes: tuple[str, ...] = ()
+    """The answer of each class, in a task with classes."""
+    metrics: Sequence[str | Metric] | None = None
+    """Of the predictions; by default those of the experiment."""
 
-    def __init__(
-        self,
-        program: Program,
-        tokenizer: Tokenizer,
-        rows: Rows,
-        questions: Sequence[EvalPrompt] | None = None,
-        documents: Callable[[], Iterator[Any]] = lambda: iter(()),
-        *,
-        words: tuple[str, ...] = (),
-        metrics: Sequence[str | Metric] | None = None,
-    ):
-        self.program, self.tokenizer, self.rows = program, tokenizer, rows
-        self.settings = program.experiment.evaluation
-        self.metrics = metrics_of(self.settings.metrics if metrics is None else metrics)
-        self._questions, self.documents, self.words_of_classes = questions, documents, words
+    def __post_init__(self) -> None:
+        self.settings = self.program.experiment.evaluation
+        self.metrics = metrics_of(self.settings.metrics if self.metrics is None else self.metrics)
 
     def evaluate(self, params: Any) -> Scores:
-        """Loss, accuracy, perplexity by token and, of texts, by word; then the metrics of what is predicted."""
+        """Loss, accuracy, perplexity by token and, of texts, by word; then the metrics of the predictions."""
         figures = self.loss_figures(params)
         if self.program.objective.targets_are_text:
             nats_a_word = figures["loss"] * figures["tokens"] / max(self.words, 1)
@@ -60,30 +62,45 @@ class Evaluator:
         scores = score(self.predictions(params), self.metrics)
         return replace(scores, figures=figures | scores.figures)
 
+    @property
+    def parts(self) -> dict[str, "Evaluator"]:
+        """This one; a mixture has several."""
+        return {"": self}
+
+    def mean(self, scores: Mapping[str, Scores]) -> Scores:
+        """The scores of the one part."""
+        return scores[""]
+
     def loss_figures(self, params: Any) -> dict[str, float]:
-        """The loss, and what else the objective measures beside it."""
+        """The loss and the other figures of the objective."""
         return evaluate(self.program, params, self.rows, max_rows=self.settings.rows)
 
     def predictions(self, params: Any) -> Predictions:
-        """What the model predicts for the examples of a task, or writes to the questions."""
-        if not self.program.objective.asks_for_text:
-            return self._predictor.predictions(params)
-        return Predictions(
-            "texts",
-            self._generator.answers(params),
-            [question.right for question in self.questions],
-            words=self.words_of_classes,
-            groups=[question.group for question in self.questions],
-        )
+        """What the model predicts for the examples of a task, or its answers to the questions."""
+        objective = self.program.objective
+        if objective.asks_for_text:
+            right, groups = ([getattr(one, name) for one in self.questions] for name in ("right", "group"))
+            return Predictions(
+                "texts", self._generator.answers(params), right, words=self.words_of_classes, groups=groups
+            )
+        count = min(self.settings.rows, len(self.rows))
+        read = lambda numbers: stack(read_rows(self.rows, numbers.tolist()))  # noqa: E731
+        outputs, features = self._predict(params, count, read)
+        if count < len(self.rows) and "example" in features:
+            # The last example may have more rows, which were not read.
+            complete = features["example"] != features["example"][-1]
+            outputs, features = jax.tree.map(lambda part: part[complete], (outputs, features))
+        labels = self.program.experiment.data.source.classes
+        return objective.predictions(outputs, features, self.documents(), self.tokenizer, labels)
 
     @cached_property
     def features(self) -> dict[str, np.ndarray]:
-        """Of the rows, as `evaluate` asks about them."""
+        """Of the rows, as `evaluate` computes them."""
         return held_out_features(self.program.objective, self.rows, self.settings.rows)
 
     @cached_property
     def baseline_loss(self) -> float:
-        """Of the best model that does not look at the inputs."""
+        """Of the best model that does not read the inputs."""
         return self.program.objective.baseline_loss(self.features, self.program.experiment.model)
 
     @cached_property
@@ -93,26 +110,32 @@ class Evaluator:
 
     @cached_property
     def questions(self) -> Sequence[EvalPrompt]:
-        """What is decoded and scored."""
-        if self._questions is not None:
-            return self._questions
-        wanted = min(self.settings.num_texts, len(self.rows))
-        features = held_out_features(self.program.objective, self.rows, wanted)
-        return questions_of_rows(features, self.tokenizer, self.settings.num_texts)
-
-    @cached_property
-    def _predictor(self) -> BatchPredictor:
-        return BatchPredictor(self.program, self.tokenizer, self.rows, self.documents)
+        """What is answered and scored."""
+        if self.given_questions is not None:
+            return self.given_questions
+        count = self.settings.num_texts
+        features = held_out_features(self.program.objective, self.rows, count)
+        return questions_of_rows(features, self.tokenizer, count)
 
     @cached_property
     def _generator(self) -> BatchGenerator:
         return BatchGenerator(self.program, self.questions, self.tokenizer, self.settings)
 
+    @cached_property
+    def _predict(self) -> MeshFunction:
+        objective, experiment = self.program.objective, self.program.experiment
+
+        def predict(params: Any, batch: Row) -> Any:
+            features = corrupt_rows(objective, jax.random.key(0), batch)
+            return objective.prediction_outputs(self.program.module, params, features), features
+
+        return MeshFunction(self.program, predict, experiment.batch_size // experiment.accumulation)
+
 
 def count_words(targets: Int[np.ndarray, "B L"], tokenizer: Tokenizer) -> int:
-    """The words between white space in rows of ids, which are cut at each EOS and read as text.
+    """The words between white space in the texts of rows, each of which ends at an EOS.
 
-    A word that the end of a row cuts in two counts in both rows.
+    A word that continues in the next row counts in both.
     """
     vocabulary, decode = tokenizer.vocabulary, tokenizer.target_side.decode
     words = 0
@@ -122,50 +145,41 @@ def count_words(targets: Int[np.ndarray, "B L"], tokenizer: Tokenizer) -> int:
     return words
 
 
-_OF_A_PART = ("loss", "accuracy")
-"""The figures of each part beside the metrics of its generated texts."""
-
-
+@dataclass(frozen=True)
 class MixtureEvaluator:
-    """The parts of a mixture, each with its own figures.
+    """The parts of a mixture by name, each with its own figures."""
 
-    Args:
-      program: the experiment on its mesh.
-      parts: by name.
-    """
-
-    def __init__(self, program: Program, parts: Mapping[str, Evaluator]):
-        self.program, self.parts = program, dict(parts)
+    program: Program
+    parts: Mapping[str, Evaluator]
 
     def evaluate(self, params: Any) -> Scores:
-        """Means over the parts, each counting the same: what the objective measures, the perplexity of the mean loss,
-        and `average_score`, of each part's mean over the figures of its metrics; then the figures of each part, its
-        name and a slash in front."""
+        """See `mean`."""
         return self.mean({name: part.evaluate(params) for name, part in self.parts.items()})
 
     def mean(self, scores: Mapping[str, Scores]) -> Scores:
-        """All figures, from those of each part."""
-        of_parts = [one.figures for one in scores.values()]
-        figures = {name: float(np.mean([one[name] for one in of_parts])) for name in self._measured(scores)}
-        unit = f"{self.program.objective.unit}s"
+        """Means over the parts, each counting the same, and after them the figures of each part, by its name and a
+        slash.
+
+        The means are those of the objective's figures; the perplexity is that of the mean loss, and `average_score` the
+        mean over the parts of the mean over the figures of a part's metrics.
+        """
+        unit, of_parts = f"{self.program.objective.unit}s", [one.figures for one in scores.values()]
+        # What every part has beside its metrics, without sums and powers.
+        names = [one.figures.keys() - one.metrics.keys() for one in scores.values()]
+        names = set.intersection(*names) - {unit, "perplexity", "word_perplexity"}
+        figures = {name: float(np.mean([one[name] for one in of_parts])) for name in of_parts[0] if name in names}
         figures[unit] = sum(one[unit] for one in of_parts)
         if unit == "tokens":
             figures["perplexity"] = math.exp(min(figures["loss"], 700.0))
         shares = [[metric.share(one.figures[name]) for name, metric in one.metrics.items()] for one in scores.values()]
         if means := [np.mean(of_part) for of_part in shares if of_part]:
             figures["average_score"] = float(np.mean(means))
+        metrics = {}
         for name, one in scores.items():
-            shown = dict.fromkeys(figure for figure in (*_OF_A_PART, *one.metrics) if figure in one.figures)
+            shown = dict.fromkeys(figure for figure in ("loss", "accuracy", *one.metrics) if figure in one.figures)
             figures |= {f"{name}/{figure}": one.figures[figure] for figure in shown}
-        metrics = {f"{name}/{figure}": metric for name, one in scores.items() for figure, metric in one.metrics.items()}
+            metrics |= {f"{name}/{figure}": metric for figure, metric in one.metrics.items()}
         return Scores(figures, metrics)
-
-    def _measured(self, scores: Mapping[str, Scores]) -> list[str]:
-        """What every part has beside its metrics, and no sum or power."""
-        apart = {f"{self.program.objective.unit}s", "perplexity", "word_perplexity"}
-        first, *others = [one.figures.keys() - one.metrics.keys() - apart for one in scores.values()]
-        kept = first.intersection(*others)
-        return [name for name in next(iter(scores.values())).figures if name in kept]
 
     @cached_property
     def baseline_loss(self) -> float:
@@ -179,35 +193,27 @@ def held_out_of(
     questions: Sequence[EvalPrompt] | None = None,
     words: tuple[str, ...] = (),
 ) -> Evaluator | MixtureEvaluator:
-    """What finds out about the held-out rows of a store, with the questions that its sources ask.
+    """The evaluator of the held-out rows of a store, with the questions of its sources.
 
-    A source of tasks knows every answer that is right; of others the held-out targets are the references. Where there
-    is no mixture, `questions` are decoded in their place, whose classes have these `words`.
+    A source of tasks knows all correct answers; elsewhere the held-out targets are the references. Without a mixture,
+    `questions` replace them, whose classes have these `words`.
 
     Raises `InputError` for metrics that lack what they need of the questions.
     """
-    data, evaluation = program.experiment.data, program.experiment.evaluation
+    data, settings = program.experiment.data, program.experiment.evaluation
     if not isinstance(store, MixtureStore):
-        source = data.held_out_source or data.source
-        words = source.classes or words
-        return _evaluator(program, store, data.held_out_source, evaluation.metrics, words, questions)
-    return MixtureEvaluator(
-        program,
-        {
-            part.name: _evaluator(
-                program,
-                store.parts[part.name],
-                part.held_out_source,
-                part_metrics(evaluation, part.name),
-                (part.held_out_source or part.source).classes or (),
-            )
-            for part in data.source.parts
-        },
-    )
+        words = (data.held_out_source or data.source).classes or words
+        return _evaluator(program, store, data.held_out_source, settings.metrics, words, questions)
+    parts = {}
+    for part in data.source.parts:
+        classes = (part.held_out_source or part.source).classes or ()
+        metrics = part_metrics(settings, part.name)
+        parts[part.name] = _evaluator(program, store.parts[part.name], part.held_out_source, metrics, classes)
+    return MixtureEvaluator(program, parts)
 
 
 def part_metrics(evaluation: Evaluation, part: str) -> tuple[str | Metric, ...]:
-    """What the answers to one part of a mixture are scored by."""
+    """The metrics of one part of a mixture."""
     return {one.part: one.metrics for one in evaluation.part_metrics}.get(part, evaluation.metrics)
 
 
@@ -219,16 +225,15 @@ def _evaluator(
     words: tuple[str, ...],
     questions: Sequence[EvalPrompt] | None = None,
 ) -> Evaluator:
-    objective, tokenizer, is_text = program.objective, store.tokenizer, program.objective.asks_for_text
-    # A template may know more of the correct answers than the targets of the rows say.
-    prompt = held_out_source.prompt if isinstance(held_out_source, TextToText) else None
-    if questions is None and metrics and is_text and prompt and not isinstance(prompt, TextTemplate):
-        length = objective.input_length if getattr(objective, "too_long", "cut") == "cut" else None
-        examples = itertools.islice(held_out_source.eval_examples(), program.experiment.evaluation.num_texts)
-        questions = questions_of(examples, tokenizer, length)
-    if metrics and is_text:
+    objective, tokenizer = program.objective, store.tokenizer
+    if metrics and objective.asks_for_text:
+        # A template may know more correct answers than the targets of the rows.
+        prompt = held_out_source.prompt if isinstance(held_out_source, TextToText) else None
+        if questions is None and prompt and not isinstance(prompt, TextTemplate):
+            length = objective.input_length if getattr(objective, "too_long", "cut") == "cut" else None
+            examples = itertools.islice(held_out_source.eval_examples(), program.experiment.evaluation.num_texts)
+            questions = questions_of(examples, tokenizer, length)
         # What a metric lacks is an error now and not at the first evaluation, hours later.
         first = questions[0] if questions else EvalPrompt((), (words[0] if words else "0",))
         score(Predictions("texts", [first.right[0]], [first.right], words=words, groups=[first.group]), metrics)
-    documents = store.held_out_documents
-    return Evaluator(program, tokenizer, store.held_out, questions, documents, words=words, metrics=metrics)
+    return Evaluator(program, tokenizer, store.held_out, questions, store.held_out_documents, words, metrics)

@@ -1,4 +1,4 @@
-"""Figures for people: held-out losses and metrics as sentences and lines."""
+"""Held-out losses and metrics as sentences and lines."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -10,11 +10,11 @@ from t5x_lite.training.experiment import Experiment
 
 Figures = dict[str, float]
 Metrics = Mapping[str, Metric]
-"""The metric of each figure that is of one (`Scores.metrics`)."""
+"""By figure, where a metric gives it (`Scores.metrics`)."""
 
 
 def format_figure(name: str, value: float, metric: Metric | None = None) -> str:
-    """A figure for people, as its metric shows it; without one losses and perplexities as they are, others as shares.
+    """A figure as its metric shows it; without one losses and perplexities as they are, others as shares.
 
     >>> [format_figure(*figure) for figure in (("pair_loss", 0.693), ("pair_accuracy", 0.9), ("perplexity", 31.25))]
     ['pair loss 0.693', 'pair accuracy 90.0%', 'perplexity 31.2']
@@ -34,7 +34,7 @@ def format_signatures(metrics: Metrics) -> str:
 
 
 def format_spans(figures: Figures, metrics: Metrics) -> str:
-    """The figures of the parts of a mixture, which have the part's name and a slash in front: a line for each part.
+    """The figures of a mixture's parts, which begin with the part's name and a slash: a line for each part.
 
     >>> print(format_spans({"loss": 1.0, "cola/loss": 0.5, "cola/accuracy": 0.4, "stsb/loss": 1.5}, {}))
       cola: loss 0.500, accuracy 40.0%
@@ -49,47 +49,41 @@ def format_spans(figures: Figures, metrics: Metrics) -> str:
 
 
 def held_out_figures(held_out: Evaluator | MixtureEvaluator, scores: Scores) -> dict[str, Any]:
-    """All figures of an evaluation, what the best model without context would lose on the same targets (`unigram_loss`
-    of tokens, `constant_loss` of examples), and the signatures of metrics."""
+    """All figures of an evaluation, the loss of the best model without context on the same targets (`unigram_loss` of
+    tokens, `constant_loss` of examples), and the signatures of metrics."""
     signatures = {"signatures": scores.signatures} if scores.signatures else {}
     baseline = "unigram_loss" if held_out.program.objective.unit == "token" else "constant_loss"
     return scores.figures | {baseline: held_out.baseline_loss} | signatures
 
 
 _UNITS = ("token", "word", "example", "window")
-_COMMON_FIGURES = ("loss", "unigram_loss", "constant_loss", "accuracy", "perplexity", *(f"{unit}s" for unit in _UNITS))
 
 
 def describe(figures: dict[str, Any], metrics: Metrics) -> str:
-    """Held-out figures as a sentence; those that only some objectives have stand behind the others.
+    """Held-out figures as a sentence, those of all objectives first.
 
     >>> figures = {"loss": 2, "unigram_loss": 5, "accuracy": 0.5, "perplexity": 7.4, "tokens": 90, "pair_loss": 0.7}
     >>> describe(figures, {}).partition("perplexity")[2]
     ' 7.4, 90 tokens; pair loss 0.700'
     """
-    apart = (*_COMMON_FIGURES, "signatures", "intervals")
-    others = {name: value for name, value in figures.items() if name not in apart and "/" not in name}
-    parts, signatures = format_spans(figures, metrics), format_signatures(metrics)
-    intervals = figures.get("intervals", {})
     unit = next(unit for unit in _UNITS if f"{unit}s" in figures)
     baseline, guess = ("unigram_loss", "the text's unigram model") if unit == "token" else ("constant_loss", "a guess")
     nats = " nats" if "accuracy" in figures else ""  # else it is a squared error
-    measured = [f"held-out: loss {figures['loss']:.3f}{nats} {_one(unit)} "]
-    measured[0] += f"({guess}: {figures[baseline]:.3f})"
-    measured += [format_figure(name, figures[name]) for name in ("accuracy", "perplexity") if name in figures]
-    shown = [format_figure(name, value, metrics.get(name)) for name, value in others.items()]
-    return (
-        f"{', '.join(measured)}, {figures[f'{unit}s']:,.0f} {unit}s"
-        f"{'; ' if others else ''}{', '.join(shown)}"
-        + (f"\n{parts}" if parts else "")
-        + "".join(f"\n95 % interval: {_interval(name, *ends, metrics[name])}" for name, ends in intervals.items())
-        + (f"\n{signatures}" if signatures else "")
-    )
-
-
-def _interval(name: str, low: float, high: float, metric: Metric) -> str:
-    first, last = (format_figure(name, end, metric) for end in (low, high))
-    return f"{first} to {last.rpartition(' ')[2]}"
+    first = [f"held-out: loss {figures['loss']:.3f}{nats} {_one(unit)} ({guess}: {figures[baseline]:.3f})"]
+    first += [format_figure(name, figures[name]) for name in ("accuracy", "perplexity") if name in figures]
+    first.append(f"{figures[f'{unit}s']:,.0f} {unit}s")
+    apart = {"loss", "unigram_loss", "constant_loss", "accuracy", "perplexity", "signatures", "intervals"}
+    apart |= {f"{unit}s" for unit in _UNITS}
+    others = [
+        format_figure(name, value, metrics.get(name))
+        for name, value in figures.items()
+        if name not in apart and "/" not in name
+    ]
+    lines = ["; ".join(", ".join(some) for some in (first, others) if some), format_spans(figures, metrics)]
+    for name, ends in figures.get("intervals", {}).items():
+        low, high = (format_figure(name, end, metrics[name]) for end in ends)
+        lines.append(f"95 % interval: {low} to {high.rpartition(' ')[2]}")
+    return "\n".join(filter(None, [*lines, format_signatures(metrics)]))
 
 
 def _one(unit: str) -> str:
@@ -97,6 +91,6 @@ def _one(unit: str) -> str:
 
 
 def loss_unit(experiment: Experiment) -> str:
-    """What the loss of an experiment is counted in."""
+    """The unit of an experiment's loss."""
     in_nats = experiment.objective.in_nats(experiment.model)
     return f"nats {_one(experiment.objective.unit)}" if in_nats else "squared error"

@@ -1,5 +1,6 @@
 """A model's answers as files: in a benchmark's format, or as lines of JSON."""
 
+import itertools
 import json
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Literal, get_args
@@ -22,7 +23,7 @@ one, a blank line behind each sentence."""
 
 
 def submission_of(objective: Objective, source: Source, wanted: Submission | None = None) -> Submission:
-    """The format that is wanted, or the task's own; `InputError` where it has no room for such answers."""
+    """The given format, or the default of the task; `InputError` where it has no room for such answers."""
     if isinstance(objective, TaskObjective):
         what, possible = objective, objective.submissions
     elif isinstance(source, TextToText):
@@ -41,15 +42,15 @@ def submission_of(objective: Objective, source: Source, wanted: Submission | Non
 def read_texts(
     prompt: PromptTemplate, examples: Sequence[Record], texts: Sequence[str], *, labeled: bool
 ) -> Predictions:
-    """The class, number, tags or text that each text is; what is no class's word is `NO_CLASS`.
+    """The class, number, tags or text of each text; a text that is not the word of a class is `NO_CLASS`.
 
     Args:
       prompt: that of the task.
       examples: what the texts answer.
-      texts: what was written, in the same order.
-      labeled: whether the examples say what is correct; else no reference is known.
+      texts: the answers, in the same order.
+      labeled: whether the examples have correct answers; otherwise references are None.
     """
-    # Of a candidate whose label is False the right text is not known.
+    # The correct text for a candidate whose label is False is unknown.
     are_known = labeled and prompt.references_are_texts
     references = [prompt.parse(prompt.right(one)[0], one) if are_known else None for one in examples]
     names = [number if name_of(one) is None else name_of(one) for number, one in enumerate(examples)]
@@ -57,7 +58,7 @@ def read_texts(
 
 
 def count_unread(predictions: Predictions) -> int:
-    """How many texts are no class's word."""
+    """How many texts are not the word of a class."""
     return sum(number == NO_CLASS for number in predictions.predicted if isinstance(number, int))
 
 
@@ -86,50 +87,40 @@ def submission_files(
         if task and not task.submission.endswith({"glue": ".tsv", "superglue": ".jsonl"}[submission]):
             task = None  # of the other benchmark
         labels = (task.submitted if task else ()) or labels
-        # What is none of the classes has to be one of them there.
+        # The formats require a class; a text that is not one counts as the first.
         values = [_named(max(one, 0) if isinstance(one, int) else one, labels) for one in predictions.predicted]
-        known = [getattr(document, "name", None) for document in documents] or [None] * len(values)
-        names = [
-            number if name is None else name
-            for number, name in zip(predictions.names, known[: len(values)], strict=True)
-        ]
+        known = (getattr(document, "name", None) for document in documents)
+        pairs = itertools.zip_longest(predictions.names, itertools.islice(known, len(values)))
+        names = [number if name is None else name for number, name in pairs]
+    pairs = list(zip(predictions.names, predictions.predicted, strict=True))
     match submission:
         case "glue":
-            rows = sorted(zip(names, values, strict=True), key=_by_number)
+            # Ordered by the index; names that are not numbers keep their order.
+            rows = sorted(
+                zip(names, values, strict=True), key=lambda row: int(row[0]) if str(row[0]).isdecimal() else 0
+            )
             table = ["index\tprediction", *(f"{name}\t{value}" for name, value in rows)]
             return {task.submission if task else "predictions.tsv": _lines(table)}
         case "superglue":
-            return {
-                task.submission if task else "predictions.jsonl": _lines(map(json.dumps, _of_super_glue(names, values)))
-            }
+            objects = map(json.dumps, _super_glue_objects(names, values))
+            return {task.submission if task else "predictions.jsonl": _lines(objects)}
         case "squad":
-            texts = dict(_pairs(predictions))
-            doubts = dict(zip(predictions.names, predictions.no_answer or [], strict=False))
-            return {"predictions.json": _json(texts)} | ({"no_answer.json": _json(doubts)} if doubts else {})
+            files = {"predictions.json": dict(pairs)}
+            if predictions.no_answer:
+                files["no_answer.json"] = dict(zip(predictions.names, predictions.no_answer, strict=False))
+            return {name: json.dumps(value, ensure_ascii=False, indent=1) + "\n" for name, value in files.items()}
         case "conll":
             sentences = zip(documents, predictions.references, predictions.predicted, strict=False)
-            blocks = ("\n".join(map(_word, document.words, *tags)) + "\n" for document, *tags in sentences)
-            return {"predictions.txt": _lines(blocks)}
+            words = (zip(document.words, *tags, strict=False) for document, *tags in sentences)
+            return {"predictions.txt": _lines(_lines(map(" ".join, of_sentence)) for of_sentence in words)}
     rows = (
-        json.dumps(
-            {"example": name, "prediction": _named(value, labels), "reference": _named(right, labels)},
-            ensure_ascii=False,
-        )
-        for (name, value), right in zip(_pairs(predictions), predictions.references, strict=True)
+        {"example": name, "prediction": _named(value, labels), "reference": _named(right, labels)}
+        for (name, value), right in zip(pairs, predictions.references, strict=True)
     )
-    return {"predictions.jsonl": _lines(rows)}
+    return {"predictions.jsonl": _lines(json.dumps(row, ensure_ascii=False) for row in rows)}
 
 
-def _pairs(predictions: Predictions) -> list[tuple[str, Any]]:
-    return list(zip(predictions.names, predictions.predicted, strict=True))
-
-
-def _by_number(row: tuple[Any, Any]) -> int:
-    """Tables go by the index; names that are no numbers stay in their order."""
-    return int(row[0]) if str(row[0]).isdecimal() else 0
-
-
-def _of_super_glue(names: Sequence[Any], values: Sequence[Any]) -> Iterator[dict[str, Any]]:
+def _super_glue_objects(names: Sequence[Any], values: Sequence[Any]) -> Iterator[dict[str, Any]]:
     """The objects of a file: one for each example, but of MultiRC, whose names have parts, one for each paragraph."""
     if not (names and isinstance(names[0], dict) and "answer" in names[0]):
         for name, value in zip(names, values, strict=True):
@@ -145,10 +136,6 @@ def _of_super_glue(names: Sequence[Any], values: Sequence[Any]) -> Iterator[dict
         yield {"idx": paragraph, "passage": {"questions": of_questions}}
 
 
-def _word(word: str, tag: str, predicted_tag: str) -> str:
-    return f"{word} {tag} {predicted_tag}"
-
-
 def _named(value: Any, labels: Sequence[str] | None) -> Any:
     if labels and isinstance(value, int | float):
         return labels[int(value)]
@@ -157,10 +144,6 @@ def _named(value: Any, labels: Sequence[str] | None) -> Any:
 
 def _lines(lines: Iterable[str]) -> str:
     return "".join(f"{line}\n" for line in lines)
-
-
-def _json(value: Any) -> str:
-    return json.dumps(value, ensure_ascii=False, indent=1) + "\n"
 
 
 _TASKS = (*glue.GLUE, glue.MNLI_MISMATCHED, *super_glue.SUPER_GLUE)
@@ -177,11 +160,7 @@ def task_of(examples: Any) -> Task | None:
     names = {name for name, _ in found}
     tasks = [task for task in _TASKS if names == {one.name for one in datasets_in(task.train)}]
     # Two tasks may share a dataset, and differ by the split that they are evaluated on.
-    of_split = [
-        task for task in tasks if found in ({(s.name, s.split) for s in datasets_in(e)} for e in _held_out(task))
-    ]
-    return next(iter(of_split or tasks), None)
-
-
-def _held_out(task: Task) -> tuple[Any, Any]:
-    return task.dev, task.test
+    for task in tasks:
+        if found in ({(one.name, one.split) for one in datasets_in(split)} for split in (task.dev, task.test)):
+            return task
+    return next(iter(tasks), None)

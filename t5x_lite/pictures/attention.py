@@ -1,21 +1,25 @@
-"""Attention masks of an objective's rows, and attention weights as an HTML page; neither loads matplotlib."""
+"""Attention masks of an objective's rows, and attention weights to read, to draw and as an HTML page."""
 
 import base64
 import html
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
 from importlib.resources import files
+from pathlib import Path
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from flax import linen as nn
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Int
 
 from t5x_lite.errors import InputError
+from t5x_lite.files import check_output_path, write_atomically
 from t5x_lite.layers.masks import Mask
-from t5x_lite.layers.transformer import Context, Stack
+from t5x_lite.layers.transformer import Stack
 from t5x_lite.models.base import ModelConfig, abstract_params
 from t5x_lite.objectives.base import Features, Objective
 
@@ -25,10 +29,10 @@ _ORDER = ("generator", "discriminator", "encoder", "decoder", "cross")
 def attention_masks(
     objective: Objective, model: ModelConfig, features: Features
 ) -> dict[str, Bool[np.ndarray, "B L M"]]:
-    """For each kind of attention, true where a query [L] may look at a key [M].
+    """For each kind of attention, true where a query [L] may attend to a key [M].
 
-    The kinds are `encoder` (or `generator` and `discriminator`), `decoder` and `cross`. They are what the model's own
-    layers are given when the objective asks for its loss, whose layers and numbers are left out.
+    The kinds are `encoder` (or `generator` and `discriminator`), `decoder` and `cross`. The masks are those that the
+    objective's loss gives to the layers of the model.
     """
     module = model.build()
 
@@ -36,90 +40,194 @@ def attention_masks(
         found: dict[str, jax.Array] = {}
 
         def watch(run: Any, arguments: tuple, options: dict, call: nn.module.InterceptorContext) -> Any:
-            if not (isinstance(call.module, Stack) and call.method_name == "__call__"):
+            stack = call.module
+            if not (isinstance(stack, Stack) and call.method_name == "__call__"):
                 return run(*arguments, **options)
             x, context = arguments
-            for kind, mask in _masks(call.module, x, context).items():
-                found.setdefault(kind, mask)
+
+            def keep(name: str, mask: Mask | None, memory_length: int) -> None:
+                seen = None if mask is None else mask.dense(x.shape[1], memory_length)
+                shape = (*x.shape[:2], memory_length)
+                found.setdefault(name, jnp.broadcast_to(True if seen is None else seen[:, 0], shape))
+
+            # T5's stacks can share their layers, and are then one module.
+            name = "encoder" if stack.has_memory and context.memory is None else stack.path[0]
+            keep(name, context.self_mask, x.shape[1])
+            if context.memory is not None:
+                keep("cross", context.memory_mask, context.memory.shape[1])
             return x
 
-        shapes = nn.unbox(abstract_params(model))
-        params = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shapes)
+        params = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), nn.unbox(abstract_params(model)))
         with nn.intercept_methods(watch):
             objective.loss(module, params, features, None)
         return found
 
-    # Compiled, since all but the masks, the parameters among it, is then never computed.
+    # Compiled, so that only the masks are computed and neither the parameters nor the loss.
     found = jax.device_get(jax.jit(masks)(features))
     return {kind: found[kind] for kind in sorted(found, key=_ORDER.index)}
 
 
-def _masks(stack: Stack, x: jax.Array, context: Context) -> dict[str, jax.Array]:
-    batch_size, length = x.shape[:2]
-
-    def whole(mask: Mask | None, memory_length: int) -> jax.Array:
-        shape = (batch_size, length, memory_length)
-        seen = None if mask is None else mask.dense(length, memory_length)
-        return jnp.ones(shape, bool) if seen is None else jnp.broadcast_to(seen[:, 0], shape)
-
-    # T5's stacks can share their layers, and are then one module.
-    name = "encoder" if stack.has_memory and context.memory is None else stack.path[0]
-    found = {name: whole(context.self_mask, length)}
-    if context.memory is not None:
-        found["cross"] = whole(context.memory_mask, context.memory.shape[1])
-    return found
+_MOST = 24_000_000  # weights: a page keeps each in 2.7 bytes
+_MOST_IN_NOTEBOOK = 2_000_000
 
 
-Maps = Mapping[str, tuple[Float[np.ndarray, "N H L M"], Sequence[str], Sequence[str]]]
-"""(weights, the tokens that look, those looked at) of each kind of attention."""
+@dataclass(frozen=True)
+class AttentionMap:
+    """The attention of each token of one side to each of the other, in every layer and head of a stack."""
 
-_MOST = 24_000_000
-"""Weights of a page, which keeps each in 2.7 bytes."""
-_SLOT = "{{attention}}"
+    kind: str
+    """`self` of an encoder, `causal` or `prefix` of a decoder; `encoder`, `decoder` and `cross` of an encoder-decoder;
+    `discriminator` and `generator` of ELECTRA's pair."""
+    queries: Sequence[str]
+    """The tokens that attend."""
+    keys: Sequence[str]
+    """The tokens that they attend to."""
+    weights: Float[np.ndarray, "N H L M"]
+    """Each row sums to one."""
+
+    @property
+    def num_layers(self) -> int:
+        return self.weights.shape[0]
+
+    @property
+    def num_heads(self) -> int:
+        return self.weights.shape[1]
+
+    def plot(self, layer: int | None = None, head: int | None = None) -> Any:
+        """A `Picture` of one head of one layer; without a head of all the layer's, without either of the whole stack.
+
+        Both count from 0, as in `weights[layer, head]`; of a head alone all layers are shown. Raises `InputError` for a
+        layer or a head out of range.
+        """
+        from t5x_lite.pictures import drawing  # here, since it loads matplotlib
+
+        self.check(layer, head)
+        given = {name: n for name, n in (("layer", layer), ("head", head)) if n is not None}
+        title = ", ".join([f"{self.kind} attention", *(f"{name} {n}" for name, n in given.items())])
+        if not given:
+            return drawing.draw_attention_layers(self.weights, title)
+        if len(given) == 2:
+            return drawing.draw_attention(self.weights[layer, head], self.queries, self.keys, title)
+        several, weights = ("layer", self.weights[:, head]) if layer is None else ("head", self.weights[layer])
+        names = [f"{several} {n}" for n in range(len(weights))]
+        return drawing.draw_attention_heads(weights, self.queries, self.keys, names, title)
+
+    def check(self, layer: int | None, head: int | None) -> None:
+        """Raises `InputError` for a layer or a head out of range."""
+        for name, number, count in (("layer", layer, self.num_layers), ("head", head, self.num_heads)):
+            if number is not None and not 0 <= number < count:
+                raise InputError(f"{name}={number} is not one of the {self.kind} attention's; choose 0 to {count - 1}")
 
 
-def attention_page(maps: Maps, *, kind: str | None = None, layer: int = 0, head: int = 0) -> str:
-    """The page, which begins with this kind, layer and head; `InputError` where it would be too large for a browser."""
-    number = sum(weights.size for weights, _, _ in maps.values())
-    if number > _MOST:
-        raise InputError(
-            f"the page would hold {number:,} weights, and browsers open {_MOST:,}; give a shorter text, or draw some "
-            "of the heads with plot"
+@dataclass(frozen=True)
+class AttentionMaps:
+    """All the attention of a model over one text. A notebook shows it as a page with a choice of layer and head."""
+
+    maps: tuple[AttentionMap, ...]
+
+    @property
+    def kinds(self) -> tuple[str, ...]:
+        return tuple(one.kind for one in self.maps)
+
+    def __getitem__(self, kind: str | None) -> AttentionMap:
+        """The map of a kind; the first for None."""
+        for one in self.maps:
+            if kind in (None, one.kind):
+                return one
+        raise InputError(f"kind={kind!r} is not an attention of this model; choose one of {', '.join(self.kinds)}")
+
+    def plot(self, kind: str | None = None, layer: int | None = None, head: int | None = None) -> Any:
+        """A `Picture` of one kind of attention, by default the first: see `AttentionMap.plot`."""
+        return self[kind].plot(layer, head)
+
+    def html(
+        self,
+        path: str | Path | None = None,
+        kind: str | None = None,
+        layer: int | None = None,
+        head: int | None = None,
+    ) -> str:
+        """A page that a browser opens from the disk: choose layer and head, follow a token's lines.
+
+        It loads nothing else, is written to `path` where that is given, and begins with `kind`, `layer` and `head`.
+        Raises `InputError` for more weights than a browser opens.
+        """
+        if path is not None:
+            path = Path(path).expanduser()
+            check_output_path(path, "path", (".html",))
+        self[kind].check(layer, head)
+        if self._num_weights > _MOST:
+            raise InputError(
+                f"the page would hold {self._num_weights:,} weights, and browsers open {_MOST:,}; give a shorter text, "
+                "or draw some of the heads with plot"
+            )
+        kinds = [
+            {
+                "kind": one.kind,
+                "queries": list(one.queries),
+                "keys": list(one.keys),
+                "shape": list(one.weights.shape),
+                # In steps of 1/65535, as the base64 of little-endian 16-bit numbers.
+                "weights": base64.b64encode(np.round(one.weights.clip(0, 1) * 65535).astype("<u2").tobytes()).decode(),
+            }
+            for one in self.maps
+        ]
+        start = {"kind": self.kinds.index(self[kind].kind), "layer": layer or 0, "head": head or 0}
+        template = (files(__package__) / "attention_page.html").read_text(encoding="utf-8")
+        page = template.replace("{{attention}}", _inside_script({"start": start, "kinds": kinds}))
+        if path is not None:
+            write_atomically(path, page)
+        return page
+
+    def _repr_html_(self) -> str:
+        """The page in a frame, whose scripts and styles neither see nor touch the notebook's."""
+        if self._num_weights > _MOST_IN_NOTEBOOK:
+            return (
+                f"<p>{self._num_weights:,} attention weights are too many to keep in a notebook: write them to a page "
+                "with <code>.html(&quot;page.html&quot;)</code>, or draw some with "
+                "<code>.plot(kind, layer, head)</code>"
+            )
+        tokens = max(len(side) for one in self.maps for side in (one.queries, one.keys))
+        height = min(640, 160 + max(22 * tokens, 44 * max(one.num_layers for one in self.maps) + 60))  # more scrolls
+        return (
+            f'<iframe title="attention" sandbox="allow-scripts" srcdoc="{html.escape(self.html())}" '
+            f'style="width:100%;height:{height}px;border:1px solid #8884;border-radius:6px"></iframe>'
         )
-    kinds = [
-        {
-            "kind": kind,
-            "queries": list(queries),
-            "keys": list(keys),
-            "shape": list(weights.shape),
-            "weights": _packed(weights),
-        }
-        for kind, (weights, queries, keys) in maps.items()
-    ]
-    start = {"kind": 0 if kind is None else list(maps).index(kind), "layer": layer, "head": head}
-    template = (files(__package__) / "attention_page.html").read_text(encoding="utf-8")
-    return template.replace(_SLOT, _inside_script({"start": start, "kinds": kinds}))
+
+    @property
+    def _num_weights(self) -> int:
+        return sum(one.weights.size for one in self.maps)
 
 
-def framed(maps: Maps) -> str:
-    """The page as a part of another one, such as a notebook, whose scripts and styles it neither sees nor touches."""
-    tokens = max(max(len(queries), len(keys)) for _, queries, keys in maps.values())
-    layers = max(len(weights) for weights, _, _ in maps.values())
-    height = min(640, 160 + max(22 * tokens, 44 * layers + 60))  # more is scrolled
-    page = attention_page(maps)
-    return (
-        f'<iframe title="attention" sandbox="allow-scripts" srcdoc="{html.escape(page)}" '
-        f'style="width:100%;height:{height}px;border:1px solid #8884;border-radius:6px"></iframe>'
-    )
+@partial(jax.jit, static_argnums=0)
+def sown_weights(
+    module: nn.Module, params: Any, *ids: Int[jax.Array, "B _"], inputs_valid: Bool[jax.Array, "B _"]
+) -> dict[str, Any]:
+    """By stack, the weights [N B H L M] of its `self_attention` and, in a decoder, `cross_attention`."""
+    _, sown = module.apply({"params": params}, *ids, inputs_valid=inputs_valid, mutable=["intermediates"])
+    return sown["intermediates"]
 
 
-def _packed(weights: Float[np.ndarray, "N H L M"]) -> str:
-    """Weights in steps of 1/65535, as the base64 of little-endian 16-bit numbers."""
-    return base64.b64encode(np.round(np.clip(weights, 0.0, 1.0) * 65535).astype("<u2").tobytes()).decode()
+def make_map(
+    kind: str,
+    queries: Sequence[str],
+    keys: Sequence[str],
+    stack: Mapping[str, Any],
+    layer: str = "self_attention",
+    *,
+    call: int = -1,
+    start: int = 0,
+) -> AttentionMap:
+    """The map of the weights of one text that a stack sowed when it ran last, or when it ran for the `call`-th time.
+
+    The tokens stand at positions `start` and following; the others are padding.
+    """
+    weights = np.asarray(stack["layers"][layer]["weights"][call])[:, 0, :, start:, start:]
+    return AttentionMap(kind, queries, keys, weights[..., : len(queries), : len(keys)])
 
 
 def _inside_script(value: object) -> str:
-    r"""JSON that no token can break out of: a browser ends the script at the first `</script`.
+    r"""JSON that no token breaks out of: a browser ends the script at the first `</script`.
 
     >>> _inside_script(["</script><!--", "a & b"])
     '["\\u003c/script\\u003e\\u003c!--","a \\u0026 b"]'

@@ -1,19 +1,17 @@
-"""What became of each token of a row: hidden, replaced, kept or moved."""
+"""Rows as pictures, before and after corruption, with the hidden, replaced, kept and moved tokens in colour."""
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from difflib import SequenceMatcher
 from typing import Any, Literal, NamedTuple
 
 import jax
 import numpy as np
-from jaxtyping import Int
+from jaxtyping import Bool, Int
 
 from t5x_lite.data.layouts.base import Row
 from t5x_lite.data.layouts.sentences import SentenceRule
 from t5x_lite.data.records.base import Source
-from t5x_lite.data.splits import Documents
 from t5x_lite.data.stored_rows import stack
 from t5x_lite.errors import InputError
 from t5x_lite.models.base import ModelConfig
@@ -28,7 +26,7 @@ Role = Literal["hidden", "random", "kept", "moved", ""]
 
 
 class Strip(NamedTuple):
-    """A line of tokens, each with what became of it; empty: nothing."""
+    """A line of tokens, each with its role; empty for an unchanged token."""
 
     name: str
     ids: Int[np.ndarray, "L"]
@@ -36,23 +34,24 @@ class Strip(NamedTuple):
 
 
 def strips(vocabulary: Vocabulary, raw: Int[np.ndarray, "R"], features: dict[str, np.ndarray]) -> Iterator[Strip]:
-    """A row before and after, where the two differ, and what is asked for where that is a text of its own."""
+    """A row before and after, where the two differ, and the targets where they are a text."""
     inputs, targets = features["inputs"], features.get("targets")
-    if "positions" in features:  # single tokens are asked for in their places
+    if "positions" in features:  # the targets are single tokens
         used = targets != vocabulary.pad_id
-        positions, predicted_ids = features["positions"][used], targets[used]
-        before, roles = inputs.copy(), [""] * len(inputs)
-        before[positions] = predicted_ids
-        for position, target in zip(positions.tolist(), predicted_ids.tolist(), strict=True):
-            seen = inputs[position]
-            roles[position] = "hidden" if seen == vocabulary.mask_id else "kept" if seen == target else "random"
-        yield Strip("text", before, roles)
-        yield Strip("generator" if "filled" in features else "model reads", inputs, roles)
+        positions, before = features["positions"][used], inputs.copy()
+        before[positions] = targets[used]
+
+        def roles_of(ids: Int[np.ndarray, "L"]) -> np.ndarray:
+            roles = np.full(len(ids), "", object)
+            roles[positions] = np.where(ids[positions] == before[positions], "kept", "random")
+            return roles
+
+        roles = roles_of(inputs)
+        roles[positions[inputs[positions] == vocabulary.mask_id]] = "hidden"
+        yield Strip("text", before, roles.tolist())
+        yield Strip("generator" if "filled" in features else "model reads", inputs, roles.tolist())
         if "filled" in features:
-            filled: list[Role] = [""] * len(inputs)
-            for position, target in zip(positions.tolist(), predicted_ids.tolist(), strict=True):
-                filled[position] = "kept" if features["filled"][position] == target else "random"
-            yield Strip("discriminator", features["filled"], filled)
+            yield Strip("discriminator", features["filled"], roles_of(features["filled"]).tolist())
         return
     if np.array_equal(raw[: len(inputs)], inputs):
         yield Strip("model reads", inputs, [""] * len(inputs))
@@ -72,7 +71,7 @@ def _mark(vocabulary: Vocabulary, token: int) -> str:
 def _spans(
     vocabulary: Vocabulary, raw: np.ndarray, inputs: np.ndarray, targets: np.ndarray
 ) -> tuple[list[Role], list[Role]] | None:
-    """The roles before and after where sentinels stand for spans that the targets write out; else None."""
+    """The roles before and after where sentinels replace spans that the targets hold; else None."""
     spans: dict[int, list[int]] = {}
     number = None
     for token in targets.tolist():
@@ -93,7 +92,7 @@ def _spans(
 
 
 def _changes(vocabulary: Vocabulary, raw: np.ndarray, inputs: np.ndarray) -> tuple[list[Role], list[Role]]:
-    """The roles before and after from what the two have in common, in its order."""
+    """The roles before and after, by the longest runs of tokens that the two share."""
     before, after = ["hidden"] * len(raw), ["random"] * len(inputs)
     matcher = SequenceMatcher(None, raw.tolist(), inputs.tolist(), autojunk=False)
     for i, j, size in matcher.get_matching_blocks():
@@ -116,19 +115,15 @@ def _changes(vocabulary: Vocabulary, raw: np.ndarray, inputs: np.ndarray) -> tup
 
 
 COLORS = {"hidden": "#ffdf7e", "random": "#ffa8a0", "kept": "#a9e5a3", "moved": "#abcbff"}
-_MEANINGS = {
-    "hidden": "hidden or asked for",
-    "random": "another token",
-    "kept": "asked for, but shown",
-    "moved": "moved",
-}
+_MEANINGS = {"hidden": "hidden or predicted", "random": "replaced", "kept": "predicted but shown", "moved": "moved"}
 _MOST_TOKENS = 200
-_COLUMNS = 100
-"""Characters of a line."""
+_COLUMNS = 100  # characters of a line
 _SIZE = 8.0
-_CHARACTER = 0.6021 * _SIZE / 72
-_LINE = 1.7 * _SIZE / 72
-_MASK = 1.5
+_CHARACTER, _LINE, _MASK = 0.6021 * _SIZE / 72, 1.7 * _SIZE / 72, 1.5  # inches
+_STYLE = {"fontsize": _SIZE, "family": "monospace", "va": "center", "parse_math": False}
+
+Words = list[tuple[str, str]]
+"""(word, role) of the tokens of a line."""
 
 
 def draw_corruption(
@@ -141,13 +136,13 @@ def draw_corruption(
     seed: int = 0,
     most_rows: int = 3,
 ) -> Picture:
-    """The first rows as they are and as the objective gives them to the model, what is changed in colour.
+    """The first rows as they are and as the objective gives them to the model, changes in colour.
 
     Args:
-      rows: those of a token store, or texts, which become rows first.
-      model: draws the masks of its attention too.
-      params: of the model, where it is ELECTRA's pair: draws what the generator fills in too.
-      seed: of what the objective draws.
+      rows: of a token store, or texts, which become rows first.
+      model: adds the masks of its attention.
+      params: of the model, where it is ELECTRA's pair: adds what the generator samples.
+      seed: of the objective's random choices.
     """
     objective = objective.for_vocabulary(tokenizer.vocabulary)
     if not all(isinstance(row, Mapping) for row in rows):
@@ -164,38 +159,14 @@ def draw_corruption(
         features["filled"] = jax.jit(objective.filled, static_argnums=0)(model.build(), params, features)
     features = jax.device_get(features)
     if objective.unit != "token":
-        features.pop("targets", None)  # they are no tokens
-    shown = []
+        features.pop("targets", None)  # they are not tokens
+    shown, names = [], []
     for number, row in enumerate(rows):
         of_row = {name: value[number] for name, value in features.items()}
-        shown.append([*strips(tokenizer.vocabulary, row.get("ids", row.get("inputs")), of_row)])
-    formatted = [[list(_words(tokenizer, strip)) for strip in of_row] for of_row in shown]
-    heights = [_height(words, bool(masks)) for words in formatted]
-    roles = {role for of_row in shown for strip in of_row for role in strip.roles}
-    picture, axes = _paper(type(objective).__name__, roles, heights, len(masks))
-    for row, words in enumerate(formatted):
-        label = f", label {float(features['label'][row]):g}" if "label" in features else ""
-        _write(axes[row][0], shown[row], words, f"row {row}{label}")
-        for panel, (kind, mask) in zip(axes[row][1:], masks.items(), strict=True):
-            panel.imshow(mask[row], cmap="Greys", vmin=0, vmax=1.4, aspect="auto", interpolation="nearest")
-            panel.set(xticks=[], yticks=[])
-            panel.set_title(f"{kind} may look", fontsize=_SIZE)
-            panel.set_xlabel("key", fontsize=_SIZE - 1, labelpad=2)
-            panel.set_ylabel("query", fontsize=_SIZE - 1, labelpad=2)
-    return picture
-
-
-@dataclass(frozen=True)
-class _Given(Source):
-    """Texts that are there already."""
-
-    texts: tuple[str, ...]
-
-    def documents(self) -> Iterator[str]:
-        yield from self.texts
-
-    def fingerprint(self) -> str:
-        raise NotImplementedError
+        found = strips(tokenizer.vocabulary, row.get("ids", row.get("inputs")), of_row)
+        shown.append([(strip.name, _lines(_words(tokenizer, strip))) for strip in found])
+        names.append(f"row {number}, label {float(of_row['label']):g}" if "label" in of_row else f"row {number}")
+    return _draw(type(objective).__name__, dict(zip(names, shown, strict=True)), masks)
 
 
 def rows_of_texts(
@@ -204,9 +175,12 @@ def rows_of_texts(
     """Texts as the objective's rows; `InputError` where they do not fill one."""
     if isinstance(texts, str) or not all(isinstance(text, str) for text in texts):
         raise InputError(f"rows={texts!r} are none; give a list of texts, or rows of a store")
-    documents = Documents(_Given(tuple(texts)), objective.layout, sentences)
+    if objective.layout.source_type is not Source:
+        raise InputError(
+            f"rows are texts, and {type(objective).__name__} reads {objective.layout.unit_name}; give rows of a store"
+        )
     builder = objective.layout.start(tokenizer.vocabulary)
-    for ids in objective.layout.tokenize(list(documents), tokenizer, sentences):
+    for ids in objective.layout.tokenize(list(texts), tokenizer, sentences):
         builder.add(ids)
     builder.finish()
     if not (rows := builder.take()):
@@ -216,7 +190,7 @@ def rows_of_texts(
 
 
 def _words(tokenizer: Tokenizer, strip: Strip) -> Iterator[tuple[str, str]]:
-    """(word, role) of the tokens of a strip; padding is counted, and a long strip cut."""
+    """The words of a strip; padding is counted, and a long strip cut."""
     ids, pad_id = strip.ids.tolist(), tokenizer.vocabulary.pad_id
     words, index = format_tokens(tokenizer, ids), 0
     while index < min(len(ids), _MOST_TOKENS):
@@ -229,8 +203,9 @@ def _words(tokenizer: Tokenizer, strip: Strip) -> Iterator[tuple[str, str]]:
         yield f"… and {len(ids) - index} more", ""
 
 
-def _lines(words: list[tuple[str, str]]) -> list[list[tuple[str, str]]]:
-    lines: list[list[tuple[str, str]]] = [[]]
+def _lines(words: Iterable[tuple[str, str]]) -> list[Words]:
+    """Words in lines of at most `_COLUMNS` characters."""
+    lines: list[Words] = [[]]
     used = 0
     for word, role in words:
         if used and used + len(word) > _COLUMNS:
@@ -241,49 +216,53 @@ def _lines(words: list[tuple[str, str]]) -> list[list[tuple[str, str]]]:
     return lines
 
 
-def _height(strips_of_row: list[list[tuple[str, str]]], has_masks: bool) -> float:
-    lines = sum(len(_lines(words)) for words in strips_of_row)
-    return max((lines + 1.2 + 0.5 * len(strips_of_row)) * _LINE, _MASK + 0.6 if has_masks else 0.0)
-
-
-def _paper(name: str, roles: set[str], heights: list[float], num_masks: int) -> tuple[Picture, list[list[Any]]]:
-    """A picture with a place for the text of each row and, beside it, for its masks; everything in inches."""
+def _draw(
+    title: str, rows: dict[str, list[tuple[str, list[Words]]]], masks: Mapping[str, Bool[np.ndarray, "B L M"]]
+) -> Picture:
+    """A legend; below it, for each row the lines of its strips by name and, beside them, its masks."""
+    heights = []  # in inches, as all sizes here
+    for strips_of_row in rows.values():
+        lines = 1.2 + sum(len(lines) + 0.5 for _, lines in strips_of_row)
+        heights.append(max(lines * _LINE, _MASK + 0.6 if masks else 0.0))
     text = 1.0 + (_COLUMNS + 2) * _CHARACTER
-    width, height = 0.2 + text + num_masks * (_MASK + 0.35), 0.75 + sum(heights) + 0.1
+    width, height = 0.2 + text + len(masks) * (_MASK + 0.35), 0.75 + sum(heights) + 0.1
     picture = Picture(figsize=(width, height))
-    picture.text(0.2 / width, 1 - 0.25 / height, name, fontsize=11, weight="bold", va="center")
-    left = 0.2
-    for role, meaning in ((role, meaning) for role, meaning in _MEANINGS.items() if role in roles):
-        spot = {"facecolor": COLORS[role], "edgecolor": "none", "pad": 2.0}
-        picture.text(
-            left / width, 1 - 0.5 / height, meaning, fontsize=_SIZE, va="center", family="monospace", bbox=spot
-        )
-        left += (len(meaning) + 3) * _CHARACTER
-    panels, top = [], height - 0.75
-    for of_row in heights:
-        boxes = [(0.2, top - of_row, text, of_row)]
-        boxes += [(0.2 + text + 0.25 + n * (_MASK + 0.35), top - 0.3 - _MASK, _MASK, _MASK) for n in range(num_masks)]
-        panels.append([picture.add_axes((x / width, y / height, w / width, h / height)) for x, y, w, h in boxes])
-        top -= of_row
-    return picture, panels
 
+    def panel(x: float, y: float, w: float, h: float) -> Any:
+        """Axes at a distance from the upper left corner."""
+        return picture.add_axes((x / width, 1 - (y + h) / height, w / width, h / height))
 
-def _write(axes: Any, shown: list[Strip], words: list[list[tuple[str, str]]], title: str) -> None:
-    """The strips of a row, in units of characters and lines."""
-    box = axes.get_position()
-    width, height = axes.figure.get_size_inches()
-    axes.set(xlim=(0, box.width * width / _CHARACTER), ylim=(box.height * height / _LINE, 0))
-    axes.set_axis_off()
-    style = {"fontsize": _SIZE, "family": "monospace", "va": "center", "parse_math": False}
-    axes.text(0, 0.5, title, weight="bold", **style)
-    y = 1.5
-    for strip, of_strip in zip(shown, words, strict=True):
-        axes.text(0, y, strip.name, color="gray", **style)
-        for line in _lines(of_strip):
-            x = 1.0 / _CHARACTER
-            for word, role in line:
-                spot = {"facecolor": COLORS[role], "edgecolor": "none", "pad": 1.2} if role else None
-                axes.text(x, y, word, bbox=spot, **style)
-                x += len(word) + 1
-            y += 1
-        y += 0.5
+    def box(role: str, pad: float) -> dict[str, Any] | None:
+        return {"facecolor": COLORS[role], "edgecolor": "none", "pad": pad} if role else None
+
+    picture.text(0.2 / width, 1 - 0.25 / height, title, fontsize=11, weight="bold", va="center")
+    roles, x = {role for of_row in rows.values() for _, lines in of_row for line in lines for _, role in line}, 0.2
+    for role, meaning in _MEANINGS.items():
+        if role in roles:
+            picture.text(x / width, 1 - 0.5 / height, meaning, bbox=box(role, 2.0), **_STYLE)
+            x += (len(meaning) + 3) * _CHARACTER
+    top = 0.75
+    for number, ((name, strips_of_row), row_height) in enumerate(zip(rows.items(), heights, strict=True)):
+        axes = panel(0.2, top, text, row_height)
+        axes.set(xlim=(0, text / _CHARACTER), ylim=(row_height / _LINE, 0))  # in characters and lines
+        axes.set_axis_off()
+        axes.text(0, 0.5, name, weight="bold", **_STYLE)
+        y = 1.5
+        for strip_name, lines in strips_of_row:
+            axes.text(0, y, strip_name, color="gray", **_STYLE)
+            for line in lines:
+                x = 1.0 / _CHARACTER
+                for word, role in line:
+                    axes.text(x, y, word, bbox=box(role, 1.2), **_STYLE)
+                    x += len(word) + 1
+                y += 1
+            y += 0.5
+        for column, (kind, mask) in enumerate(masks.items()):
+            axes = panel(0.45 + text + column * (_MASK + 0.35), top + 0.3, _MASK, _MASK)
+            axes.imshow(mask[number], cmap="Greys", vmin=0, vmax=1.4, aspect="auto", interpolation="nearest")
+            axes.set(xticks=[], yticks=[])
+            axes.set_title(f"{kind} may look", fontsize=_SIZE)
+            axes.set_xlabel("key", fontsize=_SIZE - 1, labelpad=2)
+            axes.set_ylabel("query", fontsize=_SIZE - 1, labelpad=2)
+        top += row_height
+    return picture

@@ -27,7 +27,7 @@ class Picture(Figure):
         return drawn.getvalue()
 
     def save(self, path: str | Path, dpi: float = 120) -> None:
-        """Writes a PNG file; `InputError` for a name that is none's, or a folder that is missing."""
+        """Writes a PNG file; `InputError` for a name that does not end in .png, or a folder that is missing."""
         path = Path(path).expanduser()
         check_output_path(path, "path")
         write_atomically(path, self.png(dpi))
@@ -38,13 +38,13 @@ class Picture(Figure):
 
 @dataclass(frozen=True)
 class Curve:
-    """A figure of a run as it went."""
+    """A figure of a run over its steps."""
 
     run: str
     kind: str
     """`train` or `held_out`."""
     points: Sequence[tuple[float, float | None]]
-    """(where on the axis, the figure); None, a figure that was not finite, leaves a gap."""
+    """(position on the axis, the figure); None, a figure that was not finite, leaves a gap."""
 
 
 def draw_curves(
@@ -76,29 +76,22 @@ def draw_curves(
     if axes.get_xlim()[1] >= 1e6:
         axes.xaxis.set_major_formatter(EngFormatter(sep=" "))  # 1.5 M
     axes.grid(alpha=0.3)
-    many = len(axes.get_legend_handles_labels()[0]) > 8
-    if many:
+    if len(axes.get_legend_handles_labels()[0]) > 8:
         picture.legend(loc="outside right upper", fontsize=8)
     else:
         axes.legend(fontsize=9)
     return picture
 
 
-_COLORS = "Blues"
-_CELL = 0.24  # inches of a token
-_MOST_CELLS = 64
-"""Tokens up to which each has its own label."""
-_MOST_SMALL_CELLS = 40
-"""The same where several heads share the picture."""
-_LONGEST = 18
-"""Characters of a label."""
+_MOST_CELLS = 64  # tokens up to which each has its own label, and 40 where several heads share the picture
+_LONGEST = 18  # characters of a label
 
 
 def draw_attention(
     weights: Float[np.ndarray, "L M"], queries: Sequence[str], keys: Sequence[str], title: str = ""
 ) -> Picture:
     """One head: a row for each query, a column for each key, dark where the query looks."""
-    width, height = (max(2.4, _CELL * min(len(side), _MOST_CELLS)) for side in (keys, queries))
+    width, height = (max(2.4, 0.24 * min(len(side), _MOST_CELLS)) for side in (keys, queries))
     label = 0.085 * max(len(_short(token)) for token in (*queries, *keys))
     picture = Picture(figsize=(width + label + 1.1, height + label + 0.7), layout="constrained")
     axes = picture.subplots()
@@ -121,7 +114,7 @@ def draw_attention_heads(
     """Some heads side by side, up to four in a row, each under its name; with tokens where they are few."""
     count, length, memory_length = weights.shape
     columns = min(4, count)
-    labelled = max(length, memory_length) <= _MOST_SMALL_CELLS
+    labelled = max(length, memory_length) <= 40
     label = 0.075 * max(len(_short(token)) for token in (*queries, *keys)) if labelled else 0.0
     cell = 0.17 if labelled else 2.4 / max(length, memory_length)
     width, height = (max(1.0, cell * size) + label + 0.15 for size in (memory_length, length))
@@ -164,19 +157,16 @@ def draw_attention_layers(weights: Float[np.ndarray, "N H L M"], title: str = ""
 
 
 def _show(axes: Any, weights: Float[np.ndarray, "L M"]) -> Any:
-    # By the square root, since in long texts all weights are small.
-    # Cells are shown as they are, or averaged where there are more of them than pixels.
-    norm = PowerNorm(0.5, vmin=0.0, vmax=1.0)
-    smooth = "nearest" if max(weights.shape) <= _MOST_CELLS else "antialiased"
-    return axes.imshow(weights, cmap=_COLORS, norm=norm, aspect="auto", interpolation=smooth)
+    norm = PowerNorm(0.5, vmin=0.0, vmax=1.0)  # the square root, since in long texts all weights are small
+    return axes.imshow(weights, cmap="Blues", norm=norm, aspect="auto", interpolation=_filter(weights, _MOST_CELLS))
 
 
 def _label(axes: Any, queries: Sequence[str], keys: Sequence[str], size: float = 8.0) -> None:
     """Tokens beside the rows and below the columns; of long texts every second one, third one, ..."""
     for side, tokens in ((axes.yaxis, queries), (axes.xaxis, keys)):
-        places = range(0, len(tokens), -(-len(tokens) // _MOST_CELLS))
-        # parse_math: a token with two dollars is no formula.
-        side.set_ticks(places, [_short(tokens[place]) for place in places], fontsize=size, parse_math=False)
+        labelled = range(0, len(tokens), -(-len(tokens) // _MOST_CELLS))
+        # parse_math: a token with two dollars is not a formula.
+        side.set_ticks(labelled, [_short(tokens[index]) for index in labelled], fontsize=size, parse_math=False)
     for text in axes.get_xticklabels():
         text.set(rotation=90)
     axes.tick_params(length=2, pad=2)
@@ -197,13 +187,8 @@ class RelativeBias:
     def by_distance(self, most: int) -> Float[np.ndarray, "H T"]:
         """The bias of each head at the distances -most .. most, key minus query; -most .. 0 for a causal stack."""
         relative = np.arange(-most, most + 1 if self.bidirectional else 1)
-        found = relative_position_buckets(
-            relative,
-            bidirectional=self.bidirectional,
-            num_buckets=len(self.buckets),
-            max_distance=self.max_distance,
-        )
-        return self.buckets[found].T
+        options = {"num_buckets": len(self.buckets), "max_distance": self.max_distance}
+        return self.buckets[relative_position_buckets(relative, bidirectional=self.bidirectional, **options)].T
 
 
 def draw_positions(tables: Mapping[str, Float[np.ndarray, "P D"]]) -> Picture:
@@ -213,13 +198,13 @@ def draw_positions(tables: Mapping[str, Float[np.ndarray, "P D"]]) -> Picture:
     for (name, table), (vectors, likeness) in zip(tables.items(), rows, strict=True):
         most = float(np.percentile(np.abs(table), 99.5)) or 1.0
         image = vectors.imshow(
-            table, cmap="RdBu_r", vmin=-most, vmax=most, aspect="auto", interpolation=_filter(table.shape)
+            table, cmap="RdBu_r", vmin=-most, vmax=most, aspect="auto", interpolation=_filter(table, 400)
         )
         vectors.set(title=f"{name}: vectors", xlabel="feature", ylabel="position")
         picture.colorbar(image, ax=vectors)
         normed = table / np.maximum(np.linalg.norm(table, axis=1, keepdims=True), 1e-12)
         cosines = normed @ normed.T
-        image = likeness.imshow(cosines, cmap="RdBu_r", vmin=-1, vmax=1, interpolation=_filter(cosines.shape))
+        image = likeness.imshow(cosines, cmap="RdBu_r", vmin=-1, vmax=1, interpolation=_filter(cosines, 400))
         likeness.set(title=f"{name}: cosine of two positions", xlabel="position", ylabel="position")
         picture.colorbar(image, ax=likeness)
     return picture
@@ -234,7 +219,8 @@ def draw_relative_bias(stacks: Mapping[str, RelativeBias]) -> Picture:
         most = bias.max_distance + max(2, bias.max_distance // 8)  # the end shows that all beyond is alike
         values = bias.by_distance(most)
         num_heads, distances = len(values), np.arange(-most, -most + values.shape[1])
-        colors = _colors(num_heads)
+        shades = np.linspace(0, 0.95, num_heads)
+        colors = colormaps["tab10"](np.arange(num_heads)) if num_heads <= 10 else colormaps["viridis"](shades)
         for head, of_head in enumerate(values):
             lines.plot(distances, of_head, drawstyle="steps-mid", color=colors[head], linewidth=1.2, label=str(head))
         lines.set(title=f"{name}: bias by distance", ylabel="added to the logits")
@@ -250,26 +236,18 @@ def draw_relative_bias(stacks: Mapping[str, RelativeBias]) -> Picture:
         grid.yaxis.get_major_locator().set_params(integer=True)
         grid.set(title=f"{name}: the same, head by head", ylabel="head")
         picture.colorbar(image, ax=grid)
+        # Distances in proportion as far as each has a bucket, logarithmic beyond.
+        exact = len(bias.buckets) // (4 if bias.bidirectional else 2)
+        ticks = sorted({-most, -exact, -max(exact // 2, 1), -bias.max_distance // 4, 0})
+        ticks += [-tick for tick in reversed(ticks[:-1])] if bias.bidirectional else []
         for axes in (lines, grid):
-            _scale(axes, bias, most)
+            axes.set_xscale("symlog", linthresh=max(exact, 1), linscale=1.5)
+            axes.set_xticks(ticks, list(map(str, ticks)))
+            axes.set_xticks([], minor=True)
+            axes.set(xlabel="key minus query", xlim=(-most - 0.5, (most if bias.bidirectional else 0) + 0.5))
     return picture
 
 
-def _scale(axes: Any, bias: RelativeBias, most: int) -> None:
-    """Distances in proportion as far as each has a bucket of its own, logarithmic beyond."""
-    exact = len(bias.buckets) // (4 if bias.bidirectional else 2)
-    axes.set_xscale("symlog", linthresh=max(exact, 1), linscale=1.5)
-    behind = sorted({-most, -exact, -max(exact // 2, 1)} | {-bias.max_distance // 4})
-    ticks = [*behind, 0, *(-tick for tick in reversed(behind))] if bias.bidirectional else [*behind, 0]
-    axes.set_xticks(ticks, [str(tick) for tick in ticks])
-    axes.set_xticks([], minor=True)
-    axes.set(xlabel="key minus query", xlim=(-most - 0.5, (most if bias.bidirectional else 0) + 0.5))
-
-
-def _colors(count: int) -> np.ndarray:
-    return colormaps["tab10"](np.arange(count)) if count <= 10 else colormaps["viridis"](np.linspace(0, 0.95, count))
-
-
-def _filter(shape: tuple[int, ...]) -> str:
-    """Cells as they are, or averaged where there are more of them than pixels."""
-    return "nearest" if max(shape) <= 400 else "antialiased"
+def _filter(values: Float[np.ndarray, "L M"], most: int) -> str:
+    """Cells as they are, or averaged where there are more than `most` and so perhaps more than pixels."""
+    return "nearest" if max(values.shape) <= most else "antialiased"

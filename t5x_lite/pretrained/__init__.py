@@ -32,20 +32,16 @@ __all__ = [
     "probe_texts",
 ]
 
-_CLASSES = {
-    "encoder": PretrainedEncoder,
-    "decoder": PretrainedDecoder,
-    "encoder-decoder": PretrainedEncoderDecoder,
-}
+_CLASSES = {"encoder": PretrainedEncoder, "decoder": PretrainedDecoder, "encoder-decoder": PretrainedEncoderDecoder}
 
 
 def load(path: str | Path) -> Pretrained:
     """Opens a run's folder (its latest step), one step of it, a Hugging Face folder, or a Hugging Face hub name.
 
     An encoder-decoder (T5, Transformer, Marian, BART) becomes a `PretrainedEncoderDecoder`, a decoder (GPT, T5's alone)
-    a `PretrainedDecoder`, an encoder a `PretrainedEncoder`, and what is none of these a `Pretrained`. The parameters
-    lie on one CPU device, whatever mesh wrote them. No code from the folder is run, nothing is unpickled. Raises
-    `InputError` for a path that holds no model, is truncated, or does not fit together.
+    a `PretrainedDecoder`, an encoder a `PretrainedEncoder`, and any other model a `Pretrained`. The parameters are on
+    one CPU device, whatever mesh wrote them. No code from the folder is run, nothing is unpickled. Raises `InputError`
+    for a path that holds no model, is truncated, or does not fit together.
     """
     opened = open_model(path)
     return _CLASSES.get(opened.config.architecture, Pretrained)(

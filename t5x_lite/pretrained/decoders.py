@@ -1,5 +1,6 @@
 """A decoder and an encoder-decoder in a notebook."""
 
+import itertools
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -8,15 +9,8 @@ from jaxtyping import Array, Bool, Float, Int
 
 from t5x_lite.errors import InputError
 from t5x_lite.objectives.losses import not_padding, shift_right
-from t5x_lite.pretrained.attention import (
-    AttentionMaps,
-    cross_weights,
-    make_map,
-    padded_row,
-    self_weights,
-    sown_weights,
-)
-from t5x_lite.pretrained.batches import Row, apply_model, named_texts, pad_rows
+from t5x_lite.pictures.attention import AttentionMaps, make_map, sown_weights
+from t5x_lite.pretrained.batches import Row, apply_model, named_texts, pad_rows, padded_row
 from t5x_lite.pretrained.text_model import PretrainedTextModel, Prompt
 from t5x_lite.tokenizers.base import format_tokens
 
@@ -25,19 +19,19 @@ from t5x_lite.tokenizers.base import format_tokens
 class PretrainedDecoder(PretrainedTextModel):
     """GPT, GPT-2, GPT-3 and T5's decoder: calling it gives logits, `generate` gives text, `score` rates texts.
 
-    There are two kinds. One goes on from where the prompt breaks off: what `generate` returns is the continuation,
-    blanks included, and the answers given to `score` are not closed. The other was trained to read a text and to write
-    another one: its prompt is closed by EOS, and so are its answers. Of our runs the objective says which it is; of
-    other checkpoints the family: GPTs go on, T5's decoders answer. Without any token a prompt is an EOS.
+    A language model continues its prompt: `generate` returns the continuation, blanks included, and the answers given
+    to `score` are not closed. A text-to-text model answers its prompt: the prompt is closed by EOS, and so are its
+    answers. The objective of a run says which it is, or the family of other checkpoints: GPTs continue, T5's decoders
+    answer. A prompt without tokens is an EOS.
     """
 
     def __call__(
         self, texts: str | list[str] | Int[Array, "B L"], *, valid: Bool[Array, "B L"] | None = None
     ) -> Float[Array, "B L V"]:
-        """Logits of what follows each token, given those before it.
+        """Logits of the token after each token.
 
-        Texts are padded behind to the longest. Of ids, `valid` says which are no padding; without it all are none.
-        Behind padding the logits mean nothing.
+        Texts are padded at their ends to the longest. `valid` is false where ids are padding, by default nowhere; the
+        logits there mean nothing.
         """
         is_text = isinstance(texts, str) or (isinstance(texts, list | tuple) and isinstance((*texts, "")[0], str))
         if is_text:
@@ -49,7 +43,7 @@ class PretrainedDecoder(PretrainedTextModel):
 
     @property
     def is_text_to_text(self) -> bool:
-        """Whether it reads a text and writes another one, rather than going on from where the text breaks off."""
+        """Whether it answers a text with another one, rather than continuing it."""
         if self.experiment is not None:
             return self.experiment.objective.asks_for_text
         return self.config.answers_prompts
@@ -70,51 +64,37 @@ class PretrainedDecoder(PretrainedTextModel):
         return whole.removeprefix(before)
 
     def _attention(self, name: str, ids: list[int], answer: list[int] | None, max_length: int) -> AttentionMaps:
-        answer = answer or []
-        # What closes an answer is written and not read.
+        answer, most, pad_id = answer or [], self.config.max_length, self._vocabulary.pad_id
+        # The EOS that closes an answer is generated and not read.
         read = [*ids, *(answer[:-1] if self.is_text_to_text else answer)]
-        self._check_positions(name, len(read))
-        words, pad_id = format_tokens(self._tokenizer(), read), self._vocabulary.pad_id
-        if not (self.config.full_prefix and answer):
-            whole = padded_row(Row(read), pad_id, self.config.max_length)
-            sown = sown_weights(self.module, self.params, whole.ids, inputs_valid=whole.valid)
-            weights, start = self_weights(sown["decoder"]), 0
-        else:
-            # The inputs see each other whole and their last id, which begins the answer, does not count among them.
-            inputs, behind = (padded_row(Row(part), pad_id, None) for part in (ids[:-1], read[len(ids) - 1 :]))
-            sown = sown_weights(self.module, self.params, inputs.ids, behind.ids, inputs_valid=inputs.valid)
-            weights, start = self_weights(sown["decoder"]), inputs.ids.shape[1] - len(ids) + 1  # behind their padding
-        kind = "prefix" if self.config.full_prefix else "causal"
-        return AttentionMaps((make_map(kind, words, words, weights[..., start:, start:]),))
-
-    def _check_positions(self, name: str, length: int) -> None:
-        most = self.config.max_length
-        if most is not None and length > most:
+        if most is not None and len(read) > most:
             raise InputError(
-                f"{name} has {length} tokens, its answer included, and the model has positions for {most}; shorten it"
+                f"{name} has {len(read)} tokens, its answer included, and the model has positions for {most}; "
+                "shorten it"
             )
+        rows, start = [padded_row(Row(read), pad_id, most)], 0
+        if self.config.full_prefix and answer:
+            # The inputs see each other whole and their last id, which begins the answer, does not count among them.
+            rows = [padded_row(Row(part), pad_id, None) for part in (ids[:-1], read[len(ids) - 1 :])]
+            start = rows[0].ids.shape[1] - len(ids) + 1  # after their padding
+        sown = sown_weights(self.module, self.params, *(row.ids for row in rows), inputs_valid=rows[0].valid)
+        words, kind = format_tokens(self._tokenizer(), read), "prefix" if self.config.full_prefix else "causal"
+        return AttentionMaps((make_map(kind, words, words, sown["decoder"], start=start),))
 
-    def _row(self, name: str, ids: list[int], valid: list[bool] | None = None) -> Row:
-        ids = [token for token, is_valid in zip(ids, valid or [True] * len(ids), strict=True) if is_valid]
-        ids = ids or [self._vocabulary.eos_id]
-        return Row(ids[:-1], start_id=ids[-1], name=name)
-
-    def _check_room(self, row: Row, max_length: int) -> None:
-        room = self._room(len(row.ids))
+    def _row(self, name: str, ids: list[int], max_length: int, valid: list[bool] | None = None) -> Row:
+        ids = list(itertools.compress(ids, valid or itertools.repeat(True))) or [self._vocabulary.eos_id]
+        room = self._room(len(ids) - 1)
         if room is not None and max_length > room:
             remedy = "shorten it" if room < 1 else f"choose max_length={room} or less"
             raise InputError(
-                f"{row.name} has {len(row.ids) + 1} tokens, and with max_length={max_length} more it exceeds the "
+                f"{name} has {len(ids)} tokens, and with max_length={max_length} more it exceeds the "
                 f"{self.config.max_length} positions of the model; {remedy}"
             )
+        return Row(ids[:-1], start_id=ids[-1])
 
-    def _room(self, num_inputs: int) -> int | None:
-        # The last token of the prompt is the first that the decoder reads, and the last one written is not read.
-        most = self.config.max_length
-        return None if most is None else most - num_inputs
-
-    def _longest_inputs(self, max_length: int) -> int | None:
-        return self._room(max_length)
+    def _room(self, length: int) -> int | None:
+        # The last token of the prompt is the first that the decoder reads, and the last generated one is not read.
+        return None if self.config.max_length is None else self.config.max_length - length
 
 
 @dataclass(frozen=True)
@@ -150,8 +130,9 @@ class PretrainedEncoderDecoder(PretrainedTextModel):
         return self._closed(self._tokenizer().target_side.encode(text))
 
     def _closed(self, ids: list[int]) -> list[int]:
-        begins = self._vocabulary.cls_id if self.config.texts_begin_with_cls and self.experiment is None else None
-        return [*([] if begins is None else [begins]), *ids, self._vocabulary.eos_id]
+        begins_with_cls = self.config.texts_begin_with_cls and self.experiment is None
+        start = [self._vocabulary.cls_id] if begins_with_cls and self._vocabulary.cls_id is not None else []
+        return [*start, *ids, self._vocabulary.eos_id]
 
     @property
     def _start_id(self) -> int:
@@ -160,43 +141,37 @@ class PretrainedEncoderDecoder(PretrainedTextModel):
         return self.config.decoder_start_id(pad_id=self._vocabulary.pad_id, eos_id=self._vocabulary.eos_id)
 
     def _attention(self, name: str, ids: list[int], answer: list[int] | None, max_length: int) -> AttentionMaps:
-        most, eos_id, pad_id = self._room(0), self._vocabulary.eos_id, self._vocabulary.pad_id
-        self._check_room(self._row(name, ids), max_length if answer is None else len(answer))
+        eos_id, pad_id, tokenizer = self._vocabulary.eos_id, self._vocabulary.pad_id, self._tokenizer()
+        self._row(name, ids, max_length if answer is None else len(answer))  # raises where there is no room
         if answer is None:
-            written = self.generate_ids([ids], max_length=max_length)[0].tolist()
-            answer = written[: written.index(eos_id) + 1] if eos_id in written else [*written, eos_id]
-        read = [self._start_id, *answer[:-1]]  # what closes the answer is written and not read
-        tokenizer = self._tokenizer()
+            answer = self.generate_ids([ids], max_length=max_length)[0].tolist()
+            answer = answer[: answer.index(eos_id) + 1] if eos_id in answer else [*answer, eos_id]
+        read = [self._start_id, *answer[:-1]]  # the EOS that closes the answer is generated and not read
         sources, targets = format_tokens(tokenizer, ids), format_tokens(tokenizer.target_side, read)
-        inputs, behind = (padded_row(Row(side), pad_id, most) for side in (ids, read))
-        sown = sown_weights(self.module, self.params, inputs.ids, behind.ids, inputs_valid=inputs.valid)
-        # Stacks that share their layers sow into one place, the encoder first.
-        encoder = sown.get("encoder", sown["decoder"])
+        inputs, outputs = (padded_row(Row(side), pad_id, self.config.max_length) for side in (ids, read))
+        sown = sown_weights(self.module, self.params, inputs.ids, outputs.ids, inputs_valid=inputs.valid)
+        decoder = sown["decoder"]
         return AttentionMaps(
             (
-                make_map("encoder", sources, sources, self_weights(encoder, 0)),
-                make_map("decoder", targets, targets, self_weights(sown["decoder"])),
-                make_map("cross", targets, sources, cross_weights(sown["decoder"])),
+                # Stacks that share their layers sow under one name, the encoder first.
+                make_map("encoder", sources, sources, sown.get("encoder", decoder), call=0),
+                make_map("decoder", targets, targets, decoder),
+                make_map("cross", targets, sources, decoder, "cross_attention"),
             )
         )
 
-    def _row(self, name: str, ids: list[int], valid: list[bool] | None = None) -> Row:
-        return Row(ids, valid=valid, start_id=self._start_id, name=name)
-
-    def _check_room(self, row: Row, max_length: int) -> None:
-        most = self._room(0)
-        if most is not None and len(row.ids) > most:
+    def _row(self, name: str, ids: list[int], max_length: int, valid: list[bool] | None = None) -> Row:
+        most = self.config.max_length
+        if most is not None and len(ids) > most:
             raise InputError(
-                f"{row.name} has {len(row.ids)} tokens, EOS included, and the model has positions for {most}; cut it "
-                "into shorter texts"
+                f"{name} has {len(ids)} tokens, EOS included, and the model has positions for {most}; cut it into "
+                "shorter texts"
             )
         if most is not None and max_length > most:
             raise InputError(
                 f"max_length={max_length} exceeds the {most} positions of the model; choose {most} or less"
             )
+        return Row(ids, valid=valid, start_id=self._start_id)
 
-    def _room(self, num_inputs: int) -> int | None:
-        return getattr(self.config, "max_length", None)  # T5 has a bias instead of positions
-
-    def _longest_inputs(self, max_length: int) -> int | None:
-        return self._room(0)
+    def _room(self, length: int) -> int | None:
+        return self.config.max_length

@@ -1,5 +1,6 @@
-"""An encoder in a notebook: masks filled in, vectors of texts, replaced tokens found."""
+"""An encoder in a notebook: tokens for masks, vectors of texts and words, probabilities of replaced tokens."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Literal, NamedTuple, get_args
@@ -12,8 +13,7 @@ from jaxtyping import Array, Bool, Float, Int
 
 from t5x_lite.data import Vocabulary
 from t5x_lite.errors import InputError
-from t5x_lite.models import EncoderConfig
-from t5x_lite.pretrained.attention import AttentionMaps, make_map, padded_row, self_weights, sown_weights
+from t5x_lite.pictures.attention import AttentionMaps, make_map, sown_weights
 from t5x_lite.pretrained.batches import (
     Batch,
     Row,
@@ -21,11 +21,13 @@ from t5x_lite.pretrained.batches import (
     apply_model,
     cut_rows,
     is_one,
+    named_texts,
     pad_rows,
+    padded_row,
     power,
     word_rows,
 )
-from t5x_lite.pretrained.encoder_tasks import EncoderTasks, encoder_of
+from t5x_lite.pretrained.encoder_tasks import EncoderTasks, head_outputs, network_of
 from t5x_lite.tokenizers.base import format_tokens
 
 NamedLayers = Literal["last", "second_to_last", "sum_last_4", "concat_last_4", "sum_all", "mean"]
@@ -39,62 +41,49 @@ TABLE_7: tuple[Layers, ...] = (0, "second_to_last", "last", "sum_last_4", "conca
 Pooling = Literal["mean", "cls", "tokens"]
 """The mean of a text's tokens, special ones included; the vector of the first one ([CLS]); or one for each token."""
 
+NAMED_LAYERS: dict[str, tuple[int, Callable[[Array], Array]]] = {
+    "last": (1, lambda outputs: outputs[-1]),
+    "second_to_last": (2, lambda outputs: outputs[-2]),
+    "sum_last_4": (4, lambda outputs: outputs[-4:].sum(axis=0)),
+    "concat_last_4": (4, lambda outputs: jnp.concatenate(outputs[:-5:-1], axis=-1)),
+    "sum_all": (1, lambda outputs: outputs[1:].sum(axis=0)),
+    "mean": (1, lambda outputs: outputs[1:].mean(axis=0)),
+}
+"""By name (the layers that a model needs for it, one vector a token from the embeddings and the layers' outputs)."""
+
 
 def check_layers(layers: Layers, num_layers: int) -> None:
-    """Raises `InputError` for layers that a model of `num_layers` has not."""
+    """Raises `InputError` for a choice that a model of `num_layers` lacks."""
     if isinstance(layers, int) and not isinstance(layers, bool):
         if not -num_layers - 1 <= layers <= num_layers:
             raise InputError(
                 f"layers={layers} is not a layer of this model; choose 0 (embeddings) to {num_layers}, or -1"
             )
-    elif layers not in get_args(NamedLayers):
-        raise InputError(f"layers={layers!r} is unknown; choose one of {', '.join(get_args(NamedLayers))}, or a number")
-    elif layers in ("sum_last_4", "concat_last_4") and num_layers < 4:
-        raise InputError(f"layers={layers!r} needs four layers and this model has {num_layers}; choose last or mean")
-    elif layers == "second_to_last" and num_layers < 2:
-        raise InputError("layers='second_to_last' needs two layers and this model has one; choose last, or 0")
-
-
-def has_layers(layers: Layers, num_layers: int) -> bool:
-    """Whether a model of `num_layers` has those of a choice."""
-    try:
-        check_layers(layers, num_layers)
-    except InputError:
-        return False
-    return True
+    elif layers not in NAMED_LAYERS:
+        raise InputError(f"layers={layers!r} is unknown; choose one of {', '.join(NAMED_LAYERS)}, or a number")
+    elif num_layers < NAMED_LAYERS[layers][0]:
+        least = {2: "two", 4: "four"}[NAMED_LAYERS[layers][0]]
+        raise InputError(f"layers={layers!r} needs {least} layers and this model has {num_layers}; choose last or mean")
 
 
 def check_pooling(pooling: Pooling) -> None:
-    """Raises `InputError` for a way of pooling that there is not."""
+    """Raises `InputError` for an unknown way of pooling."""
     if pooling not in get_args(Pooling):
         raise InputError(f"pooling={pooling!r} is unknown; choose one of {', '.join(get_args(Pooling))}")
 
 
 def choose_layers(outputs: Float[Array, "N1 B L D"], layers: Layers) -> Float[Array, "B L _"]:
-    """One vector a token from the embeddings (the first of `outputs`) and the output of each layer behind it.
+    """One vector a token from the embeddings (the first of `outputs`) and the output of each layer after it.
 
     `concat_last_4` gives 4 D features, the last layer's first; all others give D.
     """
-    match layers:
-        case "last":
-            return outputs[-1]
-        case "second_to_last":
-            return outputs[-2]
-        case "sum_last_4":
-            return outputs[-4:].sum(axis=0)
-        case "concat_last_4":
-            return jnp.concatenate(outputs[:-5:-1], axis=-1)
-        case "sum_all":
-            return outputs[1:].sum(axis=0)
-        case "mean":
-            return outputs[1:].mean(axis=0)
-    return outputs[layers]
+    return outputs[layers] if isinstance(layers, int) else NAMED_LAYERS[layers][1](outputs)
 
 
 def pool(
     vectors: Float[Array, "B L D"], valid: Bool[Array, "B L"], pooling: Pooling
 ) -> Float[Array, "B D"] | Float[Array, "B L D"]:
-    """One vector a text: the mean over its tokens, padding left out, or the first; with "tokens" all as they are."""
+    """One vector a text: the mean over its tokens, without padding, or the first; with "tokens" all of them."""
     if pooling == "tokens":
         return vectors
     if pooling == "cls":
@@ -104,21 +93,20 @@ def pool(
 
 
 class Suggestion(NamedTuple):
-    """What the model would put at a mask."""
+    """A token for a mask."""
 
     token: str
     probability: float
-    """Of this token at this position, between 0 and 1."""
     text: str
     """The whole text with the token at this position; other masks stay."""
 
 
 class Detection(NamedTuple):
-    """What the model thinks of a token that is there."""
+    """A token of a text."""
 
     token: str
     probability: float
-    """That another token stood here and was replaced, between 0 and 1."""
+    """That it replaces the original token, between 0 and 1."""
 
 
 @dataclass(frozen=True)
@@ -129,18 +117,6 @@ class PretrainedEncoder(EncoderTasks):
     Texts are tokenized as `[CLS] text [SEP]`, pairs `(a, b)` as `[CLS] a [SEP] b [SEP]`. Of ELECTRA's two networks the
     generator fills in and the discriminator does the rest.
     """
-
-    @property
-    def abilities(self) -> tuple[str, ...]:
-        by_head = {
-            "masked_lm": ("fill_mask", self._language_model),
-            "replaced_token": ("detect_replacements", self._encoder),
-            "classification": ("classify", self._encoder),
-            "multiple_choice": ("choose", self._encoder),
-            "tagging": ("tag", self._encoder),
-            "question_answering": ("answer", self._encoder),
-        }
-        return "encode", *(method for head, (method, config) in by_head.items() if head in config.heads)
 
     def __call__(
         self, texts: Text | list[Text] | Int[Array, "B L"], segments: Int[Array, "B L"] | None = None
@@ -166,29 +142,29 @@ class PretrainedEncoder(EncoderTasks):
         """The likeliest tokens for each mask, best first.
 
         One text with one mask gives `top_k` suggestions, with several masks a list of these in their order; a list of
-        texts gives a list. Only tokens that stand for text are suggested; their probabilities are those among all.
+        texts gives a list. Special tokens are not suggested; probabilities are those among all tokens.
 
         Raises `InputError` for a text without a mask, and a model without a masked LM head.
         """
-        config, tokenizer = self._language_model, self._tokenizer()
-        if "masked_lm" not in config.heads:
-            self._lacks_head("fill_mask", "masked_lm", config)
-        vocabulary = tokenizer.vocabulary
+        self._require_head("fill_mask")
+        tokenizer, vocabulary = self._tokenizer(), self._tokenizer().vocabulary
         num_allowed = vocabulary.size - len(vocabulary.special_ids)
         if not 1 <= top_k <= num_allowed:
             raise InputError(f"top_k={top_k} is out of range; choose 1 to {num_allowed}")
         rows = self._rows(texts)
         masks = [np.flatnonzero(np.array(row.ids) == vocabulary.mask_id).tolist() for row in rows]
-        for index, found in enumerate(masks):
-            if not found:
-                name = "the text" if is_one(texts) else f"texts[{index}]"
+        for name, positions in zip(named_texts(texts, pairs=True), masks, strict=True):
+            if not positions:
                 raise InputError(f"{name} has no mask; write {tokenizer.mask_token} where a token is to be filled in")
         best = self._apply(_best_tokens, rows, vocabulary, power(max(map(len, masks)), 1), top_k)
-        answers: list[Any] = []
+        decode, answers = tokenizer.decode, []
         for row, positions, (ids, probabilities) in zip(rows, masks, best, strict=True):
             by_mask = [
-                [self._suggestion(row.ids, position, *each) for each in zip(*pair, strict=True)]
-                for position, *pair in zip(positions, ids.tolist(), probabilities.tolist(), strict=False)
+                [
+                    Suggestion(decode([token]), share, decode([*row.ids[:position], token, *row.ids[position + 1 :]]))
+                    for token, share in zip(tokens, shares, strict=True)
+                ]
+                for position, tokens, shares in zip(positions, ids.tolist(), probabilities.tolist(), strict=False)
             ]
             answers.append(by_mask[0] if len(by_mask) == 1 else by_mask)
         return answers[0] if is_one(texts) else answers
@@ -199,10 +175,10 @@ class PretrainedEncoder(EncoderTasks):
         """Vectors of texts: [B D] for a list, [D] for one; the same whatever texts stand beside them.
 
         Args:
-          layers: whose output: last, second_to_last, sum_last_4, concat_last_4 (4 D features), sum_all, mean, or a
-            layer's number, from 1; 0 is the embeddings, -1 the last layer.
-          pooling: how a text's tokens become one vector. mean: over all of them, special ones included, padding left
-            out; cls: the first one's; tokens: not at all, a list of [L D] (one text: [L D]), special tokens included.
+          layers: last, second_to_last, sum_last_4, concat_last_4 (4 D features), sum_all, mean, or a layer's number,
+            from 1; 0 is the embeddings, -1 the last layer.
+          pooling: mean over a text's tokens, special ones included; cls, the first one's vector; tokens, a list of
+            [L D] (one text: [L D]), special tokens included.
         """
         check_pooling(pooling)
         answers = self._features(self._rows(texts), (layers,), pooling)[layers]
@@ -227,12 +203,12 @@ class PretrainedEncoder(EncoderTasks):
         self, sentences: list[list[str]], choices: tuple[Layers, ...]
     ) -> tuple[dict[Layers, list[Float[np.ndarray, "W D"]]], int]:
         """(what `encode_words` gives for each of several choices of layers; parts beyond one a sentence)."""
-        rows, places = word_rows(self._tokenizer(), sentences, self._encoder.max_length)
-        found = {
-            layers: [np.stack([tokens[row][position] for row, position in words]) for words in places]
+        rows, positions = word_rows(self._tokenizer(), sentences, self._encoder.max_length)
+        vectors = {
+            layers: [np.stack([tokens[row][position] for row, position in words]) for words in positions]
             for layers, tokens in self._features(rows, choices, "tokens").items()
         }
-        return found, len(rows) - len(sentences)
+        return vectors, len(rows) - len(sentences)
 
     def _features(
         self, rows: list[Row], choices: tuple[Layers, ...], pooling: Pooling
@@ -240,49 +216,43 @@ class PretrainedEncoder(EncoderTasks):
         """By choice of layers, the vector [D] of each row, or those [L D] of its tokens."""
         for layers in choices:
             check_layers(layers, self._encoder.num_layers)
-        found = self._apply(_vectors, rows, choices, pooling)
+        by_row = self._apply(_vectors, rows, choices, pooling)
         if pooling == "tokens":
-            found = [[vectors[: len(row.ids)] for vectors in some] for row, some in zip(rows, found, strict=True)]
-        return dict(zip(choices, map(list, zip(*found, strict=True)), strict=True))
+            by_row = [[vectors[: len(row.ids)] for vectors in some] for row, some in zip(rows, by_row, strict=True)]
+        return dict(zip(choices, map(list, zip(*by_row, strict=True)), strict=True))
 
     def detect_replacements(self, texts: Text | list[Text]) -> list[Any]:
-        """For each token of a text, special ones left out, how likely it is that it was put there in another's place.
+        """For each token of a text but the special ones, the probability that it replaces the original one.
 
-        A list of texts gives a list. Raises `InputError` for a model that is no discriminator.
+        A list of texts gives a list. Raises `InputError` for a model that is not a discriminator.
         """
-        config, tokenizer = self._encoder, self._tokenizer()
-        if "replaced_token" not in config.heads:
-            self._lacks_head("detect_replacements", "replaced_token", config)
-        rows = self._rows(texts)
+        self._require_head("detect_replacements")
+        tokenizer, rows = self._tokenizer(), self._rows(texts)
         around = (tokenizer.vocabulary.cls_id, tokenizer.vocabulary.sep_id)
+        by_row = self._apply(head_outputs, rows, "replaced_token", jax.nn.sigmoid)
         answers = [
             [
                 Detection(tokenizer.decode([token]), float(probability))
                 for token, probability in zip(row.ids, probabilities, strict=False)
                 if token not in around
             ]
-            for row, probabilities in zip(rows, self._apply(_replacement_probabilities, rows), strict=True)
+            for row, probabilities in zip(rows, by_row, strict=True)
         ]
         return answers[0] if is_one(texts) else answers
 
     def attention(self, texts: Text | list[Text]) -> Any:
-        """Where the tokens of each text look: an `AttentionMaps`, or a list of them for a list.
+        """The attention of the tokens of each text: an `AttentionMaps`, or a list of them for a list.
 
         Its one map is called `self`; of ELECTRA's pair there are `discriminator` and `generator`, of the same tokens.
         """
-        tokenizer = self._tokenizer()
-        answers = []
+        tokenizer, answers = self._tokenizer(), []
         for row in self._rows(texts):
             batch = padded_row(row, self._pad_id, self._encoder.max_length)
             sown = sown_weights(self.module, self.params, batch.ids, batch.segments, inputs_valid=batch.valid)
-            parts = {"self": sown}
-            if self.config.networks:
-                parts = {part: sown[part] for part in self.config.networks}
+            stacks = {network: sown[network] for network in self.config.networks} or {"self": sown}
             words = format_tokens(tokenizer, row.ids)
             answers.append(
-                AttentionMaps(
-                    tuple(make_map(kind, words, words, self_weights(part["encoder"])) for kind, part in parts.items())
-                )
+                AttentionMaps(tuple(make_map(kind, words, words, part["encoder"]) for kind, part in stacks.items()))
             )
         return answers[0] if is_one(texts) else answers
 
@@ -291,18 +261,6 @@ class PretrainedEncoder(EncoderTasks):
         """Of the encoder, whose layers `encode` chooses from."""
         return self._encoder.num_layers
 
-    @property
-    def _language_model(self) -> EncoderConfig:
-        return getattr(self.config, "generator", self.config)
-
-    def _suggestion(self, ids: list[int], position: int, token: int, probability: float) -> Suggestion:
-        decode = self.tokenizer.decode
-        return Suggestion(decode([token]), probability, decode([*ids[:position], token, *ids[position + 1 :]]))
-
-
-def _language_model_of(module: nn.Module) -> nn.Module:
-    return module.generator if "generator" in module.config.networks else module
-
 
 def _best_tokens(
     module: nn.Module, batch: Batch, vocabulary: Vocabulary, num_masks: int, top_k: int
@@ -310,7 +268,7 @@ def _best_tokens(
     """(ids, probabilities) of the likeliest tokens that stand for text, at the first `num_masks` masks of each row."""
     find_masks = partial(jnp.flatnonzero, size=num_masks, fill_value=0)
     positions = jax.vmap(find_masks)(batch.ids == vocabulary.mask_id)
-    model = _language_model_of(module)
+    model = network_of(module, "fill_mask")
     hidden = model.hidden_states(batch.ids, batch.segments, inputs_valid=batch.valid)
     logits = model.masked_lm_logits(jnp.take_along_axis(hidden, positions[..., None], axis=1))
     allowed = jnp.arange(logits.shape[-1]) < vocabulary.size
@@ -323,11 +281,5 @@ def _vectors(
     module: nn.Module, batch: Batch, choices: tuple[Layers, ...], pooling: Pooling
 ) -> list[Float[Array, "..."]]:
     """By each choice of layers, [B D] or [B L D]."""
-    outputs = encoder_of(module).encode_layers(batch.ids, batch.segments, inputs_valid=batch.valid)
+    outputs = network_of(module).encode_layers(batch.ids, batch.segments, inputs_valid=batch.valid)
     return [pool(choose_layers(outputs, layers), batch.valid, pooling) for layers in choices]
-
-
-def _replacement_probabilities(module: nn.Module, batch: Batch) -> Float[Array, "B L"]:
-    model = encoder_of(module)
-    hidden = model.hidden_states(batch.ids, batch.segments, inputs_valid=batch.valid)
-    return jax.nn.sigmoid(model.replaced_token_logits(hidden))

@@ -1,6 +1,6 @@
-"""What an encoder with the head of a task answers in a notebook: classes, choices, tags, spans of a text."""
+"""What an encoder with the head of a task predicts in a notebook: classes, choices, tags, spans of a text."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 from operator import itemgetter
@@ -20,21 +20,30 @@ from t5x_lite.models import EncoderConfig
 from t5x_lite.objectives import MultipleChoice, Predictions, QuestionAnswering, Tagging, corrupt_rows
 from t5x_lite.objectives.task import TaskObjective
 from t5x_lite.pretrained.base import Pretrained
-from t5x_lite.pretrained.batches import Batch, Row, Text, is_one, power, row_batches, token_rows
+from t5x_lite.pretrained.batches import Batch, Row, Text, is_one, map_rows, power, token_rows
 
-Asking = TypeVar("Asking", bound=TaskObjective)
+OneTask = TypeVar("OneTask", bound=TaskObjective)
+
+HEADS = {
+    "fill_mask": "masked_lm",
+    "detect_replacements": "replaced_token",
+    "classify": "classification",
+    "choose": "multiple_choice",
+    "tag": "tagging",
+    "answer": "question_answering",
+}
+"""The head that each method needs."""
 
 _ROWS = 32
 _MOST_TOKENS = 8192  # of a batch: the outputs of all layers of a large model for it fill half a gigabyte
 
 
 class LikelyClass(NamedTuple):
-    """A class that a text may be of."""
+    """A class of a text."""
 
     label: str
-    """As it is written in the data that the model was fine-tuned on; its number where that is not known."""
+    """As the data of the fine-tuning writes it; its number where that is not known."""
     probability: float
-    """That the text is of this class, between 0 and 1."""
 
 
 class TaggedWord(NamedTuple):
@@ -42,7 +51,7 @@ class TaggedWord(NamedTuple):
 
     word: str
     tag: str
-    """As it is written in the data that the model was fine-tuned on; its number where that is not known."""
+    """As the data of the fine-tuning writes it; its number where that is not known."""
 
 
 class FoundAnswer(NamedTuple):
@@ -50,23 +59,25 @@ class FoundAnswer(NamedTuple):
 
     text: str
     no_answer: float
-    """How much better it fits that the text has no answer, in nats: above 0 that is likelier than this answer. A model
-    that was fine-tuned on questions which all have one has not learned it."""
+    """How much likelier no answer is than this one, in nats; meaningless where every question of the fine-tuning has an
+    answer."""
 
 
 @dataclass(frozen=True)
 class EncoderTasks(Pretrained):
     """`classify`, `choose`, `tag` and `answer`, each with a head for it."""
 
+    @property
+    def abilities(self) -> tuple[str, ...]:
+        return "encode", *(method for method, head in HEADS.items() if head in network_of(self.config, method).heads)
+
     def classify(self, texts: Text | list[Text]) -> list[Any]:
-        """The classes that a text may be of, likeliest first; a list of texts gives a list of these.
+        """The classes of a text with their probabilities, likeliest first; a list of texts gives a list of these.
 
         Raises `InputError` for a model without a classification head, and one whose head predicts a number.
         """
-        config = self._encoder
-        if "classification" not in config.heads:
-            self._lacks_head("classify", "classification", config)
-        if config.num_classes == 1:
+        self._require_head("classify")
+        if self._encoder.num_classes == 1:
             raise InputError(
                 "classify needs several classes, and the head of this model predicts a number, which calling the model "
                 "gives: model(texts)['classification_logits']"
@@ -74,16 +85,16 @@ class EncoderTasks(Pretrained):
         labels = self._labels
         answers = [
             sorted(map(LikelyClass, labels, probabilities.tolist()), key=lambda each: -each.probability)
-            for probabilities in self._apply(_class_probabilities, self._rows(texts))
+            for probabilities in self._apply(head_outputs, self._rows(texts), "classification", jax.nn.softmax)
         ]
         return answers[0] if is_one(texts) else answers
 
     def choose(self, context: str, choices: list[str]) -> list[float]:
-        """How likely each of several answers to a text is, in their order; together 1.
+        """The probability of each of several answers to a text, in their order; together 1.
 
         Raises `InputError` for a model without the head, and fewer than two answers.
         """
-        objective = self._task("choose", MultipleChoice(self._row_length(128)))
+        objective = self._task("choose", MultipleChoice(min(128, self._encoder.max_length)))
         if len(choices) < 2:
             raise InputError(f"choices={choices} leaves nothing to choose; give two or more")
         objective = replace(objective, num_choices=len(choices))
@@ -92,12 +103,11 @@ class EncoderTasks(Pretrained):
         return np.asarray(jax.nn.softmax(logits))[0].tolist()
 
     def tag(self, sentences: str | list[str] | list[list[str]]) -> list[Any]:
-        """The tag of each word of a sentence; a list of sentences gives a list. Words stand between blanks, or in a
-        list of their own.
+        """The tag of each word of a sentence, a string or a list of words; a list of sentences gives a list.
 
         Raises `InputError` for a model without the head, and a sentence without words.
         """
-        objective = self._task("tag", Tagging(self._row_length(128)))
+        objective = self._task("tag", Tagging(min(128, self._encoder.max_length)))
         one = isinstance(sentences, str)
         words = [text.split() if isinstance(text, str) else list(text) for text in ([sentences] if one else sentences)]
         if empty := [number for number, some in enumerate(words) if not some]:
@@ -108,97 +118,88 @@ class EncoderTasks(Pretrained):
         return tagged[0] if one else tagged
 
     def answer(self, question: str, context: str) -> FoundAnswer:
-        """The likeliest answer to a question among the spans of a text, however long that is.
+        """The likeliest answer to a question among the spans of a text of any length.
 
         Raises `InputError` for a model without the head.
         """
-        length = self._row_length(384)
+        length = min(384, self._encoder.max_length)
         objective = self._task("answer", QuestionAnswering(length, max(length // 3, 1), max(length // 4, 1)))
         predictions = self._predictions(objective, [ContextQuestion("", "", question, context, (), ())])
         return FoundAnswer(predictions.predicted[0], predictions.no_answer[0])
 
     @property
     def _encoder(self) -> EncoderConfig:
-        return getattr(self.config, self.config.networks[0]) if self.config.networks else self.config
+        return network_of(self.config)
 
     @property
     def _pad_id(self) -> int:
-        # Without a tokenizer only those know it whose positions depend on it; in BERT's vocabularies it is 0.
+        # Without a tokenizer it is known only where positions depend on it; in BERT's vocabularies it is 0.
         return self.tokenizer.vocabulary.pad_id if self.tokenizer else self._encoder.pad_id or 0
+
+    @property
+    def _labels(self) -> tuple[str, ...]:
+        """The names of the classes, as far as the run knows them."""
+        count = self._encoder.num_classes
+        known = (self.experiment.data.source.classes if self.experiment else None) or ()
+        return known if len(known) == count else tuple(map(str, range(count)))
 
     def _rows(self, texts: Any) -> list[Row]:
         return token_rows(self._tokenizer(), texts, self._encoder.max_length)
 
     def _apply(self, function: Callable[..., Any], rows: list[Row], *options: Any) -> list[Any]:
-        """What `function(module, batch, *options)` gives for each row, of arrays [B ...]; one compilation a shape of
-        batch, function and options."""
-        found: list[Any] = [None] * len(rows)
-        batches = row_batches(rows, pad_id=self._pad_id, longest=self._encoder.max_length, most_tokens=_MOST_TOKENS)
-        for indices, batch in batches:
-            given = jax.device_get(_apply_function(self.module, function, options, self.params, batch))
-            for position, index in enumerate(indices):
-                found[index] = jax.tree.map(itemgetter(position), given)
-        return found
+        """What `function(module, batch, *options)` gives for each row."""
 
-    @property
-    def _labels(self) -> tuple[str, ...]:
-        """The names of the classes, so far as the run knows them."""
-        count = self._encoder.num_classes
-        known = (self.experiment.data.source.classes if self.experiment else None) or ()
-        return known if len(known) == count else tuple(map(str, range(count)))
+        def apply(indices: list[int], batch: Batch) -> Any:
+            return _apply_function(self.module, function, options, self.params, batch)
 
-    @property
-    def _task_module(self) -> nn.Module:
-        """The network that has the heads."""
-        return self._encoder.build() if self.config.networks else self.module
+        longest = self._encoder.max_length
+        return map_rows(apply, rows, pad_id=self._pad_id, longest=longest, most_tokens=_MOST_TOKENS)
 
-    @property
-    def _task_params(self) -> Any:
-        return self.params[self.config.networks[0]] if self.config.networks else self.params
+    def _task(self, method: str, objective: OneTask) -> OneTask:
+        """The objective that the model was fine-tuned by, where its type is the same, or else this one."""
+        self._require_head(method)
+        trained = self.experiment.objective if self.experiment else None
+        objective = trained if isinstance(trained, type(objective)) else objective
+        return objective.for_vocabulary(self._tokenizer().vocabulary)
 
-    def _row_length(self, usual: int) -> int:
-        return min(usual, self._encoder.max_length)
-
-    def _task(self, method: str, objective: Asking) -> Asking:
-        """The objective that the model was fine-tuned by, if it is one of that kind, else this one."""
-        if objective.head not in self._encoder.heads:
-            self._lacks_head(method, objective.head, self._encoder)
-        own = self.experiment.objective if self.experiment else None
-        return (own if isinstance(own, type(objective)) else objective).for_vocabulary(self._tokenizer().vocabulary)
-
-    def _predictions(self, objective: TaskObjective, documents: Sequence[Any]) -> Predictions:
+    def _predictions(self, objective: TaskObjective, documents: list[Any]) -> Predictions:
         outputs, features = self._outputs(objective, documents, type(objective).prediction_outputs)
         return objective.predictions(outputs, features, documents, self._tokenizer(), self._labels)
 
     def _outputs(
-        self, objective: Asking, documents: Sequence[Any], function: Callable[..., Array]
+        self, objective: TaskObjective, documents: list[Any], function: Callable[..., Array]
     ) -> tuple[np.ndarray, Any]:
-        """What a method of the objective gives for the rows of some examples, and their features."""
+        """What a method of the objective gives for the rows of examples, and their features."""
+        module, params = self.module, self.params
+        if self.config.networks:
+            module, params = self._encoder.build(), params["discriminator"]
         builder = objective.layout.start(self._tokenizer().vocabulary)
-        for pieces in objective.layout.tokenize(list(documents), self._tokenizer(), "punctuation"):
+        for pieces in objective.layout.tokenize(documents, self._tokenizer(), "punctuation"):
             builder.add(pieces)
         builder.finish()
-        rows = builder.take()
-        found = []
+        rows, parts = builder.take(), []
         for start in range(0, len(rows), _ROWS):
             some = rows[start : start + _ROWS]
             # As many rows as a power of two, so that few shapes are compiled.
             filled = stack([some[number % len(some)] for number in range(power(len(some), 1))])
-            outputs = jax.device_get(_task_outputs(function, objective, self._task_module, self._task_params, filled))
-            found.append(jax.tree.map(itemgetter(slice(len(some))), outputs))
-        return jax.tree.map(lambda *parts: np.concatenate(parts), *found)
+            outputs = jax.device_get(_task_outputs(function, objective, module, params, filled))
+            parts.append(jax.tree.map(itemgetter(slice(len(some))), outputs))
+        return jax.tree.map(lambda *parts: np.concatenate(parts), *parts)
 
-    def _lacks_head(self, method: str, head: str, config: EncoderConfig) -> None:
-        raise InputError(
-            f"{method} needs the head {head}, and this {type(config).__name__} has heads={config.heads}; "
-            f"use {' and '.join(self.abilities)}, or load a model with that head"
-        )
+    def _require_head(self, method: str) -> None:
+        """Raises `InputError` where the network that follows a method lacks the head for it."""
+        config = network_of(self.config, method)
+        if HEADS[method] not in config.heads:
+            raise InputError(
+                f"{method} needs the head {HEADS[method]}, and this {type(config).__name__} has heads={config.heads}; "
+                f"use {' and '.join(self.abilities)}, or load a model with that head"
+            )
 
 
-def encoder_of(module: nn.Module) -> nn.Module:
-    """The network that encodes: of ELECTRA's two the discriminator."""
-    networks = module.config.networks
-    return getattr(module, networks[0]) if networks else module
+def network_of(model: Any, method: str = "encode") -> Any:
+    """The network of a config or a module that follows a method: of ELECTRA's two the generator fills in masks and the
+    discriminator does the rest."""
+    return getattr(model, "generator" if method == "fill_mask" else "discriminator", model)
 
 
 @partial(jax.jit, static_argnums=(0, 1, 2))
@@ -216,7 +217,10 @@ def _task_outputs(
     return function(objective, module, params, features), features
 
 
-def _class_probabilities(module: nn.Module, batch: Batch) -> Float[Array, "B C"]:
-    model = encoder_of(module)
+def head_outputs(
+    module: nn.Module, batch: Batch, head: str, activation: Callable[[Array], Array]
+) -> Float[Array, "B *_"]:
+    """The activation of a head's logits; a function for `_apply`."""
+    model = network_of(module)
     hidden = model.hidden_states(batch.ids, batch.segments, inputs_valid=batch.valid)
-    return jax.nn.softmax(model.classification_logits(hidden))
+    return activation(getattr(model, f"{head}_logits")(hidden))

@@ -60,10 +60,7 @@ def run(tmp_path, monkeypatch, capsys):
 def test_a_source_a_metric_an_optimizer_and_a_schedule(files, run, tmp_path):
     workdir = tmp_path / "run"
     assert "learning rate: 1.00e-03 at most" in run("inspect", files["sums"])
-    run("train", files["sums"], "--workdir", workdir, "--steps", "2")
-    assert "resuming from step 2" in run("train", files["sums"], "--workdir", workdir)
-    records = [json.loads(line) for line in (workdir / "metrics.jsonl").read_text().splitlines()]
-    assert [record["step"] for record in records if record["kind"] == "train"] == [2, 4]
+    run("train", files["sums"], "--workdir", workdir)
     held_out = json.loads((workdir / "held_out.json").read_text())
     options = ("--json", "--out", tmp_path / "answers", "--import", files["sums"])
     figures = json.loads(run("evaluate", workdir, *options).splitlines()[-1])

@@ -23,7 +23,7 @@ from t5x_lite.objectives import (
 )
 from t5x_lite.objectives.base import corrupt_rows
 from t5x_lite.pictures import attention as room
-from t5x_lite.pictures.attention import attention_masks, attention_page, framed
+from t5x_lite.pictures.attention import AttentionMap, AttentionMaps, attention_masks
 
 VOCABULARY = Vocabulary(40, pad_id=0, eos_id=1, cls_id=3, sep_id=1, mask_id=4)
 SIZES = {"vocab_size": 40, "embed_dim": 6, "num_heads": 2, "mlp_dim": 5, "num_layers": 1}
@@ -122,25 +122,24 @@ class Page(HTMLParser):
 @pytest.fixture(scope="module")
 def maps():
     random = np.random.default_rng(0)
-    return {
-        "self": (random.dirichlet(np.ones(10), (2, 3, 10)).astype(np.float32), HOSTILE, HOSTILE),
-        "cross": (random.dirichlet(np.ones(10), (1, 2, 4)).astype(np.float32), list("abcd"), HOSTILE),
-    }
+    weights = [random.dirichlet(np.ones(10), shape).astype(np.float32) for shape in ((2, 3, 10), (1, 2, 4))]
+    maps = AttentionMap("self", HOSTILE, HOSTILE, weights[0]), AttentionMap("cross", "abcd", HOSTILE, weights[1])
+    return AttentionMaps(maps)
 
 
 def test_the_data_come_back_whatever_the_tokens(maps):
-    page = Page(attention_page(maps, kind="cross", layer=0, head=1))
+    page = Page(maps.html(kind="cross", layer=0, head=1))
     assert len(page.scripts) == 2, "no token begins or ends a script"
     data = json.loads(page.scripts[0])
     assert data["start"] == {"kind": 1, "layer": 0, "head": 1}
-    for (kind, (weights, queries, keys)), found in zip(maps.items(), data["kinds"], strict=True):
-        assert (found["kind"], found["queries"], found["keys"]) == (kind, list(queries), list(keys))
+    for one, found in zip(maps.maps, data["kinds"], strict=True):
+        assert (found["kind"], found["queries"], found["keys"]) == (one.kind, list(one.queries), list(one.keys))
         numbers = np.frombuffer(base64.b64decode(found["weights"]), "<u2").reshape(found["shape"])
-        np.testing.assert_allclose(numbers / 65535, weights, atol=0.5 / 65535 + 1e-7)
+        np.testing.assert_allclose(numbers / 65535, one.weights, atol=0.5 / 65535 + 1e-7)
 
 
 def test_it_loads_nothing(maps):
-    text = attention_page(maps)
+    text = maps.html()
     page = Page(text)
     assert page.links == ["data:,"]
     assert not re.search(r"https?:|@import|url\(|fetch\(|XMLHttpRequest|WebSocket|import\(", text)
@@ -149,11 +148,11 @@ def test_it_loads_nothing(maps):
 
 
 def test_a_frame_holds_the_page_and_nothing_more(maps):
-    frame = Page(framed(maps))
+    frame = Page(maps._repr_html_())
     assert frame.tags == ["iframe"]
 
 
 def test_a_page_too_large_for_a_browser(maps, monkeypatch):
     monkeypatch.setattr(room, "_MOST", 500)
     with pytest.raises(InputError, match="the page would hold 680 weights, and browsers open 500; give a shorter text"):
-        attention_page(maps)
+        maps.html()

@@ -12,8 +12,9 @@ from t5x_lite.convert import import_folder
 from t5x_lite.data import Bytes, make_tokenizer
 from t5x_lite.errors import InputError
 from t5x_lite.models import AlbertConfig, GptConfig, T5Config, T5DecoderConfig
-from t5x_lite.pretrained import PretrainedDecoder, PretrainedEncoderDecoder, attention
-from t5x_lite.pretrained.attention import AttentionMap, AttentionMaps
+from t5x_lite.pictures import attention
+from t5x_lite.pictures.attention import AttentionMap, AttentionMaps, sown_weights
+from t5x_lite.pretrained import PretrainedDecoder, PretrainedEncoderDecoder
 
 from .conftest import SIZES
 
@@ -283,9 +284,7 @@ def test_weights_are_those_of_transformers(torch, transformers, tmp_path, family
         mask = torch.tensor(valid).long()
         outputs = theirs(torch.tensor(ids), attention_mask=mask, output_attentions=True, **more)
     arguments = (ids, targets) if family == "T5" else (ids,)
-    weights = attention.sown_weights(
-        module, imported.params, *map(jnp.asarray, arguments), inputs_valid=jnp.asarray(valid)
-    )
+    weights = sown_weights(module, imported.params, *map(jnp.asarray, arguments), inputs_valid=jnp.asarray(valid))
     stacks = {"Bert": ("encoder",), "GPT2": ("decoder",), "T5": ("encoder", "decoder")}[family]
     pairs = [(weights[stack], "self_attention", getattr(outputs, f"{stack}_attentions", None)) for stack in stacks]
     if family == "T5":

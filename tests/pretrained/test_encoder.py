@@ -5,6 +5,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from scipy.special import softmax
 
 from t5x_lite.data import Data, LabeledTexts, TableFiles
 from t5x_lite.errors import InputError
@@ -14,20 +15,29 @@ from t5x_lite.pretrained import PretrainedEncoder, load
 from t5x_lite.pretrained.encoder import check_layers, check_pooling, choose_layers, pool
 from t5x_lite.training import Experiment
 
+from .conftest import MAX_LENGTH
+
 LONG = "green bottles are hanging on the wall and fall " * 5
 TEXTS = ["the wall", LONG, "bottles fall"]
 
 
-def plain(model, text, **asked):
-    """Every output for one text, by the module itself, without padding."""
+def plain(model, text, **options):
+    """The ids of one text and every output for them by the module, padded to one length so that it is compiled once."""
     vocabulary = model.tokenizer.vocabulary
-    ids = jnp.array([[vocabulary.cls_id, *model.tokenizer.encode(text), vocabulary.sep_id]])
-    return ids, compiled(model.module, **asked)({"params": model.params}, ids)
+    ids = np.array([[vocabulary.cls_id, *model.tokenizer.encode(text), vocabulary.sep_id]])
+    length = ids.shape[1]
+    padded, valid = np.pad(ids, ((0, 0), (0, MAX_LENGTH - length))), np.arange(MAX_LENGTH)[None] < length
+    outputs = compiled(model.module, **options)({"params": model.params}, padded, inputs_valid=valid)
+
+    def unpadded(value):
+        return np.asarray(value)[tuple(slice(length if size == MAX_LENGTH else size) for size in value.shape)]
+
+    return ids, jax.tree.map(unpadded, outputs)
 
 
 @functools.cache
-def compiled(module, **asked):
-    return jax.jit(functools.partial(module.apply, **asked))
+def compiled(module, **options):
+    return jax.jit(functools.partial(module.apply, **options))
 
 
 @pytest.mark.parametrize("pooling", ["mean", "cls"])
@@ -85,7 +95,7 @@ def test_calling_it_gives_every_output(bert):
 def test_suggestions_are_the_likeliest_tokens(bert):
     text = "the [MASK] bottles are [MASK]"
     ids, outputs = plain(bert, text)
-    probabilities = np.asarray(jax.nn.softmax(outputs["masked_lm_logits"][0]))
+    probabilities = softmax(outputs["masked_lm_logits"][0], axis=-1)
     vocabulary, decode = bert.tokenizer.vocabulary, bert.tokenizer.decode
     ordinary = [i for i in range(vocabulary.size) if i not in vocabulary.special_ids]
     places = np.flatnonzero(ids[0] == vocabulary.mask_id)
@@ -154,7 +164,7 @@ def classifier(make_encoder, bert):
 def test_classes_are_the_softmax_of_their_logits_likeliest_first(classifier):
     assert classifier.abilities == ("encode", "classify")
     for text, classes in zip(TEXTS, classifier.classify(TEXTS), strict=True):
-        probabilities = np.asarray(jax.nn.softmax(plain(classifier, text)[1]["classification_logits"][0]))
+        probabilities = softmax(plain(classifier, text)[1]["classification_logits"][0])
         order = np.argsort(-probabilities)
         assert [each.label for each in classes] == [str(index) for index in order]
         np.testing.assert_allclose([each.probability for each in classes], probabilities[order], rtol=1e-4)
@@ -228,7 +238,7 @@ def test_without_a_head_or_a_tokenizer(electra, make_encoder, bert):
         bare.encode("the wall")
     ids, outputs = plain(bert, "the wall")
     np.testing.assert_allclose(bare(ids)["pooled"], outputs["pooled"], atol=1e-5)
-    padded = jnp.pad(ids, ((0, 0), (0, 3)))
+    padded = np.pad(ids, ((0, 0), (0, 3)))
     np.testing.assert_allclose(bare(padded)["pooled"], outputs["pooled"], atol=1e-5)
 
 

@@ -1,9 +1,9 @@
 """Choices, tags and answers from heads of tasks in a notebook."""
 
+import functools
 from dataclasses import replace
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -14,23 +14,25 @@ CONTEXT = "green bottles are hanging on the wall  and fall " * 4
 
 
 @pytest.fixture(scope="module")
-def tasks(bert):
+def tasks(bert, make_encoder):
     """A BERT with heads of tasks, without a run."""
-    config = replace(bert.config, heads=HEADS, num_classes=3)
-    module = config.build()
-    ids = jnp.ones((1, 4), jnp.int32)
-    params = module.init(jax.random.key(1), ids)["params"]
-    params = jax.tree.map(
-        lambda leaf: leaf * 3,
-        jax.tree.map(lambda box: getattr(box, "value", box), params, is_leaf=lambda node: hasattr(node, "value")),
-    )
-    return replace(bert, config=config, module=module, params=params)
+    return make_encoder(replace(bert.config, heads=HEADS, num_classes=3))
 
 
-def said(model, ids, segments=None):
-    """Every output for one row of ids, without padding."""
-    rows = jnp.array([ids])
-    return model.module.apply({"params": model.params}, rows, None if segments is None else jnp.array([segments]))
+@functools.cache
+def compiled(module):
+    return jax.jit(module.apply)
+
+
+def outputs(model, rows, segments=None):
+    """Every output for rows of ids, padded to one length for all tests so that it is compiled once."""
+    padded = np.zeros((2, 3, 24), np.int32)
+    for side, values in zip(padded, (rows, segments or []), strict=True):
+        for number, row in enumerate(values):
+            side[number, : len(row)] = row
+    valid = np.arange(24)[None] < np.array([[len(row)] for row in [*rows, [], []][:3]])
+    found = compiled(model.module)({"params": model.params}, *padded, inputs_valid=valid)
+    return {name: np.asarray(value) for name, value in found.items()}
 
 
 def test_abilities_are_those_of_the_heads(tasks, bert):
@@ -47,7 +49,7 @@ def test_tags_are_those_of_the_first_piece_of_each_word(tasks):
     for word in words:
         firsts.append(len(ids))
         ids += encode(word)
-    best = np.asarray(said(tasks, [*ids, vocabulary.sep_id])["tagging_logits"])[0].argmax(axis=-1)
+    best = outputs(tasks, [[*ids, vocabulary.sep_id]])["tagging_logits"][0].argmax(axis=-1)
     expected = [(word, str(best[first])) for word, first in zip(words, firsts, strict=True)]
     assert tasks.tag(" ".join(words)) == expected
     assert tasks.tag([words, ["wall"]])[0] == expected
@@ -71,7 +73,7 @@ def test_the_best_answer_has_the_highest_logits(tasks):
     question, (text, spans) = tokenizer.encode("what"), tokenizer.encode_with_offsets([context])[0]
     ids = [vocabulary.cls_id, *question, vocabulary.sep_id, *text.tolist(), vocabulary.sep_id]
     first = len(question) + 2
-    logits = np.asarray(said(tasks, ids, [0] * first + [1] * (len(text) + 1))["question_answering_logits"])[0]
+    logits = outputs(tasks, [ids], [[0] * first + [1] * (len(text) + 1)])["question_answering_logits"][0]
     inside = logits[first : first + len(text)]
     scores = {
         (begin, end): inside[begin, 0] + inside[end, 1] for begin in range(len(text)) for end in range(begin, len(text))
@@ -87,11 +89,10 @@ def test_choices_share_one(tasks):
     shares = tasks.choose("green bottles", choices)
     assert sum(shares) == pytest.approx(1.0, abs=1e-5)
     vocabulary, encode = tasks.tokenizer.vocabulary, tasks.tokenizer.encode
-    logits = []
-    for choice in choices:
-        a = [vocabulary.cls_id, *encode("green bottles"), vocabulary.sep_id]
-        b = [*encode(choice), vocabulary.sep_id]
-        logits.append(float(said(tasks, a + b, [0] * len(a) + [1] * len(b))["multiple_choice_logits"][0]))
-    np.testing.assert_allclose(shares, jax.nn.softmax(jnp.array(logits)), atol=1e-5)
+    a = [vocabulary.cls_id, *encode("green bottles"), vocabulary.sep_id]
+    rows = [[*a, *encode(choice), vocabulary.sep_id] for choice in choices]
+    segments = [[0] * len(a) + [1] * (len(row) - len(a)) for row in rows]
+    exponentials = np.exp(outputs(tasks, rows, segments)["multiple_choice_logits"])
+    np.testing.assert_allclose(shares, exponentials / exponentials.sum(), atol=1e-5)
     with pytest.raises(InputError, match="leaves nothing to choose"):
         tasks.choose("green", ["bottles"])

@@ -6,20 +6,20 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from t5x_lite.data import JsonlFiles, LabeledTexts, ParallelFiles, TableFiles
+from t5x_lite.data import JsonlFiles, ParallelFiles, TableFiles
 from t5x_lite.data.records.formats import ConllFiles
 from t5x_lite.errors import InputError
-from t5x_lite.evaluation.probe import fit_probe, score_labels
 from t5x_lite.models import GptConfig
 from t5x_lite.pretrained import PretrainedDecoder
 from t5x_lite.pretrained.probing import (
     Labeled,
     Tagged,
-    examples_of,
+    fit_probe,
     format_layers,
     labeled_examples,
     probe_tags,
     probe_texts,
+    score_labels,
     tagged_examples,
 )
 
@@ -67,7 +67,7 @@ def test_texts_by_the_layers_of_the_papers_table(bert, texts):
     assert len(message) == 7
     concatenated = probes.probed[4]
     sides = [bert.encode([example.text for example in side], layers="concat_last_4") for side in texts]
-    probe = fit_probe(sides[0], [example.label for example in texts[0]])
+    probe, _ = fit_probe(sides[0], [example.label for example in texts[0]])
     expected = score_labels(probe.predict(sides[1]), [example.label for example in texts[1]])
     assert (concatenated.figures, concatenated.intervals) == expected
     most = max(("with", "without"), key=[example.label for example in texts[0]].count)
@@ -133,8 +133,6 @@ def test_examples_come_from_the_formats_of_the_house(tmp_path):
     (tmp_path / "a.conll").write_text("a O\nwall B-W\n\nfall O\n")
     conll = ConllFiles((str(tmp_path / "a.conll"),))
     assert tagged_examples(conll) == [Tagged(["a", "wall"], ["O", "B-W"]), Tagged(["fall"], ["O"])]
-    source = LabeledTexts(table, ("first",), labels=("no", "yes"), left_out=("-",))
-    assert examples_of(source) == [Labeled("a wall", "yes")]
     with pytest.raises(
         InputError, match="label='sentiment' is missing in .*a.tsv:2, which has 'first', 'second', 'lab"
     ):
@@ -143,5 +141,3 @@ def test_examples_come_from_the_formats_of_the_house(tmp_path):
         labeled_examples(table)
     with pytest.raises(InputError, match=r"texts=\(\) are 0 fields; name one, or the two of a pair"):
         labeled_examples(table, texts=())
-    with pytest.raises(InputError, match=r"labels=\(\) are numbers, and a probe reads classes"):
-        examples_of(LabeledTexts(json_lines, label="stars"))

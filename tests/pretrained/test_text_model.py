@@ -4,6 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from scipy.special import log_softmax
 
 from t5x_lite.decoding import BeamSearch, Greedy, Sampling
 from t5x_lite.errors import InputError
@@ -123,13 +124,13 @@ def searched(ours):
 def test_scores_are_the_log_probabilities_of_the_uncached_model(ours, searched):
     pad, eos = ours._vocabulary.pad_id, ours._vocabulary.eos_id
     ids, scores = (np.asarray(x).reshape(12, -1) for x in searched)
-    rows = [ours._row("", row) for row in ROWS for _ in range(3)]
+    rows = [ours._row("", row, LENGTH) for row in ROWS for _ in range(3)]
     inputs, _, valid = pad_rows(rows, pad, 12)
     decoder_inputs = np.pad(ids[:, :-1], ((0, 0), (1, 0)))
     decoder_inputs[:, 0] = [row.start_id for row in rows]
     apply = jax.jit(lambda *args: ours.module.apply({"params": ours.params}, *args[:2], inputs_valid=args[2]))
-    log_probabilities = jax.nn.log_softmax(apply(inputs, decoder_inputs, valid))
-    of_each = jnp.take_along_axis(log_probabilities, jnp.asarray(ids)[..., None], axis=-1)[..., 0]
+    log_probabilities = log_softmax(apply(inputs, decoder_inputs, valid), axis=-1)
+    of_each = np.take_along_axis(log_probabilities, ids[..., None], axis=-1)[..., 0]
     places = np.arange(LENGTH)[None]
     written = places <= np.where(ids == eos, places, LENGTH).min(1, keepdims=True)
     np.testing.assert_allclose(np.where(written, of_each, 0).sum(1), scores[:, 0], atol=1e-4)
@@ -138,6 +139,7 @@ def test_scores_are_the_log_probabilities_of_the_uncached_model(ours, searched):
         assert len(set(map(tuple, some))) == 3
 
 
+@pytest.mark.parametrize("ours", ["bart", "gpt"], indirect=True)
 def test_a_row_is_the_same_alone_padded_and_among_others(ours, searched):
     options = {"max_length": LENGTH, "num_beams": 3, "num_results": 3, "alpha": 0.0, "scores": True}
     alone = ours.generate_ids([ROWS[3]], **options)

@@ -16,7 +16,7 @@ from t5x_lite.data.splits import Documents, format_overlap, overlap
 from t5x_lite.errors import InputError
 from t5x_lite.evaluation.evaluator import held_out_of
 from t5x_lite.evaluation.figures import describe
-from t5x_lite.evaluation.generation import BatchGenerator, EvalPrompt, questions_of
+from t5x_lite.evaluation.predictions import BatchGenerator, EvalPrompt, questions_of
 from t5x_lite.evaluation.reports import task_report, text_report, write_predictions
 from t5x_lite.evaluation.submissions import Submission, submission_of
 from t5x_lite.files import local_or_bucket

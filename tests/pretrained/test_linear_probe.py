@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 
 from t5x_lite.errors import InputError
-from t5x_lite.evaluation.probe import check_labels, fit_probe, score_labels, score_tags
 from t5x_lite.metrics import bootstrap
 from t5x_lite.metrics.scores import score
 from t5x_lite.objectives import Predictions
+from t5x_lite.pretrained.probing import check_labels, fit_probe, score_labels, score_tags
 
 RANDOM = np.random.default_rng(0)
 FEATURES = (RANDOM.normal(size=(400, 6)) * [1, 10, 0.1, 1, 1, 1] + 5).astype(np.float32)
@@ -23,21 +23,23 @@ LABELS = [f"class {number}" for number in (SCALED @ DIRECTIONS).argmax(axis=1)]
 def test_it_is_scikit_learns_logistic_regression_on_standardised_features(l2):
     from sklearn.linear_model import LogisticRegression
 
-    ours = fit_probe(FEATURES[:300], LABELS[:300], l2=l2)
+    ours, converged = fit_probe(FEATURES[:300], LABELS[:300], l2=l2)
     theirs = LogisticRegression(C=1 / l2, max_iter=5000).fit(SCALED[:300], LABELS[:300])
-    assert ours.converged
+    assert converged
     assert ours.predict(FEATURES[300:]).tolist() == theirs.predict(SCALED[300:]).tolist()
-    ((_, scaler), (_, classifier)) = ours.fitted.steps
+    ((_, scaler), (_, classifier)) = ours.steps
     np.testing.assert_allclose(scaler.transform(FEATURES), SCALED, atol=1e-4)
     np.testing.assert_allclose(classifier.coef_, theirs.coef_, atol=2e-2)
 
 
 def test_it_reads_what_is_linear_and_nothing_where_there_is_nothing():
-    figures, ends = score_labels(fit_probe(FEATURES[:300], LABELS[:300]).predict(FEATURES[300:]), LABELS[300:])
+    probe, _ = fit_probe(FEATURES[:300], LABELS[:300])
+    figures, ends = score_labels(probe.predict(FEATURES[300:]), LABELS[300:])
     assert figures["accuracy"] > 0.9
     assert all(low <= figures[name] <= high for name, (low, high) in ends.items())
     by_chance = RANDOM.permutation(LABELS).tolist()
-    figures, ends = score_labels(fit_probe(FEATURES[:300], by_chance[:300]).predict(FEATURES[300:]), LABELS[300:])
+    probe, _ = fit_probe(FEATURES[:300], by_chance[:300])
+    figures, ends = score_labels(probe.predict(FEATURES[300:]), LABELS[300:])
     assert ends["accuracy"][0] < max(map(LABELS[300:].count, set(LABELS))) / 100
     assert figures["accuracy"] < 0.6
 
@@ -45,7 +47,7 @@ def test_it_reads_what_is_linear_and_nothing_where_there_is_nothing():
 def test_it_says_where_it_was_stopped():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        assert not fit_probe(FEATURES, LABELS, l2=1e-6, max_iterations=2).converged
+        assert not fit_probe(FEATURES, LABELS, l2=1e-6, max_iterations=2)[1]
 
 
 TAGS = ("O", "O", "B-PER", "I-PER", "B-LOC", "I-LOC", "I-ORG")
