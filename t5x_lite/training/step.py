@@ -65,6 +65,9 @@ class Program:
             nn.unbox(boxed),
             self.state_shardings,
         )
+        self._sharded_init = jax.jit(
+            lambda key: nn.unbox(self._init(key)), out_shardings=self.state_shardings.replace(frozen=None)
+        )
         batch, everywhere = batch_sharding(mesh), replicated(mesh)
         self.train_step: TrainStep = jax.jit(
             self._in_mesh(self._train_step),
@@ -81,8 +84,7 @@ class Program:
 
     def init(self) -> TrainState:
         """The state before the first step, created sharded, without `frozen`."""
-        init = jax.jit(lambda key: nn.unbox(self._init(key)), out_shardings=self.state_shardings.replace(frozen=None))
-        return init(jax.random.key(self.experiment.seed))
+        return self._sharded_init(jax.random.key(self.experiment.seed))
 
     def _init(self, key: Key[Array, ""]) -> TrainState:
         inputs = [jnp.zeros(array.shape, array.dtype) for array in self.experiment.model.abstract_inputs()]

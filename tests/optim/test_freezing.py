@@ -41,10 +41,9 @@ OPTIMIZERS = {
 
 
 def draw(seed, scale=1.0):
-    keys = iter(jax.random.split(jax.random.key(seed), 9))
-    return jax.tree.map(
-        lambda shape: scale * jax.random.normal(next(keys), shape), SHAPES, is_leaf=lambda node: isinstance(node, tuple)
-    )
+    random = np.random.default_rng(seed)
+    is_shape = lambda node: isinstance(node, tuple)  # noqa: E731
+    return jax.tree.map(lambda shape: random.normal(0, scale, shape).astype(np.float32), SHAPES, is_leaf=is_shape)
 
 
 def flat(tree):
@@ -52,21 +51,26 @@ def flat(tree):
 
 
 def run(transformation, params, gradients):
-    """(parameters after the gradients, state)"""
-    state = transformation.init(params)
-    for gradient in gradients:
-        updates, state = transformation.update(gradient, state, params)
-        params = optax.apply_updates(params, updates)
-    return params, state
+    """(parameters after the gradients, state), compiled in one program."""
+
+    @jax.jit
+    def updated(params, gradients):
+        state = transformation.init(params)
+        for gradient in gradients:
+            updates, state = transformation.update(gradient, state, params)
+            params = optax.apply_updates(params, updates)
+        return params, state
+
+    return jax.device_get(updated(params, gradients))
 
 
 @pytest.mark.parametrize("name", OPTIMIZERS)
 def test_the_trained_part_moves_as_if_it_were_alone(name):
-    """Frozen numbers keep every bit, even the sign of a zero; the others take the steps of an optimizer that has never
-    seen them, so that neither clipping nor moments know of what is frozen."""
+    """Frozen numbers keep every bit, even the sign of a zero; the others take the steps of an optimizer without the
+    frozen ones, which neither clipping nor moments depend on."""
     params, gradients = draw(0), [draw(1), draw(2, 10.0)]
-    params["embeddings"]["token"] = params["embeddings"]["token"].at[0].set(-0.0)
-    params["encoder"]["layers"]["bias"] = jnp.full((3, 6), -0.0)
+    params["embeddings"]["token"][0] = -0.0
+    params["encoder"]["layers"]["bias"][:] = -0.0
     optimizer = replace(OPTIMIZERS[name], frozen=("embeddings/*",), frozen_layers=1)
     after, state = run(optimizer.build(AXES), params, gradients)
 
@@ -78,10 +82,10 @@ def test_the_trained_part_moves_as_if_it_were_alone(name):
 
     axes = {name: AXES[name] for name in ("encoder", "head")}
     expected, expected_state = run(OPTIMIZERS[name].build(axes), alone(params), [alone(one) for one in gradients])
-    jax.tree.map(np.testing.assert_array_equal, alone(after), expected)
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-7), alone(after), expected)
     assert jax.tree.map(jnp.shape, state) == jax.tree.map(jnp.shape, expected_state)
-    for path, bits in flat(jax.tree.map(lambda leaf: leaf.view(jnp.int32), after)).items():
-        before = flat(jax.tree.map(lambda leaf: leaf.view(jnp.int32), params))[path]
+    for path, leaf in flat(after).items():
+        bits, before = leaf.view(np.int32), flat(params)[path].view(np.int32)
         if path.startswith("embeddings"):
             np.testing.assert_array_equal(bits, before, err_msg=path)
         elif path.startswith("encoder"):
@@ -92,11 +96,11 @@ def test_the_trained_part_moves_as_if_it_were_alone(name):
 
 
 @pytest.mark.parametrize("name", OPTIMIZERS)
-def test_without_a_frozen_one_all_is_as_it_was(name):
-    """The state has the same tree, so that a run from before goes on."""
+def test_without_frozen_parameters_the_state_is_optaxs(name):
+    """It has the same tree, so that earlier runs resume."""
     optimizer, params = OPTIMIZERS[name], draw(0)
-    part = optimizer.trained(AXES)
-    assert part.select(params) is part.stop_gradient(params) is part.merge(params, None) is params
+    mask = optimizer.trained(AXES)
+    assert mask.select(params) is mask.stop_gradient(params) is mask.merge(params, None) is params
     clip = [optax.clip_by_global_norm(optimizer.clip_norm)] if optimizer.clip_norm else []
     plain = optax.chain(*clip, *optimizer.scaling(AXES), optax.scale_by_learning_rate(lambda count: 0.1))
     expected = jax.tree.structure(jax.eval_shape(plain.init, params))
@@ -105,23 +109,23 @@ def test_without_a_frozen_one_all_is_as_it_was(name):
         assert jax.tree.structure(state) == expected
 
 
-def test_what_is_cut_out_is_put_back():
-    part = TrainableMask(AXES, ("*/norm/*", "head/kernel"), frozen_layers=2)
+def test_selected_leaves_are_merged_back():
+    mask = TrainableMask(AXES, ("*/norm/*", "head/kernel"), frozen_layers=2)
     one, other = draw(0), draw(1)
-    both = part.merge(part.select(one), other)
-    assert {path for path in flat(one) if path not in flat(part.select(one))} == {
+    both = mask.merge(mask.select(one), other)
+    assert {path for path in flat(one) if path not in flat(mask.select(one))} == {
         "embeddings/norm/scale",
         "head/kernel",
     }
-    jax.tree.map(np.testing.assert_array_equal, part.select(both), part.select(one))
+    jax.tree.map(np.testing.assert_array_equal, mask.select(both), mask.select(one))
     np.testing.assert_array_equal(both["head"]["kernel"], other["head"]["kernel"])
     np.testing.assert_array_equal(both["encoder"]["layers"]["kernel"][:2], other["encoder"]["layers"]["kernel"][:2])
     np.testing.assert_array_equal(both["encoder"]["layers"]["kernel"][2:], one["encoder"]["layers"]["kernel"][2:])
 
 
-def test_it_is_told_what_is_frozen():
-    part = TrainableMask(AXES, ("*/norm/*", "head/*"), frozen_layers=2)
-    assert part.describe(draw(0)) == (
+def test_a_sentence_describes_the_frozen_parameters():
+    mask = TrainableMask(AXES, ("*/norm/*", "head/*"), frozen_layers=2)
+    assert mask.describe(draw(0)) == (
         "frozen are 72 of 138 parameters: the lowest 2 of 3 encoder/layers, embeddings/norm/scale, head/*"
     )
 
@@ -212,12 +216,13 @@ def test_steps_leave_it_alone_on_one_device_and_on_eight(program, frozen_run):
     eight = Program(replace(frozen_run, mesh=mesh), program.objective, make_mesh(mesh, jax.devices()[:8]))
     for name, on in (("one", program), ("eight", eight)):
         state = on.init()
-        before, part = flat(state.params), on.trained.select(state.params)
+        before, selected = flat(state.params), on.trained.select(jax.device_get(state.params))
         moments = sum(leaf.size for leaf in jax.tree.leaves(state.opt_state) if leaf.ndim)
-        assert moments == 2 * sum(leaf.size for leaf in jax.tree.leaves(part))
+        assert moments == 2 * sum(leaf.size for leaf in jax.tree.leaves(selected))
         state, metrics = on.train_step(state, jax.device_put(RAW))
-        first_moment = optax.tree.norm(optax.tree.get(state.opt_state, "mu"))
-        assert float(metrics["gradient_norm"]) == pytest.approx(float(first_moment) / (1 - 0.9), rel=1e-5)
+        first_moment = jax.device_get(jax.tree.leaves(optax.tree.get(state.opt_state, "mu")))
+        norm = np.linalg.norm(np.concatenate([leaf.reshape(-1) for leaf in first_moment]))
+        assert float(metrics["gradient_norm"]) == pytest.approx(norm / (1 - 0.9), rel=1e-5)
         state, metrics = on.train_step(state, jax.device_put(RAW))
         results[name] = flat(state.params), float(metrics["gradient_norm"])
         for kept in (state.params, state.average):

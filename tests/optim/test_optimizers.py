@@ -9,7 +9,7 @@ from t5x_lite.errors import InputError
 from t5x_lite.models.base import abstract_params
 from t5x_lite.optim.optimizers import Adafactor, Adam, AdamW, Lamb, decays, each_layer
 from t5x_lite.optim.schedules import Constant, InverseSqrt
-from t5x_lite.parallel import logical_axes
+from t5x_lite.parallel import MeshShape, logical_axes, make_mesh, shardings
 
 AXES = {"layers": {"kernel": ("layers", "embed", "mlp"), "scale": ("layers", "norm")}, "embedding": ("vocab", "embed")}
 
@@ -25,11 +25,17 @@ def trees():
 
 
 def run(transformation, params, gradients):
-    state = transformation.init(params)
-    for gradient in gradients:
-        updates, state = transformation.update(gradient, state, params)
-        params = optax.apply_updates(params, updates)
-    return params
+    """The parameters after some updates, compiled in one program."""
+
+    @jax.jit
+    def updated(params, gradients):
+        state = transformation.init(params)
+        for gradient in gradients:
+            updates, state = transformation.update(gradient, state, params)
+            params = optax.apply_updates(params, updates)
+        return params
+
+    return updated(params, gradients)
 
 
 def test_adam_is_vaswanis(trees):
@@ -65,35 +71,30 @@ def test_weight_decay_shrinks_what_has_no_gradient(trees):
     np.testing.assert_array_equal(after["layers"]["scale"], params["layers"]["scale"])
 
 
+def separate(tree):
+    """The matrix of each layer, and the embedding."""
+    return [*map(np.asarray, tree["layers"]["kernel"]), tree["embedding"]]
+
+
 def test_adafactor_treats_each_layer_of_a_stack_by_itself(trees):
     """The stacked parameters move exactly as three separate matrices do under Optax's own Adafactor."""
     params, gradients = trees
     ours = run(Adafactor(Constant(0.01), min_dim_size_to_factor=4).build(AXES), params, gradients)
     reference = optax.adafactor(0.01, min_dim_size_to_factor=4, multiply_by_parameter_scale=True, momentum=None)
+    alone = run(reference, separate(params), [separate(gradient) for gradient in gradients])
     for layer in range(3):
-        alone = run(
-            reference,
-            params["layers"]["kernel"][layer],
-            [gradient["layers"]["kernel"][layer] for gradient in gradients],
-        )
-        np.testing.assert_allclose(ours["layers"]["kernel"][layer], alone, rtol=1e-5)
-    alone = run(reference, params["embedding"], [gradient["embedding"] for gradient in gradients])
-    np.testing.assert_allclose(ours["embedding"], alone, rtol=1e-5)
+        np.testing.assert_allclose(ours["layers"]["kernel"][layer], alone[layer], rtol=1e-5)
+    np.testing.assert_allclose(ours["embedding"], alone[-1], rtol=1e-5)
 
 
 def test_lamb_treats_each_layer_of_a_stack_by_itself(trees):
     params, gradients = trees
     ours = run(Lamb(Constant(0.01), weight_decay=0.1).build(AXES), params, gradients)
     reference = optax.lamb(0.01, b1=0.9, b2=0.999, eps=1e-6, weight_decay=0.1)
+    alone = run(reference, separate(params), [separate(gradient) for gradient in gradients])
     for layer in range(3):
-        alone = run(
-            reference,
-            params["layers"]["kernel"][layer],
-            [gradient["layers"]["kernel"][layer] for gradient in gradients],
-        )
-        np.testing.assert_allclose(ours["layers"]["kernel"][layer], alone, rtol=1e-5)
-    alone = run(reference, params["embedding"], [gradient["embedding"] for gradient in gradients])
-    np.testing.assert_allclose(ours["embedding"], alone, rtol=1e-5)
+        np.testing.assert_allclose(ours["layers"]["kernel"][layer], alone[layer], rtol=1e-5)
+    np.testing.assert_allclose(ours["embedding"], alone[-1], rtol=1e-5)
 
 
 @pytest.mark.parametrize("make", [Adam, AdamW, Lamb])
@@ -121,6 +122,38 @@ BOXES = {
 }
 
 
+def boxed_parameters():
+    def box(axes_and_shape):
+        axes, shape = axes_and_shape
+        return nn.LogicallyPartitioned(jnp.zeros(shape), axes)
+
+    return jax.tree.map(box, BOXES, is_leaf=lambda node: isinstance(node, tuple))
+
+
+def test_adafactor_runs_sharded():
+    """Two updates of parameters on eight devices, with factored moments and a scale for each layer."""
+    boxed, mesh = boxed_parameters(), make_mesh(MeshShape(2, 2, tensor=2))
+    transformation = Adafactor(Constant(0.01), min_dim_size_to_factor=4).build(logical_axes(boxed))
+    random = np.random.default_rng(0)
+    params, *gradients = (
+        jax.tree.map(lambda leaf: random.normal(size=leaf.shape).astype(np.float32), nn.unbox(boxed)) for _ in range(3)
+    )
+
+    def step(params, state, gradient):
+        updates, state = transformation.update(gradient, state, params)
+        return optax.apply_updates(params, updates), state
+
+    places = shardings(mesh, (boxed, jax.eval_shape(transformation.init, boxed)))
+    sharded = jax.jit(step, in_shardings=(*places, places[0]), out_shardings=places)
+    assert any(not leaf.is_fully_replicated for leaf in jax.tree.leaves(places[1]))
+    state = jax.jit(lambda: nn.unbox(transformation.init(boxed)), out_shardings=places[1])()
+    right = jax.device_put(params, places[0]), state
+    for gradient in gradients:
+        right = sharded(*right, gradient)
+    left = run(transformation, params, gradients)
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-6), jax.device_get(right[0]), left)
+
+
 def is_axes(node):
     return type(node) is tuple and all(axis is None or isinstance(axis, str) for axis in node)
 
@@ -129,11 +162,7 @@ def test_adafactors_factors_have_the_axes_that_they_kept():
     """Of a matrix the rows' factor keeps the smaller dimension, the columns' the larger one; what stands where there is
     no factor has no axes."""
 
-    def box(axes_and_shape):
-        axes, shape = axes_and_shape
-        return nn.LogicallyPartitioned(jnp.zeros(shape), axes)
-
-    boxed = jax.tree.map(box, BOXES, is_leaf=lambda node: isinstance(node, tuple))
+    boxed = boxed_parameters()
     axes = logical_axes(boxed)
     state = Adafactor(Constant(0.01), min_dim_size_to_factor=8).build(axes).init(boxed)
     found = {}

@@ -1,4 +1,4 @@
-"""How processes agree, with threads in their place and a dictionary for the service that JAX keeps."""
+"""How processes agree: threads stand for them, and a dictionary for JAX's key-value store."""
 
 import itertools
 import os
@@ -12,12 +12,12 @@ import jax
 import pytest
 
 from t5x_lite.errors import InputError
-from t5x_lite.parallel import hosts
+from t5x_lite.parallel import hosts, preemption
 from t5x_lite.parallel.preemption import PreemptionSync
 
 
 class Service:
-    """What JAX's client does, for threads."""
+    """JAX's client, for threads."""
 
     def __init__(self):
         self.values: dict[str, str] = {}
@@ -32,11 +32,6 @@ class Service:
             if time.monotonic() > deadline:
                 raise jax.errors.JaxRuntimeError(f"DEADLINE_EXCEEDED: {key}")
             time.sleep(0.005)
-        return self.values[key]
-
-    def key_value_try_get(self, key):
-        if key not in self.values:
-            raise jax.errors.JaxRuntimeError(f"NOT_FOUND: {key}")
         return self.values[key]
 
     def key_value_dir_get(self, folder):
@@ -57,7 +52,8 @@ class Process(threading.local):
 
 @pytest.fixture
 def processes(monkeypatch) -> Callable[..., list[Any]]:
-    """`processes(count, body)`: what each of them returns or raises, all running at once."""
+    """`processes(count, body)`: what each of them returns or raises, all running at once; signals are polled often."""
+    monkeypatch.setattr(preemption, "_POLL_SECONDS", 0.02)
 
     def run(count: int, body: Callable[[int], Any]) -> list[Any]:
         service, process = Service(), Process()
@@ -85,7 +81,7 @@ def processes(monkeypatch) -> Callable[..., list[Any]]:
     return run
 
 
-def test_alone_nothing_is_waited_for():
+def test_one_process_waits_for_nothing():
     assert hosts.is_first()
     assert hosts.exchange("mine") == ["mine"]
     with hosts.in_turn():
@@ -152,38 +148,38 @@ def test_one_that_differs_is_named_everywhere(processes):
         assert str(error).endswith("; give all the same")
 
 
-@pytest.mark.parametrize("asked", [0, 3])
+@pytest.mark.parametrize("requesting", [0, 3])
 @pytest.mark.parametrize("first", [0, 1000])
-def test_all_stop_before_the_same_step(processes, asked, first):
+def test_all_stop_before_the_same_step(processes, requesting, first):
     """Steps need all processes, which may be one step apart: as collectives that are dispatched ahead."""
     done, count = [first] * 4, 4
 
     def body(number):
-        flags = {"asked": False, "told": False}
-        stop = PreemptionSync(lambda: flags["asked"], lambda: flags.update(told=True))
+        flags = {"requested": False, "notified": False}
+        stop = PreemptionSync(lambda: flags["requested"], lambda: flags.update(notified=True))
         stop.start_loop()
         for step in range(first, first + 3000):
-            if number == asked and step == first + 20:
-                flags["asked"] = True
+            if number == requesting and step == first + 20:
+                flags["requested"] = True
             if stop.should_stop(step):
                 break
             done[number] = step + 1
-            while min(done) < step:  # the figures of the step before need all to have begun it
+            while min(done) < step:  # the metrics of the step before need all processes to have begun it
                 time.sleep(0.0005)
         stop.close()
-        return done[number], flags["told"]
+        return done[number], flags["notified"]
 
     results = processes(count, body)
     assert len({step for step, _ in results}) == 1
     assert first + 20 <= results[0][0] < first + 3000
-    assert [stopped for _, stopped in results] == [number != asked for number in range(count)]
+    assert [stopped for _, stopped in results] == [number != requesting for number in range(count)]
 
 
-def test_asked_before_the_first_step_none_is_done(processes):
+def test_a_request_before_the_first_step_stops_before_it(processes):
     def body(number):
         stop = PreemptionSync(lambda: number == 1, lambda: None)
         stop.start_loop()
-        time.sleep(3)
+        time.sleep(0.5)
         stopped = stop.should_stop(70)
         stop.close()
         return stopped
@@ -191,7 +187,7 @@ def test_asked_before_the_first_step_none_is_done(processes):
     assert processes(3, body) == [True] * 3
 
 
-def test_nobody_asked_nobody_stops(processes):
+def test_without_a_request_none_stops(processes):
     def body(number):
         stop = PreemptionSync(lambda: False, lambda: None)
         stop.start_loop()
@@ -228,9 +224,9 @@ def test_a_process_that_nothing_started_is_alone(environment):
 
 def test_slurm_says_where_and_who(environment):
     environment(**SLURM)
-    place = hosts.detect_process(1)
-    assert place.coordinator.startswith("node007:")
-    assert (place.num_processes, place.process_id, place.local_device_ids) == (4, 2, (0,))
+    config = hosts.detect_process(1)
+    assert config.coordinator.startswith("node007:")
+    assert (config.num_processes, config.process_id, config.local_device_ids) == (4, 2, (0,))
 
 
 def test_one_task_of_slurm_is_alone(environment):
@@ -238,7 +234,7 @@ def test_one_task_of_slurm_is_alone(environment):
     assert hosts.detect_process(1) is None
 
 
-def test_a_coordinator_whose_name_nobody_knows(environment, monkeypatch):
+def test_a_coordinator_whose_name_is_not_known(environment, monkeypatch):
     from jax._src.clusters import SlurmCluster
 
     def fail(timeout_secs, override_coordinator_port):
@@ -269,9 +265,9 @@ def test_gke_says_where_and_who(environment, monkeypatch, more, expected):
 
     monkeypatch.setattr(cloud_tpu_cluster, "running_in_cloud_tpu_vm", True)
     environment(**GKE | more)
-    assert hosts.detect_process(1) is None, "JAX was told to stay on the CPU"
+    assert hosts.detect_process(1) is None, "JAX stays on the CPU"
     monkeypatch.setattr(jax, "config", SimpleNamespace(jax_platforms=None))
-    place = hosts.detect_process(1)
-    assert place.coordinator == "localhost:8482"
-    assert (place.num_processes, place.process_id) == expected
-    assert place.local_device_ids is None
+    config = hosts.detect_process(1)
+    assert config.coordinator == "localhost:8482"
+    assert (config.num_processes, config.process_id) == expected
+    assert config.local_device_ids is None

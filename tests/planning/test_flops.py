@@ -47,8 +47,7 @@ VOCABULARY = Vocabulary(
 
 
 def traced_flops(jaxpr) -> int:
-    """Of every dot in a jaxpr, those of a loop as often as it runs, but for what is computed again to save memory and
-    for sums."""
+    """Of every dot in a jaxpr, times the rounds of its loops, without rematerialization and sums."""
     total = 0
     for equation in jaxpr.eqns:
         if any(name in str(equation.source_info.name_stack) for name in (AGAIN, SUM)):
@@ -84,6 +83,14 @@ def step_of(model, objective: Objective, rows: int) -> int:
     return traced_flops(jax.make_jaxpr(gradient)(nn.unbox(abstract_params(model)), frozen, batch).jaxpr)
 
 
+@pytest.mark.parametrize(
+    "encoder",
+    [
+        *(pytest.param(family, marks=pytest.mark.slow) for family in ("BERT", "RoBERTa")),
+        *("SpanBERT", "ALBERT", "ELECTRA", "DistilBERT"),
+    ],
+    indirect=True,
+)
 def test_encoders(encoder):
     objective = encoder.objective.for_vocabulary(expected_vocabulary(WordPiece(vocab_size=100), 104))
     assert step_flops(encoder.model, objective, 3) == step_of(encoder.model, objective, 3)
@@ -104,23 +111,15 @@ UNEVEN = TransformerConfig(
 @pytest.mark.parametrize(
     ("model", "objective"),
     [
-        (T5, SpanCorruption(24)),
         (replace(T5, gated=True, tied=False), SpanCorruption(40)),
         (replace(T5, num_encoder_layers=3, stacks_share_parameters=True), SpanCorruption(24)),
-        (DECODER, CausalLanguageModel(20)),
         (replace(DECODER, full_prefix=True), PrefixLanguageModel(20)),
-        (GptConfig(264, 3, 12, mlp_dim=17, num_layers=2, max_length=40), SpanCorruption(24)),
-        (UNEVEN, SpanCorruption(24)),
+        (UNEVEN, BartDenoising(24)),
     ],
     ids=lambda value: type(value).__name__,
 )
 def test_encoder_decoders_and_decoders(model, objective):
     objective = objective.for_vocabulary(VOCABULARY)
-    assert step_flops(model, objective, 2) == step_of(model, objective, 2)
-
-
-def test_denoising():
-    model, objective = UNEVEN, BartDenoising(24).for_vocabulary(VOCABULARY)
     assert step_flops(model, objective, 2) == step_of(model, objective, 2)
 
 
@@ -135,13 +134,11 @@ BART = BartConfig(264, 3, 12, 17, 1, 2, num_decoder_heads=2, decoder_mlp_dim=19,
     [
         (BertConfig(**ENCODER, **CLASSES), Classification(24)),
         (BertConfig(**ENCODER, heads=("multiple_choice",)), MultipleChoice(24, 3)),
-        (DistilBertConfig(**ENCODER, **CLASSES), Classification(24)),
         (DistilBertConfig(**ENCODER, **CLASSES), Tagging(24)),
         (BART, Classification(24)),
         (BART, QuestionAnswering(24, 6, 6)),
         (GPT, Classification(24)),
         (GPT, CausalMultipleChoice(24, 3)),
-        (GPT, CausalClassification(24)),
         (GPT, CausalClassification(24, both_orders=True)),
         (GPT, CausalClassification(24, language_model_weight=0.0)),
     ],
