@@ -84,20 +84,11 @@ def prefetch(
 def evaluation_batches(
     rows: Sequence[Row], batch_size: int, limit: int | None = None, *, local: Sequence[int] | None = None
 ) -> Iterator[tuple[Batch, np.ndarray]]:
-    """Every row once, in order, the last batch filled up with zeros.
+    """Every row once, or only the first `limit`, in order, the last batch filled up with zeros.
 
-    Args:
-      rows: a sequence of rows.
-      batch_size: B, rows in the global batch.
-      limit: only the first so many rows; None for all.
-      local: the numbers of the b rows that this host reads of each global batch; None for all.
-
-    Yields:
-      The batch, each column with a leading dimension b, and valid bool [b], False where a row is filling. Every host
-      yields equally often.
-
-    Raises:
-      InputError: no rows, a number in `local` outside the batch, or a limit below 1.
+    `rows`, `batch_size` and `local` are those of `batches`. Yields the batch, each column with a leading dimension b,
+    and valid bool [b], False where a row is filling; every host yields equally often. Raises `InputError` for no rows,
+    a number in `local` outside the batch, or a limit below 1.
     """
     numbers = np.array(_local_rows(batch_size, local))
     if limit is not None and limit < 1:

@@ -39,21 +39,19 @@ class Data(Validated):
     def __post_init__(self) -> None:
         super().__post_init__()
         if isinstance(self.held_out_source, Mixture) or (isinstance(self.source, Mixture) and self.held_out_source):
-            raise InputError(
-                f"held_out_source={type(self.held_out_source).__name__}(...) does not go with a mixture; give each of "
-                "its parts a held_out_source"
-            )
+            name = type(self.held_out_source).__name__
+            raise InputError(f"held_out_source={name}(...) does not go with a mixture; give each of its parts one")
+
+    @property
+    def training_sources(self) -> tuple[Source, ...]:
+        """The corpora to train on."""
+        return tuple(p.source for p in self.source.parts) if isinstance(self.source, Mixture) else (self.source,)
 
     @property
     def sources(self) -> tuple[Source, ...]:
         """All corpora, to train and to evaluate on."""
         parts = self.source.parts if isinstance(self.source, Mixture) else (self,)
         return tuple(one for part in parts for one in (part.source, part.held_out_source) if one is not None)
-
-    @property
-    def training_sources(self) -> tuple[Source, ...]:
-        """The corpora to train on."""
-        return tuple(p.source for p in self.source.parts) if isinstance(self.source, Mixture) else (self.source,)
 
     def prepare(
         self,
@@ -80,9 +78,8 @@ class Data(Validated):
                 progress=report,
             )
         if tokenizer is None and self.tokenizer is not None:
-            tokenizer = cached_tokenizer(
-                self.source, self.source.fingerprint(), self.tokenizer, self.cache_path, report
-            )
+            key = self.source.fingerprint()
+            tokenizer = cached_tokenizer(self.source, key, self.tokenizer, self.cache_path, report)
         stores = {}
         for part in self.source.parts:
             data = replace(self, source=part.source, held_out_source=part.held_out_source)

@@ -41,7 +41,8 @@ class Proportional(Rates):
 
     def of(self, sizes: Sequence[int]) -> list[float]:
         counted = [min(size, self.limit) if self.limit else size for size in sizes]
-        return _shares([(size / sum(counted)) ** (1 / self.temperature) for size in counted])
+        weights = [(size / sum(counted)) ** (1 / self.temperature) for size in counted]
+        return [weight / sum(weights) for weight in weights]
 
 
 @dataclass(frozen=True)
@@ -75,11 +76,7 @@ class Fixed(Rates):
     def of(self, sizes: Sequence[int]) -> list[float]:
         if len(sizes) != len(self.rates):
             raise InputError(f"rates={self.rates} do not go with {len(sizes)} parts of a mixture; give one for each")
-        return _shares(self.rates)
-
-
-def _shares(weights: Sequence[float]) -> list[float]:
-    return [weight / sum(weights) for weight in weights]
+        return [rate / sum(self.rates) for rate in self.rates]
 
 
 @dataclass(frozen=True)

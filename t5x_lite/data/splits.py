@@ -93,15 +93,6 @@ def split_documents(
 Progress = Callable[[str, float | None], None]
 
 
-class Part(NamedTuple):
-    """Documents and the split, "train" or "held_out", of each."""
-
-    documents: Documents
-    split_of: Callable[[Example], str]
-    characters: int | None
-    """Of all its documents, where they are counted."""
-
-
 @dataclass(frozen=True)
 class Corpus:
     """All documents of a store: the share `held_out` of `documents`, or `held_out_documents`, are for evaluation."""
@@ -117,17 +108,18 @@ class Corpus:
     def documents_of(self, split: str) -> Iterator[Example]:
         """The documents of "train" or "held_out", in order."""
         parts = self.parts(lambda stage, share: None)
-        return (document for part in parts for document in part.documents if part.split_of(document) == split)
+        return (document for documents, split_of, _ in parts for document in documents if split_of(document) == split)
 
-    def parts(self, report: Progress) -> list[Part]:
-        """The documents by their source; `InputError` where a share of them cannot be held out."""
+    def parts(self, report: Progress) -> list[tuple[Documents, Callable[[Example], str], int | None]]:
+        """(documents, the split of each, characters of all where they are counted) of each source. Raises `InputError`
+        where a share of the documents cannot be held out."""
         if self.held_out_documents:
             sources = {"train": self.documents, "held_out": self.held_out_documents}
-            return [Part(documents, lambda _, split=split: split, None) for split, documents in sources.items()]
+            return [(documents, lambda _, split=split: split, None) for split, documents in sources.items()]
         content, progress = self.documents.layout.content, functools.partial(report, "split documents", None)
         progress()
         holds_out, characters = split_documents(map(content, self.documents), self.held_out, progress)
-        return [Part(self.documents, lambda one: "held_out" if holds_out(content(one)) else "train", characters)]
+        return [(self.documents, lambda one: "held_out" if holds_out(content(one)) else "train", characters)]
 
 
 class Overlap(NamedTuple):

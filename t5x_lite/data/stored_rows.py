@@ -129,12 +129,7 @@ class RowWriter:
 
 
 class MixedRows(RowSequence):
-    """Rows of one layout, those of each corpus after those of the one before.
-
-    Args:
-      parts: the rows of each corpus.
-      rates: how often a row of each is drawn, in any unit.
-    """
+    """Rows of several corpora, one after the other, and how often a row of each is drawn, in any unit."""
 
     def __init__(self, parts: Sequence[Sequence[Row]], rates: Sequence[float]) -> None:
         self._parts, self._rates = parts, rates
@@ -144,7 +139,6 @@ class MixedRows(RowSequence):
         return int(self._starts[-1])
 
     def __getitems__(self, indices: Iterable[int]) -> list[Row]:
-        """Many rows, with one read of each corpus."""
         indices = np.array(list(indices), np.int64)
         owners = np.searchsorted(self._starts, indices, side="right") - 1
         rows: list[Any] = [None] * len(indices)

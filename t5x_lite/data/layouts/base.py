@@ -23,8 +23,6 @@ RowLength = Annotated[int, Range(ge=8)]
 """Ids of a row that holds two texts and special ids."""
 
 Row = Mapping[str, np.ndarray]
-"""One row: an array for each column."""
-
 Example = Any
 """What a source yields to a layout: a text, a pair of texts, or an example of a task."""
 
@@ -39,7 +37,7 @@ class Column(NamedTuple):
     shape: tuple[int, ...]
     dtype: Any = np.int32
     is_ids: bool = False
-    """Ids of the vocabulary: they are what a run counts as tokens, and are stored in 16 bits where they fit."""
+    """Ids of the vocabulary: a run counts them as tokens, and they are stored in 16 bits where they fit."""
     encoding: Literal["array", "image"] = "array"
     """How it is stored: as an array, or as the bytes of a JPEG, PNG or WebP file, decoded when a batch is read."""
 
@@ -50,7 +48,6 @@ class Column(NamedTuple):
 
 
 RowSpec = dict[str, Column]
-"""The columns of a row, by name."""
 
 
 def abstract_batch(spec: RowSpec, *batch: int, sharding: Any = None) -> dict[str, Any]:
@@ -118,8 +115,8 @@ class SpecialIds(NamedTuple):
 
 
 DELIMITER_IDS = ("start", "delimiter", "extract")
-"""What begins, divides and ends the texts of a decoder's rows (Radford et al. 2018, section 3.3): the three ids right
-behind the vocabulary's, which no pretraining has seen."""
+"""They begin, divide and end the texts of a decoder's rows (Radford et al. 2018, section 3.3): the three ids after the
+vocabulary's, which no pretraining has seen."""
 
 
 def truncated_lengths(lengths: Sequence[int], room: int) -> list[int]:
@@ -142,8 +139,9 @@ class UnfitDocumentError(InputError):
     """A document that no row can hold: what is wrong and the remedy, without its location."""
 
 
-class RowBuilder(ABC):
-    """Makes the rows of a layout from documents. Raises `InputError` where the vocabulary lacks ids that they need."""
+class RowBuilder:
+    """Makes the rows of a layout from documents; by default each is a list of one row. Raises `InputError` where the
+    vocabulary lacks ids that the rows need."""
 
     def __init__(self, layout: "Layout", vocabulary: Vocabulary | None) -> None:
         self._layout, self._vocabulary = layout, vocabulary
@@ -152,25 +150,25 @@ class RowBuilder(ABC):
         """Documents that begin no row; one may still be the other document beside a pair."""
         self.tokens = 0
         """Ids of the documents; a stream counts the EOS after each."""
-        self.rows = 0
-        self.padding = 0
-        """Ids of the rows that are padding."""
+        self.rows = self.padding = 0
+        """Rows, and ids in them that are padding."""
         self.too_long = 0
         """Documents that were left out or lost ids since no row can hold them."""
         self.first_too_long: tuple[int, str] | None = None
         """(number from 1, what is wrong with it) of the first of them."""
         self._ready: list[Row] = []
 
-    @abstractmethod
     def add(self, document: list[Any]) -> None:
         """The next document, as `Layout.tokenize` gives it; `UnfitDocumentError` for one that no row can hold."""
+        self.documents += 1
+        self._emit(**document[0])
 
     def take(self) -> list[Row]:
         """The rows that are complete since the last call."""
         rows, self._ready = self._ready, []
         return rows
 
-    def finish(self) -> None:  # noqa: B027 (most have nothing left)
+    def finish(self) -> None:
         """Completes the last rows, for there are no more documents."""
 
     @property
@@ -196,14 +194,6 @@ class EncoderRows(RowBuilder):
         self._special = layout.special_ids(vocabulary)
 
 
-class OneRowEach(RowBuilder):
-    """Each document is a list of one row."""
-
-    def add(self, document: list[Row]) -> None:
-        self.documents += 1
-        self._emit(**document[0])
-
-
 @dataclass(frozen=True)
 class Layout(Validated, ABC):
     """How the examples of a source become rows. The same examples in the same order give the same rows.
@@ -215,7 +205,7 @@ class Layout(Validated, ABC):
     source_type: ClassVar[type] = Source
     source_option: ClassVar[str] = ""
     """The option of the command line that gives such a source."""
-    builder: ClassVar[type[RowBuilder]] = OneRowEach
+    builder: ClassVar[type[RowBuilder]] = RowBuilder
     unit_name: ClassVar[str] = "documents"
     """What messages call its examples."""
     too_long_means: ClassVar[str] = "cut, longer than a row"

@@ -4,11 +4,11 @@ import hashlib
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import ClassVar, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 
-from t5x_lite.data.layouts.base import Column, EncoderRows, Layout, RowBuilder, RowLength, RowSpec, truncated_lengths
+from t5x_lite.data.layouts.base import Column, EncoderRows, Layout, RowLength, RowSpec, truncated_lengths
 from t5x_lite.data.layouts.text import SentenceLayout
 from t5x_lite.tokenizers.vocabulary import Vocabulary
 
@@ -26,19 +26,10 @@ class _Document(NamedTuple):
     digest: bytes
     """Of the ids: documents with the same text are one."""
 
-    @classmethod
-    def of(cls, sentences: list[np.ndarray]) -> "_Document":
-        ids = np.concatenate(sentences)
-        ends = np.cumsum([len(sentence) for sentence in sentences]).tolist()
-        return cls(ids, ends, hashlib.blake2b(ids.data, digest_size=16).digest())
-
 
 class PairRows(EncoderRows):
-    """See `Pairs`.
-
-    With other documents, documents wait until a block of them is complete and draw from it and the block before, so
-    that those in the last, small block have others to draw.
-    """
+    """See `Pairs`. With others, documents wait until a block of them is complete and draw from it and the block before,
+    so that those in the last, small block have others to draw."""
 
     def __init__(self, layout: Layout, vocabulary: Vocabulary) -> None:
         super().__init__(layout, vocabulary)
@@ -63,14 +54,15 @@ class PairRows(EncoderRows):
             self.skipped += 1
         if not sentences:
             return
-        joined = _Document.of(sentences)
+        ids, ends = np.concatenate(sentences), np.cumsum(list(map(len, sentences))).tolist()
+        joined = _Document(ids, ends, hashlib.blake2b(ids.data, digest_size=16).digest())
         if not self._layout.with_other:
             for first, second, _ in self._pairs(joined):
                 self._add_row(first, second)
             return
         same = self._distinct.setdefault(joined.digest, joined)
         self._block.append(same if same.ends == joined.ends else joined)  # copies are in memory once
-        self._block_ids += len(joined.ids)
+        self._block_ids += len(ids)
         is_full = len(self._block) >= _BLOCK_DOCUMENTS or self._block_ids >= _BLOCK_IDS
         if is_full and len(self._distinct) > 1:
             self.finish()
@@ -189,7 +181,7 @@ class Pairs(SentenceLayout):
     unit: Literal["segment", "sentence"] = "segment"
     with_other: bool = False
 
-    builder: ClassVar[type[RowBuilder]] = PairRows
+    builder = PairRows
 
     @property
     def spec(self) -> RowSpec:

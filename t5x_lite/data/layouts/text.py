@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Annotated, ClassVar
+from typing import Annotated, Any
 
 import numpy as np
 
@@ -57,11 +57,9 @@ class Stream(Layout):
     length: Positive
     """Ids of a row."""
 
-    builder: ClassVar[type[RowBuilder]] = StreamRows
+    builder = StreamRows
 
-    def tokenize(
-        self, examples: list[str], tokenizer: Tokenizer, sentences: SentenceRule
-    ) -> Iterator[list[np.ndarray]]:
+    def tokenize(self, examples: list[str], tokenizer: Tokenizer, sentences: SentenceRule) -> Iterator[list[Any]]:
         return ([ids] for ids in tokenizer.encode_batch(examples))
 
 
@@ -72,11 +70,9 @@ class SentenceLayout(Layout):
     length: Annotated[int, Range(ge=4)]
     """Ids of a row, special ones included."""
 
-    reads_sentences: ClassVar[bool] = True
+    reads_sentences = True
 
-    def tokenize(
-        self, examples: list[str], tokenizer: Tokenizer, sentences: SentenceRule
-    ) -> Iterator[list[np.ndarray]]:
+    def tokenize(self, examples: list[str], tokenizer: Tokenizer, sentences: SentenceRule) -> Iterator[list[Any]]:
         return encode_each([with_blanks(split_sentences(text, sentences)) for text in examples], tokenizer)
 
 
@@ -146,7 +142,7 @@ class Sentences(SentenceLayout):
 
     across_documents: bool = True
 
-    builder: ClassVar[type[RowBuilder]] = SentenceRows
+    builder = SentenceRows
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar, Literal
+from typing import Literal
 
 from t5x_lite.data.records import input_files
 from t5x_lite.data.records.base import Record
@@ -24,13 +24,12 @@ class TableFiles(FileRecords):
     """
 
     paths: tuple[str, ...]
-    """Files, globs such as 'reviews/*.tsv', or folders."""
     columns: tuple[str, ...] | None = None
     """Names of the columns, for files without a line of names; with () they are called '0', '1', '2' ..."""
     separator: Literal["tab", "comma"] | None = None
     """Between columns; None goes by the file's ending, comma for .csv."""
 
-    endings: ClassVar[tuple[str, ...]] = TABLE_ENDINGS
+    endings = TABLE_ENDINGS
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -76,9 +75,8 @@ class JsonlFiles(FileRecords):
     """Files, globs and folders of `.jsonl`, `.json` (one object a line) and their `.gz`, in UTF-8."""
 
     paths: tuple[str, ...]
-    """Files, globs such as 'reviews/*.jsonl', or folders."""
 
-    endings: ClassVar[tuple[str, ...]] = input_files.JSON_ENDINGS
+    endings = input_files.JSON_ENDINGS
 
 
 @dataclass(frozen=True)
@@ -169,15 +167,12 @@ class ConllFiles(FileRecords):
     """
 
     paths: tuple[str, ...]
-    """Files, globs such as 'ner/*.conll', or folders."""
     token_column: int = 0
     """Counted from 0, or from the end by a negative number; 1 in CoNLL-U."""
     tag_column: int = -1
     """3 for the universal parts of speech of CoNLL-U."""
 
-    endings: ClassVar[tuple[str, ...]] = tuple(
-        ending + gz for gz in ("", ".gz") for ending in (".conll", ".conllu", ".txt", ".tsv")
-    )
+    endings = tuple(ending + gz for gz in ("", ".gz") for ending in (".conll", ".conllu", ".txt", ".tsv"))
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -220,13 +215,12 @@ class SquadFiles(FileRecords):
     """
 
     paths: tuple[str, ...]
-    """Files, globs such as 'squad/*.json', or folders."""
     parts: int = 1
     """The articles are dealt to so many parts in turn, so that training and held-out parts share no article."""
     part: int = 0
     """The part to read, from 0."""
 
-    endings: ClassVar[tuple[str, ...]] = (".json", ".json.gz")
+    endings = (".json", ".json.gz")
 
     def __post_init__(self) -> None:
         super().__post_init__()

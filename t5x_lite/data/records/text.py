@@ -4,6 +4,7 @@ import ast
 import codecs
 import functools
 import hashlib
+import itertools
 import os
 import platform
 import sysconfig
@@ -11,7 +12,7 @@ import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
 from t5x_lite.data.records import input_files
 from t5x_lite.data.records.base import Record, Records
@@ -100,14 +101,13 @@ class TextFiles(FileRecords):
     """
 
     paths: tuple[str, ...]
-    """Files, globs such as 'books/**/*.txt', or folders."""
     document: Literal["paragraph", "line", "file"] = "paragraph"
     """What one document of a plain text file is. 'paragraph': a block between blank lines, or each line of a file that
     has no blank line between its lines. A line of JSON is always one document."""
     field: str = "text"
     """The key of the text in a line of JSON; 'a/b' is b in the object a."""
 
-    endings: ClassVar[tuple[str, ...]] = (".txt", ".txt.gz", *input_files.JSON_ENDINGS)
+    endings = (".txt", ".txt.gz", *input_files.JSON_ENDINGS)
 
     def records_in(self, path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
         if path.name.lower().endswith(input_files.JSON_ENDINGS):
@@ -132,13 +132,6 @@ class TextFiles(FileRecords):
 
 def _has_paragraphs(path: Path) -> bool:
     """Whether there is a blank line between two lines with text; reads no further than that."""
-    seen_text = seen_blank = False
     with input_files.readable(path), input_files.open_bytes(path) as file:
-        for line in file:
-            if line.removeprefix(codecs.BOM_UTF8).strip():
-                if seen_blank:
-                    return True
-                seen_text = True
-            else:
-                seen_blank = seen_text
-    return False
+        runs = itertools.groupby(bool(line.removeprefix(codecs.BOM_UTF8).strip()) for line in file)
+        return sum(itertools.islice((1 for has_text, _ in runs if has_text), 2)) == 2

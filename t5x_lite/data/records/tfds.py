@@ -46,8 +46,8 @@ class Tfds(Records):
             try:
                 # Images beside the text would be decoded for nothing.
                 images = [name for name, feature in features.items() if isinstance(feature, tfds.features.Image)]
-                skipped = {name: tfds.decode.SkipDecoding() for name in images}
-                rows = builder.as_data_source(split=self.split, decoders=skipped)
+                decoders = {name: tfds.decode.SkipDecoding() for name in images}
+                rows = builder.as_data_source(split=self.split, decoders=decoders)
             except NotImplementedError:
                 raise InputError(
                     f"name={self.name!r} is on disk in {builder.data_dir} as {builder.info.file_format.value}, which "

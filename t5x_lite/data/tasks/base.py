@@ -132,9 +132,9 @@ class TaskLayout(Layout):
     length: RowLength
     """Ids of a row, special ones included."""
 
-    source_type: ClassVar[type] = TaskSource
-    unit_name: ClassVar[str] = "examples"
-    has_examples: ClassVar[bool] = True
+    source_type = TaskSource
+    unit_name = "examples"
+    has_examples = True
 
     def examples(self, source: TaskSource) -> Iterator[Any]:
         return source.read()

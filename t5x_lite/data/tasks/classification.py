@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -10,7 +10,6 @@ from t5x_lite.data.layouts.base import (
     DELIMITER_IDS,
     Column,
     EncoderRows,
-    RowBuilder,
     RowSpec,
     UnfitDocumentError,
     truncated_lengths,
@@ -29,7 +28,6 @@ class LabeledText(NamedTuple):
     label: float
     """The number of its class, or the number to predict."""
     name: Any = None
-    """See `name_of`."""
 
 
 @dataclass(frozen=True)
@@ -45,7 +43,7 @@ class LabeledTexts(TaskSource):
     left_out: tuple[str, ...] = ()
     """Labels whose examples are left out, such as '-' in SNLI, on which its annotators did not agree."""
 
-    answer_option: ClassVar[str] = "label"
+    answer_option = "label"
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -114,8 +112,8 @@ class Labeled(TaskLayout):
     pairs: bool = False
     """Every example must have two texts."""
 
-    source_type: ClassVar[type] = LabeledTexts
-    builder: ClassVar[type[RowBuilder]] = LabeledRows
+    source_type = LabeledTexts
+    builder = LabeledRows
 
     @property
     def spec(self) -> RowSpec:
@@ -143,4 +141,4 @@ class Delimited(Labeled):
     [100, 10, 11, 101, 12, 102, 0, 0]
     """
 
-    added_ids: ClassVar[tuple[str, ...]] = DELIMITER_IDS
+    added_ids = DELIMITER_IDS

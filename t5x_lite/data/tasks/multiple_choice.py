@@ -2,11 +2,11 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import numpy as np
 
-from t5x_lite.data.layouts.base import DELIMITER_IDS, Column, RowBuilder, RowSpec, UnfitDocumentError
+from t5x_lite.data.layouts.base import DELIMITER_IDS, Column, RowSpec, UnfitDocumentError
 from t5x_lite.data.records.base import Record, field_of, name_of, text_in
 from t5x_lite.data.tasks.base import TaskLayout, TaskSource, check_labels, class_number
 from t5x_lite.data.tasks.classification import LabeledRows
@@ -24,7 +24,6 @@ class Choice(NamedTuple):
     label: int
     """Which is right, from 0."""
     name: Any = None
-    """See `name_of`."""
 
     @property
     def texts(self) -> tuple[str, ...]:
@@ -46,7 +45,7 @@ class Choices(TaskSource):
     labels: tuple[str, ...] = ()
     """How the right one is written in the data, by number, such as ('A', 'B', 'C', 'D'); empty: 0, 1, 2 ..."""
 
-    answer_option: ClassVar[str] = "label"
+    answer_option = "label"
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -103,8 +102,8 @@ class ChoiceSets(TaskLayout):
 
     num_choices: Annotated[int, Range(ge=2)] = 4
 
-    source_type: ClassVar[type] = Choices
-    builder: ClassVar[type[RowBuilder]] = LabeledRows
+    source_type = Choices
+    builder = LabeledRows
 
     @property
     def spec(self) -> RowSpec:
@@ -134,4 +133,4 @@ class DelimitedChoices(ChoiceSets):
            [100,  10,  11, 101,  21,  22, 102,   0]], dtype=int32)
     """
 
-    added_ids: ClassVar[tuple[str, ...]] = DELIMITER_IDS
+    added_ids = DELIMITER_IDS

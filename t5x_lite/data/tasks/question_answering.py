@@ -3,11 +3,11 @@
 import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import ClassVar, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from t5x_lite.data.layouts.base import Column, EncoderRows, RowBuilder, RowSpec
+from t5x_lite.data.layouts.base import Column, EncoderRows, RowSpec
 from t5x_lite.data.layouts.sentences import SentenceRule
 from t5x_lite.data.records.base import Record, field_of, text_in
 from t5x_lite.data.tasks.base import TaskLayout, TaskSource
@@ -34,7 +34,6 @@ class Questions(TaskSource):
     """Questions on texts, with answers that stand there or with none (Rajpurkar et al. 2016 and 2018)."""
 
     question: str = "question"
-    """The field of the question."""
     context: str = "context"
     """The field of the text that answers it."""
     answers: str = "answers"
@@ -42,9 +41,8 @@ class Questions(TaskSource):
     starts: str = "starts"
     """The field with a list of their first characters, counted from 0."""
     id: str = "id"
-    """The field of the question's name."""
 
-    answer_option: ClassVar[str] = "answers"
+    answer_option = "answers"
 
     def read(self) -> Iterator[ContextQuestion]:
         """Every example. Raises `InputError` too for two questions of one name, and at the end for answers that are
@@ -150,10 +148,10 @@ class QuestionWindows(TaskLayout):
     question_length: Positive = 64
     """Tokens of a question; the ends of longer ones are cut."""
 
-    source_type: ClassVar[type] = Questions
-    builder: ClassVar[type[RowBuilder]] = QuestionRows
-    unit_name: ClassVar[str] = "questions"
-    too_long_means: ClassVar[str] = "have an answer that no window holds, and count as having none"
+    source_type = Questions
+    builder = QuestionRows
+    unit_name = "questions"
+    too_long_means = "have an answer that no window holds, and count as having none"
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -173,9 +171,7 @@ class QuestionWindows(TaskLayout):
     def answer(self, example: ContextQuestion) -> tuple[str, str]:
         return f"{example.question}\0{example.context}", "\0".join(example.answers[:1])
 
-    def tokenize(
-        self, examples: list[ContextQuestion], tokenizer: Tokenizer, sentences: SentenceRule
-    ) -> Iterator[list[np.ndarray]]:
+    def tokenize(self, examples: list[Any], tokenizer: Tokenizer, sentences: SentenceRule) -> Iterator[list[Any]]:
         """The ids of the question and of the text, and the first and the last token of the first answer in the text."""
         texts = list(dict.fromkeys(example.context for example in examples))
         contexts = dict(zip(texts, tokenizer.encode_with_offsets(texts), strict=True))

@@ -2,11 +2,11 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import ClassVar, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from t5x_lite.data.layouts.base import Column, EncoderRows, RowBuilder, RowSpec, encode_each, with_blanks
+from t5x_lite.data.layouts.base import Column, EncoderRows, RowSpec, encode_each, with_blanks
 from t5x_lite.data.layouts.sentences import SentenceRule
 from t5x_lite.data.records.base import Record, field_of
 from t5x_lite.data.tasks.base import TaskLayout, TaskSource, UnknownLabelError, check_labels
@@ -22,6 +22,10 @@ class TaggedSentence(NamedTuple):
     tags: tuple[int, ...]
     """The number of each word's tag."""
 
+    @property
+    def texts(self) -> tuple[str]:
+        return (" ".join(self.words),)
+
 
 @dataclass(frozen=True)
 class TaggedWords(TaskSource):
@@ -34,7 +38,7 @@ class TaggedWords(TaskSource):
     tags: str = "tags"
     """The field of their tags; empty where they are not known."""
 
-    answer_option: ClassVar[str] = "tags"
+    answer_option = "tags"
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -57,9 +61,6 @@ class TaggedWords(TaskSource):
         if unknown := [tag for tag in tags if tag not in self.labels]:
             raise UnknownLabelError("tags", self.tags, self.labels, unknown, "name them in labels")
         return [TaggedSentence(record.location, words, tuple(map(self.labels.index, tags)))]
-
-    def documents(self) -> Iterator[str]:
-        return (" ".join(sentence.words) for sentence in self.read())
 
     def _column(self, example: Record, option: str) -> tuple[str, ...]:
         name = getattr(self, option)
@@ -111,23 +112,18 @@ class Tagged(TaskLayout):
     [{'ids': [2, 10, 11, 12, 3, 0, 0, 0], 'tags': [-1, 0, 4, -1, -1, -1, -1, -1], 'example': 0}]
     """
 
-    source_type: ClassVar[type] = TaggedWords
-    builder: ClassVar[type[RowBuilder]] = TaggedRows
-    too_long_means: ClassVar[str] = "have a word that is longer than a row, and cut"
+    source_type = TaggedWords
+    builder = TaggedRows
+    too_long_means = "have a word that is longer than a row, and cut"
 
     @property
     def spec(self) -> RowSpec:
         return super().spec | {"tags": Column((self.length,)), "example": Column(())}
 
-    def content(self, example: TaggedSentence) -> str:
-        return " ".join(example.words)
-
     def answer(self, example: TaggedSentence) -> tuple[str, str]:
         return self.content(example), str(example.tags)
 
-    def tokenize(
-        self, examples: list[TaggedSentence], tokenizer: Tokenizer, sentences: SentenceRule
-    ) -> Iterator[list[np.ndarray]]:
+    def tokenize(self, examples: list[Any], tokenizer: Tokenizer, sentences: SentenceRule) -> Iterator[list[Any]]:
         """The ids of all words, how many each has, and their tags. A word without ids becomes the unknown token."""
         unknown = np.array([tokenizer.vocabulary.unk_id], np.int32)
         words = encode_each([with_blanks(example.words) for example in examples], tokenizer)

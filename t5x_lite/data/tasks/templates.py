@@ -17,8 +17,6 @@ from t5x_lite.data.tasks.base import check_labels, class_number, number_label, w
 from t5x_lite.errors import InputError
 from t5x_lite.validation import PositiveFloat, Validated
 
-Pair = tuple[str, str]
-
 _DETERMINERS = {
     *("a", "an", "few", "her", "his", "each", "every", "many", "much", "my", "our", "some", "that", "the", "their"),
     *("these", "this", "those", "which", "whose", "your"),
@@ -42,7 +40,7 @@ class EvalExample(NamedTuple):
 
 @dataclass(frozen=True)
 class PromptTemplate(Validated, ABC):
-    """An example in words."""
+    """An example in words. Options name fields of the record, or are templates of them."""
 
     source: str
     """The template of the input, such as 'mrpc sentence1: {sentence1} sentence2: {sentence2}'."""
@@ -74,7 +72,7 @@ class PromptTemplate(Validated, ABC):
     def right(self, example: Record) -> tuple[str, ...]:
         """Every right answer; none where there is nothing to learn or to score."""
 
-    def pairs(self, example: Record) -> Iterator[Pair]:
+    def pairs(self, example: Record) -> Iterator[tuple[str, str]]:
         """What is learnt from an example: by default its first right answer."""
         return ((self.read(example), answer) for answer in self.right(example)[:1])
 
@@ -127,7 +125,6 @@ class LabelTemplate(PromptTemplate):
     """
 
     label: str = "label"
-    """The field of the label."""
     labels: tuple[str, ...] = ()
     """The classes by number, as they are written in the data."""
     words: tuple[str, ...] = ()
@@ -166,11 +163,10 @@ class NumberTemplate(PromptTemplate):
     """
 
     label: str = "label"
-    """The field of the number."""
     step: PositiveFloat = 0.2
     """It is rounded to multiples of this, and written with as many decimals."""
 
-    def pairs(self, example: Record) -> Iterator[Pair]:
+    def pairs(self, example: Record) -> Iterator[tuple[str, str]]:
         decimals = len(f"{self.step:.10f}".rstrip("0").partition(".")[2])
         # In float32, as T5's own code: where a number lies between two steps, the same one is taken.
         steps = np.float32(1 / self.step)
@@ -194,7 +190,7 @@ class AnswerTemplate(PromptTemplate):
     """
 
     given: str = "answers"
-    """The field of the answers, a list."""
+    """A list of answers."""
     each: bool = False
     """Whether every answer is learnt, as a pair of its own, or the first one."""
     no_answer: str = ""
@@ -208,9 +204,9 @@ class AnswerTemplate(PromptTemplate):
             raise InputError(f"given={self.given!r} is empty in {example.location}; set no_answer to a text for that")
         return tuple(dict.fromkeys(answer.strip() for answer in answers)) or (self.no_answer,)
 
-    def pairs(self, example: Record) -> Iterator[Pair]:
-        right, source = self.right(example), self.read(example)
-        return ((source, answer) for answer in (right if self.each else right[:1]))
+    def pairs(self, example: Record) -> Iterator[tuple[str, str]]:
+        right = self.right(example) if self.each else self.right(example)[:1]
+        return ((self.read(example), answer) for answer in right)
 
     def parse(self, text: str, example: Record) -> str:
         return "" if self.no_answer and text.strip() == self.no_answer else text.strip()
@@ -226,9 +222,9 @@ class TagTemplate(PromptTemplate):
     """
 
     tokens: str = "tokens"
-    """The field of the list of words."""
+    """A list of words."""
     tags: str = "tags"
-    """The field of the list of their tags."""
+    """A list of their tags."""
 
     submissions = ("jsonl", "conll")
 
@@ -263,15 +259,13 @@ class CoreferenceTemplate(PromptTemplate):
     """
 
     text: str = "text"
-    """The field of the text."""
     pronoun: str = "span2_text"
-    """The field of the pronoun."""
     index: str = "span2_index"
-    """The field of its position among the words of the text, counted from 0."""
+    """The position of the pronoun among the words of the text, from 0."""
     candidate: str = "span1_text"
-    """The field of the noun phrase that may be meant."""
+    """The noun phrase that may be meant."""
     label: str = "label"
-    """The field of 'True' where the noun phrase is meant, else 'False'."""
+    """'True' where the noun phrase is meant, else 'False'."""
 
     references_are_texts = False
     answers = ("False", "True")
@@ -293,7 +287,7 @@ class CoreferenceTemplate(PromptTemplate):
         label = self.answers[class_number(example, self.label, self.answers)]
         return text_in(example, self.candidate, "candidate"), label
 
-    def pairs(self, example: Record) -> Iterator[Pair]:
+    def pairs(self, example: Record) -> Iterator[tuple[str, str]]:
         candidate, label = self.right(example)
         if label == "True":
             yield self.read(example), candidate

@@ -3,7 +3,7 @@
 import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
 
@@ -33,14 +33,13 @@ class TextToText(TaskSource):
     """
 
     prompt: PromptTemplate = TextTemplate("{source}", "{target}")
-    """How a record becomes source and target: TextTemplate, LabelTemplate, NumberTemplate, AnswerTemplate, TagTemplate
-    or CoreferenceTemplate."""
+    """TextTemplate, LabelTemplate, NumberTemplate, AnswerTemplate, TagTemplate or CoreferenceTemplate."""
     prefix: str = field(default="", kw_only=True)
     """Put before each source, as T5 names its tasks: 'translate German to English: ', blank included."""
     empty: Literal["error", "skip"] = field(default="error", kw_only=True)
     """For a pair with an empty side: 'error' refuses the corpus, 'skip' leaves the pair out."""
 
-    unit: ClassVar[str] = "pairs"
+    unit = "pairs"
 
     def convert(self, record: Record) -> Iterator[tuple[str, str]]:
         """(source, target) of each pair to learn, both stripped, the source after the prefix."""
@@ -184,10 +183,10 @@ class TextPairs(TaskLayout):
     """What becomes of a pair with a side over its length: 'error' refuses the corpus, 'skip' leaves the pair out, 'cut'
     drops the end of that side. The store counts them."""
 
-    source_type: ClassVar[type] = TextToText
-    source_option: ClassVar[str] = "--pairs"
-    builder: ClassVar[type[RowBuilder]] = TextPairRows
-    unit_name: ClassVar[str] = "pairs"
+    source_type = TextToText
+    source_option = "--pairs"
+    builder = TextPairRows
+    unit_name = "pairs"
 
     @property
     def spec(self) -> RowSpec:
@@ -200,9 +199,7 @@ class TextPairs(TaskLayout):
     def answer(self, example: tuple[str, str]) -> tuple[str, str]:
         return example
 
-    def tokenize(
-        self, examples: list[tuple[str, str]], tokenizer: Tokenizer, sentences: SentenceRule
-    ) -> Iterator[list[np.ndarray]]:
+    def tokenize(self, examples: list[Any], tokenizer: Tokenizer, sentences: SentenceRule) -> Iterator[list[Any]]:
         sources, targets = map(list, zip(*examples, strict=True))
         sides = tokenizer.encode_batch(sources), tokenizer.target_side.encode_batch(targets)
         return map(list, zip(*sides, strict=True))
