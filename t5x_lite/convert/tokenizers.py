@@ -5,20 +5,22 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from t5x_lite.data import Tokenizer
+from tokenizers import Tokenizer as Library
+
+from t5x_lite.data import MarianFiles, SentencePiece, Tokenizer, TokenizerFile, make_tokenizer
 from t5x_lite.errors import InputError
 from t5x_lite.tokenizers.base import CONFIG_FILE, read_json
-from t5x_lite.tokenizers.config import ByteTokenizer, SentencePieceTokenizer, open_sentencepiece
-from t5x_lite.tokenizers.marian import SOURCE_FILE, MarianTokenizer, open_marian
+from t5x_lite.tokenizers.config import ByteTokenizer, SentencePieceTokenizer
+from t5x_lite.tokenizers.marian import SOURCE_FILE, MarianTokenizer
 from t5x_lite.tokenizers.sentencepiece import AlbertTokenizer, EncoderSentencePieceTokenizer
 from t5x_lite.tokenizers.subword import (
     TOKENIZER_FILE,
-    WORD_END,
     SubwordTokenizer,
+    byte_level_description,
     lowercase_bpe_description,
     model_type,
+    wordpiece_description,
 )
-from t5x_lite.tokenizers.subword_files import open_subword_file
 
 # Their byte tokenizer counts its extra ids upwards, ours down; ours are kept under a name that theirs ignores.
 _OUR_EXTRA_IDS = "t5x_lite_extra_ids"
@@ -27,6 +29,7 @@ _T5_CLASSES = ("T5Tokenizer", "T5TokenizerFast", "MT5Tokenizer", "MT5TokenizerFa
 # Their models of these types take segment ids. GPT's would add vectors of tokens for them.
 _WITH_SEGMENTS = ("bert", "electra", "albert")
 _ENCODER_ROLES = {"cls_token", "sep_token", "mask_token"}
+_ANY_PIPELINE = "PreTrainedTokenizerFast"
 
 
 def read_tokenizer(folder: Path, config: Mapping[str, Any]) -> Tokenizer | None:
@@ -35,26 +38,24 @@ def read_tokenizer(folder: Path, config: Mapping[str, Any]) -> Tokenizer | None:
     T5 comes from its SentencePiece model where there is one, as its authors published it; the others from the
     tokenizer.json where there is one. Raises `InputError` for files that are damaged.
     """
-    described = read_json(folder / CONFIG_FILE)
+    described, family = read_json(folder / CONFIG_FILE), config.get("model_type")
     if described.get("tokenizer_class") == "ByT5Tokenizer":
         # ByT5 was pretrained with its last byte ids as sentinels and never saw the extra ids of this class.
         return ByteTokenizer(described.get(_OUR_EXTRA_IDS, 0))
-    family = config.get("model_type")
-    if (folder / SOURCE_FILE).exists():
-        return open_marian(folder, f"tokenizer {folder}")
     is_t5 = family in _T5 or described.get("tokenizer_class") in _T5_CLASSES
-    others = (TOKENIZER_FILE, "vocab.txt", "vocab.json", "sentencepiece.bpe.model", "spiece.model")
-    names = ("spiece.model", TOKENIZER_FILE) if is_t5 else others
-    name = next((name for name in names if (folder / name).exists()), None)
-    if name is None:
+    others = (SOURCE_FILE, TOKENIZER_FILE, "vocab.txt", "vocab.json", "sentencepiece.bpe.model", "spiece.model")
+    names = (SOURCE_FILE, "spiece.model", TOKENIZER_FILE) if is_t5 else others
+    path = next((folder / name for name in names if (folder / name).exists()), None)
+    if path is None:
         return None
-    path = folder / name
+    if path.name == SOURCE_FILE:
+        return make_tokenizer(MarianFiles(str(folder)), iter)
     if path.suffix != ".model":
-        return open_subword_file(path, f"tokenizer {folder}")
-    layout = "xlm-roberta" if name != "spiece.model" else "t5" if is_t5 else "albert"
-    # mT5's sentinels are pieces of its model; T5's 100 stand behind it.
+        return make_tokenizer(TokenizerFile(str(path)), iter)
+    layout = "xlm-roberta" if path.name != "spiece.model" else "t5" if is_t5 else "albert"
+    # mT5's sentinels are pieces of its model; T5's 100 come after it.
     extra_ids = described.get("extra_ids", 0 if family == "mt5" else 100)
-    return open_sentencepiece(path.read_bytes(), layout, extra_ids, described, str(path))
+    return make_tokenizer(SentencePiece(extra_ids=extra_ids, model_file=str(path), layout=layout), iter)
 
 
 def write_tokenizer(folder: Path, tokenizer: Tokenizer, model_type: str) -> None:
@@ -98,121 +99,71 @@ def _write_encoder_model(folder: Path, tokenizer: EncoderSentencePieceTokenizer)
 def _write_subwords(folder: Path, tokenizer: SubwordTokenizer, family: str) -> dict[str, Any]:
     """tokenizer.json, and for the published pipelines the files that older programs read."""
     (folder / TOKENIZER_FILE).write_text(tokenizer.to_json(), encoding="utf-8")
-    description, special = tokenizer.description, tokenizer.special
-    inputs = ["input_ids", "token_type_ids", "attention_mask"]
-    if family not in _WITH_SEGMENTS:
-        inputs.remove("token_type_ids")
-    described: dict[str, Any] = {**_own_roles(special), "model_input_names": inputs}
+    roles = dict(tokenizer.special)
+    # Roles that another one's token fills in for are left out: they have none there.
+    if roles["pad_token"] == roles["eos_token"]:
+        del roles["pad_token"]
+        if roles["eos_token"] == roles["unk_token"] == "<unk>":
+            del roles["eos_token"]
+    inputs = ["input_ids", *(["token_type_ids"] if family in _WITH_SEGMENTS else []), "attention_mask"]
+    described: dict[str, Any] = {**roles, "model_input_names": inputs}
     if tokenizer.mask_token:
-        added = (token for token in description["added_tokens"] if token["content"] == tokenizer.mask_token)
+        added = (token for token in tokenizer.description["added_tokens"] if token["content"] == tokenizer.mask_token)
         described["mask_token"] = _mask(tokenizer.mask_token, lstrip=any(token["lstrip"] for token in added))
-    vocabulary = description["model"]["vocab"]
-    if _is_bert(tokenizer):
-        name = "DistilBertTokenizer" if family == "distilbert" else "BertTokenizer"
-        normalizer = description["normalizer"]
-        options = {
-            "do_lower_case": normalizer["lowercase"],
-            "strip_accents": normalizer.get("strip_accents"),
-            "tokenize_chinese_chars": normalizer["handle_chinese_chars"],
-        }
-        (folder / "vocab.txt").write_text("".join(f"{token}\n" for token in vocabulary), encoding="utf-8")
-        return {"tokenizer_class": name, **described, **options}
-    if _is_byte_level(tokenizer):
-        _write_merges(folder, description)
-        options = {"add_prefix_space": description["pre_tokenizer"]["add_prefix_space"]}
-        if "cls_token" in special:
-            return {"tokenizer_class": "RobertaTokenizer", **described, **options, "bos_token": special["cls_token"]}
-        return {"tokenizer_class": "GPT2Tokenizer", **described, **options, "bos_token": special["eos_token"]}
-    if _is_lowercase_bpe(tokenizer):
-        _write_merges(folder, description)
-        return {"tokenizer_class": "OpenAIGPTTokenizer", **described}
-    # Opens tokenizer.json as it stands; the other classes would build their own pipeline around its vocabulary.
-    return {"tokenizer_class": "PreTrainedTokenizerFast", **described}
+    name, options = _class_of(tokenizer, family)
+    if name != _ANY_PIPELINE:
+        Library.from_str(tokenizer.to_json()).model.save(str(folder))  # vocab.txt, or vocab.json and merges.txt
+    return {"tokenizer_class": name, **described, **options}
 
 
-def _write_merges(folder: Path, description: Mapping[str, Any]) -> None:
-    model = description["model"]
-    (folder / "vocab.json").write_text(json.dumps(model["vocab"], ensure_ascii=False) + "\n", encoding="utf-8")
-    merges = (pair if isinstance(pair, str) else " ".join(pair) for pair in model["merges"])
-    (folder / "merges.txt").write_text("\n".join(["#version: 0.2", *merges, ""]), encoding="utf-8")
+def _class_of(tokenizer: SubwordTokenizer, family: str) -> tuple[str, dict[str, Any]]:
+    """(Transformers' class that builds a pipeline with the same ids, its options).
 
-
-def _own_roles(special: Mapping[str, str]) -> dict[str, str]:
-    """The roles without those that another one's token fills in for: they have none there."""
-    own = dict(special)
-    if own["pad_token"] == own["eos_token"]:
-        del own["pad_token"]
-        if own["eos_token"] == own["unk_token"] == "<unk>":
-            del own["eos_token"]
-    return own
-
-
-def _is_bert(tokenizer: SubwordTokenizer) -> bool:
-    """Whether Transformers' BertTokenizer builds the same pipeline."""
-    description = tokenizer.description
-    model, normalizer = description["model"], description.get("normalizer") or {}
-    return (
-        model_type(description) == "WordPiece"
-        and tokenizer.special.keys() >= _ENCODER_ROLES
-        and _is_self_contained(tokenizer)
-        and not any(token["normalized"] for token in description["added_tokens"])
-        and normalizer.get("type") == "BertNormalizer"
-        and normalizer["clean_text"]
-        and description["pre_tokenizer"] == {"type": "BertPreTokenizer"}
-        and model.get("continuing_subword_prefix", "##") == "##"
-        and model.get("max_input_chars_per_word", 100) == 100
-    )
-
-
-def _is_byte_level(tokenizer: SubwordTokenizer) -> bool:
-    """Whether Transformers' RobertaTokenizer, or where there is no CLS its GPT2Tokenizer, builds the same pipeline."""
-    description = tokenizer.description
-    model, step = description["model"], description.get("pre_tokenizer") or {}
-    unusual = (
-        "unk_token",
-        "continuing_subword_prefix",
-        "end_of_word_suffix",
-        "fuse_unk",
-        "byte_fallback",
-        "ignore_merges",
-    )
-    return (
-        model_type(description) == "BPE"
-        and _ENCODER_ROLES & tokenizer.special.keys() in (_ENCODER_ROLES, set())
-        and _is_self_contained(tokenizer)
-        and not description.get("normalizer")
-        and step.get("type") == "ByteLevel"
-        and step.get("use_regex", True)
-        and not any(model.get(field) for field in unusual)
-    )
-
-
-def _is_lowercase_bpe(tokenizer: SubwordTokenizer) -> bool:
-    """Whether Transformers' OpenAIGPTTokenizer builds the same pipeline."""
+    The last one opens tokenizer.json as it stands; the others would build their own pipeline around its vocabulary.
+    """
     description, special = tokenizer.description, tokenizer.special
-    model = description["model"]
-    if model_type(description) != "BPE" or model.get("end_of_word_suffix") != WORD_END:
-        return False
-    usual = lowercase_bpe_description({special["unk_token"]: 0}, [], special)
-    steps = ("normalizer", "pre_tokenizer", "post_processor", "decoder")
-    return (
-        set(special.values()) == {special["unk_token"]} == {token["content"] for token in description["added_tokens"]}
-        and {step: description.get(step) for step in steps} == {step: usual[step] for step in steps}
-        and model.get("unk_token") == special["unk_token"]
-    )
-
-
-def _is_self_contained(tokenizer: SubwordTokenizer) -> bool:
-    """Whether the vocabulary of the model and the roles say everything: no tokens were added but CLS, SEP, mask ..."""
-    description, special = tokenizer.description, tokenizer.special
-    vocabulary: dict[str, int] = description["model"]["vocab"]
-    added = description["added_tokens"]
-    return (
+    kind, vocabulary, added = model_type(description), description["model"]["vocab"], description["added_tokens"]
+    if kind not in ("WordPiece", "BPE"):
+        return _ANY_PIPELINE, {}
+    contents, roles = {token["content"] for token in added}, _ENCODER_ROLES & special.keys()
+    # The vocabulary and the roles are all that the class needs: no other tokens were added.
+    is_self_contained = (
         list(vocabulary.values()) == list(range(len(vocabulary)))
-        and {token["content"] for token in added} <= set(special.values()) <= vocabulary.keys()
+        and contents <= set(special.values()) <= vocabulary.keys()
         and not any(token["rstrip"] or token["single_word"] for token in added)
         and not any(token["lstrip"] for token in added if token["content"] != tokenizer.mask_token)
     )
+    normalizer, pre_tokenizer = (description.get(step) or {} for step in ("normalizer", "pre_tokenizer"))
+    if kind == "WordPiece" and is_self_contained and roles == _ENCODER_ROLES and "lowercase" in normalizer:
+        lowercase, accents = normalizer["lowercase"], normalizer.get("strip_accents")
+        chinese = normalizer["handle_chinese_chars"]
+        options = {"lowercase": lowercase, "strip_accents": accents, "chinese_characters": chinese}
+        usual = wordpiece_description({}, special, **options)
+        if _have_same_ids(description, usual) and not any(token["normalized"] for token in added):
+            name = "DistilBertTokenizer" if family == "distilbert" else "BertTokenizer"
+            return name, {"do_lower_case": lowercase, "strip_accents": accents, "tokenize_chinese_chars": chinese}
+    if kind == "BPE" and is_self_contained and roles in (_ENCODER_ROLES, set()):
+        space = pre_tokenizer.get("add_prefix_space", False)
+        if _have_same_ids(description, byte_level_description({}, [], special, add_prefix_space=space)):
+            name, bos = ("RobertaTokenizer", "cls_token") if roles else ("GPT2Tokenizer", "eos_token")
+            return name, {"add_prefix_space": space, "bos_token": special[bos]}
+    if kind == "BPE" and set(special.values()) == {special["unk_token"]} == contents:
+        usual = lowercase_bpe_description({special["unk_token"]: 0}, [], special)
+        steps = [(pipeline.get("post_processor"), pipeline.get("decoder")) for pipeline in (description, usual)]
+        if _have_same_ids(description, usual) and steps[0] == steps[1]:
+            return "OpenAIGPTTokenizer", {}
+    return _ANY_PIPELINE, {}
+
+
+def _have_same_ids(description: Mapping[str, Any], usual: Mapping[str, Any]) -> bool:
+    """Whether two pipelines give the same ids if they have the same vocabulary."""
+    steps = []
+    for pipeline in (description, usual):
+        full = json.loads(Library.from_str(json.dumps(pipeline)).to_str())
+        parts = (full["normalizer"] or {}, full["pre_tokenizer"] or {}, full["model"])
+        ignored = ("vocab", "merges", "trim_offsets")
+        steps.append([{name: part[name] for name in part if part[name] and name not in ignored} for part in parts])
+    return steps[0] == steps[1]
 
 
 def _mask(token: str, *, lstrip: bool) -> dict[str, Any]:

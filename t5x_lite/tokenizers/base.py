@@ -1,15 +1,16 @@
-"""What every tokenizer can do, and what those share that split a text at the special tokens written in it."""
+"""The interface of tokenizers, the bytes of ByT5, and tokens in print."""
 
 import abc
 import functools
 import hashlib
 import json
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+from tokenizers.pre_tokenizers import ByteLevel
 
 from t5x_lite.errors import InputError
 from t5x_lite.tokenizers.vocabulary import Vocabulary
@@ -19,12 +20,11 @@ SENTINEL = re.compile(r"<extra_id_(\d+)>")
 
 
 class TokenOffsets(NamedTuple):
-    """Ids and where each stands in the text."""
+    """Ids int32 [L] and the spans int32 [L 2] of text that they stand for: the first character and the one after the
+    last; the two are equal where an id stands for none."""
 
     ids: np.ndarray
-    """int32 [L]."""
     spans: np.ndarray
-    """int32 [L 2]: first character and the one behind the last; the two are equal where an id stands for none."""
 
 
 class Tokenizer(abc.ABC):
@@ -36,10 +36,8 @@ class Tokenizer(abc.ABC):
 
     @abc.abstractmethod
     def encode(self, text: str) -> list[int]:
-        """Ids of a text, nothing put around them; special tokens written in it become theirs.
-
-        `<extra_id_N>` becomes its sentinel; `InputError` when there is none in a vocabulary of sentinels.
-        """
+        """Ids of a text, nothing put around them; special tokens written in it become theirs, `<extra_id_N>` its
+        sentinel: `InputError` where a vocabulary with sentinels does not have it."""
 
     @abc.abstractmethod
     def decode(self, ids: Iterable[int]) -> str:
@@ -73,25 +71,28 @@ class Tokenizer(abc.ABC):
 
     @property
     def target_side(self) -> "Tokenizer":
-        """What encodes the targets of pairs: this one, but where two languages are split in two ways (Marian)."""
+        """What encodes the targets of pairs: this one, unless each language has its own model (Marian)."""
         return self
 
-    def _silent_ids(self) -> set[int]:
+    def _silent_ids(self) -> set[int | None]:
         vocabulary = self.vocabulary
-        return {vocabulary.pad_id, vocabulary.eos_id, vocabulary.cls_id, vocabulary.sep_id} - {None}
+        return {vocabulary.pad_id, vocabulary.eos_id, vocabulary.cls_id, vocabulary.sep_id}
 
 
 class SplittingTokenizer(Tokenizer):
-    """Encodes and decodes the stretches between special tokens one by one. Here the special tokens are sentinels."""
+    """Encodes and decodes the text between special tokens, by default the sentinels, piece by piece."""
 
     _marks: re.Pattern[str] = SENTINEL
+    _special_ids: Mapping[str, int] = {}
+    """The ids of the special tokens that are not sentinels."""
 
     def encode(self, text: str) -> list[int]:
         ids: list[int] = []
         end = 0
         for match in self._marks.finditer(text):
             ids += self._encode_piece(text[end : match.start()], first=end == 0)
-            ids.append(self._mark_id(match))
+            special = self._special_ids.get(match[0])
+            ids.append(self.vocabulary.sentinel_id(int(match[1])) if special is None else special)
             end = match.end()
         return ids + self._encode_piece(text[end:], first=end == 0)
 
@@ -108,14 +109,11 @@ class SplittingTokenizer(Tokenizer):
                 run.append(token_id)
         return text + self._decode_run(run, first=not text)
 
-    @abc.abstractmethod
-    def _encode_piece(self, text: str, *, first: bool) -> list[int]: ...
+    def _encode_piece(self, text: str, *, first: bool) -> list[int]:
+        return self.encode_batch([text])[0].tolist()
 
     @abc.abstractmethod
     def _decode_run(self, ids: list[int], *, first: bool) -> str: ...
-
-    def _mark_id(self, match: re.Match[str]) -> int:
-        return self.vocabulary.sentinel_id(int(match[1]))
 
     def _shown_mark(self, token_id: int) -> str | None:
         number = self.vocabulary.sentinel_number(token_id)
@@ -142,7 +140,7 @@ def read_json(path: Path) -> dict[str, Any]:
     except (OSError, ValueError) as error:
         raise InputError(f"{path} cannot be read as JSON ({error}); it may be truncated: copy it again") from None
     if not isinstance(content, dict):
-        raise InputError(f"{path} holds no JSON object, so it is not a tokenizer's; copy it again")
+        raise InputError(f"{path} does not hold a JSON object; copy it again")
     return content
 
 
@@ -160,13 +158,11 @@ def pack_continuations(continues: Iterable[bool], special: Iterable[int]) -> byt
 
 
 def token_offsets(ids: Iterable[int], spans: Iterable[tuple[int, int]]) -> TokenOffsets:
-    """What the libraries say of a text, as arrays."""
+    """The ids and spans of a text as arrays."""
     return TokenOffsets(np.array(ids, np.int32).reshape(-1), np.array(spans, np.int32).reshape(-1, 2))
 
 
 _BYTE_OFFSET = 3
-_BYTE_VOCABULARY = 256 + _BYTE_OFFSET
-_FIRST_BYTE_NOT_IN_UTF8 = 0xF5
 
 
 class ByteTokenizer(SplittingTokenizer):
@@ -178,18 +174,16 @@ class ByteTokenizer(SplittingTokenizer):
 
     def __init__(self, extra_ids: int) -> None:
         self.extra_ids = extra_ids
-        size = _BYTE_VOCABULARY + extra_ids
+        size = 256 + _BYTE_OFFSET + extra_ids
         self.vocabulary = Vocabulary(size, 0, 1, 2, first_sentinel_id=size - 1, num_sentinels=extra_ids or 100)
 
     def encode_batch(self, texts: list[str]) -> list[np.ndarray]:
         return [np.frombuffer(t.encode(), np.uint8).astype(np.int32) + np.int32(_BYTE_OFFSET) for t in texts]
 
     def encode_with_offsets(self, texts: list[str]) -> list[TokenOffsets]:
-        sizes = [np.array([len(character.encode()) for character in text], int) for text in texts]
-        starts = [np.repeat(np.arange(len(size)), size).astype(np.int32) for size in sizes]
         return [
-            TokenOffsets(ids, np.stack([start, start + 1], axis=1))
-            for ids, start in zip(self.encode_batch(texts), starts, strict=True)
+            token_offsets(ids, [(index, index + 1) for index, character in enumerate(text) for _ in character.encode()])
+            for text, ids in zip(texts, self.encode_batch(texts), strict=True)
         ]
 
     def piece(self, token_id: int) -> str:
@@ -204,19 +198,15 @@ class ByteTokenizer(SplittingTokenizer):
     def fingerprint(self) -> str:
         return hashlib.sha256(f"bytes {self.extra_ids}".encode()).hexdigest()
 
-    def _encode_piece(self, text: str, *, first: bool) -> list[int]:
-        return [byte + _BYTE_OFFSET for byte in text.encode()]
-
     def _decode_run(self, ids: list[int], *, first: bool) -> str:
-        # unk is no byte; a run of bytes that is not UTF-8 shows as the replacement character.
+        # unk is not a byte; bytes that are not UTF-8 show as the replacement character.
         values = (token_id - _BYTE_OFFSET for token_id in ids)
         return bytes(value for value in values if 0 <= value < 256).decode(errors="replace")
 
     def _shown_mark(self, token_id: int) -> str | None:
-        # Where sentinels reuse byte ids, only those that occur in no UTF-8 text can be distinguished from text.
-        if not self.extra_ids and token_id < _FIRST_BYTE_NOT_IN_UTF8 + _BYTE_OFFSET:
-            return None
-        return super()._shown_mark(token_id)
+        # Where sentinels reuse byte ids, only those that UTF-8 does not use, from 0xF5 on, can be told from text.
+        is_text = not self.extra_ids and token_id < 0xF5 + _BYTE_OFFSET
+        return None if is_text else super()._shown_mark(token_id)
 
 
 _BLANKS = {" ": "␣", "▁": "␣", "\n": "⏎", "\r": "␍", "\t": "⇥"}
@@ -234,21 +224,16 @@ def format_tokens(tokenizer: Tokenizer, ids: Iterable[int]) -> tuple[str, ...]:
     >>> format_tokens(tokenizer, [*tokenizer.encode("a ä"), 1])
     ('a', '␣', '<0xC3>', '<0xA4>', '</s>')
     """
-    vocabulary, ids = tokenizer.vocabulary, [int(token_id) for token_id in ids]
-    continues = vocabulary.continues_word() if vocabulary.marks_words else np.zeros(vocabulary.size, bool)
     words: list[str] = []
-    for index, token_id in enumerate(ids):
-        word = _format(tokenizer, token_id)
+    for token_id in map(int, ids):
         # A text's first word may have no blank before it, and a blank may be a token of its own.
-        inside = index > 0 and words[-1][-1].isalnum()
-        if inside and word[0].isalnum() and token_id < vocabulary.size and continues[token_id]:
-            word = f"·{word}"
-        words.append(word)
+        inside = bool(words) and words[-1][-1].isalnum()
+        words.append(format_token(tokenizer, token_id) if inside else _format(tokenizer, token_id))
     return tuple(words)
 
 
 def format_token(tokenizer: Tokenizer, token_id: int) -> str:
-    """The same for a token by itself, wherever it may stand."""
+    """The same for a token by itself, or after a word."""
     word, vocabulary = _format(tokenizer, token_id), tokenizer.vocabulary
     continues = vocabulary.marks_words and token_id < vocabulary.size and vocabulary.continues_word()[token_id]
     return f"·{word}" if continues and word[0].isalnum() else word
@@ -263,22 +248,18 @@ def _format(tokenizer: Tokenizer, token_id: int) -> str:
         return piece.strip("▁ ") or f"<id {token_id}>"
     text = tokenizer.decode([token_id])
     if "\ufffd" in text:
-        text = _bytes_of(piece)
+        # Not a whole character: the bytes of a byte-level BPE's piece; pieces of other vocabularies name them.
+        alphabet, text = _byte_alphabet(), piece
+        if set(piece) <= alphabet.keys() and not piece.startswith("<0x"):
+            text = "".join(f"<0x{alphabet[c]:02X}>" for c in piece.removeprefix("Ġ"))
     text = text.strip(" ") or text or piece or f"<id {token_id}>"
     return "".join(_BLANKS.get(c, c) if c in _BLANKS or c.isprintable() else f"<0x{ord(c):02X}>" for c in text)
-
-
-def _bytes_of(piece: str) -> str:
-    """The bytes of a byte-level BPE's piece; pieces of other vocabularies, which say it themselves, as they are."""
-    alphabet = _byte_alphabet()
-    if not set(piece) <= alphabet.keys() or piece.startswith("<0x"):
-        return piece
-    return "".join(f"<0x{alphabet[c]:02X}>" for c in piece.removeprefix("Ġ"))
 
 
 @functools.cache
 def _byte_alphabet() -> dict[str, int]:
     """The byte that each character stands for in byte-level BPE: printable ones for themselves, the others in order."""
-    printable = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
+    alphabet = sorted(ByteLevel.alphabet())
+    printable = [ord(character) for character in alphabet if ord(character) < 256]
     others = sorted(set(range(256)) - set(printable))
-    return {chr(byte): byte for byte in printable} | {chr(256 + n): byte for n, byte in enumerate(others)}
+    return dict(zip(alphabet, printable + others, strict=True))

@@ -1,10 +1,10 @@
-"""What an experiment says about its tokenizer, and making and loading the tokenizer it describes."""
+"""The configs of tokenizers, and the tokenizers that they describe, made and loaded."""
 
 import json
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal, get_args
+from typing import Annotated, Any, Literal
 
 import numpy as np
 
@@ -17,18 +17,9 @@ from t5x_lite.tokenizers.sentencepiece import (
     EncoderSentencePieceTokenizer,
     SentencePieceTokenizer,
     XlmRobertaTokenizer,
-    albert_normalizer,
 )
-from t5x_lite.tokenizers.subword import TOKENIZER_FILE, SubwordTokenizer, model_type
-from t5x_lite.tokenizers.subword_files import open_subword_file
-from t5x_lite.tokenizers.training import (
-    SMALLEST_BYTE_LEVEL,
-    ByteLevelLayout,
-    Layout,
-    train_byte_level,
-    train_sentencepiece,
-    train_wordpiece,
-)
+from t5x_lite.tokenizers.subword import BYTE_LEVEL_SPECIAL, TOKENIZER_FILE, SubwordTokenizer, model_type, open_subwords
+from t5x_lite.tokenizers.training import ByteLevelLayout, Layout, train_byte_level, train_sentencepiece, train_wordpiece
 from t5x_lite.tokenizers.vocabulary import Vocabulary
 from t5x_lite.validation import NonNegative, Range, Validated
 
@@ -37,7 +28,7 @@ _Coverage = Annotated[float, Range(gt=0, le=1, remedy="choose e.g. 0.9995")]
 
 @dataclass(frozen=True)
 class TokenizerConfig(Validated):
-    """Base of what an experiment says about its tokenizer."""
+    """An experiment's tokenizer."""
 
 
 @dataclass(frozen=True)
@@ -53,7 +44,7 @@ class SentencePiece(TokenizerConfig):
     character_coverage: _Coverage = 0.9995
     """Share of the corpus's characters that get a piece, the others are unk; 1.0 for small alphabets."""
     algorithm: Literal["unigram", "bpe"] = "unigram"
-    """How pieces are found; ALBERT's and XLM-R's are unigram."""
+    """How pieces are chosen; ALBERT's and XLM-R's are unigram."""
     layout: Layout = "t5"
     """t5: pad 0, eos 1, unk 2, sentinels on top of the pieces. albert: <pad> 0, <unk> 1, [CLS] 2, [SEP] 3, [MASK] 4,
     text without capitals and accents; a model file keeps its own ids. xlm-roberta: <s> 0, <pad> 1, </s> 2, <unk> 3,
@@ -74,7 +65,7 @@ class WordPiece(TokenizerConfig):
     vocab_size: int = 30_522
     """Ids, the special ones included; a small corpus fills fewer. Not used with file."""
     lowercase: bool = True
-    """Drop capitals, and accents with them. A tokenizer.json says this itself, a tokenizer_config.json too."""
+    """Drop capitals, and accents with them. A tokenizer.json or tokenizer_config.json decides this itself."""
     file: str = ""
     """A tokenizer.json, a vocab.txt, or a folder with one of them; empty means train on the corpus."""
     character_coverage: _Coverage = 0.9995
@@ -84,7 +75,7 @@ class WordPiece(TokenizerConfig):
 @dataclass(frozen=True)
 class ByteLevelBPE(TokenizerConfig):
     """Merged bytes (Radford et al. 2019), as GPT-2, RoBERTa and BART have them. Any text can be written; a blank
-    belongs to the word behind it."""
+    belongs to the word after it."""
 
     vocab_size: int = 50_265
     """Ids, the special ones included; a small corpus fills fewer. Not used with file."""
@@ -97,10 +88,10 @@ class ByteLevelBPE(TokenizerConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.vocab_size < SMALLEST_BYTE_LEVEL[self.layout]:
+        least = 256 + len(set(BYTE_LEVEL_SPECIAL[self.layout].values()))
+        if self.vocab_size < least:
             raise InputError(
-                f"vocab_size={self.vocab_size} has no room for 256 bytes and the special tokens; choose "
-                f"{SMALLEST_BYTE_LEVEL[self.layout]} or more"
+                f"vocab_size={self.vocab_size} has no room for 256 bytes and the special tokens; choose {least} or more"
             )
 
 
@@ -128,6 +119,10 @@ class Bytes(TokenizerConfig):
     """Sentinels above the bytes; 0 means as published: 100 sentinels that reuse the highest byte ids, 258 downwards."""
 
 
+_CONFIGS = {"WordPiece": WordPiece, "BPE": ByteLevelBPE}
+"""The config of a tokenizer.json by the type of its model; others have a TokenizerFile."""
+
+
 def is_trained(config: TokenizerConfig) -> bool:
     """Whether a config describes a tokenizer that is trained on the corpus, which takes long."""
     match config:
@@ -139,19 +134,33 @@ def is_trained(config: TokenizerConfig) -> bool:
 def make_tokenizer(config: TokenizerConfig, documents: Callable[[], Iterator[str]]) -> Tokenizer:
     """The tokenizer a config describes: loaded, or trained on the documents; the same documents give the same bytes.
 
-    Raises `InputError` for a missing or corrupt file, one of another kind, an empty corpus, a vocab_size without room
+    Raises `InputError` for a missing or corrupt file, one of another type, an empty corpus, a vocab_size without room
     for the corpus's characters, and a SentencePiece vocab_size that the corpus cannot fill.
     """
     match config:
         case Bytes(extra_ids):
             return ByteTokenizer(extra_ids)
-        case SentencePiece(model_file=""):
-            return _train_sentencepiece(config, documents)
-        case SentencePiece(model_file=name):
-            path = Path(name).expanduser()
-            model = read_bytes(path, f"model_file={name!r}")
-            options = read_json(path.parent / CONFIG_FILE) if config.layout == "albert" else {}
-            return open_sentencepiece(model, config.layout, config.extra_ids, options, name)
+        case SentencePiece(layout=layout, model_file=name):
+            options: dict[str, Any] = {}
+            if name:
+                path = Path(name).expanduser()
+                model = read_bytes(path, f"model_file={name!r}")
+                options = read_json(path.parent / CONFIG_FILE) if layout == "albert" else {}
+            else:
+                model = train_sentencepiece(
+                    documents(),
+                    vocab_size=config.vocab_size,
+                    character_coverage=config.character_coverage,
+                    algorithm=config.algorithm,
+                    layout=layout,
+                )
+            name = name or "the model"
+            if layout == "albert":
+                lowercase, accents = options.get("do_lower_case", True), options.get("keep_accents", False)
+                return AlbertTokenizer(model, lowercase=bool(lowercase), keep_accents=bool(accents), name=name)
+            if layout == "xlm-roberta":
+                return XlmRobertaTokenizer(model, name=name)
+            return SentencePieceTokenizer(model, config.extra_ids, name=name)
         case WordPiece(file=""):
             return train_wordpiece(
                 documents(),
@@ -159,14 +168,16 @@ def make_tokenizer(config: TokenizerConfig, documents: Callable[[], Iterator[str
                 lowercase=config.lowercase,
                 character_coverage=config.character_coverage,
             )
-        case WordPiece(file=name):
-            return _open_file(name, "WordPiece", lowercase=config.lowercase)
         case ByteLevelBPE(file=""):
             return train_byte_level(documents(), vocab_size=config.vocab_size, layout=config.layout)
-        case ByteLevelBPE(file=name):
-            return _open_file(name, "BPE")
-        case TokenizerFile(name):
-            return _open_file(name, None)
+        case WordPiece(file=name) | ByteLevelBPE(file=name) | TokenizerFile(name):
+            lowercase = getattr(config, "lowercase", True)
+            tokenizer = open_subwords(Path(name).expanduser(), f"file={name!r}", lowercase=lowercase)
+            found = model_type(tokenizer.description)
+            wanted = next((kind for kind, made in _CONFIGS.items() if isinstance(config, made)), found)
+            if found != wanted:
+                raise InputError(f"file={name!r} holds a {found}, not a {wanted}; use TokenizerFile(file={name!r})")
+            return tokenizer
         case MarianFiles(name):
             return open_marian(Path(name).expanduser(), f"folder={name!r}")
     raise InputError(
@@ -178,30 +189,21 @@ def make_tokenizer(config: TokenizerConfig, documents: Callable[[], Iterator[str
 def load_tokenizer(folder: Path) -> Tokenizer:
     """The tokenizer that `Tokenizer.save` wrote; `InputError` when the folder holds none or a broken one."""
     folder = Path(folder)
-    path, what = folder / CONFIG_FILE, f"tokenizer {folder}"
+    path = folder / CONFIG_FILE
+    content = read_bytes(path, f"tokenizer {folder}")
     try:
-        config: dict[str, Any] = json.loads(read_bytes(path, what))
-        kind, extra_ids, layout = config["kind"], config.get("extra_ids", 0), config.get("layout", "t5")
-        known = (
-            kind in ("bytes", "sentencepiece", "tokenizers", "marian")
-            and layout in get_args(Layout)
-            and isinstance(extra_ids, int)
-            and extra_ids >= 0
-        )
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        if isinstance(error, InputError):
-            raise
-        known = False
-    if not known:
-        raise InputError(f"tokenizer file {path} is corrupt; copy the folder again or make a new tokenizer")
-    if kind == "bytes":
-        return ByteTokenizer(extra_ids)
-    if kind == "tokenizers":
-        return open_subword_file(folder / TOKENIZER_FILE, what)
-    if kind == "marian":
-        return open_marian(folder, what)
-    model = folder / MODEL_FILE
-    return open_sentencepiece(read_bytes(model, what), layout, extra_ids, config, str(model))
+        saved = json.loads(content)
+        extra_ids, layout, model_file = saved.get("extra_ids", 0), saved.get("layout", "t5"), str(folder / MODEL_FILE)
+        configs = {
+            "bytes": Bytes(extra_ids),
+            "sentencepiece": SentencePiece(extra_ids=extra_ids, layout=layout, model_file=model_file),
+            "tokenizers": TokenizerFile(str(folder / TOKENIZER_FILE)),
+            "marian": MarianFiles(str(folder)),
+        }
+        config = configs[saved["kind"]]
+    except (ValueError, KeyError, TypeError, AttributeError):
+        raise InputError(f"tokenizer file {path} is corrupt; copy the folder again or make a new tokenizer") from None
+    return make_tokenizer(config, iter)
 
 
 def saved_config(tokenizer: Tokenizer, folder: Path) -> TokenizerConfig:
@@ -213,88 +215,39 @@ def saved_config(tokenizer: Tokenizer, folder: Path) -> TokenizerConfig:
             model_file = str(folder / MODEL_FILE)
             return SentencePiece(model_file=model_file, extra_ids=tokenizer.extra_ids, layout=tokenizer.layout)
         case SubwordTokenizer():
-            configs = {"WordPiece": WordPiece, "BPE": ByteLevelBPE}
-            return configs.get(model_type(tokenizer.description), TokenizerFile)(file=str(folder / TOKENIZER_FILE))
+            config = _CONFIGS.get(model_type(tokenizer.description), TokenizerFile)
+            return config(file=str(folder / TOKENIZER_FILE))
         case MarianTokenizer():
             return MarianFiles(str(folder))
     raise InputError(f"a {type(tokenizer).__name__} has no config; use one of t5x_lite's tokenizers")
 
 
-def open_sentencepiece(
-    model: bytes, layout: Layout, extra_ids: int, options: dict[str, Any], name: str
-) -> SentencePieceTokenizer | EncoderSentencePieceTokenizer:
-    """The tokenizer of a serialized model; `options` is a tokenizer_config.json, of which ALBERT's layout takes
-    do_lower_case and keep_accents."""
-    if layout == "albert":
-        lowercase, keep_accents = options.get("do_lower_case", True), options.get("keep_accents", False)
-        return AlbertTokenizer(model, lowercase=bool(lowercase), keep_accents=bool(keep_accents), name=name)
-    if layout == "xlm-roberta":
-        return XlmRobertaTokenizer(model, name=name)
-    return SentencePieceTokenizer(model, extra_ids, name=name)
-
-
-def _train_sentencepiece(config: SentencePiece, documents: Callable[[], Iterator[str]]) -> Tokenizer:
-    texts = documents()
-    model = train_sentencepiece(
-        map(albert_normalizer(), texts) if config.layout == "albert" else texts,
-        vocab_size=config.vocab_size,
-        character_coverage=config.character_coverage,
-        algorithm=config.algorithm,
-        layout=config.layout,
-    )
-    return open_sentencepiece(model, config.layout, config.extra_ids, {}, "the model")
-
-
-def _open_file(name: str, kind: str | None, *, lowercase: bool = True) -> SubwordTokenizer:
-    tokenizer = open_subword_file(Path(name).expanduser(), f"file={name!r}", lowercase=lowercase)
-    found = model_type(tokenizer.description)
-    if kind and found != kind:
-        raise InputError(f"file={name!r} holds a {found}, no {kind}; use TokenizerFile(file={name!r})")
-    return tokenizer
-
-
 def expected_vocabulary(config: TokenizerConfig, model_size: int) -> Vocabulary:
-    """A stand-in with special ids where the kind of tokenizer has them, and no id that continues a word.
+    """A stand-in with the special ids of a tokenizer that is not made yet, and no id that continues a word.
 
-    A program that is compiled for it has the shapes of the one that is compiled for the tokenizer itself: the sizes of
-    a row do not depend on what its ids mean.
-
-    Args:
-      config: a tokenizer that is trained has as many ids as it asks for, or fewer.
-      model_size: rows of the model's embedding; taken where the number of ids stands in a file.
+    A program that is compiled for it has the shapes of the one for the tokenizer itself: the sizes of a row do not
+    depend on what its ids mean. `model_size`, the rows of the model's embedding, stands for a number of ids in a file.
 
     >>> from t5x_lite.tokenizers.config import SentencePiece
     >>> vocabulary = expected_vocabulary(SentencePiece(vocab_size=32_000), 32_128)
     >>> vocabulary.size, vocabulary.eos_id, vocabulary.sentinel_id(0)
     (32100, 1, 32099)
     """
+    if isinstance(config, Bytes):
+        return ByteTokenizer(config.extra_ids).vocabulary
+    size = config.vocab_size if is_trained(config) else model_size
+    ids = {"pad_id": 0, "unk_id": 1, "cls_id": 2, "sep_id": 3, "eos_id": 3, "mask_id": 4}
     match config:
-        case Bytes(extra_ids):
-            return ByteTokenizer(extra_ids).vocabulary
         case SentencePiece(layout="t5"):
-            size = model_size if config.model_file else config.vocab_size + config.extra_ids
-            ids = {"pad_id": 0, "eos_id": 1, "unk_id": 2}
+            size += config.extra_ids if is_trained(config) else 0
             # A model file without extra ids brings T5's hundred sentinels among its pieces (mT5's).
-            ids |= {"first_sentinel_id": size - 1, "num_sentinels": config.extra_ids or 100}
-        case SentencePiece(layout="albert"):
-            size = model_size if config.model_file else config.vocab_size
-            ids = {"pad_id": 0, "unk_id": 1, "cls_id": 2, "sep_id": 3, "eos_id": 3, "mask_id": 4}
-        case SentencePiece(layout="xlm-roberta"):
-            size = model_size if config.model_file else config.vocab_size + 2
-            ids = _fairseq(size)
+            sentinels = {"first_sentinel_id": size - 1, "num_sentinels": config.extra_ids or 100}
+            ids = {"pad_id": 0, "eos_id": 1, "unk_id": 2} | sentinels
         case ByteLevelBPE(layout="gpt2"):
-            size = model_size if config.file else config.vocab_size
             ids = {"pad_id": size - 2, "eos_id": size - 1, "unk_id": size - 1}
-        case ByteLevelBPE():
-            size = model_size if config.file else config.vocab_size
-            ids = _fairseq(size)
+        case SentencePiece(layout="xlm-roberta") | ByteLevelBPE():
+            size += 2 if isinstance(config, SentencePiece) and is_trained(config) else 0
+            ids = {"cls_id": 0, "pad_id": 1, "sep_id": 2, "eos_id": 2, "unk_id": 3, "mask_id": size - 1}
         case MarianFiles():
-            size, ids = model_size, {"eos_id": 0, "unk_id": 1, "pad_id": model_size - 1}
-        case _:
-            size = config.vocab_size if isinstance(config, WordPiece) and not config.file else model_size
-            ids = {"pad_id": 0, "unk_id": 1, "cls_id": 2, "sep_id": 3, "eos_id": 3, "mask_id": 4}
+            ids = {"eos_id": 0, "unk_id": 1, "pad_id": size - 1}
     return Vocabulary(size, **ids, continuations=np.packbits(np.zeros(size, bool)).tobytes())
-
-
-def _fairseq(size: int) -> dict[str, int]:
-    return {"cls_id": 0, "pad_id": 1, "sep_id": 2, "eos_id": 2, "unk_id": 3, "mask_id": size - 1}

@@ -17,36 +17,32 @@ from t5x_lite.tokenizers.vocabulary import Vocabulary
 
 SOURCE_FILE, TARGET_FILE, IDS_FILE = "source.spm", "target.spm", "vocab.json"
 _SPECIAL = {"pad_id": "<pad>", "eos_id": "</s>", "unk_id": "<unk>"}
-# Which language to write, in front of a text for a model of several.
+Side = Literal["source", "target"]
+# The language to write, in front of a text for a model of several.
 _LANGUAGE = re.compile(r">>.*?<<", re.DOTALL)
 
 
 class MarianTokenizer(SplittingTokenizer):
     """Texts are split by the source's model, those of `target_side` by the target's; ids are read as targets.
 
-    A piece has the id that vocab.json gives it, of whichever model it comes; one that is not there is unknown. A text
-    may begin with the language to write: `>>fra<<`.
+    A piece of either model has the id that vocab.json gives it; one that is not there is unknown. A text may begin with
+    the language to write: `>>fra<<`.
 
-    Raises `InputError` when one of the models is none, or the vocabulary lacks <pad>, </s> or <unk>.
+    Raises `InputError` when one of the models cannot be opened, or the vocabulary lacks <pad>, </s> or <unk>.
     """
 
     _marks = re.compile("|".join(map(re.escape, _SPECIAL.values())))
 
     def __init__(
-        self,
-        source: bytes,
-        target: bytes,
-        ids: Mapping[str, int],
-        *,
-        side: Literal["source", "target"] = "source",
-        name: str = "the tokenizer",
+        self, source: bytes, target: bytes, ids: Mapping[str, int], *, side: Side = "source", name: str = "the folder"
     ) -> None:
         self.source, self.target, self.ids, self.side = source, target, dict(ids), side
         if missing := [token for token in _SPECIAL.values() if token not in self.ids]:
             raise InputError(f"{name}: {IDS_FILE} has no {' or '.join(missing)}; use one that has them")
         self._target = open_processor(target, f"{name}: {TARGET_FILE}")
-        self._own = open_processor(source, f"{name}: {SOURCE_FILE}") if side == "source" else self._target
+        self._source = open_processor(source, f"{name}: {SOURCE_FILE}") if side == "source" else self._target
         self._pieces = {token_id: piece for piece, token_id in self.ids.items()}
+        self._special_ids = {token: self.ids[token] for token in _SPECIAL.values()}
         special = {role: self.ids[token] for role, token in _SPECIAL.items()}
         size = max(self._pieces) + 1
         continues = (not self._pieces.get(i, "▁").startswith(("▁", ">>")) for i in range(size))
@@ -81,7 +77,7 @@ class MarianTokenizer(SplittingTokenizer):
     def _encode_piece(self, text: str, *, first: bool) -> list[int]:
         language = _LANGUAGE.match(text)
         pieces = [language[0]] if language else []
-        pieces += self._own.encode(text[language.end() :] if language else text, out_type=str)
+        pieces += self._source.encode(text[language.end() :] if language else text, out_type=str)
         return [self.ids.get(piece, self.vocabulary.unk_id) for piece in pieces]
 
     def _decode_run(self, ids: list[int], *, first: bool) -> str:
@@ -89,18 +85,15 @@ class MarianTokenizer(SplittingTokenizer):
         text = self._target.decode_pieces(pieces).replace("▁", " ").strip()
         return text if first or not text else f" {text}"
 
-    def _mark_id(self, match: re.Match[str]) -> int:
-        return self.ids[match[0]]
-
 
 def open_marian(folder: Path, what: str) -> MarianTokenizer:
     """The tokenizer of a folder with source.spm, target.spm and vocab.json.
 
-    Raises `InputError` for what is missing or damaged, and for a vocabulary of its own for each side.
+    Raises `InputError` for what is missing or damaged, and for two vocabularies.
     """
     if (folder / "target_vocab.json").exists():
         raise InputError(
-            f"{folder} has a vocabulary for each side, of which we have none; choose a model with vocab.json alone"
+            f"{folder} has a vocabulary for each side, which is not supported; choose a model with vocab.json alone"
         )
     source, target = (read_bytes(folder / name, what) for name in (SOURCE_FILE, TARGET_FILE))
     read_bytes(folder / IDS_FILE, what)

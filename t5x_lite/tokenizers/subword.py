@@ -1,4 +1,7 @@
-"""The published pipelines of WordPiece and of BPE over bytes or words, written as a tokenizer.json."""
+"""Tokenizers of the library `tokenizers`: WordPiece, BPE over bytes or words, and any tokenizer.json.
+
+Also read are BERT's vocab.txt and the vocab.json with merges.txt of RoBERTa, GPT-2 and GPT.
+"""
 
 import functools
 import hashlib
@@ -13,25 +16,32 @@ from tokenizers import AddedToken, decoders, models, normalizers, pre_tokenizers
 from tokenizers import Tokenizer as Library
 
 from t5x_lite.errors import InputError
-from t5x_lite.tokenizers.base import SENTINEL, Tokenizer, TokenOffsets, pack_continuations, token_offsets, write_config
+from t5x_lite.tokenizers.base import (
+    CONFIG_FILE,
+    SENTINEL,
+    Tokenizer,
+    TokenOffsets,
+    pack_continuations,
+    read_bytes,
+    read_json,
+    token_offsets,
+    write_config,
+)
 from t5x_lite.tokenizers.vocabulary import Vocabulary
 
-WORDPIECE_SPECIAL = {
-    "pad_token": "[PAD]",
-    "unk_token": "[UNK]",
-    "cls_token": "[CLS]",
-    "sep_token": "[SEP]",
-    "mask_token": "[MASK]",
-}
+WORDPIECE_SPECIAL = {f"{role}_token": f"[{role.upper()}]" for role in ("pad", "unk", "cls", "sep", "mask")}
 BYTE_LEVEL_SPECIAL = {
-    "cls_token": "<s>",
-    "pad_token": "<pad>",
-    "sep_token": "</s>",
-    "unk_token": "<unk>",
-    "mask_token": "<mask>",
+    "roberta": {
+        "cls_token": "<s>",
+        "pad_token": "<pad>",
+        "sep_token": "</s>",
+        "unk_token": "<unk>",
+        "mask_token": "<mask>",
+    },
+    # The published vocabulary has no padding.
+    "gpt2": {"pad_token": "<pad>", "eos_token": "<|endoftext|>", "unk_token": "<|endoftext|>"},
 }
-GPT2_SPECIAL = {"pad_token": "<pad>", "eos_token": "<|endoftext|>", "unk_token": "<|endoftext|>"}
-"""Of a vocabulary that is trained here; the published one has no padding."""
+"""The special tokens of a byte-level BPE that is trained here, by layout and role."""
 WORD_END = "</w>"
 """Closes the last piece of a word in the first GPT's vocabulary."""
 
@@ -44,8 +54,8 @@ def wordpiece_description(
     strip_accents: bool | None = None,
     chinese_characters: bool = True,
 ) -> dict[str, Any]:
-    """BERT's pipeline (Devlin et al. 2019) as a tokenizer.json; accents go with the capitals unless one says."""
-    library = Library(models.WordPiece(vocabulary, unk_token=special["unk_token"]))
+    """BERT's pipeline (Devlin et al. 2019) as a tokenizer.json; by default accents go with the capitals."""
+    library = Library(models.WordPiece(vocabulary, unk_token=special.get("unk_token", "")))
     library.normalizer = normalizers.BertNormalizer(
         handle_chinese_chars=chinese_characters, strip_accents=strip_accents, lowercase=lowercase
     )
@@ -75,7 +85,7 @@ def lowercase_bpe_description(
     """The first GPT's pipeline (Radford et al. 2018) as a tokenizer.json: BERT's lower-case words, split by BPE whose
     last piece of a word ends in `WORD_END`."""
     pairs = [tuple(pair) for pair in merges]
-    library = Library(models.BPE(vocabulary, pairs, unk_token=special["unk_token"], end_of_word_suffix=WORD_END))
+    library = Library(models.BPE(vocabulary, pairs, unk_token=special.get("unk_token"), end_of_word_suffix=WORD_END))
     library.normalizer = normalizers.BertNormalizer()
     library.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
     library.decoder = decoders.BPEDecoder(WORD_END)
@@ -95,9 +105,9 @@ def _described(library: Library, special: Mapping[str, str], processor: Any = No
 
 TOKENIZER_FILE = "tokenizer.json"
 ROLES = ("pad_token", "unk_token", "cls_token", "sep_token", "mask_token", "eos_token")
-"""What special tokens are for, as Hugging Face's tokenizer_config.json names it."""
+"""The roles of special tokens, as Hugging Face's tokenizer_config.json names them."""
 
-# Begins a token that no text can give: pre-tokenizers split at the blank, and U+10FFFF is no character.
+# Begins a token that no text can give: pre-tokenizers split at the blank, and U+10FFFF is not a character.
 _UNREACHABLE = "\U0010ffff "
 
 
@@ -105,21 +115,24 @@ class SubwordTokenizer(Tokenizer):
     """A tokenizer.json and the roles of its special tokens.
 
     Byte-level BPE marks words by the blank before them. The first word of a text has none, so its first id counts as
-    continuing a word; before it stands CLS, SEP or another sentence, which is no part of that word.
+    continuing a word, though the id before it is CLS, SEP or of another sentence.
 
-    Raises `InputError` when the description is none that the library can open, or pad, eos or unk has no token.
+    Raises `InputError` when the library cannot open the description, or pad, eos or unk has no token.
     """
 
     def __init__(
         self, description: Mapping[str, Any], special: Mapping[str, str], *, name: str = TOKENIZER_FILE
     ) -> None:
-        self.description = _canonical(description, name)
-        self._marked = _open(self.description, name)
+        try:
+            self.description = _canonical(description)
+            self._marked = Library.from_str(json.dumps(self.description))
+        except Exception as error:  # the library raises nothing narrower
+            raise InputError(f"{name} is not a tokenizer.json ({error}); copy it again") from None
         ids: dict[str, int] = self._marked.get_vocab(with_added_tokens=True)
         self.special = {role: special[role] for role in ROLES if special.get(role) in ids}
         if {"cls_token", "sep_token"} <= self.special.keys():
             self.special["eos_token"] = self.special["sep_token"]
-        if missing := [role for role in ("pad_token", "eos_token", "unk_token") if role not in self.special]:
+        if missing := [role for role in ("unk_token", "pad_token", "eos_token") if role not in self.special]:
             raise InputError(f"{name} has no {' or '.join(missing)}; name it in tokenizer_config.json beside it")
         self.mask_token = self.special.get("mask_token")
         self._added = {token["content"]: token for token in self.description["added_tokens"]}
@@ -166,89 +179,161 @@ class SubwordTokenizer(Tokenizer):
         return hashlib.sha256(f"tokenizers {sorted(self.special.items())} {self.to_json()}".encode()).hexdigest()
 
     @functools.cached_property
-    def _unmarked(self) -> Any:
-        """The same, but special tokens written in a text are plain text."""
-        tokenizer = _open(_with_unreachable(self.description, set(self.special.values())), "the tokenizer")
+    def _unmarked(self) -> Library:
+        """The same, but special tokens written in a text are plain text.
+
+        The library can be set to overlook added tokens, but a model may know them too: Unigram's prefer them, at score
+        0. So all special tokens get names that no text can give.
+        """
+        added, model = self.description["added_tokens"], dict(self.description["model"])
+        hidden = {*self.special.values(), *(token["content"] for token in added if token["special"])}
+
+        def rename(token: str) -> str:
+            return _UNREACHABLE + token if token in hidden else token
+
+        if isinstance(model["vocab"], Mapping):
+            model["vocab"] = {rename(token): token_id for token, token_id in model["vocab"].items()}
+        else:
+            model["vocab"] = [[rename(token), score] for token, score in model["vocab"]]
+        if model.get("unk_token"):
+            model["unk_token"] = rename(model["unk_token"])
+        added = [{**one, "content": rename(one["content"]), "special": one["content"] in hidden} for one in added]
+        changed = {"model": model, "added_tokens": added, "post_processor": None}
+        tokenizer = Library.from_str(json.dumps({**self.description, **changed}))
         tokenizer.encode_special_tokens = True
         return tokenizer
 
     def _make_vocabulary(self, ids: dict[str, int]) -> Vocabulary:
-        size = max(ids.values()) + 1
+        size, special = max(ids.values()) + 1, {role: ids[token] for role, token in self.special.items()}
         first, number = ids.get("<extra_id_0>", -1), 0
         while first >= 0 and ids.get(f"<extra_id_{number}>") == first - number:
             number += 1
+        # How the pieces are written tells which of them continue a word: with WordPiece's prefix, or without a mark.
+        pipeline = json.dumps([self.description.get(step) for step in ("normalizer", "pre_tokenizer")])
+        prefix = self.description["model"].get("continuing_subword_prefix") or ""
+        mark = prefix or ("Ġ" if '"ByteLevel"' in pipeline else "▁" if json.dumps("▁") in pipeline else "")
+        continuing = {token_id for token, token_id in ids.items() if token.startswith(mark) == bool(prefix)}
+        apart = {*special.values(), *(token["id"] for token in self.description["added_tokens"])}
         return Vocabulary(
             size,
-            **{f"{role.removesuffix('token')}id": ids[token] for role, token in self.special.items()},
+            **{f"{role.removesuffix('token')}id": token_id for role, token_id in special.items()},
             first_sentinel_id=first,
             num_sentinels=number,
-            continuations=_continuations(self.description, ids, {ids[token] for token in self.special.values()}),
+            continuations=pack_continuations((i in continuing for i in range(size)), apart) if mark else b"",
         )
 
 
 def model_type(description: Mapping[str, Any]) -> str:
-    """WordPiece, BPE, Unigram or WordLevel; files of the first years do not say."""
+    """WordPiece, BPE, Unigram or WordLevel; early files do not name it."""
     model = description["model"]
     fields = {"merges": "BPE", "unk_id": "Unigram", "continuing_subword_prefix": "WordPiece"}
     return model.get("type") or next((kind for field, kind in fields.items() if field in model), "WordLevel")
 
 
-def _canonical(description: Mapping[str, Any], name: str) -> dict[str, Any]:
+def _canonical(description: Mapping[str, Any]) -> dict[str, Any]:
     """The same for equal tokenizers: ids in order; without BPE dropout, truncation and padding, so that a text has the
     same ids each time, and as many as it has."""
-    try:
-        model = dict(description["model"])
-        if isinstance(model["vocab"], Mapping):
-            model["vocab"] = dict(sorted(model["vocab"].items(), key=lambda item: (item[1], item[0])))
-        model |= {"dropout": None} if "dropout" in model else {}
-        added = description.get("added_tokens") or []
-        return {**description, "truncation": None, "padding": None, "added_tokens": added, "model": model}
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise InputError(f"{name} is not a tokenizer.json ({error}); copy it again") from None
-
-
-def _with_unreachable(description: Mapping[str, Any], tokens: Collection[str]) -> dict[str, Any]:
-    """The description with these and all special added tokens under names that no text can give.
-
-    The library can be set to overlook added tokens, but a model may know them too: Unigram's prefer them, at score 0.
-    """
-    added = description["added_tokens"]
-    hidden = {*tokens, *(token["content"] for token in added if token["special"])}
-
-    def rename(token: str) -> str:
-        return _UNREACHABLE + token if token in hidden else token
-
     model = dict(description["model"])
-    vocabulary = model["vocab"]
-    if isinstance(vocabulary, Mapping):
-        model["vocab"] = {rename(token): token_id for token, token_id in vocabulary.items()}
-    else:
-        model["vocab"] = [[rename(token), score] for token, score in vocabulary]
-    if model.get("unk_token"):
-        model["unk_token"] = rename(model["unk_token"])
-    renamed = [{**token, "content": rename(token["content"]), "special": token["content"] in hidden} for token in added]
-    return {**description, "model": model, "added_tokens": renamed, "post_processor": None}
+    if isinstance(model["vocab"], Mapping):
+        model["vocab"] = dict(sorted(model["vocab"].items(), key=lambda item: (item[1], item[0])))
+    model |= {"dropout": None} if "dropout" in model else {}
+    added = description.get("added_tokens") or []
+    return {**description, "truncation": None, "padding": None, "added_tokens": added, "model": model}
 
 
-def _continuations(description: Mapping[str, Any], ids: Mapping[str, int], special: Collection[int]) -> bytes:
-    """`Vocabulary.continuations` from how the pieces are written; empty where that marks no words."""
-    pipeline = json.dumps([description.get(part) for part in ("normalizer", "pre_tokenizer")], ensure_ascii=False)
-    prefix = description["model"].get("continuing_subword_prefix") or ""
-    if prefix:
-        begins = {token_id for token, token_id in ids.items() if not token.startswith(prefix)}
-    elif '"ByteLevel"' in pipeline or '"▁"' in pipeline:
-        mark = "Ġ" if '"ByteLevel"' in pipeline else "▁"
-        begins = {token_id for token, token_id in ids.items() if token.startswith(mark)}
-    else:
-        return b""
-    known = set(ids.values())
-    apart = {*special, *(token["id"] for token in description["added_tokens"])}
-    size = max(known) + 1
-    return pack_continuations((i in known and i not in begins for i in range(size)), apart)
+# The special tokens where no file names them.
+_USUAL = {
+    "pad_token": ("[PAD]", "<pad>"),
+    "unk_token": ("[UNK]", "<unk>", "<|endoftext|>"),
+    "mask_token": ("[MASK]", "<mask>"),
+    "eos_token": ("</s>", "<|endoftext|>"),
+}
+_USUAL_PAIRS = (("[CLS]", "[SEP]"), ("<s>", "</s>"))
 
 
-def _open(description: Mapping[str, Any], name: str) -> Any:
+def open_subwords(path: Path, what: str, *, lowercase: bool = True) -> SubwordTokenizer:
+    """The tokenizer of a tokenizer.json, a vocab.txt, a vocab.json with merges.txt beside it, or a folder with one.
+
+    `lowercase` is for a vocab.txt without a tokenizer_config.json. Raises `InputError`, beginning with `what` where the
+    file is missing.
+    """
+    if path.is_dir():
+        names = (TOKENIZER_FILE, "vocab.txt", "vocab.json")
+        found = next((path / name for name in names if (path / name).exists()), None)
+        if found is None:
+            raise InputError(f"{what}: {path} holds none of {', '.join(names)}; correct the path")
+        path = found
+    read_bytes(path, what)
+    folder, config = path.parent, read_json(path.parent / CONFIG_FILE)
+    description = {} if path.suffix == ".txt" else read_json(path)
     try:
-        return Library.from_str(json.dumps(description))
+        if "model" in description:
+            description = _normalized_as(description, config)
+            vocabulary = description["model"].get("vocab") or ()
+            tokens = set(vocabulary) if isinstance(vocabulary, Mapping) else {token for token, *_ in vocabulary}
+            tokens |= {token["content"] for token in description.get("added_tokens") or ()}
+            special = special_tokens(folder, tokens)
+        elif path.suffix == ".txt":
+            vocabulary = models.WordPiece.read_file(str(path))
+            special = special_tokens(folder, vocabulary)
+            description = wordpiece_description(
+                vocabulary,
+                special,
+                lowercase=config.get("do_lower_case", lowercase),
+                strip_accents=config.get("strip_accents"),
+                chinese_characters=config.get("tokenize_chinese_chars", True),
+            )
+        else:
+            read_bytes(folder / "merges.txt", what)
+            vocabulary, merges = models.BPE.read_file(str(path), str(folder / "merges.txt"))
+            special = special_tokens(folder, vocabulary)
+            if any(token.endswith(WORD_END) for token in vocabulary):
+                description = lowercase_bpe_description(vocabulary, merges, special)
+            else:
+                space = config.get("add_prefix_space", False)
+                description = byte_level_description(vocabulary, merges, special, add_prefix_space=space)
+    except InputError:
+        raise
     except Exception as error:  # the library raises nothing narrower
-        raise InputError(f"{name} is not a tokenizer.json ({error}); copy it again") from None
+        raise InputError(f"{path} is not a tokenizer's file ({error}); copy it again") from None
+    return SubwordTokenizer(description, special, name=str(path))
+
+
+def _normalized_as(description: dict[str, Any], config: Mapping[str, Any]) -> dict[str, Any]:
+    """A tokenizer.json whose normalization is that of the tokenizer_config.json beside it, as in Transformers."""
+    steps = {
+        "normalizer": {
+            "lowercase": "do_lower_case",
+            "strip_accents": "strip_accents",
+            "handle_chinese_chars": "tokenize_chinese_chars",
+        },
+        "pre_tokenizer": {"add_prefix_space": "add_prefix_space"},
+    }
+    for name, fields in steps.items():
+        step = description.get(name)
+        if isinstance(step, dict) and step.get("type") in ("BertNormalizer", "ByteLevel"):
+            changed = {field: config[theirs] for field, theirs in fields.items() if theirs in config}
+            description = {**description, name: {**step, **changed}}
+    return description
+
+
+def special_tokens(folder: Path, tokens: Collection[str]) -> dict[str, str]:
+    """The token of each role: what tokenizer_config.json or special_tokens_map.json in a folder names, else what is
+    usual, as far as it is among `tokens`. CLS and SEP come together or not at all: T5's </s> is not a SEP. Without a
+    token for padding, EOS is used, as Transformers pads with GPT-2's; the first GPT has <unk> for both."""
+    named: dict[str, str] = {}
+    for file in ("special_tokens_map.json", CONFIG_FILE):
+        for role, token in read_json(folder / file).items():
+            content = token.get("content") if isinstance(token, dict) else token
+            if role in ROLES and content in tokens:
+                named[role] = content
+    if not {"cls_token", "sep_token"} & named.keys():
+        pair = next((pair for pair in _USUAL_PAIRS if pair[0] in tokens and pair[1] in tokens), ())
+        named |= dict(zip(("cls_token", "sep_token"), pair, strict=False))
+    usual = {role: next((name for name in names if name in tokens), None) for role, names in _USUAL.items()}
+    named = {role: name for role, name in usual.items() if name is not None} | named
+    if "eos_token" in named:
+        named.setdefault("pad_token", named["eos_token"])
+    if "unk_token" in named and any(token.endswith(WORD_END) for token in tokens):
+        named = dict.fromkeys(("pad_token", "eos_token"), named["unk_token"]) | named
+    return named

@@ -1,16 +1,17 @@
-"""What an id may be: the ranges and the special ids of a vocabulary."""
+"""The ranges and the special ids of a vocabulary."""
 
 from dataclasses import dataclass, field
 
 import numpy as np
 
 from t5x_lite.errors import InputError
+from t5x_lite.validation import NonNegative, Validated
 
 _SPECIAL = ("pad_id", "eos_id", "unk_id", "cls_id", "sep_id", "mask_id")
 
 
 @dataclass(frozen=True)
-class Vocabulary:
+class Vocabulary(Validated):
     """Ids 0..size-1, the special ones and the sentinels, which count down (Raffel et al. 2020, sec. 3.1.4).
 
     Raises `InputError` when the special ids, or the continuations, do not fit.
@@ -26,8 +27,8 @@ class Vocabulary:
     eos_id: int = 1
     unk_id: int = 2
     first_sentinel_id: int = -1
-    """The id of <extra_id_0>; <extra_id_N> is N below it. Without sentinels it means nothing."""
-    num_sentinels: int = 0
+    """The id of <extra_id_0>; <extra_id_N> is N below it. Without sentinels it has no meaning."""
+    num_sentinels: NonNegative = 0
     cls_id: int | None = None
     """Begins a row of an encoder: [CLS], <s>. None where the tokenizer has no such token."""
     sep_id: int | None = None
@@ -35,9 +36,10 @@ class Vocabulary:
     mask_id: int | None = None
     """Stands for a hidden token: [MASK], <mask>."""
     continuations: bytes = field(default=b"", repr=False)
-    """`np.packbits` of "this id continues the word before it", a bit an id; empty where nobody knows."""
+    """`np.packbits` of "this id continues the word before it", a bit an id; empty where unknown."""
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         for name in _SPECIAL:
             value = getattr(self, name)
             if value is not None and not 0 <= value < self.size:
@@ -49,8 +51,6 @@ class Vocabulary:
                 f"continuations has {len(self.continuations)} bytes, a vocabulary of size={self.size} takes "
                 f"{-(-self.size // 8)}; make them with np.packbits"
             )
-        if self.num_sentinels < 0:
-            raise InputError(f"num_sentinels={self.num_sentinels} is negative; choose 0 or more")
         last = self.first_sentinel_id - self.num_sentinels + 1
         if self.num_sentinels and not 0 <= last <= self.first_sentinel_id < self.size:
             raise InputError(
@@ -70,7 +70,7 @@ class Vocabulary:
 
     @property
     def has_padding(self) -> bool:
-        """Whether padding is an id of its own; otherwise EOS, which GPT-2 has alone, stands for it too."""
+        """Whether padding has its own id; otherwise EOS, as in GPT-2, stands for it too."""
         return self.pad_id != self.eos_id
 
     @property
@@ -79,7 +79,7 @@ class Vocabulary:
         return bool(self.continuations)
 
     def continues_word(self) -> np.ndarray:
-        """Bool [size]: whether an id continues the word of the id before it; `InputError` when nobody knows.
+        """Bool [size]: whether an id continues the word of the id before it; `InputError` where it is unknown.
 
         >>> Vocabulary(size=4, continuations=np.packbits([False, False, False, True]).tobytes()).continues_word()
         array([False, False, False,  True])

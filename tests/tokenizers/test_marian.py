@@ -67,7 +67,7 @@ def test_folders_that_are_not_whole(tokenizer, tmp_path):
             make_tokenizer(config, iter)
     tokenizer.write_files(tmp_path)
     (tmp_path / "source.spm").write_bytes(b"none")
-    with pytest.raises(InputError, match=r"source.spm is no SentencePiece model"):
+    with pytest.raises(InputError, match=r"source.spm is not a SentencePiece model"):
         make_tokenizer(config, iter)
     (tmp_path / "target.spm").unlink()
     with pytest.raises(InputError, match=r"folder='.*': .*target.spm cannot be read"):

@@ -47,10 +47,10 @@ def test_spans_go_through_the_text_and_miss_nothing(tokenizer):
     for text, (_, spans) in zip(PLAIN + OTHER, tokenizer.encode_with_offsets(PLAIN + OTHER), strict=True):
         assert (spans[:, 0] <= spans[:, 1]).all()
         assert (np.diff(spans, axis=0) >= 0).all(), text
-        covered = {place for start, end in spans.tolist() for place in range(start, end)}
+        covered = {index for start, end in spans.tolist() for index in range(start, end)}
         assert covered <= set(range(len(text)))
         # What no tokenizer writes: blanks, marks without width, accents that BERT and ALBERT drop.
-        missed = [c for place, c in enumerate(text) if place not in covered and c.isalnum()]
+        missed = [c for index, c in enumerate(text) if index not in covered and c.isalnum()]
         assert not missed, (text, missed)
 
 

@@ -47,7 +47,7 @@ def test_the_ids_of_albert(albert):
 
 
 def test_the_ids_of_xlm_roberta(xlm_roberta):
-    """fairseq's dictionary begins with <s>, <pad>, </s>, <unk>; the pieces behind the model's own three follow."""
+    """fairseq's dictionary begins with <s>, <pad>, </s>, <unk>; the pieces after the model's own three follow."""
     v = xlm_roberta.vocabulary
     assert (v.cls_id, v.pad_id, v.sep_id, v.unk_id, v.eos_id) == (0, 1, 2, 3, 2)
     assert (v.size, v.mask_id, v.num_sentinels, xlm_roberta.mask_token) == (112, 111, 0, "<mask>")
@@ -103,7 +103,7 @@ def test_albert_drops_capitals_and_accents(albert):
 
 
 def test_albert_splits_commas_from_numbers(albert, xlm_roberta, texts):
-    """Lan et al.'s code takes a comma behind a digit for a piece of its own; XLM-R's training does not."""
+    """Lan et al.'s code takes a comma after a digit for a piece of its own; XLM-R's training does not."""
     glued = re.compile(r"\d,$")
     chosen = {pieces_of(albert.model)[i] for ids in albert.encode_batch(texts) for i in ids}
     assert not any(map(glued.search, chosen))
@@ -150,7 +150,7 @@ def test_models_of_another_layout(albert, xlm_roberta, spiece, corpus):
     bpe = make_tokenizer(SentencePiece(vocab_size=90, algorithm="bpe"), corpus.documents)
     with pytest.raises(InputError, match=r"is not a unigram model.*layout='albert'"):
         AlbertTokenizer(bpe.model)
-    with pytest.raises(InputError, match="is no SentencePiece model"):
+    with pytest.raises(InputError, match="is not a SentencePiece model"):
         XlmRobertaTokenizer(b"no model")
 
 

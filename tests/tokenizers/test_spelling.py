@@ -14,7 +14,7 @@ def bpe(corpus):
 
 
 def glued(words):
-    """The text of some words: what continues one is put behind it."""
+    """The text of some words: what continues one is appended to it."""
     return "".join(word[1:] if word.startswith("·") else f" {word.removeprefix('##')}" for word in words)[1:]
 
 

@@ -5,7 +5,7 @@ import pytest
 from t5x_lite.data import ByteLevelBPE, TokenizerFile, WordPiece, load_tokenizer, make_tokenizer
 from t5x_lite.errors import InputError
 from t5x_lite.tokenizers.config import is_trained, saved_config
-from t5x_lite.tokenizers.subword_files import special_tokens
+from t5x_lite.tokenizers.subword import special_tokens
 
 TEXT = "The Model, réads a row of ids!"
 
@@ -86,9 +86,9 @@ def test_what_was_saved_has_a_config(cased, byte_level, tmp_path):
 def test_files_of_another_kind(cased, byte_level, tmp_path):
     cased.save(tmp_path / "wordpiece")
     byte_level.save(tmp_path / "bpe")
-    with pytest.raises(InputError, match=r"holds a BPE, no WordPiece"):
+    with pytest.raises(InputError, match=r"holds a BPE, not a WordPiece"):
         opened(WordPiece(file=str(tmp_path / "bpe")))
-    with pytest.raises(InputError, match=r"holds a WordPiece, no BPE; use TokenizerFile"):
+    with pytest.raises(InputError, match=r"holds a WordPiece, not a BPE; use TokenizerFile"):
         opened(ByteLevelBPE(file=str(tmp_path / "wordpiece" / "tokenizer.json")))
 
 

@@ -167,7 +167,7 @@ def test_training_errors(corpus):
 def test_corrupt_model_files(spiece, tmp_path, size):
     path = spmodel(spiece, tmp_path)
     path.write_bytes(path.read_bytes()[:size])
-    with pytest.raises(InputError, match=r"spiece.model is no SentencePiece model"):
+    with pytest.raises(InputError, match=r"spiece.model is not a SentencePiece model"):
         make_tokenizer(SentencePiece(model_file=str(path)), lambda: iter(()))
 
 
