@@ -1,28 +1,25 @@
 """Hugging Face's `gpt2`, and `openai-gpt`, the first GPT."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from t5x_lite.convert.family import HuggingFaceFamily, with_prefix
-from t5x_lite.convert.fields import (
+from t5x_lite.convert.family import (
     OURS,
     OUTPUT,
     ActivationName,
     Constants,
+    Heads,
+    HuggingFaceFamily,
     Numbers,
-    Only,
     check_exportable,
     check_output,
     is_tied,
-    our_fields,
     refuse,
+    task_of,
 )
-from t5x_lite.convert.generation import special_ids
-from t5x_lite.convert.heads import Heads, task_of
-from t5x_lite.convert.table import Row, Tensors, norm
+from t5x_lite.convert.table import Names, TensorName, Tensors, drop_copy
 from t5x_lite.data import Vocabulary
 from t5x_lite.errors import InputError
 from t5x_lite.models import GptConfig
@@ -40,12 +37,6 @@ class _GptHeads(Heads):
             check_output(tensors, is_tied(theirs))
         return fields | {"tied": OUTPUT not in tensors}
 
-    def dropout_rate(self, theirs: dict[str, Any], task: str) -> float:
-        if task == "classification":
-            # Theirs drops nothing there.
-            return our_fields(theirs).get("head_dropout_rate", 0.0)
-        return super().dropout_rate(theirs, task)
-
     def write(self, config: GptConfig, family: str) -> dict[str, Any]:
         task = task_of(config)
         if task == "classification" and not config.tied:
@@ -54,9 +45,6 @@ class _GptHeads(Heads):
                 "beside that head; export is not possible"
             )
         return super().write(config, family) | ({OURS: {"head_dropout_rate": config.head_dropout_rate}} if task else {})
-
-    def rows(self, config: GptConfig) -> list[Row]:
-        return [row for row in super().rows(config) if row.ours != "classification/scores/bias"]
 
 
 @dataclass(frozen=True)
@@ -67,13 +55,11 @@ class _Widths:
     """Whether config.json has fields for the latter two; otherwise they have the usual values."""
 
     def read(self, theirs: dict[str, Any], tensors: Tensors) -> dict[str, Any]:
+        usual = {"mlp_dim": 4 * theirs["n_embd"]}
         if not self.are_fields:
-            return {"mlp_dim": 4 * theirs["n_embd"]}
+            return usual
         inner, unscaled = theirs.get("n_inner"), theirs.get("scale_attn_weights") is False
-        return {
-            "mlp_dim": 4 * theirs["n_embd"] if inner is None else inner,
-            "attention_scale": 1.0 if unscaled else None,
-        }
+        return (usual if inner is None else {"mlp_dim": inner}) | {"attention_scale": 1.0 if unscaled else None}
 
     def write(self, config: GptConfig, family: str) -> dict[str, Any]:
         if config.head_dim not in (None, config.embed_dim / config.num_heads):
@@ -81,11 +67,11 @@ class _Widths:
                 f"head_dim={config.head_dim} with embed_dim={config.embed_dim} and num_heads={config.num_heads} has no "
                 f"place in Hugging Face's {family}, whose heads are embed_dim / num_heads wide; export is not possible"
             )
-        usual = (config.embed_dim // config.num_heads) ** -0.5
+        scales = (None, (config.embed_dim // config.num_heads) ** -0.5)
         if self.are_fields:
-            check_exportable(family, "attention_scale", config.attention_scale, None, usual, 1.0)
+            check_exportable(family, "attention_scale", config.attention_scale, *scales, 1.0)
             return {"n_inner": config.mlp_dim, "scale_attn_weights": config.attention_scale != 1.0}
-        check_exportable(family, "attention_scale", config.attention_scale, None, usual)
+        check_exportable(family, "attention_scale", config.attention_scale, *scales)
         check_exportable(family, "mlp_dim", config.mlp_dim, 4 * config.embed_dim)
         return {}
 
@@ -100,77 +86,76 @@ _FIELDS = (
             "n_layer": "num_layers",
             "n_head": "num_heads",
             "n_positions": "max_length",
-            "resid_pdrop": "dropout_rate",
-            "attn_pdrop": "attention_dropout_rate",
-            "embd_pdrop": "embedding_dropout_rate",
-            "layer_norm_epsilon": "norm_epsilon",
-        },
-        {"resid_pdrop": 0.1, "attn_pdrop": 0.1, "embd_pdrop": 0.1, "layer_norm_epsilon": 1e-5},
+            "resid_pdrop": ("dropout_rate", 0.1),
+            "attn_pdrop": ("attention_dropout_rate", 0.1),
+            "embd_pdrop": ("embedding_dropout_rate", 0.1),
+            "layer_norm_epsilon": ("norm_epsilon", 1e-5),
+        }
     ),
 )
-_LAYER = "transformer.h.{layer}"
+# Their names of the products in a layer, and the part of it that is ours: query, key and value are one there.
+_PRODUCTS = {
+    "self_attention/query": ("attn.c_attn", (0, 3)),
+    "self_attention/key": ("attn.c_attn", (1, 3)),
+    "self_attention/value": ("attn.c_attn", (2, 3)),
+    "self_attention/out": ("attn.c_proj", (0, 1)),
+    "feed_forward/wi": ("mlp.c_fc", (0, 1)),
+    "feed_forward/wo": ("mlp.c_proj", (0, 1)),
+}
 
 
 @dataclass(frozen=True, kw_only=True)
 class _GptFamily(HuggingFaceFamily):
     """What the two have in common."""
 
-    tables: Mapping[str, str]
-    """Of token and position embeddings: ours, by theirs."""
+    prefix: str = "transformer"
+    constants: tuple[str, ...] = (".attn.bias", ".attn.masked_bias")  # causal masks in early files
+    body: tuple[str, ...]
+    """The token and the position embedding first."""
     heads: Heads = _GptHeads(
         {"classification": {"scores": "score"}, "multiple_choice": {"scores": "multiple_choice_head.summary"}},
-        {
-            ("classification",): "ForSequenceClassification",
-            ("multiple_choice",): "DoubleHeadsModel",
-            (): "LMHeadModel",
-        },
+        {("classification",): "ForSequenceClassification", ("multiple_choice",): "DoubleHeadsModel", (): "LMHeadModel"},
         dropout="summary_first_dropout",
+        undropped=("classification",),
         default=0.1,
     )
 
-    def own_names(self, theirs: dict[str, Any], tensors: Tensors) -> dict[str, np.ndarray]:
-        # Without causal masks, which early versions wrote along.
-        tensors = {
-            name: value for name, value in tensors.items() if not name.endswith((".attn.bias", ".attn.masked_bias"))
-        }
-        renamed = with_prefix(tensors, "transformer", ("h", "ln_f", *self.tables))
-        table = f"transformer.{next(iter(self.tables))}.weight"
-        kernel, embedding = renamed.get(OUTPUT), renamed.get(table)
-        if is_tied(theirs) and kernel is not None and (embedding is None or np.array_equal(kernel, embedding)):
-            # Of two that are one, some classes write the output alone.
-            renamed[table] = renamed.pop(OUTPUT)
-        return renamed
+    def canonical_tensors(self, theirs: dict[str, Any], tensors: Tensors) -> dict[str, np.ndarray]:
+        tensors = super().canonical_tensors(theirs, tensors)
+        if is_tied(theirs) and OUTPUT in tensors:
+            table = f"transformer.{self.body[0]}.weight"
+            tensors.setdefault(table, tensors[OUTPUT])  # some classes write the output alone
+            drop_copy(tensors, OUTPUT, table)
+        return tensors
 
     def special_ids(self, config: GptConfig, vocabulary: Vocabulary | None) -> dict[str, Any]:
         if vocabulary is None:
-            return {**dict.fromkeys(("pad_token_id", "bos_token_id", "eos_token_id")), **self.ids}
-        ids: dict[str, Any] = special_ids(vocabulary, pad_token_id=0, eos_token_id=0)
-        if not vocabulary.has_padding:
-            ids["pad_token_id"] = None
-        ids["bos_token_id"] = ids["eos_token_id"] if vocabulary.cls_id is None else vocabulary.cls_id
+            return dict.fromkeys(("pad_token_id", "bos_token_id", "eos_token_id")) | self.ids
+        eos = vocabulary.eos_id
+        bos = eos if vocabulary.cls_id is None else vocabulary.cls_id
         # The first GPT's <unk> stands for the ids that it does not have.
-        if not self.ids and vocabulary.eos_id == vocabulary.unk_id:
-            ids |= {"bos_token_id": None, "eos_token_id": None}
-        return ids
+        if not self.ids and eos == vocabulary.unk_id:
+            bos = eos = None
+        pad = vocabulary.pad_id if vocabulary.has_padding else None
+        return {"pad_token_id": pad, "eos_token_id": eos, "bos_token_id": bos}
 
-    def rows(self, config: GptConfig) -> list[Row]:
-        # Their kernels are [in, out], as ours; query, key and value stand side by side in one.
-        products = {"attn.c_proj": "self_attention/out", "mlp.c_fc": "feed_forward/wi", "mlp.c_proj": "feed_forward/wo"}
-        layers = "decoder/layers"
-        table = [Row(f"transformer.{theirs}.weight", f"{ours}/embedding") for theirs, ours in self.tables.items()]
-        for theirs, ours in {"weight": "kernel", "bias": "bias"}.items():
-            table += [
-                Row(f"{_LAYER}.attn.c_attn.{theirs}", f"{layers}/self_attention/{name}/{ours}", part=(part, 3))
-                for part, name in enumerate(("query", "key", "value"))
-            ]
-            table += [Row(f"{_LAYER}.{name}.{theirs}", f"{layers}/{path}/{ours}") for name, path in products.items()]
-        table += norm(f"{_LAYER}.ln_1", f"{layers}/self_attention_norm")
-        table += norm(f"{_LAYER}.ln_2", f"{layers}/feed_forward_norm")
-        if config.norm_first:
-            table += norm("transformer.ln_f", "decoder/final_norm")
-        if not config.tied:
-            table.append(Row(OUTPUT, "output/kernel", transpose=True))
-        return table + self.heads.rows(config)
+    def names(self, config: GptConfig) -> Names:
+        layer, layers = "transformer.h.{layer}", "decoder/layers"
+        # Their kernels are [in, out], as ours.
+        products = {
+            f"{layers}/{ours}/{leaf}": TensorName(f"{layer}.{theirs}.{name}", part=part)
+            for ours, (theirs, part) in _PRODUCTS.items()
+            for leaf, name in (("kernel", "weight"), ("bias", "bias"))
+        }
+        others = {
+            "token_embedding": f"transformer.{self.body[0]}",
+            "position": f"transformer.{self.body[1]}",
+            f"{layers}/self_attention_norm": f"{layer}.ln_1",
+            f"{layers}/feed_forward_norm": f"{layer}.ln_2",
+            "decoder/final_norm": "transformer.ln_f",
+            "output": "lm_head",
+        }
+        return products | others | self.heads.names
 
 
 GPT2 = _GptFamily(
@@ -179,12 +164,12 @@ GPT2 = _GptFamily(
     config=GptConfig,
     fits=lambda config, tokenizer: config.norm_first,
     ids={"bos_token_id": 50_256, "eos_token_id": 50_256},
-    tables={"wte": "token_embedding", "wpe": "position"},
+    body=("wte", "wpe", "h", "ln_f"),
     fields=(
         *_FIELDS,
         _Widths(are_fields=True),
         ActivationName("activation_function", "gelu_new"),
-        Only({"norm_first": True}),
+        Constants(ours={"norm_first": True}),
     ),
 )
 OPENAI_GPT = _GptFamily(
@@ -193,13 +178,13 @@ OPENAI_GPT = _GptFamily(
     config=GptConfig,
     fits=lambda config, tokenizer: not config.norm_first,
     ids={},
-    tables={"tokens_embed": "token_embedding", "positions_embed": "position"},
+    body=("tokens_embed", "positions_embed", "h", "ln_f"),
     fields=(
         *_FIELDS,
         _Widths(are_fields=False),
         # Unlike in the other families, "gelu" means the approximation.
         ActivationName("afn", names={"gelu_tanh": ("gelu",), "relu": ("relu",), "silu": ("silu", "swish")}),
-        Only({"norm_first": False}),
+        Constants(ours={"norm_first": False}),
     ),
 )
 FAMILIES = (GPT2, OPENAI_GPT)

@@ -1,32 +1,33 @@
-"""Hugging Face's `bart`, and `marian`, which is the Transformer of 2017."""
+"""Hugging Face's `bart`, `marian`, which is the Transformer of 2017, `t5` and `mt5`."""
 
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
-from t5x_lite.convert.family import HuggingFaceFamily, with_prefix
-from t5x_lite.convert.fields import (
+from t5x_lite.convert.family import (
     OURS,
     OUTPUT,
     ActivationName,
     Constants,
+    Heads,
+    HuggingFaceFamily,
     Numbers,
-    Only,
+    check_exportable,
     check_output,
     is_tied,
     our_fields,
     refuse,
 )
 from t5x_lite.convert.generation import read_id, special_ids
-from t5x_lite.convert.heads import TASK_CLASSES, Heads
-from t5x_lite.convert.table import Row, Tensors, Zeros, dense, norm
+from t5x_lite.convert.table import Names, Tensors, drop_copy
 from t5x_lite.data import Vocabulary
-from t5x_lite.models import BartConfig, EncoderDecoderConfig, TransformerConfig
+from t5x_lite.errors import InputError
+from t5x_lite.models import PRESETS, BartConfig, EncoderDecoderConfig, T5Config, TransformerConfig
 
 _SHARED, _OUTPUT_BIAS = "model.shared.weight", "final_logits_bias"
 _SIDES = {"encoder": "model.encoder.embed_tokens.weight", "decoder": "model.decoder.embed_tokens.weight"}
-_ATTENTION = {"q_proj": "query", "k_proj": "key", "v_proj": "value", "out_proj": "out"}
+_ATTENTION = {"query": "q_proj", "key": "k_proj", "value": "v_proj", "out": "out_proj"}
 _REPEATED = {"num_decoder_heads": "num_heads", "decoder_mlp_dim": "mlp_dim"}
 
 
@@ -38,16 +39,16 @@ class _Sizes(Numbers):
         return fields | {name: None for name, whole in _REPEATED.items() if fields[name] == fields[whole]}
 
     def write(self, config: EncoderDecoderConfig, family: str) -> dict[str, Any]:
-        values = {name: getattr(config, name) for name in self.names.values()}
-        values |= {name: values[whole] for name, whole in _REPEATED.items() if values[name] is None}
-        return {theirs: values[ours] for theirs, ours in self.names.items()}
+        repeated = {name: getattr(config, whole) for name, whole in _REPEATED.items() if getattr(config, name) is None}
+        return super().write(replace(config, **repeated), family)
 
 
 @dataclass(frozen=True)
 class _Embeddings:
-    """Which tables there are and how they are read, some of which theirs has no place for."""
+    """The tables of embeddings and how they are read."""
 
     ours: tuple[str, ...] = ("shared_embedding", "tied", "output_bias", "fixed_id")
+    """The fields that theirs does not have."""
 
     def read(self, theirs: dict[str, Any], tensors: Tensors) -> dict[str, Any]:
         refuse(theirs, decoder_vocab_size=theirs.get("vocab_size"))
@@ -55,7 +56,7 @@ class _Embeddings:
             "scale_embedding": bool(theirs.get("scale_embedding")),
             "shared_embedding": _SIDES["encoder"] not in tensors,
             "tied": OUTPUT not in tensors,
-            "output_bias": bool(our_fields(theirs).get("output_bias") or np.any(tensors.get(_OUTPUT_BIAS, 0))),
+            "output_bias": bool(our_fields(theirs).get("output_bias") or _OUTPUT_BIAS in tensors),
         }
 
     def write(self, config: EncoderDecoderConfig, family: str) -> dict[str, Any]:
@@ -74,17 +75,15 @@ _FIELDS = (
             "decoder_ffn_dim": "decoder_mlp_dim",
             "encoder_layers": "num_encoder_layers",
             "decoder_layers": "num_decoder_layers",
-            "max_position_embeddings": "max_length",
-            "dropout": "dropout_rate",
-            "attention_dropout": "attention_dropout_rate",
-            "activation_dropout": "mlp_dropout_rate",
-        },
-        {"max_position_embeddings": 1024, "dropout": 0.1, "attention_dropout": 0.0, "activation_dropout": 0.0},
+            "max_position_embeddings": ("max_length", 1024),
+            "dropout": ("dropout_rate", 0.1),
+            "attention_dropout": ("attention_dropout_rate", 0.0),
+            "activation_dropout": ("mlp_dropout_rate", 0.0),
+        }
     ),
-    Constants({"is_decoder": False, "is_encoder_decoder": True}),
+    Constants({"is_decoder": False, "is_encoder_decoder": True}, ours={"norm_epsilon": 1e-5}),
     Constants({"init_std": 0.02, "encoder_layerdrop": 0.0, "decoder_layerdrop": 0.0, "use_cache": True}, checked=False),
     ActivationName("activation_function"),
-    Only({"norm_epsilon": 1e-5}),
 )
 
 
@@ -92,38 +91,52 @@ _FIELDS = (
 class _EncoderDecoderFamily(HuggingFaceFamily):
     """What the two have in common."""
 
+    prefix: str = "model"
+    body: tuple[str, ...] = ("shared", "encoder", "decoder")
     start_id: int
-    """The id that the published models' decoders begin with, which silence means too."""
+    """The id that the published models' decoders begin with, and those whose config.json does not name one."""
 
-    def own_names(self, theirs: dict[str, Any], tensors: Tensors) -> dict[str, np.ndarray]:
-        """A table for both sides is `_SHARED`."""
-        renamed = with_prefix(tensors, "model", ("shared", "encoder", "decoder"))
-        if self.config.positions == "sinusoidal":
-            renamed = {name: value for name, value in renamed.items() if not name.endswith(".embed_positions.weight")}
+    def canonical_tensors(self, theirs: dict[str, Any], tensors: Tensors) -> dict[str, np.ndarray]:
+        """Without biases of zeros where ours has none; a table for both sides is `_SHARED`."""
+        renamed, ours = super().canonical_tensors(theirs, tensors), our_fields(theirs)
+        bias = renamed.pop(_OUTPUT_BIAS, np.zeros(1))
+        if ours.get("output_bias") or np.any(bias):
+            renamed[_OUTPUT_BIAS] = bias[0] if len(bias) == 1 else bias  # theirs is a matrix of one row
         shared = renamed.pop(_SHARED, None)
         encoder, decoder = (renamed.pop(name, shared) for name in _SIDES.values())
         if encoder is None or decoder is None:
-            return renamed  # the table says what is missing
+            return renamed  # the error lists what is missing
         both_read_one = is_tied(theirs) and theirs.get("share_encoder_decoder_embeddings") is not False
-        if shared is encoder is decoder or (
-            our_fields(theirs).get("shared_embedding", both_read_one) and np.array_equal(encoder, decoder)
-        ):
+        equal = ours.get("shared_embedding", both_read_one) and np.array_equal(encoder, decoder)
+        if shared is encoder is decoder or equal:
             renamed[_SHARED] = encoder
         else:
             renamed |= dict(zip(_SIDES.values(), (encoder, decoder), strict=True))
-        kernel = renamed.get(OUTPUT)
-        if our_fields(theirs).get("tied", is_tied(theirs)) and kernel is not None and np.array_equal(kernel, decoder):
-            del renamed[OUTPUT]
+        if ours.get("tied", is_tied(theirs)):
+            drop_copy(renamed, OUTPUT, _SHARED if _SHARED in renamed else _SIDES["decoder"])
         return renamed
 
+    def further_tensors(self, config: EncoderDecoderConfig, tensors: Tensors) -> dict[str, np.ndarray]:
+        """Zeros for biases that ours does not have, and the shared table where the output is not tied."""
+        further: dict[str, np.ndarray] = {}
+        if not config.heads:
+            further[_OUTPUT_BIAS] = tensors.get(_OUTPUT_BIAS, np.zeros(config.vocab_size, np.float32))[None]
+        if not config.attention_bias:
+            products = (name for name in tensors if name.endswith("_proj.weight"))
+            zeros = np.zeros(config.embed_dim, np.float32)
+            further |= {f"{name.removesuffix('weight')}bias": zeros for name in products}
+        if config.shared_embedding and not config.tied:
+            further |= dict.fromkeys(_SIDES.values(), tensors[_SHARED])
+        return further
+
     def import_config(self, theirs: dict[str, Any], tensors: Tensors, **fields: Any) -> Any:
-        """A model without an output, which has the head of a task instead, cannot say whether that is tied; and its
-        decoder's first id is always said, since `EncoderDecoder.hidden_states` would else take the last one of a row.
+        """A model with the head of a task has no output that could be tied. Its decoder's first id is always set, since
+        `EncoderDecoder.hidden_states` would otherwise take the last id of a row.
         """
         config, ours = super().import_config(theirs, tensors, **fields), our_fields(theirs)
-        silent = {"decoder_start_token_id": self.start_id, **self.ids}
+        stated = {"decoder_start_token_id": self.start_id, **self.ids, **theirs}
         pad, eos, start = (
-            read_id(silent | theirs, f"{name}_token_id", config.vocab_size) for name in ("pad", "eos", "decoder_start")
+            read_id(stated, f"{name}_token_id", config.vocab_size) for name in ("pad", "eos", "decoder_start")
         )
         config = replace(config, fixed_id=ours.get("fixed_id", pad))
         if config.heads:
@@ -139,27 +152,27 @@ class _EncoderDecoderFamily(HuggingFaceFamily):
         start = config.decoder_start_id(pad_id=ids["pad_token_id"], eos_id=ids["eos_token_id"])
         return ids | {"decoder_start_token_id": start}
 
-    def rows(self, config: EncoderDecoderConfig) -> list[Row | Zeros]:
-        ours = "token_embedding/embedding"
-        if config.shared_embedding:
-            table: list[Row | Zeros] = [Row(_SHARED, ours)]
-        else:
-            table = [Row(_SIDES["encoder"], ours), Row(_SIDES["decoder"], f"decoder_{ours}")]
-        if not config.tied:
-            table.append(Row(OUTPUT, "output/kernel", transpose=True))
-        sublayers = {"self_attn": "self_attention"}
-        table += _stack_rows("encoder", config, sublayers, config.num_encoder_layers)
-        sublayers["encoder_attn"] = "cross_attention"
-        table += _stack_rows("decoder", config, sublayers, config.num_decoder_layers)
-        for side in _SIDES if config.positions == "learned" else ():
-            table.append(Row(f"model.{side}.embed_positions.weight", f"{side}_embeddings/position/embedding"))
-        for side in _SIDES if config.norm_embedding else ():
-            table += norm(f"model.{side}.layernorm_embedding", f"{side}_embeddings/norm")
-        if config.heads:
-            return table + self.heads.rows(config)
-        if config.output_bias:
-            return [*table, Row(_OUTPUT_BIAS, "output_bias", is_vector=True)]
-        return [*table, Zeros(_OUTPUT_BIAS, (1, config.vocab_size))]
+    def names(self, config: EncoderDecoderConfig) -> Names:
+        names = {
+            "token_embedding/embedding": _SHARED if config.shared_embedding else _SIDES["encoder"],
+            "decoder_token_embedding/embedding": _SIDES["decoder"],
+            "output": "lm_head",
+            "output_bias": _OUTPUT_BIAS,
+            **self.heads.names,
+        }
+        for stack in ("encoder", "decoder"):
+            theirs, ours = f"model.{stack}.layers.{{layer}}", f"{stack}/layers"
+            names |= {
+                f"{stack}_embeddings/position": f"model.{stack}.embed_positions",
+                f"{stack}_embeddings/norm": f"model.{stack}.layernorm_embedding",
+                f"{ours}/feed_forward/wi": f"{theirs}.fc1",
+                f"{ours}/feed_forward/wo": f"{theirs}.fc2",
+                f"{ours}/feed_forward_norm": f"{theirs}.final_layer_norm",
+            }
+            for attention, name in {"self_attention": "self_attn", "cross_attention": "encoder_attn"}.items():
+                names[f"{ours}/{attention}_norm"] = f"{theirs}.{name}_layer_norm"
+                names |= {f"{ours}/{attention}/{one}": f"{theirs}.{name}.{two}" for one, two in _ATTENTION.items()}
+        return names
 
 
 class _Bart(_EncoderDecoderFamily):
@@ -168,18 +181,28 @@ class _Bart(_EncoderDecoderFamily):
         written = super().export_config(config, vocabulary)
         return written | {"tie_word_embeddings": config.tied and config.shared_embedding}
 
-    def repeated(self, config: BartConfig) -> dict[str, str]:
-        if config.shared_embedding:
-            return {} if config.tied else dict.fromkeys(_SIDES.values(), _SHARED)
-        output = {OUTPUT: _SIDES["decoder"]} if config.tied and not config.heads else {}
-        return {_SHARED: _SIDES["encoder"]} | output
+    def further_tensors(self, config: BartConfig, tensors: Tensors) -> dict[str, np.ndarray]:
+        further = super().further_tensors(config, tensors)
+        if not config.shared_embedding:
+            further[_SHARED] = tensors[_SIDES["encoder"]]
+            if config.tied and not config.heads:
+                further[OUTPUT] = tensors[_SIDES["decoder"]]
+        return further
 
 
 class _Marian(_EncoderDecoderFamily):
-    def import_config(self, theirs: dict[str, Any], tensors: Tensors, **fields: Any) -> TransformerConfig:
+    def canonical_tensors(self, theirs: dict[str, Any], tensors: Tensors) -> dict[str, np.ndarray]:
         # The paper's projections have no biases; an export of ours gives them zeros, which others may have trained.
-        biases = [value for name, value in tensors.items() if "_attn." in name and name.endswith("_proj.bias")]
-        has_bias = our_fields(theirs).get("attention_bias", True) or any(map(np.any, biases))
+        tensors = super().canonical_tensors(theirs, tensors)
+        biases = [name for name in tensors if name.endswith("_proj.bias")]
+        if our_fields(theirs).get("attention_bias", True) or any(np.any(tensors[name]) for name in biases):
+            return tensors
+        return {name: value for name, value in tensors.items() if name not in biases}
+
+    def import_config(self, theirs: dict[str, Any], tensors: Tensors, **fields: Any) -> TransformerConfig:
+        has_bias = any(name.endswith("_proj.bias") for name in tensors) or our_fields(theirs).get(
+            "attention_bias", True
+        )
         return super().import_config(theirs, tensors, attention_bias=has_bias, **fields)
 
     def export_config(self, config: TransformerConfig, vocabulary: Vocabulary | None) -> dict[str, Any]:
@@ -188,29 +211,6 @@ class _Marian(_EncoderDecoderFamily):
             "decoder_vocab_size": config.vocab_size,
             "share_encoder_decoder_embeddings": config.shared_embedding,
         }
-
-    def repeated(self, config: TransformerConfig) -> dict[str, str]:
-        # Where the output is not tied, nothing is.
-        return dict.fromkeys(_SIDES.values(), _SHARED) if config.shared_embedding and not config.tied else {}
-
-
-def _stack_rows(
-    stack: str, config: EncoderDecoderConfig, attention: dict[str, str], num_layers: int
-) -> list[Row | Zeros]:
-    theirs, ours = f"model.{stack}.layers.{{layer}}", f"{stack}/layers"
-    table: list[Row | Zeros] = []
-    for their_name, our_name in attention.items():
-        table += norm(f"{theirs}.{their_name}_layer_norm", f"{ours}/{our_name}_norm")
-        for their_part, our_part in _ATTENTION.items():
-            kernel, bias = dense(f"{theirs}.{their_name}.{their_part}", f"{ours}/{our_name}/{our_part}")
-            table.append(kernel)
-            if config.attention_bias:
-                table.append(bias)
-            else:
-                names = (bias.theirs.format(layer=layer) for layer in range(num_layers))
-                table += [Zeros(name, (config.embed_dim,)) for name in names]
-    table += dense(f"{theirs}.fc1", f"{ours}/feed_forward/wi") + dense(f"{theirs}.fc2", f"{ours}/feed_forward/wo")
-    return table + norm(f"{theirs}.final_layer_norm", f"{ours}/feed_forward_norm")
 
 
 BART = _Bart(
@@ -226,7 +226,8 @@ BART = _Bart(
             "question_answering": {"scores": "qa_outputs"},
         },
         {
-            **{(task,): TASK_CLASSES[(task,)] for task in ("classification", "question_answering")},
+            ("classification",): "ForSequenceClassification",
+            ("question_answering",): "ForQuestionAnswering",
             (): "ForConditionalGeneration",
         },
         default=0.0,
@@ -236,13 +237,125 @@ MARIAN = _Marian(
     model_type="marian",
     name="Marian",
     config=TransformerConfig,
+    constants=(".embed_positions.weight",),
     ids={"pad_token_id": 58_100, "eos_token_id": 0},
     start_id=58_100,
     fields=(
         *_FIELDS,
         _Embeddings(("shared_embedding", "tied", "output_bias", "fixed_id", "attention_bias")),
-        Only({"positions": "sinusoidal", "norm_first": False}),
+        Constants(ours={"positions": "sinusoidal", "norm_first": False}),
     ),
     heads=Heads({}, {(): "MTModel"}),
 )
-FAMILIES = (BART, MARIAN)
+
+
+# (activation, gated) of each feed_forward_proj; "gated-gelu" means the tanh approximation.
+_ACTIVATIONS = {name: name for name in ("relu", "gelu", "silu", "tanh")} | {"gelu_new": "gelu_tanh", "swish": "silu"}
+_PROJECTIONS = {theirs: (ours, False) for theirs, ours in _ACTIVATIONS.items()}
+_PROJECTIONS |= {f"gated-{theirs}": (ours, True) for theirs, ours in _ACTIVATIONS.items()}
+_PROJECTIONS["gated-gelu"] = ("gelu_tanh", True)
+
+
+class _T5Fields:
+    """The feed-forward layers' activation, whether they are gated, and whether the output is tied and scaled."""
+
+    def read(self, theirs: dict[str, Any], tensors: Tensors) -> dict[str, Any]:
+        projection = theirs.get("feed_forward_proj", "relu")
+        if projection not in _PROJECTIONS:
+            raise InputError(
+                f"feed_forward_proj={projection!r} in config.json is unknown; known are {', '.join(_PROJECTIONS)}"
+            )
+        activation, gated = _PROJECTIONS[projection]
+        # Only v1.0 scales the output, never mT5. Transformers 4 tells by the tied embedding, 5 by this flag.
+        scaled = theirs["model_type"] != "mt5" and theirs.get("scale_decoder_outputs", is_tied(theirs))
+        return {"activation": activation, "gated": gated, "tied": OUTPUT not in tensors, "scale_output": scaled}
+
+    def write(self, config: T5Config, family: str) -> dict[str, Any]:
+        feed_forward = (config.activation, config.gated)
+        projection = next((theirs for theirs, ours in _PROJECTIONS.items() if ours == feed_forward), None)
+        if projection is None:
+            raise InputError(
+                f"activation={config.activation!r} with gated={config.gated} has no name in Hugging Face's {family}, "
+                "where gated-gelu means gelu_tanh; export is not possible"
+            )
+        check_exportable(family, "stacks_share_parameters", config.stacks_share_parameters, False)
+        return {
+            "feed_forward_proj": projection,
+            "tie_word_embeddings": config.tied and config.scale_output,
+            "scale_decoder_outputs": config.scale_output,
+        }
+
+
+class _T5Family(HuggingFaceFamily):
+    def names(self, config: T5Config) -> Names:
+        attention = {"query": "q", "key": "k", "value": "v", "out": "o"}
+        sublayers = {
+            "self_attention": ("SelfAttention", attention),
+            "cross_attention": ("EncDecAttention", attention),
+            "feed_forward": ("DenseReluDense", {"gate": "wi_0", "wi": "wi_1" if config.gated else "wi", "wo": "wo"}),
+        }
+        names = {"token_embedding": "shared", "output": "lm_head"}
+        for stack, stacked in {"encoder": ("self_attention", "feed_forward"), "decoder": tuple(sublayers)}.items():
+            bias = f"{stack}.block.0.layer.0.SelfAttention.relative_attention_bias.weight"
+            names |= {f"{stack}/final_norm": f"{stack}.final_layer_norm", f"{stack}_position_bias/bias": bias}
+            for index, sublayer in enumerate(stacked):
+                (theirs, layers), block = sublayers[sublayer], f"{stack}.block.{{layer}}.layer.{index}"
+                names[f"{stack}/layers/{sublayer}_norm"] = f"{block}.layer_norm"
+                names |= {f"{stack}/layers/{sublayer}/{ours}": f"{block}.{theirs}.{layers[ours]}" for ours in layers}
+        return names
+
+    def canonical_tensors(self, theirs: dict[str, Any], tensors: Tensors) -> dict[str, np.ndarray]:
+        """Without those that repeat another one, and a bias in early exports that no layer reads."""
+        unused = "decoder.block.0.layer.1.EncDecAttention.relative_attention_bias.weight"
+        renamed = {
+            name: value for name, value in tensors.items() if name not in ("decoder.embed_tokens.weight", unused)
+        }
+        embedding = renamed.pop("encoder.embed_tokens.weight", None)
+        if embedding is not None:
+            renamed.setdefault("shared.weight", embedding)
+        drop_copy(renamed, OUTPUT, "shared.weight")
+        return renamed
+
+    def further_tensors(self, config: T5Config, tensors: Tensors) -> dict[str, np.ndarray]:
+        # Transformers 4 takes an output that is not scaled for one that is not tied.
+        return {OUTPUT: tensors["shared.weight"]} if config.tied and not config.scale_output else {}
+
+    def special_ids(self, config: T5Config, vocabulary: Vocabulary | None) -> dict[str, Any]:
+        ids = super().special_ids(config, vocabulary)
+        return ids | {"decoder_start_token_id": ids["pad_token_id"]}
+
+
+T5 = _T5Family(
+    model_type="t5",
+    name="T5",
+    config=T5Config,
+    ids={"pad_token_id": 0, "eos_token_id": 1},
+    fields=(
+        Numbers(
+            {
+                "vocab_size": "vocab_size",
+                "d_model": "embed_dim",
+                "num_heads": "num_heads",
+                "d_kv": "head_dim",
+                "d_ff": "mlp_dim",
+                "num_layers": "num_encoder_layers",
+                "num_decoder_layers": ("num_decoder_layers", "num_layers"),
+                "relative_attention_num_buckets": ("relative_buckets", 32),
+                "relative_attention_max_distance": ("relative_max_distance", 128),
+                "dropout_rate": ("dropout_rate", 0.1),
+                "layer_norm_epsilon": ("norm_epsilon", 1e-6),
+            }
+        ),
+        _T5Fields(),
+        Constants({"is_encoder_decoder": True, "use_cache": True, "initializer_factor": 1.0}, checked=False),
+    ),
+    heads=Heads({}, {(): "ForConditionalGeneration"}),
+)
+MT5 = replace(
+    T5,
+    model_type="mt5",
+    name="MT5",
+    # A T5 v1.1 with mT5's vocabulary; nothing else tells them apart.
+    fits=lambda config, tokenizer: config.vocab_size == PRESETS["mt5-small"].vocab_size and not config.scale_output,
+)
+FAMILIES = (T5, MT5, BART, MARIAN)

@@ -1,4 +1,4 @@
-"""What a folder says of special ids, which its config.json repeats from the tokenizer, and of how its model writes."""
+"""The special ids in a config.json, which repeats them from the tokenizer, and a model's defaults of generation."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -9,7 +9,6 @@ from t5x_lite.decoding import GenerationDefaults
 from t5x_lite.models import ModelConfig
 from t5x_lite.tokenizers.base import read_json
 
-GENERATION_FILE = "generation_config.json"
 _ROLES = {"pad_token_id": "pad_id", "bos_token_id": "cls_id", "eos_token_id": "eos_id"}
 
 
@@ -20,10 +19,10 @@ def special_ids(vocabulary: Vocabulary | None, **published: int) -> dict[str, in
 
 
 def read_vocabulary(theirs: dict[str, Any], published: Mapping[str, int], config: ModelConfig) -> Vocabulary:
-    """What is known of a model's ids without its tokenizer, from its config.json.
+    """The special ids of a model without a tokenizer: those in its config.json, else the `published` ones.
 
-    Where that names no padding, the id that ends a text stands for it too, as in Transformers; where it names neither,
-    id 0 stands for both, and for what is unknown. `published` says what silence means.
+    Without padding, the id that ends a text stands for it too, as in Transformers; without both, id 0 stands for them
+    and for what is unknown.
     """
     size = config.vocab_size
     pad, eos = (read_id({**published, **theirs}, f"{role}_token_id", size) for role in ("pad", "eos"))
@@ -36,7 +35,7 @@ def read_vocabulary(theirs: dict[str, Any], published: Mapping[str, int], config
 
 
 def read_id(theirs: dict[str, Any], name: str, vocab_size: int) -> int | None:
-    """The id in a field, the first of several; None where it is no id of this vocabulary, and so is never met."""
+    """The id in a field, the first of several; None where the vocabulary does not have it."""
     value = theirs.get(name)
     value = value[0] if isinstance(value, list) and value else value
     known = isinstance(value, int) and not isinstance(value, bool) and 0 <= value < vocab_size
@@ -47,14 +46,14 @@ def read_generation(
     folder: Path, theirs: dict[str, Any], config: ModelConfig, vocabulary: Vocabulary
 ) -> GenerationDefaults:
     """From generation_config.json alone where there is one, else from config.json, as Transformers does."""
-    path = folder / GENERATION_FILE
+    path = folder / "generation_config.json"
     stated = read_json(path) if path.exists() else theirs
     start, first, last, eos = (
         read_id(stated, f"{name}_token_id", config.vocab_size)
         for name in ("decoder_start", "forced_bos", "forced_eos", "eos")
     )
     usual = config.decoder_start_id(pad_id=vocabulary.pad_id, eos_id=vocabulary.eos_id)
-    # EOS stays possible though it be named; words of several ids are none of ours.
+    # EOS stays possible even where it is listed; words of several ids are left out.
     words = stated.get("bad_words_ids") or []
     suppressed = {word[0] for word in words if isinstance(word, list) and len(word) == 1} - {eos}
     return GenerationDefaults(
@@ -64,14 +63,3 @@ def read_generation(
         suppressed_ids=tuple(sorted(suppressed)),
         ends=eos is not None,
     )
-
-
-def describe_generation(generation: GenerationDefaults) -> dict[str, Any]:
-    """The same as fields of a config.json."""
-    described: dict[str, Any] = {
-        "forced_bos_token_id": generation.forced_first_id,
-        "forced_eos_token_id": generation.forced_last_id,
-    }
-    if generation.suppressed_ids:
-        described["bad_words_ids"] = [[token_id] for token_id in generation.suppressed_ids]
-    return described

@@ -9,28 +9,26 @@ import jax
 import numpy as np
 from flax import linen as nn
 
-from t5x_lite.convert import decoders, encoder_decoders, encoders, t5
+from t5x_lite.convert import decoders, encoder_decoders, encoders
 from t5x_lite.convert.family import HuggingFaceFamily
-from t5x_lite.convert.generation import describe_generation, read_generation, read_vocabulary
+from t5x_lite.convert.generation import read_generation, read_vocabulary
 from t5x_lite.convert.table import to_ours, to_theirs
 from t5x_lite.convert.tokenizers import read_tokenizer, write_tokenizer
 from t5x_lite.data import Tokenizer, Vocabulary
 from t5x_lite.decoding import GenerationDefaults
 from t5x_lite.errors import InputError
 from t5x_lite.models import ModelConfig, abstract_params
+from t5x_lite.tokenizers.base import read_json
 
 FAMILIES: list[HuggingFaceFamily] = [
-    *t5.FAMILIES,
-    *encoder_decoders.FAMILIES,
-    *decoders.FAMILIES,
-    *encoders.FAMILIES,
+    family for module in (encoder_decoders, decoders, encoders) for family in module.FAMILIES
 ]
 """What can be imported and exported. Of several families with one config the last that fits it is written."""
 
 # Pretraining heads that no class of theirs has.
 _OURS_ALONE = ("span_boundary",)
 _EARLY_BERT = {"hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size", "vocab_size"}
-# What their older and other programs write.
+# What older and other programs write.
 _PICKLES = (".bin", ".pt", ".pth", ".ckpt", ".h5", ".msgpack")
 
 
@@ -42,9 +40,8 @@ class Imported:
     params: Any
     tokenizer: Tokenizer | None
     vocabulary: Vocabulary
-    """The tokenizer's; without one, what config.json says of the special ids."""
+    """The tokenizer's; without one, that of config.json."""
     generation: GenerationDefaults
-    """What the folder says of how the model writes."""
 
 
 def is_huggingface_folder(folder: Path) -> bool:
@@ -55,7 +52,7 @@ def is_huggingface_folder(folder: Path) -> bool:
 def import_folder(folder: Path) -> Imported:
     """Reads a folder. No code in it is run and nothing is unpickled.
 
-    Raises `InputError` for a model type we do not have, weights that are no safetensors or truncated, and weights that
+    Raises `InputError` for a model type we do not have, weights that are truncated or not safetensors, and weights that
     do not fit the config.
     """
     theirs = _read_config(folder)
@@ -65,13 +62,20 @@ def import_folder(folder: Path) -> Imported:
         raise InputError(
             f"model_type={theirs.get('model_type')!r} in {folder} is not known; known are {', '.join(known)}"
         )
-    tensors = family.own_names(theirs, _read_tensors(folder, theirs))
+    tensors = family.canonical_tensors(theirs, _read_tensors(folder, theirs))
     config = family.import_config(theirs, tensors)
-    params = to_ours(family.rows(config), tensors, nn.unbox(abstract_params(config)))
-    tokenizer = read_tokenizer(folder, theirs)
-    if tokenizer is not None:
-        _check_tokenizer(folder, tokenizer, config)
+    params = to_ours(family.names(config), tensors, nn.unbox(abstract_params(config)))
+    tokenizer, pad_id = read_tokenizer(folder, theirs), getattr(config, "pad_id", None)
     vocabulary = read_vocabulary(theirs, family.ids, config) if tokenizer is None else tokenizer.vocabulary
+    problem = ""
+    if vocabulary.size > config.vocab_size:
+        problem = f"has {vocabulary.size} ids, the model only {config.vocab_size}"
+    elif tokenizer is not None and pad_id not in (None, vocabulary.pad_id):
+        problem = f"pads with id {vocabulary.pad_id}, the model counts positions from pad_id={pad_id}"
+    if problem:
+        raise InputError(
+            f"the tokenizer in {folder} {problem}; put the tokenizer there that the model was trained with"
+        )
     return Imported(config, params, tokenizer, vocabulary, read_generation(folder, theirs, config, vocabulary))
 
 
@@ -88,76 +92,49 @@ def export_folder(
     """Writes a folder that Transformers' `from_pretrained` opens.
 
     Args:
-      vocabulary: says the special ids where there is no tokenizer; None means those of the published models.
-      generation: what the folder that the model came from says of how it writes.
-      part: of a model of several networks (ELECTRA) the one to write, with the shared embeddings; None means the one
-        that is kept.
+      vocabulary: the special ids where there is no tokenizer; None means those of the published models.
+      generation: the defaults of the folder that the model came from.
+      part: the network to write of a model of several (ELECTRA); None means the one that is kept.
     """
     from safetensors.numpy import save_file
 
     if config.networks:
         config, params = config.separate(params, part or config.networks[0])
-    family = _family_of(config, tokenizer)
-    vocabulary = vocabulary if tokenizer is None else tokenizer.vocabulary
-    description = family.export_config(config, vocabulary)
-    if description.get("is_encoder_decoder"):
-        # Said even where nothing is forced: what is left out means the family's defaults there.
-        description |= describe_generation(generation or GenerationDefaults())
-    elif generation and not generation.ends:
-        description |= dict.fromkeys(("bos_token_id", "eos_token_id"))
-    params = {name: value for name, value in params.items() if name not in _OURS_ALONE}
-    tensors = to_theirs(family.rows(config), params)
-    tensors |= {name: tensors[source].copy() for name, source in family.repeated(config).items()}
-    folder.mkdir(parents=True, exist_ok=True)
-    save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
-    if tokenizer is not None:
-        write_tokenizer(folder, tokenizer, description["model_type"])
-    # Last, since it is what makes the folder one of theirs.
-    (folder / "config.json").write_text(json.dumps(description, indent=2) + "\n")
-
-
-def _family_of(config: ModelConfig, tokenizer: Tokenizer | None) -> HuggingFaceFamily:
-    """The family that an architecture is written as."""
     fitting = [family for family in FAMILIES if family.config is type(config) and family.fits(config, tokenizer)]
     if not fitting:
         known = ", ".join(dict.fromkeys(family.config.__name__ for family in FAMILIES))
         raise InputError(f"{type(config).__name__} has no Hugging Face counterpart; those with one are {known}")
-    return fitting[-1]
-
-
-def _check_tokenizer(folder: Path, tokenizer: Tokenizer, config: ModelConfig) -> None:
-    vocabulary = tokenizer.vocabulary
-    if vocabulary.size > config.vocab_size:
-        raise InputError(
-            f"the tokenizer in {folder} has {vocabulary.size} ids, the model only {config.vocab_size}; "
-            "put the tokenizer there that the model was trained with"
-        )
-    pad_id = getattr(config, "pad_id", None)
-    if pad_id is not None and vocabulary.pad_id != pad_id:
-        raise InputError(
-            f"the tokenizer in {folder} pads with id {vocabulary.pad_id}, the model counts positions from pad_id="
-            f"{pad_id}; put the tokenizer there that the model was trained with"
-        )
+    family = fitting[-1]
+    vocabulary = vocabulary if tokenizer is None else tokenizer.vocabulary
+    description = family.export_config(config, vocabulary)
+    if description.get("is_encoder_decoder"):
+        # Even where nothing is forced, since what is left out means the family's defaults there.
+        forced = generation or GenerationDefaults()
+        description |= {"forced_bos_token_id": forced.forced_first_id, "forced_eos_token_id": forced.forced_last_id}
+        if forced.suppressed_ids:
+            description["bad_words_ids"] = [[token_id] for token_id in forced.suppressed_ids]
+    elif generation and not generation.ends:
+        description |= dict.fromkeys(("bos_token_id", "eos_token_id"))
+    params = {name: value for name, value in params.items() if name not in _OURS_ALONE}
+    tensors = to_theirs(family.names(config), params)
+    tensors |= family.further_tensors(config, tensors)
+    folder.mkdir(parents=True, exist_ok=True)
+    save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
+    if tokenizer is not None:
+        write_tokenizer(folder, tokenizer, description["model_type"])
+    # Last, since it makes the folder one of theirs.
+    (folder / "config.json").write_text(json.dumps(description, indent=2) + "\n")
 
 
 def _read_config(folder: Path) -> dict[str, Any]:
-    config = _read_json(folder / "config.json")
+    path = folder / "config.json"
+    if not path.exists():
+        raise InputError(f"{path} is missing; name a folder with config.json and model.safetensors")
+    config = read_json(path)
     # Early conversions of BERT and SpanBERT name no type, and nothing that only another family has.
     if "model_type" not in config and set(config) >= _EARLY_BERT and "embedding_size" not in config:
         return config | {"model_type": "bert"}
     return config
-
-
-def _read_json(path: Path) -> dict[str, Any]:
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise InputError(f"{path} is missing; name a folder with config.json and model.safetensors") from None
-    except (OSError, ValueError) as error:
-        raise InputError(f"{path} cannot be read as JSON ({error}); it may be truncated") from None
-    if not isinstance(content, dict):
-        raise InputError(f"{path} holds no JSON object; it is not a model's")
-    return content
 
 
 def _read_tensors(folder: Path, theirs: dict[str, Any]) -> dict[str, np.ndarray]:
@@ -166,12 +143,22 @@ def _read_tensors(folder: Path, theirs: dict[str, Any]) -> dict[str, np.ndarray]
     files = sorted(folder.glob("model*.safetensors"))
     index = folder / "model.safetensors.index.json"
     if index.exists():
-        weight_map = _read_json(index).get("weight_map")
+        weight_map = read_json(index).get("weight_map")
         if not isinstance(weight_map, dict):
             raise InputError(f"{index} has no weight_map; it is damaged: fetch it again")
         files = sorted({folder / name for name in weight_map.values()})
     if not files:
-        raise InputError(f"{folder} has no model.safetensors; {_without_safetensors(folder, theirs)}")
+        pickles = sorted(path.name for path in folder.iterdir() if path.suffix in _PICKLES)
+        remedy = "fetch it, or name another folder"
+        if pickles:
+            # The class of the weights: another one would lose heads, or add untrained ones.
+            name = next(iter(theirs.get("architectures") or ()), "AutoModel")
+            call = f"transformers.{name}.from_pretrained({str(folder)!r}).save_pretrained('new_folder')"
+            remedy = (
+                f"it has {', '.join(pickles)}, which we do not open; if you trust it, convert it once with "
+                f"Transformers: import transformers; {call}"
+            )
+        raise InputError(f"{folder} has no model.safetensors; {remedy}")
     tensors = {}
     for file in files:
         try:
@@ -181,15 +168,3 @@ def _read_tensors(folder: Path, theirs: dict[str, Any]) -> dict[str, np.ndarray]
         except (SafetensorError, OSError) as error:
             raise InputError(f"{file} cannot be read ({error}); it is missing or truncated: fetch it again") from None
     return tensors
-
-
-def _without_safetensors(folder: Path, theirs: dict[str, Any]) -> str:
-    pickles = sorted(path.name for path in folder.iterdir() if path.suffix in _PICKLES)
-    if not pickles:
-        return "fetch it, or name another folder"
-    # The class that the weights are of, lest heads get lost or are made up.
-    name = next(iter(theirs.get("architectures") or ()), "AutoModel")
-    return (
-        f"it has {', '.join(pickles)}, which we do not open; if you trust it, convert it once with Transformers: "
-        f"import transformers; transformers.{name}.from_pretrained({str(folder)!r}).save_pretrained('new_folder')"
-    )

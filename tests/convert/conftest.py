@@ -9,8 +9,10 @@ import jax
 import numpy as np
 import optax
 import pytest
+from flax import linen as nn
 
 from t5x_lite.convert import export_folder, import_folder
+from t5x_lite.models import abstract_params
 
 
 @dataclass(frozen=True)
@@ -65,3 +67,19 @@ def make_pair(tmp_path_factory) -> Callable[[Any, Any], Pair]:
         return Pair(case, model, folder, imported.config, imported.params)
 
     return make
+
+
+@pytest.fixture(scope="session")
+def params_of() -> Callable[..., Any]:
+    """`params_of(config)`: random parameters, whose shapes are traced once for the test and for the import."""
+
+    def draw(config: Any, seed: int = 0) -> Any:
+        random, shapes = np.random.default_rng(seed), nn.unbox(abstract_params(config))
+
+        def leaf(path: tuple, leaf: Any) -> np.ndarray:
+            mean = 1 if "scale" in jax.tree_util.keystr(path) else 0
+            return mean + 0.3 * random.standard_normal(leaf.shape, np.float32)
+
+        return jax.tree_util.tree_map_with_path(leaf, shapes)
+
+    return draw

@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 from safetensors.numpy import load_file, save_file
@@ -62,10 +61,10 @@ class Folder:
 
 
 @pytest.fixture
-def folder(request, tmp_path, make_params) -> Folder:
+def folder(request, tmp_path, params_of) -> Folder:
     family = getattr(request, "param", "bert")
     config = CONFIGS[family]
-    params = make_params(config.build(), 0, jnp.zeros((1, 2), jnp.int32))
+    params = params_of(config)
     export_folder(tmp_path / "hf", config, params, None)
     return Folder(family, tmp_path / "hf", config, params)
 
@@ -200,7 +199,7 @@ def test_what_a_config_means(folder, change, expected):
     ("folder", "change", "message"),
     [
         ("bert", {"hidden_size": None, "num_hidden_layers": None}, "lacks hidden_size, num_hidden_layers; .*'bert'"),
-        ("bert", {"hidden_size": "6"}, "hidden_size='6' in config.json is no number"),
+        ("bert", {"hidden_size": "6"}, "hidden_size='6' in config.json is not a number"),
         ("bert", {"hidden_act": "quick_gelu"}, "hidden_act='quick_gelu' in config.json is unknown; known are gelu,"),
         ("bert", {"position_embedding_type": "relative_key"}, "position_embedding_type=relative_key"),
         ("bert", {"is_decoder": True}, "is_decoder=True"),
@@ -240,9 +239,9 @@ def test_what_distilbert_has_no_field_for_is_not_exported(tmp_path):
         export_folder(tmp_path, DistilBertConfig(**SIZES, norm_epsilon=1e-3), {}, None)
 
 
-def test_the_span_boundary_head_stays_at_home(tmp_path, make_params):
+def test_the_span_boundary_head_stays_at_home(tmp_path, params_of):
     config = BertConfig(**SIZES, heads=("masked_lm", "span_boundary"))
-    params = make_params(config.build(), 0, jnp.zeros((1, 2), jnp.int32))
+    params = params_of(config)
     export_folder(tmp_path, config, params, None)
     assert json.loads((tmp_path / "config.json").read_text())["architectures"] == ["BertForMaskedLM"]
     imported = import_folder(tmp_path)
@@ -251,9 +250,9 @@ def test_the_span_boundary_head_stays_at_home(tmp_path, make_params):
     jax.tree.map(np.testing.assert_array_equal, imported.params, params)
 
 
-def test_an_early_config_of_berts_names_no_type(tmp_path, make_params):
-    config, ids = CONFIGS["bert"], jnp.ones((1, 2), jnp.int32)
-    folder = Folder("bert", tmp_path, config, make_params(config.build(), 0, ids, ids))
+def test_an_early_config_of_berts_names_no_type(tmp_path, params_of):
+    config = CONFIGS["bert"]
+    folder = Folder("bert", tmp_path, config, params_of(config))
     export_folder(tmp_path, config, folder.params, None)
     folder.describe(model_type=None)
     folder.assert_unchanged()

@@ -86,8 +86,8 @@ def pair(request, make_pair):
 def batch() -> tuple[np.ndarray, np.ndarray]:
     """Ids and where they are no padding, which stands on either side."""
     ids = np.random.default_rng(0).integers(0, SIZES["vocab_size"], size=(ROWS, LENGTH)).astype(np.int32)
-    places = np.arange(LENGTH)
-    return ids, (places >= [[0], [4], [0]]) & (places < [[LENGTH], [LENGTH], [6]])
+    positions = np.arange(LENGTH)
+    return ids, (positions >= [[0], [4], [0]]) & (positions < [[LENGTH], [LENGTH], [6]])
 
 
 def theirs_of(model: Any, ids: np.ndarray, valid: np.ndarray) -> Any:
@@ -187,7 +187,7 @@ def test_what_theirs_does_not_have_is_not_exported(tmp_path, config, message):
 @pytest.mark.parametrize(
     ("name", "ids", "expected"),
     [
-        # 50,256, which their config means where it says nothing, is no id of so few.
+        # 50,256, their config's default, is not an id of so few.
         ("GPT2", {}, {"has_padding": False, "ends": False}),
         (
             "GPT2",
@@ -205,10 +205,10 @@ def test_ids_are_those_of_the_config_where_there_is_no_tokenizer(tmp_path, name,
     assert imported.generation.ends == expected.pop("ends")
     assert {name: getattr(imported.vocabulary, name) for name in expected} == expected
     assert imported.vocabulary.size == SIZES["vocab_size"]
-    said = {"vocabulary": imported.vocabulary, "generation": imported.generation}
-    export_folder(tmp_path / "again", imported.config, imported.params, None, **said)
+    stated = {"vocabulary": imported.vocabulary, "generation": imported.generation}
+    export_folder(tmp_path / "again", imported.config, imported.params, None, **stated)
     again = import_folder(tmp_path / "again")
-    assert {"vocabulary": again.vocabulary, "generation": again.generation} == said
+    assert {"vocabulary": again.vocabulary, "generation": again.generation} == stated
     described = json.loads((tmp_path / "again" / "config.json").read_text())
     assert described["eos_token_id"] == ids.get("eos_token_id")
     assert described["pad_token_id"] == ids.get("pad_token_id")

@@ -15,8 +15,8 @@ IDS = jnp.asarray(np.random.default_rng(0).integers(0, 30, size=(2, 7)))
 
 
 @pytest.fixture(scope="module")
-def params(make_params):
-    return make_params(PAIR.build(), 0, IDS, IDS)
+def params(params_of):
+    return params_of(PAIR)
 
 
 @pytest.mark.parametrize(("part", "config"), [("generator", GENERATOR), ("discriminator", DISCRIMINATOR)])
@@ -33,13 +33,13 @@ def test_the_discriminator_is_what_is_kept(tmp_path, params):
 
 
 @pytest.mark.parametrize("part", ["generator", "discriminator"])
-def test_each_folder_says_in_transformers_what_the_pair_says(tmp_path, params, part, torch, transformers):
+def test_each_folder_has_the_pairs_logits_in_transformers(tmp_path, params, part, torch, transformers):
     export_folder(tmp_path, PAIR, params, None, part=part)
     name = {"generator": "ElectraForMaskedLM", "discriminator": "ElectraForPreTraining"}[part]
     model = getattr(transformers, name).from_pretrained(tmp_path).eval()
     with torch.no_grad():
         expected = model(torch.tensor(IDS.tolist())).logits.numpy()
-    said = jax.jit(PAIR.build().apply)({"params": params}, IDS)[part]
-    logits = said["masked_lm_logits" if part == "generator" else "replaced_token_logits"]
+    outputs = jax.jit(PAIR.build().apply)({"params": params}, IDS)[part]
+    logits = outputs["masked_lm_logits" if part == "generator" else "replaced_token_logits"]
     assert expected.std() > 0.01
     np.testing.assert_allclose(logits, expected, rtol=0, atol=1e-5)

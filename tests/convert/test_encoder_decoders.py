@@ -119,7 +119,7 @@ def pair(request, make_pair):
 
 
 def batch(model: Any) -> dict[str, np.ndarray]:
-    """Inputs with padding behind two rows, and targets with padding behind one."""
+    """Inputs with padding after two rows, and targets with padding after one."""
     random, pad_id = np.random.default_rng(0), model.config.pad_token_id
     inputs, targets = (random.integers(0, SIZES["vocab_size"], size=(ROWS, length)) for length in (INPUTS, TARGETS))
     valid, wanted = np.arange(INPUTS) < [[INPUTS], [7], [4]], np.arange(TARGETS) < [[TARGETS], [5], [TARGETS]]
@@ -146,16 +146,16 @@ def test_the_architecture_is_read(pair):
 
 def test_logits_loss_and_gradients_are_the_same(pair):
     module, features = pair.config.build(), batch(pair.theirs)
-    asked = {name: jnp.asarray(value) for name, value in features.items()}
+    arrays = {name: jnp.asarray(value) for name, value in features.items()}
     ids = {"pad_id": pair.theirs.config.pad_token_id, "eos_id": pair.theirs.config.eos_token_id}
     start = pair.config.decoder_start_id(**ids)
 
     def loss(params):
         logits = module.apply(
-            {"params": params}, asked["inputs"], shift_right(asked["targets"], start), inputs_valid=asked["valid"]
+            {"params": params}, arrays["inputs"], shift_right(arrays["targets"], start), inputs_valid=arrays["valid"]
         )
-        losses = optax.softmax_cross_entropy_with_integer_labels(logits, asked["targets"])
-        return (losses * asked["wanted"]).sum() / asked["wanted"].sum(), logits
+        losses = optax.softmax_cross_entropy_with_integer_labels(logits, arrays["targets"])
+        return (losses * arrays["wanted"]).sum() / arrays["wanted"].sum(), logits
 
     (value, logits), gradient = jax.jit(jax.value_and_grad(loss, has_aux=True))(pair.params)
     theirs = theirs_of(pair.theirs, features)
@@ -196,11 +196,10 @@ OURS = {
         (TransformerConfig(**OURS), False, False, False),
     ],
 )
-def test_what_theirs_cannot_say_survives(make_params, tmp_path, config, shared_embedding, tied, output_bias):
+def test_what_theirs_cannot_say_survives(params_of, tmp_path, config, shared_embedding, tied, output_bias):
     """The 2017 Transformer's projections have no biases, which theirs have; nothing of ours is a padding id."""
     config = replace(config, shared_embedding=shared_embedding, tied=tied, output_bias=output_bias)
-    ids = jnp.ones((1, 2), jnp.int32)
-    params = make_params(config.build(), 0, ids, ids)
+    params = params_of(config)
     export_folder(tmp_path, config, params, None)
     again = import_folder(tmp_path)
     assert again.config == config
@@ -217,9 +216,9 @@ def test_what_theirs_cannot_say_survives(make_params, tmp_path, config, shared_e
     np.testing.assert_allclose(got, expected, rtol=0, atol=1e-4)
 
 
-def test_biases_that_others_trained_are_read(make_params, tmp_path):
-    config, ids = TransformerConfig(**OURS), jnp.ones((1, 2), jnp.int32)
-    export_folder(tmp_path, config, make_params(config.build(), 0, ids, ids), None)
+def test_biases_that_others_trained_are_read(params_of, tmp_path):
+    config = TransformerConfig(**OURS)
+    export_folder(tmp_path, config, params_of(config), None)
     theirs = transformers.MarianMTModel.from_pretrained(tmp_path)
     with torch.no_grad():
         theirs.model.decoder.layers[1].encoder_attn.q_proj.bias.fill_(0.25)
@@ -237,10 +236,10 @@ def test_biases_that_others_trained_are_read(make_params, tmp_path):
         ({"norm_epsilon": 1e-6}, "norm_epsilon=1e-06 has no place.*Marian"),
     ],
 )
-def test_what_theirs_does_not_have_is_not_exported(make_params, tmp_path, change, message):
-    config, ids = TransformerConfig(**OURS | change), jnp.ones((1, 2), jnp.int32)
+def test_what_theirs_does_not_have_is_not_exported(params_of, tmp_path, change, message):
+    config = TransformerConfig(**OURS | change)
     with pytest.raises(InputError, match=message):
-        export_folder(tmp_path / "new", config, make_params(config.build(), 0, ids, ids), None)
+        export_folder(tmp_path / "new", config, params_of(config), None)
     assert not (tmp_path / "new").exists()
 
 

@@ -1,9 +1,8 @@
-"""What a folder says of how its model writes, and what Transformers reads in the folders that we write."""
+"""A folder's defaults of generation, and those that Transformers reads in the folders that we write."""
 
 import json
 from dataclasses import replace
 
-import jax.numpy as jnp
 import pytest
 
 from t5x_lite.convert import export_folder, import_folder
@@ -53,10 +52,9 @@ def test_what_is_no_id_ends_no_text(tmp_path, eos):
 
 
 @pytest.fixture
-def export(tmp_path, make_params):
+def export(tmp_path, params_of):
     def write(config, generation=None):
-        ids = jnp.ones((1, 2), jnp.int32)
-        export_folder(tmp_path, config, make_params(config.build(), 0, ids, ids), None, generation=generation)
+        export_folder(tmp_path, config, params_of(config), None, generation=generation)
         return tmp_path
 
     return write
@@ -67,7 +65,7 @@ def export(tmp_path, make_params):
     [None, GenerationDefaults(forced_first_id=0, forced_last_id=2, suppressed_ids=(3, 9))],
 )
 def test_exports_say_the_same_to_transformers(export, generation, transformers):
-    """Its config of a BART or a Marian forces EOS at the end where config.json does not say otherwise."""
+    """Its config of a BART or a Marian forces EOS at the end unless config.json has another value."""
     folder = export(BART, generation)
     assert import_folder(folder).generation == (generation or GenerationDefaults())
     theirs = transformers.BartForConditionalGeneration.from_pretrained(folder).generation_config

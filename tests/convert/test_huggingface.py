@@ -6,7 +6,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from flax import linen as nn
 from safetensors.flax import save_file as save_jax
 from safetensors.numpy import load_file, save_file
 
@@ -30,12 +29,11 @@ CONFIG = T5Config(
 SIZES = {"vocab_size": 30, "embed_dim": 6, "num_heads": 2, "mlp_dim": 11, "num_layers": 3, "max_length": 13}
 UNTIED = replace(CONFIG, tied=False, scale_output=False, gated=True, activation="gelu_tanh")
 KEY = "decoder.block.1.layer.2.DenseReluDense.wo.weight"
-IDS = jnp.ones((1, 2), jnp.int32)
 
 
 @pytest.fixture(scope="module")
-def params(make_params):
-    return make_params(CONFIG.build(), 0, IDS, IDS)
+def params(params_of):
+    return params_of(CONFIG)
 
 
 @pytest.fixture
@@ -65,35 +63,28 @@ def assert_same(params, others) -> None:
     "config",
     [
         CONFIG,
-        UNTIED,
-        replace(CONFIG, scale_output=False),
+        replace(CONFIG, scale_output=False, activation="gelu"),
+        replace(CONFIG, gated=True, activation="tanh"),
         replace(UNTIED, scale_output=True),
-        replace(CONFIG, activation="gelu_tanh"),
-        replace(CONFIG, activation="gelu"),
-        replace(UNTIED, activation="silu"),
-        replace(UNTIED, activation="tanh", relative_buckets=7, relative_max_distance=9, dropout_rate=0.0),
-        BertConfig(**SIZES, dropout_rate=0.2, attention_dropout_rate=0.3),
+        replace(UNTIED, gated=False),
+        replace(UNTIED, activation="silu", relative_buckets=7, relative_max_distance=9, dropout_rate=0.0),
         BertConfig(**SIZES, pooler=False, num_segments=3, activation="relu", norm_epsilon=1e-3),
-        BertConfig(**SIZES, heads=("masked_lm",), activation="gelu_tanh"),
-        BertConfig(**SIZES, heads=("sentence_pair",), activation="silu"),
+        BertConfig(**SIZES, heads=("masked_lm",), activation="gelu_tanh", attention_dropout_rate=0.3),
+        BertConfig(**SIZES, heads=("sentence_pair",), activation="silu", dropout_rate=0.2),
         BertConfig(**SIZES, heads=("masked_lm", "sentence_pair"), tied=False, activation="tanh"),
-        RobertaConfig(**SIZES, pad_id=0),
         RobertaConfig(**SIZES, pad_id=7, heads=("masked_lm",), num_segments=2, pooler=False),
-        RobertaConfig(**SIZES, heads=("masked_lm",), tied=False),
-        AlbertConfig(**SIZES, token_embed_dim=5, pooler=False),
-        AlbertConfig(**SIZES, token_embed_dim=6, heads=("masked_lm",), tied=False),
-        AlbertConfig(**SIZES, token_embed_dim=5, heads=("masked_lm", "sentence_pair"), dropout_rate=0.1),
+        RobertaConfig(**SIZES, pad_id=0, heads=("masked_lm",), tied=False),
+        AlbertConfig(**SIZES, token_embed_dim=5, pooler=False, heads=("masked_lm",), dropout_rate=0.1),
+        AlbertConfig(**SIZES, token_embed_dim=6, heads=("masked_lm", "sentence_pair"), tied=False),
         AlbertConfig(**SIZES, heads=("sentence_pair",)),
         DistilBertConfig(**SIZES, dropout_rate=0.2, attention_dropout_rate=0.3),
-        DistilBertConfig(**SIZES, heads=("masked_lm",)),
         DistilBertConfig(**SIZES, heads=("masked_lm",), tied=False, activation="relu"),
-        ElectraConfig(**SIZES, token_embed_dim=6, num_segments=1),
-        ElectraConfig(**SIZES, token_embed_dim=5, heads=("masked_lm",)),
+        ElectraConfig(**SIZES, token_embed_dim=6, num_segments=1, heads=("masked_lm",)),
         ElectraConfig(**SIZES, token_embed_dim=5, heads=("masked_lm", "replaced_token"), tied=False),
     ],
 )
-def test_import_undoes_export(tmp_path, make_params, config):
-    params = make_params(config.build(), 1, IDS, IDS)
+def test_import_undoes_export(tmp_path, params_of, config):
+    params = params_of(config, 1)
     export_folder(tmp_path, config, params, None)
     assert is_huggingface_folder(tmp_path)
     imported = import_folder(tmp_path)
@@ -126,9 +117,9 @@ def test_what_has_no_name_there_is_not_exported(tmp_path, params):
         export_folder(tmp_path, replace(UNTIED, activation="gelu"), params, None)
 
 
-def test_mt5_is_told_by_its_vocabulary(tmp_path, make_params):
+def test_mt5_is_told_by_its_vocabulary(tmp_path, params_of):
     config = replace(UNTIED, vocab_size=PRESETS["mt5-small"].vocab_size, embed_dim=1)
-    export_folder(tmp_path, config, make_params(config.build(), 0, IDS, IDS), None)
+    export_folder(tmp_path, config, params_of(config), None)
     assert json.loads((tmp_path / "config.json").read_text())["model_type"] == "mt5"
     assert import_folder(tmp_path).config == config
 
@@ -223,9 +214,9 @@ def test_what_a_config_means(folder, change, expected):
     assert {name: getattr(config, name) for name in expected} == expected
 
 
-def test_a_silent_config_means_as_many_layers_on_either_side(tmp_path, make_params):
+def test_a_silent_config_means_as_many_layers_on_either_side(tmp_path, params_of):
     config = replace(CONFIG, num_encoder_layers=2)
-    params = make_params(config.build(), 0, IDS, IDS)
+    params = params_of(config)
     export_folder(tmp_path, config, params, None)
     change_config(tmp_path, num_decoder_layers="absent")
     assert_same(import_folder(tmp_path).params, params)
@@ -280,9 +271,9 @@ def test_the_tokenizer_travels(tmp_path, params, spiece_tokenizer):
         assert imported.fingerprint == tokenizer.fingerprint
 
 
-def test_a_tokenizer_larger_than_the_model(tmp_path, make_params, spiece_tokenizer):
+def test_a_tokenizer_larger_than_the_model(tmp_path, params_of, spiece_tokenizer):
     config = replace(CONFIG, vocab_size=20)
-    export_folder(tmp_path, config, make_params(config.build(), 0, IDS, IDS), spiece_tokenizer)
+    export_folder(tmp_path, config, params_of(config), spiece_tokenizer)
     with pytest.raises(InputError, match="60 ids, the model only 20"):
         import_folder(tmp_path)
 
@@ -296,9 +287,7 @@ def spiece_tokenizer():
     return make_tokenizer(config, lambda: iter(texts))
 
 
-def test_sentinels_above_the_bytes_survive_the_journey(tmp_path):
+def test_sentinels_above_the_bytes_survive_the_journey(tmp_path, params_of):
     config = T5Config(384, 2, embed_dim=4, head_dim=2, mlp_dim=4, num_encoder_layers=1, num_decoder_layers=1)
-    ids = jnp.ones((1, 2), jnp.int32)
-    params = nn.unbox(config.build().init(jax.random.key(0), ids, ids))["params"]
-    export_folder(tmp_path, config, params, ByteTokenizer(extra_ids=20))
+    export_folder(tmp_path, config, params_of(config), ByteTokenizer(extra_ids=20))
     assert import_folder(tmp_path).tokenizer.vocabulary == ByteTokenizer(extra_ids=20).vocabulary

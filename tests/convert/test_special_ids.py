@@ -2,7 +2,6 @@
 
 import json
 
-import jax.numpy as jnp
 import pytest
 
 from t5x_lite.convert import export_folder, import_folder
@@ -21,9 +20,9 @@ def tokenizer(request):
 
 
 @pytest.fixture
-def export(tmp_path, make_params):
+def export(tmp_path, params_of):
     def write(config, tokenizer):
-        params = make_params(config.build(), 0, jnp.zeros((1, 2), jnp.int32))
+        params = params_of(config)
         export_folder(tmp_path, config, params, tokenizer)
         return tmp_path, json.loads((tmp_path / "config.json").read_text())
 

@@ -148,7 +148,7 @@ def test_greedy_text_is_the_same(pair):
         )[:, 1:].numpy()
         return np.pad(ids, ((0, 0), (0, 12 - ids.shape[1])))
 
-    # Something that they say, but not at once, so that at least one row ends early.
+    # A token of theirs that is not the first one, so that at least one row ends early.
     full = generate(None)
     eos = next((int(row[s]) for s in (1, 2, 3) for row in full if row[s] not in row[:s] and row[s]), int(full[0, 0]))
     ours = greedy_decode(
@@ -172,7 +172,7 @@ def test_export_opens_in_transformers_and_imports_exactly(pair, tmp_path):
 
 
 def test_a_config_of_transformers_4_means_the_same(pair, tmp_path):
-    """Before version 5 there was no scale_decoder_outputs: the tied embedding told whether the output is scaled."""
+    """Before version 5 there was no scale_decoder_outputs: the tied embedding decided whether the output is scaled."""
     described = json.loads((pair.folder / "config.json").read_text())
     described.pop("scale_decoder_outputs", None)
     described["tie_word_embeddings"] = pair.case.scaled

@@ -113,25 +113,25 @@ def pair(request, make_pair):
 
 
 def batch(model: Any) -> dict[str, np.ndarray]:
-    """Rows closed by EOS, padding behind two of them, and what is asked of them."""
+    """Rows closed by EOS, padding after two of them, and labels."""
     random, config = np.random.default_rng(0), model.config
     lengths = np.array([[LENGTH], [7], [4]])
-    places = np.arange(LENGTH)
+    positions = np.arange(LENGTH)
     ids = random.integers(10, 47, size=(ROWS, LENGTH))
     if config.model_type == "bart":
-        ids = np.where(places == lengths - 1, config.eos_token_id, ids)
+        ids = np.where(positions == lengths - 1, config.eos_token_id, ids)
     return {
-        "inputs": np.where(places < lengths, ids, config.pad_token_id).astype(np.int32),
-        "valid": places < lengths,
+        "inputs": np.where(positions < lengths, ids, config.pad_token_id).astype(np.int32),
+        "valid": positions < lengths,
         "classes": np.array([0, 2, 1]) % config.num_labels,
         "numbers": random.normal(size=ROWS).astype(np.float32),
         "ends": np.array([[1, 2], [0, 3], [2, 2]]),
     }
 
 
-def theirs_of(model: Any, asked: dict[str, np.ndarray]) -> tuple[Any, Any]:
+def theirs_of(model: Any, arrays: dict[str, np.ndarray]) -> tuple[Any, Any]:
     """(their logits, under our shape; their loss)."""
-    tensors = {name: torch.from_numpy(value) for name, value in asked.items()}
+    tensors = {name: torch.from_numpy(value) for name, value in arrays.items()}
     inputs = {"input_ids": tensors["inputs"].long(), "attention_mask": tensors["valid"].long()}
     if "DoubleHeads" in type(model).__name__:
         # One question, whose choices the rows are; padding is no target.
@@ -139,7 +139,7 @@ def theirs_of(model: Any, asked: dict[str, np.ndarray]) -> tuple[Any, Any]:
         last = tensors["valid"].sum(1) - 1
         more = {"mc_token_ids": last, "mc_labels": torch.tensor([1]), "labels": labels}
         if "OpenAI" in type(model).__name__:
-            del inputs["attention_mask"]  # of a question it takes none; padding is behind, where nobody sees it
+            del inputs["attention_mask"]  # it takes none with choices; padding comes last, where no token attends to it
         out = model(**{name: value[None] for name, value in (inputs | more).items()})
         return out.mc_logits[0], out.mc_loss + 0.5 * out.loss
     if "QuestionAnswering" in type(model).__name__:
@@ -160,26 +160,26 @@ def test_the_architecture_is_read(pair):
 
 def test_logits_loss_and_gradients_are_the_same(pair):
     module, features = pair.config.build(), batch(pair.theirs)
-    (head,), asked = pair.config.heads, {name: jnp.asarray(value) for name, value in features.items()}
+    (head,), arrays = pair.config.heads, {name: jnp.asarray(value) for name, value in features.items()}
 
-    def said(model):
-        hidden = model.hidden_states(asked["inputs"], inputs_valid=asked["valid"])
-        ends = {} if head == "question_answering" else {"inputs_valid": asked["valid"]}
+    def logits_of(model):
+        hidden = model.hidden_states(arrays["inputs"], inputs_valid=arrays["valid"])
+        ends = {} if head == "question_answering" else {"inputs_valid": arrays["valid"]}
         tokens = model.token_scores(hidden).dense() if head == CHOICES else None
         return getattr(model, f"{head}_logits")(hidden, **ends), tokens
 
     def loss(params):
-        logits, tokens = module.apply({"params": params}, method=said)
+        logits, tokens = module.apply({"params": params}, method=logits_of)
         entropy = optax.softmax_cross_entropy_with_integer_labels
         if head == CHOICES:
-            follows = asked["valid"][:, 1:]
-            language = (entropy(tokens[:, :-1], asked["inputs"][:, 1:]) * follows).sum() / follows.sum()
+            follows = arrays["valid"][:, 1:]
+            language = (entropy(tokens[:, :-1], arrays["inputs"][:, 1:]) * follows).sum() / follows.sum()
             return entropy(logits, 1) + 0.5 * language, logits
         if head == "question_answering":
-            return entropy(logits.swapaxes(1, 2), asked["ends"]).mean(), logits
+            return entropy(logits.swapaxes(1, 2), arrays["ends"]).mean(), logits
         if pair.config.num_classes == 1:
-            return ((logits[:, 0] - asked["numbers"]) ** 2).mean(), logits
-        return entropy(logits, asked["classes"]).mean(), logits
+            return ((logits[:, 0] - arrays["numbers"]) ** 2).mean(), logits
+        return entropy(logits, arrays["classes"]).mean(), logits
 
     (value, logits), gradient = jax.jit(jax.value_and_grad(loss, has_aux=True))(pair.params)
     expected, their_loss = theirs_of(pair.theirs, features)
@@ -214,10 +214,9 @@ SMALL_GPT = GptConfig(**OURS, mlp_dim=24, num_layers=1, max_length=9)
         replace(SMALL_GPT, heads=("multiple_choice",), norm_first=False),
     ],
 )
-def test_what_theirs_cannot_say_survives(make_params, tmp_path, config):
+def test_what_theirs_cannot_say_survives(params_of, tmp_path, config):
     """Where the decoder of a BART begins by itself; dropout before a GPT's classes."""
-    ids = jnp.ones((1, 2), jnp.int32)
-    params = make_params(config.build(), 0, ids, ids)
+    params = params_of(config)
     export_folder(tmp_path, config, params, None)
     again = import_folder(tmp_path)
     assert again.config == config

@@ -183,7 +183,7 @@ def test_the_class_is_the_models(folder, named, auto):
 def test_the_files_of_older_programs(named, folder, tokenizer, keeps_config):
     """Without tokenizer.json: vocab.json and merges.txt, with or without a word about special tokens."""
     if named[0].startswith("marian") or (named[0] == "bart" and not keeps_config):
-        pytest.skip("has other files, or says nothing about blanks")
+        pytest.skip("has other files, or does not state how blanks are read")
     (folder / "tokenizer.json").unlink()
     if not keeps_config:
         (folder / "tokenizer_config.json").unlink()

@@ -166,7 +166,7 @@ def test_transformers_gives_the_same_ids(folder, tokenizer, auto):
 
 
 def test_what_transformers_saves_gives_the_same_ids(folder, tokenizer, family, auto, tmp_path):
-    """Its tokenizer.json, whatever its model, and the same once more behind our export."""
+    """Its tokenizer.json, whatever its model, and the same after our export."""
     theirs = auto(folder)
     saved = tmp_path / "saved"
     theirs.save_pretrained(saved)
