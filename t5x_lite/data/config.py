@@ -1,6 +1,5 @@
 """The data of an experiment."""
 
-from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -10,6 +9,7 @@ from t5x_lite.data.layouts.sentences import SentenceRule
 from t5x_lite.data.mixtures import Mixture, MixtureStore, of_part
 from t5x_lite.data.records.base import Source
 from t5x_lite.data.records.text import PythonDocs
+from t5x_lite.data.splits import Progress
 from t5x_lite.data.store import TokenStore, cached_tokenizer, prepare
 from t5x_lite.errors import InputError
 from t5x_lite.tokenizers.config import SentencePiece, Tokenizer, TokenizerConfig
@@ -54,11 +54,7 @@ class Data(Validated):
         return tuple(one for part in parts for one in (part.source, part.held_out_source) if one is not None)
 
     def prepare(
-        self,
-        layout: Layout,
-        *,
-        tokenizer: Tokenizer | None = None,
-        progress: Callable[[str, float | None], None] | None = None,
+        self, layout: Layout, *, tokenizer: Tokenizer | None = None, progress: Progress | None = None
     ) -> TokenStore:
         """Tokenizes the corpus into a store of rows, or opens the one that is there: see `store.prepare`.
 
@@ -83,12 +79,9 @@ class Data(Validated):
         stores = {}
         for part in self.source.parts:
             data = replace(self, source=part.source, held_out_source=part.held_out_source)
+            of_stage = lambda stage, fraction, name=part.name: report(f"{stage}: {name}", fraction)  # noqa: E731
             with of_part(part.name):
-                stores[part.name] = data.prepare(
-                    layout,
-                    tokenizer=tokenizer,
-                    progress=lambda stage, fraction, name=part.name: report(f"{stage}: {name}", fraction),
-                )
+                stores[part.name] = data.prepare(layout, tokenizer=tokenizer, progress=of_stage)
         return MixtureStore.of(stores, self.source.rates)
 
     @property

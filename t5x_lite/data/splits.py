@@ -6,7 +6,7 @@ import itertools
 from array import array
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -100,10 +100,6 @@ class Corpus:
     documents: Documents
     held_out: float
     held_out_documents: Documents | None
-
-    def held_out_key(self) -> Any:
-        """What decides which documents are held out."""
-        return ["source", self.held_out_documents.source.fingerprint()] if self.held_out_documents else self.held_out
 
     def documents_of(self, split: str) -> Iterator[Example]:
         """The documents of "train" or "held_out", in order."""

@@ -4,7 +4,7 @@ import errno
 import functools
 import json
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from t5x_lite.data.layouts.base import Example, Layout, Row, RowBuilder, UnfitDocumentError
@@ -132,19 +132,19 @@ def prepare(
       OSError: the disk is full (nothing is left behind).
     """
     check_rule(sentences)
-    held_out_documents = None
-    if held_out_source is not None:
-        held_out_documents = Documents(held_out_source, layout, sentences)
-    elif not 0 < held_out < 0.5:
+    if held_out_source is None and not 0 < held_out < 0.5:
         raise InputError(f"held_out={held_out} is not a share of the corpus for evaluation; choose one in (0, 0.5)")
-    corpus = Corpus(Documents(source, layout, sentences), held_out, held_out_documents)
+    corpus, held_out_key = Corpus(Documents(source, layout, sentences), held_out, None), held_out
+    if held_out_source is not None:
+        corpus = replace(corpus, held_out_documents=Documents(held_out_source, layout, sentences))
+        held_out_key = ["source", held_out_source.fingerprint()]
     report = progress or (lambda stage, fraction: None)
     cache_dir, source_key = Path(cache_dir), source.fingerprint()
     if tokenizer is None and tokenizer_config is not None:
         tokenizer = cached_tokenizer(source, source_key, tokenizer_config, cache_dir, report)
     of_tokenizer = tokenizer.fingerprint if tokenizer else ""
     of_rows = [layout, layout.spec, sentences if layout.reads_sentences else ""]
-    key = digest(_FORMAT, source_key, of_tokenizer, of_rows, corpus.held_out_key())
+    key = digest(_FORMAT, source_key, of_tokenizer, of_rows, held_out_key)
     folder = cache_dir / "stores" / key
     if not _is_complete(folder):
         write_folder(folder, functools.partial(_write_store, corpus, tokenizer, report), _is_complete)

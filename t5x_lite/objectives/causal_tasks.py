@@ -11,8 +11,7 @@ import jax.numpy as jnp
 from flax import linen as nn
 from jaxtyping import Array, Bool, Float, Int, Key
 
-from t5x_lite.data.tasks.classification import Delimited
-from t5x_lite.data.tasks.multiple_choice import DelimitedChoices
+from t5x_lite.data.tasks.classification import Delimited, DelimitedChoices
 from t5x_lite.errors import InputError
 from t5x_lite.models.base import ModelConfig
 from t5x_lite.objectives.base import Features, Metrics, Row

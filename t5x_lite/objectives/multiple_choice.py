@@ -11,7 +11,7 @@ from flax import linen as nn
 from jaxtyping import Array, Float, Int, Key
 
 from t5x_lite.data.layouts.base import Layout
-from t5x_lite.data.tasks.multiple_choice import ChoiceSets
+from t5x_lite.data.tasks.classification import ChoiceSets
 from t5x_lite.models.base import ModelConfig
 from t5x_lite.objectives.base import Features, Metrics, Row, entropy
 from t5x_lite.objectives.losses import cross_entropy

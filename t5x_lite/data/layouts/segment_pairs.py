@@ -177,7 +177,6 @@ class Pairs(SentenceLayout):
     """
 
     length: RowLength
-    """Ids of a row, special ones included."""
     unit: Literal["segment", "sentence"] = "segment"
     with_other: bool = False
 

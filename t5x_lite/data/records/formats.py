@@ -98,10 +98,8 @@ class ParallelFiles(FileRecords):
                 if None in lines:
                     short = files[lines.index(None)]
                     long = next(file for file, line in zip(files, lines, strict=True) if line)
-                    raise InputError(
-                        f"{short} ends before line {number}, which {long} has; give files that are parallel line by "
-                        "line"
-                    )
+                    problem = f"{short} ends before line {number}, which {long} has"
+                    raise InputError(f"{problem}; give files that are parallel line by line")
                 texts = [text for _, text in lines]
                 if any(text.strip() for text in texts):
                     location = " with ".join(f"{file}:{number}" for file in files)
@@ -113,13 +111,13 @@ class ParallelFiles(FileRecords):
     def _groups(self) -> list[tuple[Path, ...]]:
         """Parallel files, one for each field."""
         groups = [[file.resolve() for file in input_files.expand(path, ())] for path in self.paths]
-        if len(set(map(len, groups))) > 1:
-            counts = " and ".join(f"{path!r} {len(files)}" for path, files in zip(self.paths, groups, strict=True))
-            raise InputError(
-                f"paths={self.paths} name unequal numbers of files ({counts}), so that they cannot be parallel; give "
-                "as many for each field"
-            )
-        return list(zip(*groups, strict=True))
+        if len(set(map(len, groups))) == 1:
+            return list(zip(*groups, strict=True))
+        counts = " and ".join(f"{path!r} {len(files)}" for path, files in zip(self.paths, groups, strict=True))
+        raise InputError(
+            f"paths={self.paths} name unequal numbers of files ({counts}), so that they cannot be parallel; give as "
+            "many for each field"
+        )
 
 
 @dataclass(frozen=True)

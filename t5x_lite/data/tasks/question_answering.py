@@ -50,9 +50,8 @@ class Questions(TaskSource):
         misplaced, first, names = 0, "", set[str]()
         for question in super().read():
             if question.id in names:
-                raise InputError(
-                    f"{self.id}={question.id!r} names two questions, the second in {question.location}; rename it"
-                )
+                problem = f"names two questions, the second in {question.location}"
+                raise InputError(f"{self.id}={question.id!r} {problem}; rename it")
             names.add(question.id)
             for answer, start in zip(question.answers, question.starts, strict=True):
                 there = question.context[start : start + len(answer)]

@@ -54,10 +54,8 @@ class TaggedWords(TaskSource):
         words = self._column(record, "words")
         tags = self._column(record, "tags") if self.tags else self.labels[:1] * len(words)
         if len(words) != len(tags):
-            raise InputError(
-                f"tags={self.tags!r} has {len(tags)} tags for {len(words)} words in {record.location}; write one for "
-                "each"
-            )
+            problem = f"has {len(tags)} tags for {len(words)} words in {record.location}"
+            raise InputError(f"tags={self.tags!r} {problem}; write one for each")
         if unknown := [tag for tag in tags if tag not in self.labels]:
             raise UnknownLabelError("tags", self.tags, self.labels, unknown, "name them in labels")
         return [TaggedSentence(record.location, words, tuple(map(self.labels.index, tags)))]
