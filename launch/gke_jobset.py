@@ -43,15 +43,16 @@ class Refusal(Exception):
 
 class Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
-        raise Refusal(f"{message}; --help says more")
+        raise Refusal(f"{message}; see --help")
 
 
 def fill(template: str, arguments: argparse.Namespace, train: Sequence[str]) -> str:
-    """The JobSet for these arguments. Raises `Refusal` for a name or a topology that is none."""
+    """The JobSet for these arguments. Raises `Refusal` for an invalid name or topology."""
     generation, _, shape = arguments.topology.partition(":")
     if generation not in ACCELERATORS or not re.fullmatch(r"[1-9]\d*(x[1-9]\d*){1,2}", shape):
         raise Refusal(
-            f"topology={arguments.topology} is none; choose one of {', '.join(ACCELERATORS)} and a shape, as v5p:4x4x4"
+            f"topology={arguments.topology} is not valid; choose one of {', '.join(ACCELERATORS)} and a shape, as "
+            "v5p:4x4x4"
         )
     chips = prod(map(int, shape.split("x")))
     chips_per_host = min(4, chips) if arguments.chips_per_host is None else arguments.chips_per_host
@@ -60,7 +61,9 @@ def fill(template: str, arguments: argparse.Namespace, train: Sequence[str]) -> 
             f"chips_per_host={chips_per_host} does not divide the {chips} chips of {arguments.topology}; choose 4"
         )
     if not re.fullmatch(NAME, arguments.name):
-        raise Refusal(f"name={arguments.name} is none; choose up to 40 lower-case letters, digits and hyphens")
+        raise Refusal(
+            f"name={arguments.name} is not a valid name; choose up to 40 lower-case letters, digits and hyphens"
+        )
     if arguments.slices < 1:
         raise Refusal(f"slices={arguments.slices} is too small; choose 1 or more")
     if not arguments.spot:
@@ -81,7 +84,7 @@ def fill(template: str, arguments: argparse.Namespace, train: Sequence[str]) -> 
 def check_train(train: Sequence[str]) -> None:
     """Raises `Refusal` for a run without a config, or whose checkpoints would be lost with its pods."""
     if not train:
-        raise Refusal("the config is missing; put what follows `python -m t5x_lite train` behind --")
+        raise Refusal("the config is missing; put what follows `python -m t5x_lite train` after --")
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
     parser.add_argument("--workdir", default="")
     workdir = parser.parse_known_args(train[1:])[0].workdir
@@ -93,7 +96,7 @@ def check_train(train: Sequence[str]) -> None:
 
 def parse(argv: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
     argv = list(argv)
-    own, train = (argv[: argv.index("--")], argv[argv.index("--") + 1 :]) if "--" in argv else (argv, [])
+    options, train = (argv[: argv.index("--")], argv[argv.index("--") + 1 :]) if "--" in argv else (argv, [])
     parser = Parser(prog="gke_jobset", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("name", help="of the JobSet; lower-case letters, digits and hyphens")
     parser.add_argument("--topology", required=True, help="of one slice, as `plan` names it: v5p:4x4x4")
@@ -103,7 +106,7 @@ def parse(argv: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
     parser.add_argument("--image", required=True, help="built from launch/Dockerfile")
     parser.add_argument("--service-account", default="default", help="of Kubernetes, that may write to the workdir")
     parser.add_argument("--dry-run", action="store_true", help="print the command and the JobSet instead")
-    return parser.parse_args(own), train
+    return parser.parse_args(options), train
 
 
 def main(argv: Sequence[str]) -> int:

@@ -6,8 +6,8 @@
     launch/tpu_vm.py stop NAME --zone us-east5-a      # save and end; the machines stay
     launch/tpu_vm.py delete NAME --zone us-east5-a    # give the machines back
 
-What follows `--` is what follows `python -m t5x_lite train`. `run` asks for the machines, waits for them, ships the
-checkout, starts the run on every host and shows the log of host 0; after a preemption it asks for machines again, and
+What follows `--` is what follows `python -m t5x_lite train`. `run` requests the machines, waits for them, ships the
+checkout, starts the run on every host and shows the log of host 0; after a preemption it requests machines again, and
 the run goes on from its last checkpoint; when the run has ended well, the machines are deleted. If this computer was
 switched off meanwhile, the same command takes up where things are. `--dry-run` prints every command instead.
 
@@ -37,11 +37,11 @@ GENERATIONS = {
     "v5e": ("v5litepod", 1, "v2-alpha-tpuv5-lite"),
     "v6e": ("v6e", 1, "v2-alpha-tpuv6e"),
 }
-# The shape that an accelerator type of so many chips has; other shapes cannot be asked for by type.
+# The shape that an accelerator type of so many chips has; other shapes cannot be requested by type.
 SHAPES_3D = "2x2x1, 2x2x2, 2x2x4, 2x4x4, 4x4x4, 4x4x8, 4x8x8, 8x8x8, 8x8x16, 8x16x16, 16x16x16, 16x16x24"
 SHAPES_2D = "1x1, 2x2, 2x4, 4x4, 4x8, 8x8, 8x16, 16x16"
 
-# What the hosts are told. The rest of it is launch/tpu_vm_host.sh, which comes with the checkout.
+# Commands for the hosts. The script that they call, launch/tpu_vm_host.sh, comes with the checkout.
 HOST = "t5x_lite/launch/tpu_vm_host.sh"
 INSTALL = f"rm -rf t5x_lite && mkdir t5x_lite && tar -xzf t5x_lite.tar.gz -C t5x_lite && {HOST} install"
 START = f"{HOST} start"
@@ -105,10 +105,12 @@ def accelerator(topology: str) -> tuple[str, str]:
     if generation == "tpu7x":
         raise Refusal("topology=tpu7x is offered by GKE alone; use launch/gke_jobset.py")
     if generation not in GENERATIONS:
-        raise Refusal(f"topology={topology} begins with no known generation; choose one of {', '.join(GENERATIONS)}")
+        raise Refusal(
+            f"topology={topology} does not begin with a known generation; choose one of {', '.join(GENERATIONS)}"
+        )
     shapes = SHAPES_3D if generation in ("v4", "v5p") else SHAPES_2D
     if shape not in shapes.split(", "):
-        raise Refusal(f"topology={topology} cannot be asked for; choose {generation}: with one of {shapes}")
+        raise Refusal(f"topology={topology} cannot be requested; choose {generation}: with one of {shapes}")
     chips = 1
     for size in shape.split("x"):
         chips *= int(size)
@@ -119,9 +121,9 @@ def accelerator(topology: str) -> tuple[str, str]:
 def check_train(arguments: Sequence[str]) -> None:
     """Raises `Refusal` for a command that would fail, or lose its checkpoints, on machines that are paid for."""
     if not arguments:
-        raise Refusal("the config is missing; put what follows `python -m t5x_lite train` behind --")
+        raise Refusal("the config is missing; put what follows `python -m t5x_lite train` after --")
     if Path(arguments[0]).is_absolute() or not (CHECKOUT / arguments[0]).is_file():
-        raise Refusal(f"config {arguments[0]} is no file of this checkout; name one relative to {CHECKOUT}")
+        raise Refusal(f"config {arguments[0]} is not a file of this checkout; name one relative to {CHECKOUT}")
     workdir = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
     workdir.add_argument("--workdir", default="")
     folder = workdir.parse_known_args(arguments[1:])[0].workdir
@@ -137,7 +139,7 @@ def pack(archive: Path) -> None:
     command = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
     listed = subprocess.run(command, cwd=CHECKOUT, capture_output=True, text=True)
     if listed.returncode:
-        raise Refusal(f"{CHECKOUT} is no checkout of git; launch from one")
+        raise Refusal(f"{CHECKOUT} is not a git checkout; launch from one")
     with tarfile.open(archive, "w:gz") as tar:
         for name in sorted(set(filter(None, listed.stdout.split("\0")))):
             if (CHECKOUT / name).exists():
@@ -147,7 +149,7 @@ def pack(archive: Path) -> None:
 def call(command: Sequence[str]) -> None:
     """Runs a command that has to succeed."""
     if status := subprocess.run(command).returncode:
-        raise RuntimeError(f"{shlex.join(command[:6])} ended with status {status}; what it says stands above")
+        raise RuntimeError(f"{shlex.join(command[:6])} ended with status {status}; its output is above")
 
 
 def answer(command: Sequence[str]) -> str | None:
@@ -163,13 +165,13 @@ def unit_state(machines: Machines) -> dict[str, str]:
 
 
 def wait_for(machines: Machines, create: Sequence[str], pause: Callable[[], None]) -> None:
-    """Returns when the machines are there; asks for them if need be, and again after they were taken away."""
+    """Returns when the machines are there; requests them if need be, and again after a preemption."""
     message, failures = None, 0
     while (state := answer(machines.state())) != "ACTIVE":
         if state is None:
             failures += 1
             if failures == PATIENCE:
-                raise RuntimeError("gcloud does not answer; what it says stands above")
+                raise RuntimeError("gcloud does not answer; its output is above")
             pause()
             continue
         if state != message:
@@ -186,7 +188,7 @@ def wait_for(machines: Machines, create: Sequence[str], pause: Callable[[], None
 
 
 def run(machines: Machines, create: Sequence[str], start: str, pause: Callable[[], None]) -> None:
-    """The whole way, from nothing or from wherever things are, to the end of the run."""
+    """From no machines, or from the current state, to the end of the run."""
     with tempfile.TemporaryDirectory() as folder:
         archive = Path(folder, "t5x_lite.tar.gz")
         pack(archive)  # once: a restart runs the same code
@@ -241,12 +243,12 @@ def show(machines: Machines, create: Sequence[str], start: str) -> None:
 
 class Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
-        raise Refusal(f"{message}; --help says more")
+        raise Refusal(f"{message}; see --help")
 
 
 def parse(argv: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
     argv = list(argv)
-    own, train = (argv[: argv.index("--")], argv[argv.index("--") + 1 :]) if "--" in argv else (argv, [])
+    options, train = (argv[: argv.index("--")], argv[argv.index("--") + 1 :]) if "--" in argv else (argv, [])
     parser = Parser(prog="tpu_vm", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     verbs = parser.add_subparsers(dest="verb", required=True, metavar="{run,log,stop,delete}")
     for verb in ("run", "log", "stop", "delete"):
@@ -260,9 +262,9 @@ def parse(argv: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
             of_verb.add_argument("--slices", type=int, default=1, help="how many, joined by the data-centre network")
             of_verb.add_argument("--spot", action="store_true", help="cheaper, and taken away now and then")
             of_verb.add_argument("--runtime-version", help="default: the topology's")
-    arguments = parser.parse_args(own)
+    arguments = parser.parse_args(options)
     if train and arguments.verb != "run":
-        raise Refusal(f"{arguments.verb} takes nothing behind --; only run trains")
+        raise Refusal(f"{arguments.verb} takes nothing after --; only run trains")
     return arguments, train
 
 
@@ -274,7 +276,9 @@ def main(argv: Sequence[str]) -> int:
         if arguments.verb == "run":
             check_train(train)
             if not re.fullmatch(r"[a-z]([-a-z0-9]{0,38}[a-z0-9])?", arguments.name):
-                raise Refusal(f"name={arguments.name} is none; choose up to 40 lower-case letters, digits and hyphens")
+                raise Refusal(
+                    f"name={arguments.name} is not a valid name; choose up to 40 lower-case letters, digits and hyphens"
+                )
             if arguments.slices < 1:
                 raise Refusal(f"slices={arguments.slices} is too small; choose 1 or more")
             create = machines.create(arguments.topology, arguments.slices, arguments.spot, arguments.runtime_version)

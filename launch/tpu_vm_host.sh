@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
-# What launch/tpu_vm.py has each host do with the checkout that it shipped there, to be found in ~/t5x_lite:
+# The commands that launch/tpu_vm.py runs on each host, in the checkout that it copies to ~/t5x_lite:
 #
 #     tpu_vm_host.sh install                    # a Python of its own, and t5x_lite for TPUs in it
 #     tpu_vm_host.sh start CONFIG [options]     # python -m t5x_lite train CONFIG [options], as a service of systemd
 #     tpu_vm_host.sh follow                     # the service's log, to the end of the run
 #
 # systemd starts the service again after a crash (three times an hour at most), after a reboot and after the status of a
-# run that was asked to stop (75), not after bad input (2); before a machine goes it sends SIGTERM, upon which a run saves.
+# run that saved after a signal (75), not after bad input (2); before a machine stops it sends SIGTERM, and the run saves.
 set -euo pipefail
 python=~/t5x_lite_venv/bin/python
 

@@ -1,4 +1,4 @@
-"""Programs that stand in for gcloud, kubectl and the like: they note how they were called, and do as they are told."""
+"""Programs that replace gcloud, kubectl and the like: they log their calls, and run the code of a test."""
 
 import importlib.util
 import json
@@ -32,7 +32,7 @@ class StandIns:
         monkeypatch.setenv("PATH", f"{folder}{os.pathsep}{os.environ['PATH']}")
 
     def add(self, *names: str, does: str = "", reads: bool = False) -> None:
-        """Makes programs that note their arguments (and what they read) and then do this, in Python."""
+        """Makes programs that log their arguments (and standard input) and then run `does`, in Python."""
         for name in names:
             text = STAND_IN.format(
                 python=sys.executable, log=str(self.log), does=does, reading={name} if reads else "()"
@@ -55,7 +55,7 @@ def stand_ins(tmp_path, monkeypatch) -> StandIns:
 
 @pytest.fixture(scope="session")
 def script() -> Callable[[str], ModuleType]:
-    """`script("tpu_vm")` is launch/tpu_vm.py as a module; launch/ is no package."""
+    """`script("tpu_vm")` is launch/tpu_vm.py as a module; launch/ is not a package."""
 
     def load(name: str) -> ModuleType:
         spec = importlib.util.spec_from_file_location(f"launch_{name}", CHECKOUT / "launch" / f"{name}.py")

@@ -13,7 +13,7 @@ CHECKOUT = Path(__file__).resolve().parents[2]
 
 @pytest.fixture(scope="module")
 def instructions():
-    """Pairs of an instruction and what stands behind it."""
+    """Pairs of an instruction and its arguments."""
     lines = (CHECKOUT / "launch/Dockerfile").read_text().splitlines()
     return [line.split(maxsplit=1) for line in lines if line and not line.startswith("#")]
 

@@ -1,4 +1,4 @@
-"""The JobSet: its fields against those that the APIs have, and what becomes of each way a pod can end."""
+"""The JobSet: its fields against those of the APIs, and the action after each way a pod can end."""
 
 import re
 import shlex
@@ -9,8 +9,8 @@ import yaml
 TRAIN = ["configs/t5_base.py", "--workdir", "gs://bucket/run"]
 CALL = ["t5", "--topology", "v5p:4x4x4", "--image", "eu-docker.pkg.dev/p/r/t5x_lite:1"]
 
-# The part of jobset.x-k8s.io/v1alpha2, batch/v1 and core/v1 that is used. A schema is a type, the words that may stand
-# there, a list of one schema, or {field: schema} with "!" behind the fields that must be there.
+# The part of jobset.x-k8s.io/v1alpha2, batch/v1 and core/v1 that is used. A schema is a type, the allowed
+# words, a list of one schema, or {field: schema} with "!" after required fields.
 STRINGS = {"*": str}
 SCHEMA = {
     "apiVersion!": ("jobset.x-k8s.io/v1alpha2",),
@@ -88,15 +88,15 @@ SCHEMA = {
 def faults(value, schema, path="") -> list[str]:
     """Where a document departs from a schema."""
     if isinstance(schema, type):
-        return [] if type(value) is schema else [f"{path}: {value!r} is no {schema.__name__}"]
+        return [] if type(value) is schema else [f"{path}: {value!r} is not a {schema.__name__}"]
     if isinstance(schema, tuple):
-        return [] if value in schema else [f"{path}: {value!r} is none of {schema}"]
+        return [] if value in schema else [f"{path}: {value!r} is not one of {schema}"]
     if isinstance(schema, list):
         if not isinstance(value, list) or not value:
-            return [f"{path}: {value!r} is no list of something"]
+            return [f"{path}: {value!r} is not a list of something"]
         return [fault for n, item in enumerate(value) for fault in faults(item, schema[0], f"{path}[{n}]")]
     if not isinstance(value, dict):
-        return [f"{path}: {value!r} is no mapping"]
+        return [f"{path}: {value!r} is not a mapping"]
     fields = {name.rstrip("!"): of for name, of in schema.items()}
     missing = [f"{path}.{name[:-1]} is missing" for name in schema if name.endswith("!") and name[:-1] not in value]
     unknown = [f"{path}.{name} is unknown" for name in value if name not in fields and "*" not in fields]
@@ -183,8 +183,8 @@ def test_spot_slices_and_arguments(jobset):
     assert pod["containers"][0]["image"] == CALL[-1]
 
 
-def what_becomes(document, code=None, disrupted=False):
-    """What the Job's and the JobSet's controllers do about a pod that ended so: first rule that fits, in either."""
+def action_after(document, code=None, disrupted=False):
+    """The action of the Job's and the JobSet's controllers after a pod ended so: the first matching rule of either."""
     container, message = "train", None
     for index, rule in enumerate(job_of(document)["podFailurePolicy"]["rules"]):
         codes = rule.get("onExitCodes")
@@ -208,11 +208,11 @@ def what_becomes(document, code=None, disrupted=False):
 
 def test_preemptions_do_not_count_bad_input_is_not_tried_again_crashes_three_times(jobset):
     document = jobset()
-    assert what_becomes(document, code=75) == "RestartJobSetAndIgnoreMaxRestarts"
-    assert what_becomes(document, code=143, disrupted=True) == "RestartJobSetAndIgnoreMaxRestarts"
-    assert what_becomes(document, code=2) == "FailJobSet"
+    assert action_after(document, code=75) == "RestartJobSetAndIgnoreMaxRestarts"
+    assert action_after(document, code=143, disrupted=True) == "RestartJobSetAndIgnoreMaxRestarts"
+    assert action_after(document, code=2) == "FailJobSet"
     for code in (1, 12, 22, 134, 137):
-        assert what_becomes(document, code=code) == "RestartJobSet"
+        assert action_after(document, code=code) == "RestartJobSet"
     assert document["spec"]["failurePolicy"]["maxRestarts"] == 3
 
 
@@ -230,12 +230,12 @@ BAD = {
     "workdir in the pod": ([*CALL, "--", TRAIN[0]], "workdir=runs/... is lost with the pods"),
     "workdir on the node": ([*CALL, "--", TRAIN[0], "--workdir=/tmp/a"], "workdir=/tmp/a is lost with the pods"),
     "unknown generation": (["t5", "--topology", "v3:2x2", "--image", "i", "--", *TRAIN], "choose one of v4, v5e"),
-    "no shape": (["t5", "--topology", "v5p", "--image", "i", "--", *TRAIN], "topology=v5p is none"),
-    "odd shape": (["t5", "--topology", "v5p:4x0x4", "--image", "i", "--", *TRAIN], "topology=v5p:4x0x4 is none"),
+    "no shape": (["t5", "--topology", "v5p", "--image", "i", "--", *TRAIN], "topology=v5p is not valid"),
+    "odd shape": (["t5", "--topology", "v5p:4x0x4", "--image", "i", "--", *TRAIN], "topology=v5p:4x0x4 is not valid"),
     "hosts": ([*CALL, "--chips-per-host", "5", "--", *TRAIN], "chips_per_host=5 does not divide the 64 chips"),
     "no hosts": ([*CALL, "--chips-per-host", "0", "--", *TRAIN], "chips_per_host=0"),
     "no slices": ([*CALL, "--slices", "0", "--", *TRAIN], "slices=0"),
-    "a name": (["T5_11b", *CALL[1:], "--", *TRAIN], "name=T5_11b is none"),
+    "a name": (["T5_11b", *CALL[1:], "--", *TRAIN], "name=T5_11b is not a valid name"),
     "no image": (["t5", "--topology", "v5p:4x4x4", "--", *TRAIN], "--image"),
 }
 

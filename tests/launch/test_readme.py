@@ -1,4 +1,4 @@
-"""What launch/README.md promises: its dry runs print what stands there, and every command in it can be called so."""
+"""The promises of launch/README.md: its dry runs print what it shows, and every command in it can be called."""
 
 import re
 import shlex
@@ -12,7 +12,7 @@ README = (CHECKOUT / "launch/README.md").read_text()
 
 
 def dry_runs():
-    """Pairs of a command behind `$` and the lines printed below it, `...` for what is left out."""
+    """Pairs of a command after `$` and the lines printed below it, `...` for what is left out."""
     blocks = re.findall(r"^    \$ (.+)\n((?:^    .*\n)+)", README, re.MULTILINE)
     return [(command, [line[4:] for line in printed.splitlines()]) for command, printed in blocks]
 

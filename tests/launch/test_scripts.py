@@ -1,4 +1,4 @@
-"""Every script in launch/ and .ci/: its syntax, and what shellcheck says of it."""
+"""Every script in launch/ and .ci/: its syntax, and shellcheck."""
 
 import shutil
 import subprocess

@@ -51,7 +51,7 @@ def test_every_field_is_one_that_skypilot_has(task):
         for name, value in mapping.items():
             assert type(value) is fields[name], name
     assert task["resources"]["job_recovery"]["strategy"] in ("FAILOVER", "EAGER_NEXT_REGION")
-    assert task["envs"] == {"TRAIN": None}, "SkyPilot asks for what has no value"
+    assert task["envs"] == {"TRAIN": None}, "SkyPilot prompts for values that are missing"
 
 
 def test_preemptions_do_not_count_other_failures_three_times(task):

@@ -16,7 +16,7 @@ TRAIN = ["configs/t5_base.py", "--workdir", "/shared/a b"]
 
 @pytest.fixture
 def job(stand_ins, monkeypatch):
-    """`job(status, state)`: the job's own status when srun ends so, and what was called."""
+    """`job(status, state)`: the job's status when srun ends so, and the calls."""
     monkeypatch.setenv("SLURM_JOB_ID", "42")
 
     def job(status, state):
@@ -63,18 +63,18 @@ def test_srun_is_called_as_the_dry_run_prints(job, stand_ins):
     ],
 )
 def test_what_is_requeued(job, status, state, requeued):
-    own, calls = job(status, state)
-    assert own == status
+    returned, calls = job(status, state)
+    assert returned == status
     assert (["scontrol", "requeue", "42"] in calls) == requeued
 
 
 def test_sigterm_lets_the_processes_save(stand_ins, monkeypatch):
-    """SLURM may send it to the script too; it waits, and its children can hear it."""
+    """SLURM may send it to the script too; it waits, and its children can receive the signal."""
     monkeypatch.setenv("SLURM_JOB_ID", "42")
     saves = """
 import signal, time
 if signal.getsignal(signal.SIGTERM) is signal.SIG_IGN:
-    sys.exit("deaf to SIGTERM")
+    sys.exit("SIGTERM is ignored")
 signal.signal(signal.SIGTERM, lambda *_: (time.sleep(0.5), sys.exit(75)))
 time.sleep(60)"""
     stand_ins.add("srun", does=saves)

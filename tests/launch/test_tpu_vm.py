@@ -1,4 +1,4 @@
-"""Queued resources: a whole life of one, played by a gcloud that does as the test says."""
+"""Queued resources, from creation to deletion, with a gcloud whose answers the test sets."""
 
 import json
 import os
@@ -22,8 +22,8 @@ def tpu_vm(script, monkeypatch):
 
 @pytest.fixture
 def play(tpu_vm, stand_ins, capsys):
-    """`play(states, units)`: runs with a gcloud that tells these states of the machines, and these of the run, one an
-    asking and the last ones for ever; returns status, what was said, and what was asked of gcloud."""
+    """`play(states, units)`: runs with a gcloud that answers these states of the machines, and these of the run, one a
+    call and the last ones for ever; returns the status, the output, and the calls of gcloud."""
 
     def play(states, units, arguments=RUN):
         for name, answers in (("list", states), ("UNIT", units)):
@@ -37,8 +37,8 @@ def play(tpu_vm, stand_ins, capsys):
 
 
 ANSWERS = """
-asked = "UNIT" if any("systemctl show" in word for word in sys.argv) else sys.argv[4]
-file = os.path.join({folder!r}, asked)
+query = "UNIT" if any("systemctl show" in word for word in sys.argv) else sys.argv[4]
+file = os.path.join({folder!r}, query)
 if os.path.exists(file):
     answers = json.load(open(file))
     json.dump(answers[1:] or answers, open(file, "w"))
@@ -53,21 +53,21 @@ def unit(state, status=0):
 
 
 def step(call):
-    """One word for a command: gcloud's verb, or what the hosts are told."""
+    """One word for a command: gcloud's verb, or the command of the hosts."""
     message = " ".join(call)
     words = {"tar -xzf": "install", "host.sh start": "start", "host.sh follow": "follow", "systemctl show": "unit"}
     return next((word for sign, word in words.items() if sign in message), call[4])
 
 
 def test_from_nothing_to_the_end(play):
-    status, said, steps = play(
+    status, output, steps = play(
         ["", "WAITING_FOR_RESOURCES", "PROVISIONING", "ACTIVE"], [unit("dead"), unit("running"), unit("exited")]
     )
     assert status == 0
-    asking = ["list", "create", "list", "list", "list"]
-    # The connection broke once while it followed; it looks how things are and follows again.
+    requests = ["list", "create", "list", "list", "list"]
+    # The connection broke once while it followed; it reads the state and follows again.
     assert steps == [
-        *asking,
+        *requests,
         "unit",
         "scp",
         "install",
@@ -80,8 +80,8 @@ def test_from_nothing_to_the_end(play):
         "unit",
         "delete",
     ]
-    assert "t5: WAITING_FOR_RESOURCES" in said
-    assert "t5: the run has ended" in said
+    assert "t5: WAITING_FOR_RESOURCES" in output
+    assert "t5: the run has ended" in output
 
 
 def test_a_preemption_brings_new_machines(play):
@@ -118,17 +118,17 @@ def test_hosts_that_are_not_quite_up_are_tried_again(play):
 
 
 @pytest.mark.parametrize("code", [1, 2])
-def test_a_run_that_failed_keeps_its_machines_and_says_so(play, code):
-    status, said, steps = play(["ACTIVE"], [unit("dead"), unit("failed", code)])
+def test_a_run_that_failed_keeps_its_machines_and_prints_it(play, code):
+    status, output, steps = play(["ACTIVE"], [unit("dead"), unit("failed", code)])
     assert status == 1
-    assert f"tpu_vm: the run ended with status {code}; the machines are still there and cost money" in said
+    assert f"tpu_vm: the run ended with status {code}; the machines are still there and cost money" in output
     assert "delete" not in steps
 
 
 def test_saved_and_stopped_by_hand_ends_by_machines_that_vanish_goes_on(play):
-    status, said, _ = play(["ACTIVE"], [unit("running"), unit("failed", 75)])
+    status, output, _ = play(["ACTIVE"], [unit("running"), unit("failed", 75)])
     assert status == 1
-    assert "ended with status 75" in said
+    assert "ended with status 75" in output
     states = ["ACTIVE", "SUSPENDED", "", "ACTIVE"]
     units = [unit("running"), unit("failed", 75), unit("failed", 75), None, unit("dead"), unit("exited")]
     status, _, steps = play(states, units)
@@ -136,17 +136,17 @@ def test_saved_and_stopped_by_hand_ends_by_machines_that_vanish_goes_on(play):
     assert steps.count("create") == 1
 
 
-def test_a_gcloud_that_does_not_answer_is_asked_ten_times(play):
-    status, said, steps = play([None], [])
+def test_a_gcloud_that_does_not_answer_is_called_ten_times(play):
+    status, output, steps = play([None], [])
     assert status == 1
-    assert "gcloud does not answer" in said
+    assert "gcloud does not answer" in output
     assert steps == ["list"] * 10
 
 
 def test_a_request_that_failed(play):
-    status, said, steps = play(["FAILED"], [])
+    status, output, steps = play(["FAILED"], [])
     assert status == 1
-    assert "the request for t5 failed" in said
+    assert "the request for t5 failed" in output
     assert steps == ["list"]
 
 
@@ -189,7 +189,7 @@ def test_accelerator_types(tpu_vm, topology, name):
 
 BAD = {
     "no config": ([*RUN[:8]], "the config is missing"),
-    "no such config": ([*RUN[:8], "configs/t6.py", *TRAIN[1:]], "config configs/t6.py is no file of this checkout"),
+    "no such config": ([*RUN[:8], "configs/t6.py", *TRAIN[1:]], "config configs/t6.py is not a file of this checkout"),
     "workdir left out": ([*RUN[:8], TRAIN[0]], "workdir=runs/... lies on disks that are lost"),
     "workdir on the machines": ([*RUN[:8], TRAIN[0], "--workdir=runs/a"], "workdir=runs/a lies on disks that are lost"),
     "unknown generation": (["run", "t5", "--topology", "v9:2x2", "--zone", "z", "--", *TRAIN], "choose one of v4, v5p"),
@@ -199,7 +199,10 @@ BAD = {
     ),
     "GKE alone": (["run", "t5", "--topology", "tpu7x:2x2x1", "--zone", "z", "--", *TRAIN], "use launch/gke_jobset.py"),
     "no slices": (["run", "t5", "--topology", "v5p:2x2x1", "--slices", "0", "--zone", "z", "--", *TRAIN], "slices=0"),
-    "a name": (["run", "T5_11b", "--topology", "v5p:2x2x1", "--zone", "z", "--", *TRAIN], "name=T5_11b is none"),
+    "a name": (
+        ["run", "T5_11b", "--topology", "v5p:2x2x1", "--zone", "z", "--", *TRAIN],
+        "name=T5_11b is not a valid name",
+    ),
     "no zone": (["delete", "t5"], "--zone"),
     "no verb": ([], "required"),
     "train behind delete": (["delete", "t5", "--zone", "z", "--", *TRAIN], "only run trains"),
@@ -215,7 +218,7 @@ def test_bad_input_is_one_sentence_and_status_2(tpu_vm, stand_ins, capsys, name)
     assert err.startswith("tpu_vm: ")
     assert expected in err
     assert err.count("\n") == 1
-    assert stand_ins.calls == [], "nothing is asked of the cloud"
+    assert stand_ins.calls == [], "no call reaches the cloud"
 
 
 @pytest.mark.parametrize(
@@ -268,16 +271,16 @@ def test_the_checkout_is_what_git_knows_or_does_not_ignore(tpu_vm, tmp_path, mon
         assert tar.getnames() == [".gitignore", "a.py", "launch/b.sh", "new.py"]
         assert tar.getmember("launch/b.sh").mode & 0o111
     monkeypatch.setattr(tpu_vm, "CHECKOUT", tmp_path)
-    with pytest.raises(tpu_vm.Refusal, match="no checkout of git"):
+    with pytest.raises(tpu_vm.Refusal, match="not a git checkout"):
         tpu_vm.pack(tmp_path / "b.tar.gz")
 
 
 @pytest.mark.skipif(not shutil.which("gcloud"), reason="the Google Cloud CLI is not installed")
 def test_gcloud_knows_the_commands_and_their_flags(tpu_vm, tmp_path, capsys):
-    """gcloud's own look at them: needs no account and no network."""
+    """gcloud checks them itself, without an account or a network."""
     for arguments in (RUN, [*RUN[:6], "--slices", "2", "--project", "p", *RUN[6:]]):
-        own, train = arguments[: arguments.index("--")], arguments[arguments.index("--") :]
-        assert tpu_vm.main([*own, "--dry-run", *train]) == 0
+        options, train = arguments[: arguments.index("--")], arguments[arguments.index("--") :]
+        assert tpu_vm.main([*options, "--dry-run", *train]) == 0
     commands = [line for line in capsys.readouterr().out.splitlines() if line.startswith("gcloud ")]
     assert len(commands) == 2 * 8
     (tmp_path / "commands.json").write_text(json.dumps([{"command_string": command} for command in commands]))

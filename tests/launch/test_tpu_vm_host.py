@@ -85,7 +85,7 @@ print(now)"""
     stand_ins.add("systemctl", does=message)
     stand_ins.add("journalctl", does="print('step 7', flush=True)\n__import__('time').sleep(60)")
     result = subprocess.run([HOST, "follow"], capture_output=True, text=True, timeout=30)
-    assert states.read_text() == "", "asked until it had failed, no longer"
+    assert states.read_text() == "", "polled until it failed, no longer"
     assert result.stdout == "step 7\n"
     assert ["journalctl", "--unit=t5x_lite", "--output=cat", "--lines=50", "--follow"] in stand_ins.calls
 

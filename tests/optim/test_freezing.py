@@ -1,4 +1,4 @@
-"""What is frozen stays to the last bit, costs no moments and has no part in the gradient's norm; the rest learns."""
+"""Frozen parameters keep every bit, have no moments, and do not count in the gradient's norm; the others learn."""
 
 import shutil
 from dataclasses import replace
@@ -209,8 +209,8 @@ def is_frozen(path):
     return path.startswith("embeddings") or "/self_attention/" in path
 
 
-def test_steps_leave_it_alone_on_one_device_and_on_eight(program, frozen_run):
-    """Its average too. The trained numbers alone have moments, two each, and a part in the norm of the gradient."""
+def test_steps_keep_frozen_parameters_on_one_device_and_on_eight(program, frozen_run):
+    """And their average. Only trained numbers have moments, two each, and count in the norm of the gradient."""
     results = {}
     mesh = MeshShape(2, 2, tensor=2)
     eight = Program(replace(frozen_run, mesh=mesh), program.objective, make_mesh(mesh, jax.devices()[:8]))
@@ -235,8 +235,8 @@ def test_steps_leave_it_alone_on_one_device_and_on_eight(program, frozen_run):
         np.testing.assert_allclose(results["eight"][0][path], leaf, rtol=1e-3, atol=1e-4, err_msg=path)
 
 
-def test_a_run_goes_on_with_it_and_says_what_is_frozen(finished, frozen_run, train, console, tmp_path):
-    """Stopped and gone on with, it is the same to the last bit."""
+def test_a_run_resumes_with_frozen_parameters_and_prints_them(finished, frozen_run, train, console, tmp_path):
+    """Stopped and resumed, it is the same to the bit."""
     shutil.copytree(finished, tmp_path / "again")
     shutil.rmtree(tmp_path / "again" / "checkpoints" / "4")
     with console.capture() as message:
@@ -249,7 +249,7 @@ def test_a_run_goes_on_with_it_and_says_what_is_frozen(finished, frozen_run, tra
 
 
 def test_runs_with_other_moments_are_refused(finished, frozen_run, train, tmp_path):
-    """To go on with, and to begin with by `FromRun`, which takes the optimizer's state."""
+    """To resume, and to start from by `FromRun`, which takes the optimizer's state."""
     other = replace(frozen_run, optimizer=replace(frozen_run.optimizer, frozen_layers=0), steps=9)
     with pytest.raises(InputError, match=r"holds a run that differs in optimizer.frozen_layers \(1 there, 0 here\)"):
         train(other, finished)

@@ -77,7 +77,7 @@ def separate(tree):
 
 
 def test_adafactor_treats_each_layer_of_a_stack_by_itself(trees):
-    """The stacked parameters move exactly as three separate matrices do under Optax's own Adafactor."""
+    """The stacked parameters move exactly as three separate matrices do under `optax.adafactor`."""
     params, gradients = trees
     ours = run(Adafactor(Constant(0.01), min_dim_size_to_factor=4).build(AXES), params, gradients)
     reference = optax.adafactor(0.01, min_dim_size_to_factor=4, multiply_by_parameter_scale=True, momentum=None)
@@ -159,8 +159,8 @@ def is_axes(node):
 
 
 def test_adafactors_factors_have_the_axes_that_they_kept():
-    """Of a matrix the rows' factor keeps the smaller dimension, the columns' the larger one; what stands where there is
-    no factor has no axes."""
+    """Of a matrix the rows' factor keeps the smaller dimension, the columns' the larger one; placeholders of absent
+    factors have no axes."""
 
     boxed = boxed_parameters()
     axes = logical_axes(boxed)

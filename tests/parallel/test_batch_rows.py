@@ -1,4 +1,4 @@
-"""Which rows a process reads, and that they come to lie where they belong."""
+"""The rows that a process reads, and their shards on the devices."""
 
 from types import SimpleNamespace
 
@@ -17,7 +17,7 @@ def rows() -> np.ndarray:
 
 
 @pytest.mark.parametrize("shape", [MeshShape(8), MeshShape(2, 2, 2), MeshShape(1, 4, 2), MeshShape(1, 1, 8)])
-def test_one_process_reads_and_places_all(rows, shape):
+def test_one_process_reads_all_rows(rows, shape):
     here = BatchRows(batch_sharding(make_mesh(shape)), 16)
     assert here.numbers.tolist() == list(range(16))
     with jax.transfer_guard("disallow"):
@@ -37,20 +37,20 @@ def of_process(devices: np.ndarray, local: list[int]) -> BatchRows:
 def test_a_mesh_that_follows_the_wires(rows):
     """Four hosts of two chips in a square: neighbours on the mesh are on different hosts."""
     devices = np.array(jax.devices()).reshape(4, 2).T.reshape(8, 1, 1)  # 0 2 4 6 1 3 5 7
-    places = [of_process(devices, [2 * host, 2 * host + 1]).numbers.tolist() for host in range(4)]
-    assert places[0] == [0, 1, 8, 9]
-    assert places[1] == [2, 3, 10, 11]
-    assert sorted(np.concatenate(places).tolist()) == list(range(16))
+    rows_of = [of_process(devices, [2 * host, 2 * host + 1]).numbers.tolist() for host in range(4)]
+    assert rows_of[0] == [0, 1, 8, 9]
+    assert rows_of[1] == [2, 3, 10, 11]
+    assert sorted(np.concatenate(rows_of).tolist()) == list(range(16))
 
 
 def test_hosts_along_tensor_read_the_same_rows():
     devices = np.array(jax.devices()).reshape(2, 1, 4)
-    places = [of_process(devices, [2 * host, 2 * host + 1]).numbers.tolist() for host in range(4)]
-    assert places[0] == places[1] == list(range(8))
-    assert places[2] == places[3] == list(range(8, 16))
+    rows_of = [of_process(devices, [2 * host, 2 * host + 1]).numbers.tolist() for host in range(4)]
+    assert rows_of[0] == rows_of[1] == list(range(8))
+    assert rows_of[2] == rows_of[3] == list(range(8, 16))
 
 
-def test_copies_are_laid_out_and_what_lies_there_stays(rows):
+def test_whole_arrays_are_sharded_and_sharded_ones_stay(rows):
     mesh = make_mesh(MeshShape(2, 2, 2))
     there = jax.device_put(rows[0], replicated(mesh))
     actual = to_devices({"a": rows, "b": there}, {"a": batch_sharding(mesh), "b": replicated(mesh)})

@@ -19,7 +19,7 @@ from t5x_lite.parallel.mesh import across_slices
         (MeshShape(sequence=2, tensor=2), 8, (2, 1, 2, 2)),
     ],
 )
-def test_one_axis_takes_what_is_left(shape, devices, sizes):
+def test_one_axis_takes_all_that_are_left(shape, devices, sizes):
     assert tuple(shape.sizes(devices).values()) == sizes
 
 
@@ -33,7 +33,7 @@ def test_shapes_that_do_not_fill_the_devices(shape, devices):
 
 
 @pytest.mark.parametrize("shape", [(0, 1, 1), (-2, 1, 1), (1, 1, 0), (-1, -1, 1), (1, 1, -1, -1)])
-def test_sizes_that_are_none(shape):
+def test_invalid_sizes(shape):
     with pytest.raises(InputError, match="mesh"):
         MeshShape(*shape)
 

@@ -1,4 +1,4 @@
-"""Parameters as they are used on a mesh: what each device computes, and what travels."""
+"""Parameters as they are used on a mesh: what each device computes, and what is sent."""
 
 import re
 
@@ -21,7 +21,7 @@ ROWS = {
     "positions": jnp.asarray(RANDOM.normal(size=(B, L, D)), jnp.float32),
     "rows": jnp.asarray(RANDOM.normal(size=(B, D)), jnp.float32),
     "too few rows for all devices": jnp.asarray(RANDOM.normal(size=(3, L, D)), jnp.float32),
-    "positions that cannot be cut": jnp.asarray(RANDOM.normal(size=(B, 3, D)), jnp.float32),
+    "positions that cannot be sharded": jnp.asarray(RANDOM.normal(size=(B, 3, D)), jnp.float32),
 }
 IDS = jnp.asarray(RANDOM.integers(0, F, (B, L)), jnp.int32)
 
@@ -69,7 +69,7 @@ def test_rows_of_a_table_on_a_mesh():
     np.testing.assert_allclose(gradient, expected_gradient, atol=1e-5 * np.abs(expected_gradient).max())
 
 
-def test_gradients_are_added_up_and_cut_in_one():
+def test_gradients_are_reduced_and_scattered_in_one():
     def product(matrix, x):
         return multiply(x, matrix, ("embed", "mlp"), jnp.float32)
 
@@ -80,7 +80,7 @@ def test_gradients_are_added_up_and_cut_in_one():
 
 
 def test_all_devices_of_a_slice_do_so_in_two_stages():
-    """Which the TPU compiler asks for (tests/parallel/test_tpu_programs.py): pairs, then one of each of four pairs."""
+    """For the TPU compiler (tests/planning/test_tpu_programs.py): pairs, then one of each of four pairs."""
 
     def product(matrix, x):
         return multiply(x, matrix, ("embed", "mlp"), jnp.float32)
@@ -91,7 +91,7 @@ def test_all_devices_of_a_slice_do_so_in_two_stages():
     assert f"f32[{D},{F}]" not in sent(text, "all-reduce")
 
 
-def test_what_was_brought_together_is_not_kept():
+def test_gathered_parameters_are_not_kept():
     def layer(x, matrix):
         return jnp.sin(multiply(x, matrix, ("embed", "mlp"), jnp.float32))
 

@@ -1,4 +1,4 @@
-"""Processes that are verified, here threads: which ones are missed, and what may not differ."""
+"""The verification of processes, which are threads here: which ones are missing, and what may not differ."""
 
 import json
 import socket
@@ -21,13 +21,13 @@ def port() -> int:
 
 
 def verify_all(port, facts, *, count=None, timeout=1.0, hosts=()) -> dict[int, str]:
-    """What each process that comes is told: the message of its error, or nothing."""
+    """The error message of each process that connects, or nothing."""
     message = {}
 
     def come(number):
-        place = ProcessConfig(f"localhost:{port}", count or len(facts), number)
+        config = ProcessConfig(f"localhost:{port}", count or len(facts), number)
         try:
-            verify_processes(place, facts[number], timeout=timeout, hosts=hosts)
+            verify_processes(config, facts[number], timeout=timeout, hosts=hosts)
             message[number] = ""
         except InputError as error:
             message[number] = str(error)
@@ -41,10 +41,10 @@ def verify_all(port, facts, *, count=None, timeout=1.0, hosts=()) -> dict[int, s
     return message
 
 
-def test_all_come_and_agree(port):
+def test_all_connect_and_agree(port):
     began = time.monotonic()
     assert verify_all(port, dict.fromkeys(range(5), FACTS), timeout=20) == dict.fromkeys(range(5), "")
-    assert time.monotonic() - began < 10, "nobody waits for the timeout"
+    assert time.monotonic() - began < 10, "none waits for the timeout"
 
 
 def test_the_port_is_free_afterwards(port):
@@ -52,7 +52,7 @@ def test_the_port_is_free_afterwards(port):
         assert verify_all(port, {0: FACTS, 1: FACTS}, timeout=10) == {0: "", 1: ""}
 
 
-def test_those_that_do_not_come_are_named_to_all_that_came(port):
+def test_missing_processes_are_named_to_all_others(port):
     message = verify_all(port, {0: FACTS, 2: FACTS}, count=5, hosts=("a", "b", "c", "d", "e"))
     assert message[0] == message[2]
     assert f"3 of 5 processes did not come to localhost:{port} within 1 s: " in message[0]
@@ -68,7 +68,7 @@ def test_what_differs_is_named_with_both_values(port):
     assert "process 2" not in message[2]
 
 
-def test_long_lists_are_cut(port):
+def test_long_lists_are_shortened(port):
     facts = {number: {f"field{i}": str(number) for i in range(9)} for number in range(6)}
     message = verify_all(port, facts, timeout=10)[0]
     assert message.count("differs from") == 3
@@ -111,15 +111,15 @@ def test_two_with_one_number(port):
     assert any("process_id=1 came twice" in message for message in message)
 
 
-def test_a_process_that_is_started_again_takes_its_place(port):
+def test_a_restarted_process_replaces_its_first_connection(port):
     """Its first connection is gone, as after a kill."""
 
     def come_and_go():
         while True:
             try:
                 with socket.create_connection(("localhost", port)) as connection:
-                    said = {"process_id": 1, "host": "gone", "facts": {}}
-                    connection.sendall(json.dumps(said).encode() + b"\n")
+                    greeting = {"process_id": 1, "host": "gone", "facts": {}}
+                    connection.sendall(json.dumps(greeting).encode() + b"\n")
                 return
             except OSError:
                 time.sleep(0.01)
@@ -145,7 +145,7 @@ def test_a_process_that_is_started_again_takes_its_place(port):
 
 
 @pytest.mark.parametrize("noise", [b"GET / HTTP/1.1\r\n\r\n", b"\n", b'{"process_id": "x"}\n', b"[1]\n"])
-def test_strangers_are_passed_over(port, noise):
+def test_other_programs_are_ignored(port, noise):
     def call():
         while True:
             try:
@@ -155,8 +155,8 @@ def test_strangers_are_passed_over(port, noise):
             except OSError:
                 time.sleep(0.01)
 
-    stranger = threading.Thread(target=call)
-    stranger.start()
+    program = threading.Thread(target=call)
+    program.start()
     message = {}
 
     def come(number, delay):
@@ -167,7 +167,7 @@ def test_strangers_are_passed_over(port, noise):
     threads = [threading.Thread(target=come, args=pair) for pair in ((0, 0), (1, 0.3))]
     for thread in threads:
         thread.start()
-    for thread in (stranger, *threads):
+    for thread in (program, *threads):
         thread.join(30)
     assert message == {0: True, 1: True}
 
@@ -186,7 +186,7 @@ def test_a_port_that_is_taken(port):
 
 
 @pytest.mark.parametrize(
-    ("place", "message"),
+    ("arguments", "message"),
     [
         (("localhost", 2, 0), "coordinator='localhost' is not a valid HOST:PORT"),
         (("localhost:http", 2, 0), "coordinator='localhost:http' is not a valid HOST:PORT"),
@@ -197,10 +197,10 @@ def test_a_port_that_is_taken(port):
         (("localhost:8000", 2, -1), "process_id=-1"),
     ],
 )
-def test_places_that_are_none(place, message):
+def test_invalid_configurations(arguments, message):
     with pytest.raises(InputError, match=message):
-        ProcessConfig(*place)
+        ProcessConfig(*arguments)
 
 
-def test_addresses_of_the_sixth_version():
+def test_ipv6_addresses():
     assert ProcessConfig("[::1]:8000", 2, 0).address == ("::1", 8000)

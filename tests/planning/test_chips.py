@@ -1,4 +1,4 @@
-"""Slices that are not there: their names, their links, and their devices where the TPU compiler is installed."""
+"""Topologies: their names, their links, and their devices where the TPU compiler is installed."""
 
 import importlib.util
 import math
@@ -20,7 +20,7 @@ def test_a_name_is_read_and_written(name):
 
 
 @pytest.mark.parametrize(
-    ("name", "says"),
+    ("name", "remedy"),
     [
         ("v9:2x2", "choose KIND:SHAPE with one of v4, v5e, v5p, v6e, tpu7x, such as v5p:4x4x4"),
         ("v5p", "choose v5p:2x2x1, .*v5p:16x16x24, or any other of whole cubes of 4x4x4 up to 6144 chips"),
@@ -32,8 +32,8 @@ def test_a_name_is_read_and_written(name):
         ("v5e:4x4 ", "choose v5e:1x1"),
     ],
 )
-def test_what_is_none_is_answered_with_those_that_are(name, says):
-    with pytest.raises(InputError, match=f"topology='{name}' is not known; {says}"):
+def test_an_unknown_topology_is_answered_with_known_ones(name, remedy):
+    with pytest.raises(InputError, match=f"topology='{name}' is not known; {remedy}"):
         Topology.parse(name)
 
 
@@ -57,13 +57,13 @@ def test_figures_of_a_chip_go_together():
 def test_links_between_chips():
     pod, part, flat = Topology.parse("v5p:4x4x8"), Topology.parse("v5p:2x2x2"), Topology.parse("v5e:8x16")
 
-    def line(*places):
-        return [(place, 0, 0) for place in places]
+    def line(*positions):
+        return [(position, 0, 0) for position in positions]
 
     link = pod.chip.link_bandwidth
     assert pod.group_bandwidth(line(0, 1, 2, 3)) == 2 * link  # a ring, both ways round
     assert pod.group_bandwidth(line(0, 1)) == link
-    assert pod.group_bandwidth([(0, 0, place) for place in range(4)]) == link  # half of a ring is a line
+    assert pod.group_bandwidth([(0, 0, z) for z in range(4)]) == link  # half of a ring is a line
     everywhere = [(x, y, z) for x in range(4) for y in range(4) for z in range(8)]
     assert pod.group_bandwidth(everywhere) == 6 * link == pod.chip.ici_bandwidth / 2
     assert part.group_bandwidth([(0, 0, 0), (1, 1, 1)]) == 3 * link  # smaller than a cube: no ring
@@ -72,7 +72,7 @@ def test_links_between_chips():
     assert pod.group_bandwidth(line(2)) == math.inf  # the two halves of one chip
 
 
-def test_without_the_compiler_it_says_what_to_install(monkeypatch):
+def test_without_the_compiler_the_error_names_the_package(monkeypatch):
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     with pytest.raises(InputError, match=r"'v5p:2x2x1' needs the TPU compiler.*pip install 't5x_lite\[tpu\]'"):
         Topology.parse("v5p:2x2x1").devices  # noqa: B018
@@ -86,7 +86,7 @@ def test_without_the_compiler_it_says_what_to_install(monkeypatch):
         ("--fibers_default_thread_stack_size=1", "--fibers_default_thread_stack_size=1"),
     ],
 )
-def test_larger_stacks_stand_beside_what_is_set_and_do_not_replace_it(monkeypatch, given, expected):
+def test_larger_stacks_are_added_to_other_options(monkeypatch, given, expected):
     monkeypatch.delenv("LIBTPU_INIT_ARGS", raising=False)
     if given is not None:
         monkeypatch.setenv("LIBTPU_INIT_ARGS", given)

@@ -13,7 +13,7 @@ from t5x_lite.planning.collectives import device_groups, read_collectives
 from t5x_lite.planning.hlo import matrix_flops, memory_traffic, read_hlo
 
 CUBE = Topology.parse("v5p:2x2x2")
-PLACES = [(x, y, z) for x in range(2) for y in range(2) for z in range(2)]
+COORDINATES = [(x, y, z) for x in range(2) for y in range(2) for z in range(2)]
 LAYERS, WIDTH, ROWS = 3, 64, 16
 
 
@@ -40,8 +40,8 @@ def test_operations_count_a_loop_as_often_as_it_runs(program):
 
 def test_collectives_count_a_loop_as_often_as_it_runs(program):
     """Each layer's matrix is gathered forward and backward by the four that share it; its gradient is summed by all."""
-    found = {(each.kind, each.group_size): each for each in read_collectives(program, CUBE, PLACES)}
-    gathers, sums = found["all-gather", 4], found["all-reduce", 8]
+    collectives = {(each.kind, each.group_size): each for each in read_collectives(program, CUBE, COORDINATES)}
+    gathers, sums = collectives["all-gather", 4], collectives["all-reduce", 8]
     assert (gathers.count, sums.count) == (2 * LAYERS, LAYERS)
     assert gathers.num_bytes == 2 * LAYERS * 4 * WIDTH * WIDTH * 3 // 4
     assert sums.num_bytes == LAYERS * 2 * 4 * WIDTH * WIDTH * 7 // 8
@@ -92,7 +92,7 @@ def test_groups_of_devices(written, groups):
     np.testing.assert_array_equal(device_groups(f"channel_id=1, {written}, dimensions={{0}}", 8), groups)
 
 
-def test_a_notation_that_is_not_known_is_refused():
+def test_an_unknown_notation_is_refused():
     with pytest.raises(ValueError, match="not known"):
         device_groups("replica_groups=everyone", 8)
 
@@ -130,7 +130,7 @@ def test_the_text_of_the_tpu_compiler():
     """Products are convolutions there, layouts are long, and what is marked S(1) is on the chip already."""
     program = read_hlo(TPU)
     assert matrix_flops(program) == 2 * 256 * 512 * 128
-    collectives = read_collectives(program, CUBE, PLACES)
+    collectives = read_collectives(program, CUBE, COORDINATES)
     assert [(each.kind, each.group_size, each.count, each.num_bytes) for each in collectives] == [
         ("reduce-scatter", 8, 1, 128 * 4 * 7 // 8),
         ("collective-permute", 3, 1, 16 * 4),
@@ -151,7 +151,7 @@ ENTRY %main (x: bf16[2,64]) -> bf16[16,64] {
 
 
 def test_pieces_of_one_collective_count_once_and_others_on_its_channel_for_themselves():
-    (collective,) = read_collectives(read_hlo(PIECES), CUBE, PLACES)
+    (collective,) = read_collectives(read_hlo(PIECES), CUBE, COORDINATES)
     assert collective.count == 2
 
 
@@ -184,16 +184,16 @@ KERNEL = """HloModule jit_step, is_scheduled=true
 
 ENTRY %main (x: bf16[256,512]) -> bf16[256,512] {
   %x = bf16[256,512]{1,0} parameter(0)
-  ROOT %kernel = bf16[256,512]{1,0} custom-call(%x), custom_call_target="tpu_custom_call", backend_config={SAYS}
+  ROOT %kernel = bf16[256,512]{1,0} custom-call(%x), custom_call_target="tpu_custom_call", backend_config={CONFIG}
 }
 """
 
 
 @pytest.mark.parametrize("fetched", [10**6, 1])
-def test_a_kernel_counts_as_it_says_and_moves_its_operands_at_least(fetched):
-    says = f'"cost_estimate":{{"flops":"777","transcendentals":"5","bytes_accessed":"{fetched}"}},"needs_layout":true'
-    program = read_hlo(KERNEL.replace("SAYS", says))
+def test_a_kernel_counts_by_its_estimate_and_moves_its_operands_at_least(fetched):
+    config = f'"cost_estimate":{{"flops":"777","transcendentals":"5","bytes_accessed":"{fetched}"}},"needs_layout":true'
+    program = read_hlo(KERNEL.replace("CONFIG", config))
     assert matrix_flops(program) == 777
     assert memory_traffic(program) == max(fetched, 2 * 2 * 256 * 512)
-    silent = read_hlo(KERNEL.replace("SAYS", '"used_scoped_memory_configs":[]'))
+    silent = read_hlo(KERNEL.replace("CONFIG", '"used_scoped_memory_configs":[]'))
     assert (matrix_flops(silent), memory_traffic(silent)) == (0, 2 * 2 * 256 * 512)

@@ -60,7 +60,7 @@ def test_a_tokenizer_with_more_ids_than_the_model_is_refused(without_dropout):
 
 
 class Refused:
-    """A lowered step whose compilation ends as `message` says."""
+    """A lowered step whose compilation fails with `message`."""
 
     def __init__(self, message):
         self.message = message

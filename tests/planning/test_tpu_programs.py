@@ -1,4 +1,4 @@
-"""What the TPU compiler makes of a train step: what is on a chip, and what travels between chips. It needs no TPU."""
+"""A train step as the TPU compiler compiles it: the arrays of a chip, and what chips send. It needs no TPU."""
 
 import math
 import re
@@ -73,7 +73,7 @@ def shapes(text):
 
 
 def collectives(text):
-    """(kind, shape) of all that travels between chips; a sum in a fusion that keeps a slice is a reduce-scatter."""
+    """(kind, shape) of all that chips send; a sum in a fusion that keeps a slice is a reduce-scatter."""
     kinds = r" = (.*?) (all-gather|all-reduce|reduce-scatter|all-to-all|collective-permute)(?:-start)?\("
     found = []
     for computation in re.split(r"^}.*$", text, flags=re.MULTILINE):
@@ -116,9 +116,9 @@ def test_no_chip_holds_the_logits_of_all_its_tokens(family, compile_step):
         ("GPT", MeshShape(2, 8), 2),
     ],
 )
-def test_parameters_travel_and_activations_do_not(family, mesh, num_slices, compile_step):
-    """Nothing of the size of a chip's activations is sent but the embedding; matrices are brought together, and their
-    gradients added up and cut in one: among four chips, or in two stages among all eight of the slice.
+def test_parameters_are_sent_and_activations_are_not(family, mesh, num_slices, compile_step):
+    """Nothing of the size of a chip's activations is sent but the embedding; matrices are gathered, and their gradients
+    reduced and scattered in one: among four chips, or in two stages among all eight of the slice.
     """
     chips = get_topology_desc(platform="tpu", topology_name="v5p:2x2x2", num_slices=num_slices).devices
     sent = collectives(compile_step(family, mesh, chips))
@@ -133,7 +133,7 @@ def test_parameters_travel_and_activations_do_not(family, mesh, num_slices, comp
 
 @pytest.mark.parametrize("flash", [True, False])
 def test_long_rows_have_no_array_of_all_pairs(compile_step, monkeypatch, flash):
-    """Heads, rows and vocabulary cut; the length is no multiple of a tile's."""
+    """Heads, rows and vocabulary are sharded; the length is not a multiple of a tile's."""
     length, padded = 640, 768
     if not flash:
         monkeypatch.setattr(attention, "FLASH_FROM", 10**6)

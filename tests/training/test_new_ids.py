@@ -1,4 +1,4 @@
-"""Starting from a model that has not seen the ids of an objective's rows."""
+"""Starting from a model without the ids that an objective adds."""
 
 from dataclasses import replace
 
@@ -22,7 +22,7 @@ TABLE, KERNEL = "token_embedding/embedding", "output/kernel"
 
 
 def tree(**shapes):
-    """Arrays of these shapes, every value another one above zero."""
+    """Arrays of these shapes, all values different and above zero."""
     flat, random = {}, np.random.default_rng(0)
     for path, shape in shapes.items():
         flat[path.replace("__", "/")] = random.uniform(1.0, 2.0, shape).astype(np.float32)

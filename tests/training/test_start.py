@@ -14,7 +14,7 @@ from t5x_lite.training.initialization import FromModel, FromRun, describe_overla
 
 
 def tree(layers: int, width: int = 3, **others):
-    """A stack, an embedding, and what else there is, every value another one."""
+    """A stack, an embedding, and `others`; all values differ."""
     kernel = np.arange(layers * width * width, dtype=np.float32).reshape(layers, width, width)
     return {"encoder": {"layers": {"kernel": kernel}}, "embedding": np.full((7, width), 5.0), **others}
 
@@ -63,7 +63,7 @@ def test_a_start_without_a_folder(start):
 
 
 def test_a_start_is_part_of_the_experiment(tiny):
-    """It is written down, and another one is another run."""
+    """It is saved, and another one is another run."""
     experiment = replace(tiny, start=FromModel("folder", layers=(1, 3)))
     assert Experiment.from_json(experiment.to_json()) == experiment
     changed = {field for field, _, _ in differences(experiment, replace(experiment, start=FromRun("folder")))}
@@ -124,7 +124,7 @@ BODY = {path: shape for path, shape in BERT.items() if not path.startswith("mask
         ),
     ],
 )
-def test_it_is_said_what_fits_and_what_does_not(ours, theirs, message):
+def test_errors_name_what_fits_and_what_does_not(ours, theirs, message):
     with pytest.raises(InputError, match=message):
         overlay(flat(**ours), flat(**theirs))
 
@@ -143,7 +143,7 @@ def test_a_tasks_head_of_other_classes_stays_as_a_whole():
     assert fresh == []
 
 
-def test_what_was_taken_is_told_in_few_words():
+def test_a_sentence_describes_an_overlay():
     """A T5 of version 1.1 has a gate in every layer, which version 1.0 lacks; many names become parts of the model."""
     ours = {f"encoder/layers/{name}/kernel": (2, 3) for name in ("wi", "wo", "gate")} | {"embeddings/token": (4, 3)}
     theirs = {path: shape for path, shape in ours.items() if "gate" not in path} | {"pooler/bias": (3,)}
@@ -158,7 +158,7 @@ def test_what_was_taken_is_told_in_few_words():
 
 
 def test_an_encoder_begins_with_the_discriminator_of_a_pair():
-    """With the embeddings that the two share; its own head is not taken."""
+    """With the embeddings that the two share, without the discriminator's head."""
     pair = PRESETS["electra-small"]
     params = nn.unbox(abstract_params(pair))
     single = replace(pair.discriminator, heads=("classification",))
