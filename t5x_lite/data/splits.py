@@ -121,7 +121,7 @@ class Corpus:
 class Overlap(NamedTuple):
     """How many of `documents` held-out examples have a text that is trained on."""
 
-    found: int
+    in_training: int
     same_answer: int
     """Those that are trained on with the same answer."""
     documents: int
@@ -161,12 +161,12 @@ def overlap(training: Iterable[Documents], held_out: Documents) -> Overlap:
     return counter.count()
 
 
-def format_overlap(found: Overlap, unit: str, location: str, *, has_answers: bool = True) -> str:
-    """
+def format_overlap(counts: Overlap, unit: str, location: str, *, has_answers: bool = True) -> str:
+    """The overlap as a sentence.
+
     >>> format_overlap(Overlap(3, 2, 1200), "pairs", "dev.tsv:7")
     '3 of 1,200 pairs stand in the training data too, 2 of them with the same answer; the first is dev.tsv:7'
     """
-    same = f", {found.same_answer:,} of them with the same answer" if has_answers else ""
-    return (
-        f"{found.found:,} of {found.documents:,} {unit} stand in the training data too{same}; the first is {location}"
-    )
+    same = f", {counts.same_answer:,} of them with the same answer" if has_answers else ""
+    share = f"{counts.in_training:,} of {counts.documents:,} {unit}"
+    return f"{share} stand in the training data too{same}; the first is {location}"

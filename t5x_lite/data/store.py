@@ -235,9 +235,9 @@ def _write_rows(corpus: Corpus, tokenizer: Tokenizer | None, report: Progress, f
         writer.add({split: builder.take() for split, builder in builders.items()})
     _check_filled(builders, corpus)
     overlaps: dict[str, dict] = {split: {} for split in SPLITS}
-    if counter and (overlap := counter.count()).found:
+    if counter and (overlap := counter.count()).in_training:
         overlaps["held_out"] = {
-            "in_training": overlap.found,
+            "in_training": overlap.in_training,
             "same_in_training": overlap.same_answer,
             "first_in_training": corpus.held_out_documents.source.location(overlap.first),
         }

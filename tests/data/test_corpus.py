@@ -124,8 +124,8 @@ def test_pairs_over_the_lengths_are_told(tmp_path):
         assert len(made.remarks) == sum(each.too_long > 0 for each in figures)
         first = [remark for remark in made.remarks if "memory:51" in remark]
         assert len(first) == 1 and f"pairs {done}, longer than a row" in first[0] and "49 ids" in first[0]
-        places = {each.first_too_long.split()[0] for each in figures if each.too_long}
-        assert places <= {"memory:51:", "memory:52:", "memory:88:"}
+        locations = {each.first_too_long.split()[0] for each in figures if each.too_long}
+        assert locations <= {"memory:51:", "memory:52:", "memory:88:"}
 
 
 @pytest.mark.parametrize("layout", [TextPairs(*LENGTHS), Stream(16)], ids=str)

@@ -120,6 +120,6 @@ DOCS = PythonDocs()
         (lambda: Proportional(temperature=0.0), "temperature=0.0"),
     ],
 )
-def test_what_is_no_mixture(make, problem):
+def test_bad_mixtures(make, problem):
     with pytest.raises(InputError, match=problem):
         make()

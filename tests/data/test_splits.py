@@ -101,16 +101,16 @@ def documents(source, layout):
 
 
 def test_examples_of_every_kind(records):
-    """What is asked must be the same; what is right is told apart."""
+    """Equal inputs overlap, with the same answer or another one."""
     tags = {"tokens": ["Anna", "reads"], "tags": ["B-PER", "O"]}
     question = {"id": "1", "question": "Who?", "context": "He went.", "answers": ["He"], "starts": [0]}
     choice = {"context": "It rained.", "choices": ["so", "but"], "label": "0"}
-    kinds = [
+    cases = [
         (Tagged(16), lambda some: TaggedWords(some, ("O", "B-PER")), tags, tags | {"tags": ["O", "O"]}),
         (QuestionWindows(32, question_length=8), Questions, question, question | {"answers": ["went"], "starts": [3]}),
         (ChoiceSets(16, 2), Choices, choice, choice | {"label": "1"}),
     ]
-    for number, (layout, source, same, other_answer) in enumerate(kinds):
+    for number, (layout, source, same, other_answer) in enumerate(cases):
         train = documents(source(records(f"train{number}", [same])), layout)
         held = documents(source(records(f"dev{number}", [other_answer])), layout)
         assert held.layout.has_examples

@@ -42,14 +42,14 @@ def folder(tmp_path_factory, write_dataset):
     answers = F.Sequence({"text": TEXT, "answer_start": np.int32})
     squad = dict.fromkeys(("id", "title", "context", "question"), TEXT)
     squad |= {"answers": answers, "plausible_answers": answers, "is_impossible": np.bool_}
-    asked = {"id": "q1", "title": "t", "context": "He went.", "question": "Who?", "is_impossible": False}
-    asked["plausible_answers"] = {"text": [], "answer_start": []}
+    question = {"id": "q1", "title": "t", "context": "He went.", "question": "Who?", "is_impossible": False}
+    question["plausible_answers"] = {"text": [], "answer_start": []}
     write(
         "squad/v2.0",
         squad,
         three[:2],
-        asked | {"answers": {"text": ["He", "He"], "answer_start": [0, 0]}},
-        asked | {"id": "q2", "question": "Why?", "answers": {"text": [], "answer_start": []}},
+        question | {"answers": {"text": ["He", "He"], "answer_start": [0, 0]}},
+        question | {"id": "q2", "question": "Why?", "answers": {"text": [], "answer_start": []}},
     )
     tags = F.ClassLabel(names=list(sequences.CONLL_2003.head_data().source.labels))
     words = {"tokens": F.Sequence(TEXT), **{name: F.Sequence(tags) for name in ("pos", "chunks", "ner")}}
@@ -75,13 +75,13 @@ def test_pairs_of_tasks(folder):
 
 
 def test_what_is_asked_of_held_out_examples(folder):
-    def asked(task):
+    def answers_of(task):
         return [tuple(one)[1:] for one in task.at(str(folder)).text_data().held_out_source.eval_examples()]
 
-    ((right, _),) = asked(glue.STSB)
+    ((right, _),) = answers_of(glue.STSB)
     assert float(right[0]) == pytest.approx(3.8)
-    assert asked(super_glue.MULTIRC) == [(("False",), "3 5"), (("True",), "3 5")]
-    assert asked(reading.SQUAD_2_0) == [(("He",), ""), (("unanswerable",), "")]
+    assert answers_of(super_glue.MULTIRC) == [(("False",), "3 5"), (("True",), "3 5")]
+    assert answers_of(reading.SQUAD_2_0) == [(("He",), ""), (("unanswerable",), "")]
 
 
 def test_examples_for_heads(folder):

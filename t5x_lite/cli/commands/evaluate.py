@@ -156,15 +156,15 @@ def _in_training(data: Data, experiment: Experiment) -> list[str]:
     given = Documents(experiment.data.source, layout, data.sentences)
     try:
         training = [Documents(source, layout, data.sentences) for source in data.training_sources]
-        found = overlap(training, given)
+        counts = overlap(training, given)
     except InputError as error:
         return [
             f"whether these {layout.unit_name} are in the training data is not known, which cannot be read: {error}"
         ]
-    if not found.found:
+    if not counts.in_training:
         return []
-    location, has_answers = given.source.location(found.first), experiment.data.source.has_answers
-    return [format_overlap(found, layout.unit_name, location, has_answers=has_answers)]
+    location, has_answers = given.source.location(counts.first), experiment.data.source.has_answers
+    return [format_overlap(counts, layout.unit_name, location, has_answers=has_answers)]
 
 
 def _on_other_data(experiment: Experiment, command: Evaluate) -> Experiment:

@@ -161,7 +161,7 @@ class Pairs(SentenceLayout):
     segment, at random at both ends. A last sentence on its own comes with the one before it as A. Documents of one
     sentence give no pair; `RowBuilder.skipped` counts them.
 
-    `with_other` adds the column `other`, `C pad ...`, a segment of another document that can stand in B's place: at
+    `with_other` adds the column `other`, `C pad ...`, a segment of another document to put instead of B: at
     least one id, none of them special, and `[CLS] A [SEP] C [SEP]` fits `length`. It begins at a random sentence and is
     as long as BERT makes it: until A and C fill the row, or its document ends. It is drawn from the documents near this
     one (a thousand or two), whose text is another.

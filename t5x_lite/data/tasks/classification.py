@@ -76,7 +76,7 @@ class Choice(NamedTuple):
     location: str
     context: str
     choices: tuple[str, ...]
-    """Each behind the question, where there is one."""
+    """Each after the question, where there is one."""
     label: int
     """Which is right, from 0."""
     name: Any = None

@@ -127,7 +127,7 @@ class QuestionRows(EncoderRows):
 class QuestionWindows(TaskLayout):
     """Questions on parts of a text: `[CLS] question [SEP] window [SEP] pad ...` (Devlin et al. 2019, section 4.2).
 
-    A text that is longer than what the question leaves of a row is read in windows, each `stride` tokens behind the
+    A text that is longer than what the question leaves of a row is read in windows, each `stride` tokens after the
     one before (the released code). `ends` are the positions in the row of the first and the last token of the answer,
     both 0, which is [CLS], where the window has no answer or not all of it; `example` is the number of the question,
     from 0; `window` is which of the text's tokens is the window's first.

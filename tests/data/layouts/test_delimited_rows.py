@@ -8,7 +8,7 @@ from t5x_lite.data.layouts.base import UnfitDocumentError
 from t5x_lite.data.stored_rows import Rows, RowWriter
 from t5x_lite.errors import InputError
 
-# As in GPT-2, padding is EOS, which is no mark of these rows.
+# As in GPT-2, padding is EOS, which is not a special id of these rows.
 WORDS = Vocabulary(size=100, pad_id=99, eos_id=99)
 
 

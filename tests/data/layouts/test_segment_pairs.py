@@ -1,4 +1,4 @@
-"""Pairs of segments. Ids are unique: from each one in a row follows its document, its sentence and its place."""
+"""Pairs of segments. Ids are unique: from each one in a row follows its document, sentence and position."""
 
 from collections import Counter
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""Streams and rows of sentences. Ids are unique: from each one in a row follows its document, sentence and place."""
+"""Streams and rows of sentences. Ids are unique: from each one in a row follows its document, sentence and position."""
 
 import itertools
 

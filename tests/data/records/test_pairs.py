@@ -29,10 +29,10 @@ def jsonl(pairs) -> str:
     return "".join(json.dumps({"source": source, "target": target}) + "\n" for source, target in pairs)
 
 
-def in_files(folder, kind, pairs, ending="", **options):
-    """The pairs in files, as a source of a kind."""
+def in_files(folder, form, pairs, ending="", **options):
+    """The pairs in files, as a source."""
     sides = ["".join(f"{pair[side]}\n" for pair in pairs) for side in (0, 1)]
-    match kind:
+    match form:
         case "tsv":
             table = TableFiles((write(folder / f"a.tsv{ending}", tsv(pairs)),), columns=SIDES)
             return TextToText(table, **options)
@@ -42,22 +42,22 @@ def in_files(folder, kind, pairs, ending="", **options):
     return TextToText(ParallelFiles(SIDES, names), **options)
 
 
-KINDS = ["tsv", "jsonl", "parallel"]
+FORMS = ["tsv", "jsonl", "parallel"]
 
 
 @pytest.mark.parametrize("ending", ["", ".gz"])
-@pytest.mark.parametrize("kind", KINDS)
-def test_pairs_of_files(tmp_path, kind, ending):
-    source = in_files(tmp_path, kind, PAIRS, ending)
+@pytest.mark.parametrize("form", FORMS)
+def test_pairs_of_files(tmp_path, form, ending):
+    source = in_files(tmp_path, form, PAIRS, ending)
     assert list(source.read()) == PAIRS
     assert list(source.documents()) == [text for pair in PAIRS for text in pair]
     prefixed = replace(source, prefix="to English: ")
     assert list(prefixed.read()) == [(f"to English: {source}", target) for source, target in PAIRS]
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_windows_ends_of_lines_and_a_byte_order_mark(tmp_path, kind):
-    source = in_files(tmp_path, kind, PAIRS)
+@pytest.mark.parametrize("form", FORMS)
+def test_windows_ends_of_lines_and_a_byte_order_mark(tmp_path, form):
+    source = in_files(tmp_path, form, PAIRS)
     for path in tmp_path.iterdir():
         path.write_bytes(b"\xef\xbb\xbf" + path.read_bytes().replace(b"\n", b"\r\n"))
     assert list(source.read()) == PAIRS
@@ -83,15 +83,15 @@ def test_fields(tmp_path):
     assert list(TextToText(examples, TextTemplate("{en}", "{a/b}")).read()) == [("HOUSE", "slash")]
 
 
-@pytest.mark.parametrize(("kind", "make"), [("tsv", tsv), ("jsonl", jsonl)])
-def test_folders_and_globs_are_read_in_order_and_once(tmp_path, kind, make):
+@pytest.mark.parametrize(("form", "make"), [("tsv", tsv), ("jsonl", jsonl)])
+def test_folders_and_globs_are_read_in_order_and_once(tmp_path, form, make):
     for number, name in enumerate(["b", "a", "sub/c", ".hidden/d"]):
-        write(tmp_path / f"{name}.{kind}", make([(f"s{number}", f"t{number}")]))
+        write(tmp_path / f"{name}.{form}", make([(f"s{number}", f"t{number}")]))
     write(tmp_path / "notes.md", "no\tpair")
-    write(tmp_path / f"empty.{kind}", "")
-    for paths in ((".",), ("**/*." + kind,), (f"sub/c.{kind}", ".", f"b.{kind}")):
+    write(tmp_path / f"empty.{form}", "")
+    for paths in ((".",), ("**/*." + form,), (f"sub/c.{form}", ".", f"b.{form}")):
         paths = tuple(str(tmp_path / path) for path in paths)
-        source = TextToText(TableFiles(paths, columns=SIDES) if kind == "tsv" else JsonlFiles(paths))
+        source = TextToText(TableFiles(paths, columns=SIDES) if form == "tsv" else JsonlFiles(paths))
         assert list(source.read()) == [("s1", "t1"), ("s0", "t0"), ("s2", "t2")]
 
 
@@ -107,10 +107,10 @@ def test_parallel_files_go_together_by_the_order_of_names(tmp_path):
     assert list(TextToText(joined).read()) == [("s2", "t2"), ("s1", "t1")]
 
 
-@pytest.mark.parametrize("kind", ["tsv", "parallel"])
-def test_blank_lines_are_no_pairs(tmp_path, kind):
+@pytest.mark.parametrize("form", ["tsv", "parallel"])
+def test_blank_lines_are_skipped(tmp_path, form):
     pairs = [("a", "b"), ("", ""), (" ", ""), ("c", "d"), ("", "")]
-    source = in_files(tmp_path, kind, pairs)
+    source = in_files(tmp_path, form, pairs)
     assert list(source.read()) == [("a", "b"), ("c", "d")]
     assert source.location(2).startswith(str(tmp_path)) and source.location(2).endswith(":4")
 
@@ -130,12 +130,12 @@ def test_parallel_files_of_unequal_counts(tmp_path, fewer):
         list(ParallelFiles(SIDES, paths))
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize(("side", "place"), [("source", 0), ("target", 1)])
-def test_an_empty_side(tmp_path, kind, side, place):
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize(("side", "index"), [("source", 0), ("target", 1)])
+def test_an_empty_side(tmp_path, form, side, index):
     pairs = [list(pair) for pair in PAIRS]
-    pairs[1][place] = " "
-    source = in_files(tmp_path, kind, pairs, prefix="to English: ")
+    pairs[1][index] = " "
+    source = in_files(tmp_path, form, pairs, prefix="to English: ")
     with pytest.raises(InputError, match=rf"a\.\w+:2 has an empty {side}; .*set empty='skip'"):
         list(source.read())
     kept = list(replace(source, empty="skip").read())
@@ -143,9 +143,9 @@ def test_an_empty_side(tmp_path, kind, side, place):
     assert replace(source, empty="skip").location(2).endswith(":3")
 
 
-def test_the_fingerprint_follows_content_and_options_not_place(tmp_path):
+def test_the_fingerprint_follows_content_and_options_not_the_folder(tmp_path):
     def sources(folder, pairs=PAIRS, **options):
-        return [in_files(tmp_path / folder, kind, pairs, **options) for kind in KINDS]
+        return [in_files(tmp_path / folder, form, pairs, **options) for form in FORMS]
 
     def prints(made):
         return [source.fingerprint() for source in made]

@@ -1,4 +1,4 @@
-"""Records with named fields from files of several kinds."""
+"""Records with named fields from files of several formats."""
 
 import gzip
 import json

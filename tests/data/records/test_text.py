@@ -75,9 +75,9 @@ def test_a_large_file_is_hashed_in_three_parts(tmp_path, monkeypatch):
     monkeypatch.setattr(input_files, "_PART_HASH", 10)
     path = tmp_path / "large.txt"
 
-    def with_change_at(place):
+    def with_change_at(offset):
         content = bytearray(b"a" * 1000)
-        content[place] = ord("b")
+        content[offset] = ord("b")
         path.write_bytes(content)
         return TextFiles((str(path),)).fingerprint()
 

@@ -37,7 +37,7 @@ FIRST = {
     "vector": [0.5, 1.0],
     "pair": {"de": "ja", "en": "yes"},
 }
-# As test sets are, whose labels nobody is to know.
+# As in test sets, whose labels are hidden.
 HIDDEN_STATES = FIRST | {"label": -1, "answers": {"text": [], "answer_start": []}, "tokens": [], "ner": []}
 
 

@@ -50,8 +50,8 @@ TEXT = "The stable was very roomy, with four good stalls; a large window opened 
 
 
 def winograd(**fields):
-    place = TEXT.split().index("it")
-    known = {"text": TEXT, "span1_text": "The stable", "span2_text": "it", "span2_index": place, "label": "True"}
+    index = TEXT.split().index("it")
+    known = {"text": TEXT, "span1_text": "The stable", "span2_text": "it", "span2_index": index, "label": "True"}
     return Record("train:0", known | fields)
 
 

@@ -30,7 +30,7 @@ def examples(tmp_path):
     return write
 
 
-def asked(context="a cat sat here", answers=("cat",), starts=(2,), name="1"):
+def squad_fields(context="a cat sat here", answers=("cat",), starts=(2,), name="1"):
     return {"id": name, "question": "who?", "context": context, "answers": list(answers), "starts": list(starts)}
 
 
@@ -75,21 +75,21 @@ def test_words_without_a_token_are_unknown(corpus):
 
 
 def test_answers_that_stand_elsewhere_are_counted(examples):
-    wrong = asked(starts=(3,), name="2"), asked(answers=("dog",), name="3")
+    wrong = squad_fields(starts=(3,), name="2"), squad_fields(answers=("dog",), name="3")
     with pytest.raises(
         InputError,
         match=r"starts of 2 of 4 questions do not point at their answers: .*a.jsonl:2 has 'cat' where .* has 'at '",
     ):
-        list(Questions(examples(asked(), *wrong, asked(name="4"))).read())
+        list(Questions(examples(squad_fields(), *wrong, squad_fields(name="4"))).read())
 
 
 @pytest.mark.parametrize(
     ("record", "problem"),
     [
-        (asked(starts=()), "are not a list of texts and a list of as many"),
-        (asked(starts=(-2,)), "are not a list of texts and a list of as many"),
-        (asked(answers=("cat",), starts=("2",)), "are not a list of texts and a list of as many"),
-        (asked() | {"question": " "}, "question='question' is empty"),
+        (squad_fields(starts=()), "are not a list of texts and a list of as many"),
+        (squad_fields(starts=(-2,)), "are not a list of texts and a list of as many"),
+        (squad_fields(answers=("cat",), starts=("2",)), "are not a list of texts and a list of as many"),
+        (squad_fields() | {"question": " "}, "question='question' is empty"),
     ],
 )
 def test_questions_that_cannot_be_read(examples, record, problem):
@@ -99,7 +99,7 @@ def test_questions_that_cannot_be_read(examples, record, problem):
 
 def test_a_question_has_a_name_of_its_own(examples):
     with pytest.raises(InputError, match="id='1' names two questions, the second in .*a.jsonl:2"):
-        list(Questions(examples(asked(), asked())).read())
+        list(Questions(examples(squad_fields(), squad_fields())).read())
 
 
 def test_the_tokens_of_an_answer_hold_it(corpus):
@@ -114,8 +114,8 @@ def test_the_tokens_of_an_answer_hold_it(corpus):
         assert answer in found and len(ids) == len(spans)
         inner = context[spans[ends[0], 1] : spans[ends[1], 0]] if ends[0] < ends[1] else ""
         assert len(inner) <= len(answer)
-    nobody = type("Q", (), {"context": context, "question": "who", "answers": (), "starts": ()})()
-    ((_, _, ends),) = QuestionWindows(32, 8, 8).tokenize([nobody], tokenizer, "line")
+    unanswered = type("Q", (), {"context": context, "question": "who", "answers": (), "starts": ()})()
+    ((_, _, ends),) = QuestionWindows(32, 8, 8).tokenize([unanswered], tokenizer, "line")
     assert ends.dtype == np.int32 and len(ends) == 0
 
 

@@ -46,7 +46,7 @@ def sides_of(row, length):
     sides = []
     for side in (row[:length], row[length:]):
         ids = side.tolist()
-        used = max(place for place, token in enumerate(ids) if token == EOS) + 1
+        used = max(position for position, token in enumerate(ids) if token == EOS) + 1
         assert set(ids[used:]) <= {PAD} and PAD not in ids[:used]
         segments = [[]]
         for token in ids[:used]:
@@ -203,8 +203,8 @@ def test_hosts_share_out_packed_rows(num_hosts):
     rows = [columns_of(row, 30) for row in build(layout, random_pairs(1))[0]]
     whole = batches(rows, batch_size=8, seed=5)
     share = 8 // num_hosts
-    places = [range(host * share, (host + 1) * share) for host in range(num_hosts)]
-    hosts = [batches(rows, batch_size=8, seed=5, local=local) for local in places]
+    rows_of_hosts = [range(host * share, (host + 1) * share) for host in range(num_hosts)]
+    hosts = [batches(rows, batch_size=8, seed=5, local=local) for local in rows_of_hosts]
     for step in (0, 3, 50):
         for name, column in whole[step].items():
             np.testing.assert_array_equal(np.concatenate([host[step][name] for host in hosts]), column)
