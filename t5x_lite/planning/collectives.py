@@ -55,11 +55,16 @@ def read_collectives(
         seen.add(identity)
         group = _group(run.instruction.attributes, len(coordinates))
         inputs = [array for operand in run.computation.operands(run.instruction) for array in operand.arrays]
-        num_bytes = _received(kind, sum(array.num_bytes for array in inputs), len(group)) * run.times
+        size, sent = len(group), sum(array.num_bytes for array in inputs)
+        received = {
+            "all-gather": sent * (size - 1),
+            "all-reduce": 2 * sent * (size - 1) // size,
+            "collective-permute": sent if size > 1 else 0,
+        }.get(kind, sent * (size - 1) // size)
         # Two devices of one chip share its links.
         chips = [coordinates[device] for device in group]
         sharing = len(chips) / len(set(chips)) if kind != "collective-permute" else 1
-        key = kind, len(group)
+        key, num_bytes = (kind, size), received * run.times
         count, total_bytes, seconds, largest = totals.get(key, (0, 0, 0.0, inputs[0]))
         totals[key] = (
             count + run.times,
@@ -96,18 +101,6 @@ def _group(attributes: str, num_devices: int) -> list[int]:
         cycle.append(device)
         device = target.get(device, start)
     return cycle
-
-
-def _received(kind: str, num_bytes: int, size: int) -> int:
-    """Bytes that each of `size` devices receives when each puts in `num_bytes`."""
-    match kind:
-        case "all-gather":
-            return num_bytes * (size - 1)
-        case "all-reduce":
-            return 2 * num_bytes * (size - 1) // size
-        case "collective-permute":
-            return num_bytes if size > 1 else 0
-    return num_bytes * (size - 1) // size
 
 
 def device_groups(attribute: str, num_devices: int) -> Int[np.ndarray, "G N"]:

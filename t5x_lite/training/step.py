@@ -70,14 +70,14 @@ class Program:
         )
         batch, everywhere = batch_sharding(mesh), replicated(mesh)
         self.train_step: TrainStep = jax.jit(
-            self._in_mesh(self._train_step),
+            use_mesh(mesh)(self._train_step),
             in_shardings=(self.state_shardings, batch),
             out_shardings=(self.state_shardings, everywhere),
             donate_argnums=0,
             compiler_options=train_step_options(mesh.devices.flat[0]),
         )
         self.eval_step: EvalStep = jax.jit(
-            self._in_mesh(self._eval_step),
+            use_mesh(mesh)(self._eval_step),
             in_shardings=(self.state_shardings.params, batch, batch, everywhere),
             out_shardings=everywhere,
         )
@@ -91,13 +91,6 @@ class Program:
         params = self.module.init(key, *inputs)["params"]
         opt_state, average = self.optimizer.init(params), self.experiment.average.start(params)
         return TrainState(jnp.int32(0), params, opt_state, jnp.bool_(True), average)
-
-    def _in_mesh(self, step: Callable) -> Callable:
-        def traced(*args: Any) -> Any:
-            with use_mesh(self.mesh):
-                return step(*args)
-
-        return traced
 
     def _train_step(self, state: TrainState, batch: Row) -> tuple[TrainState, Metrics]:
         corrupt_key, dropout_key = jax.random.split(
