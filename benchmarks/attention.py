@@ -40,8 +40,8 @@ def our_task() -> Callable[[int, int], None]:
     import jax
     import jax.numpy as jnp
 
+    from t5x_lite.kernels.masks import DistanceBias
     from t5x_lite.layers.attention import dot_product_attention
-    from t5x_lite.layers.masks import DistanceBias
 
     @partial(jax.grad, argnums=(0, 1, 2, 3))
     def gradients(query: Any, key: Any, value: Any, bias: Any) -> Any:
@@ -126,8 +126,8 @@ def compiled(topology: str, length: int, attend: Any) -> tuple[str, str, str]:
     import jax
     import jax.numpy as jnp
 
+    from t5x_lite.kernels.masks import AttentionInputs, DistanceBias
     from t5x_lite.layers.attention import attend_on_mesh
-    from t5x_lite.layers.masks import DistanceBias
     from t5x_lite.parallel import MeshShape, make_mesh, replicated, use_mesh
     from t5x_lite.planning.chips import Topology
     from t5x_lite.planning.hlo import matrix_flops, memory_traffic, read_hlo
@@ -138,7 +138,7 @@ def compiled(topology: str, length: int, attend: Any) -> tuple[str, str, str]:
 
     def loss(query: Any, key: Any, value: Any, bias: Any) -> Any:
         with use_mesh(mesh):
-            out = attend_on_mesh(attend, query, key, value, DistanceBias(bias), None, scale=1.0, dropout_key=None)
+            out = attend_on_mesh(attend, AttentionInputs(query, key, value, 1.0, DistanceBias(bias)))
             return out.astype(jnp.float32).sum()
 
     heads = jax.ShapeDtypeStruct((1, length, TPU_HEADS, WIDTH), jnp.bfloat16)

@@ -12,7 +12,7 @@ from t5x_lite.convert.table import Names, Tensors, has
 from t5x_lite.data import Tokenizer, Vocabulary
 from t5x_lite.errors import InputError
 from t5x_lite.models import ModelConfig
-from t5x_lite.models.task_heads import TASK_HEADS
+from t5x_lite.models.base import TASK_HEADS
 
 ACTIVATIONS = {
     "gelu": ("gelu", "gelu_python"),

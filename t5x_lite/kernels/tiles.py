@@ -16,12 +16,12 @@ LANES = 128
 _SUBLANES = 8
 
 Refs = dict[str, Any]
-"""The blocks that a kernel sees, by name; what a call has not is not there."""
+"""The blocks that a kernel sees, by name, of the arrays that a call has."""
 
 
 @dataclass(frozen=True)
 class Tiling:
-    """What the kernels are built for."""
+    """The static sizes and options of the kernels."""
 
     length: int
     memory_length: int
@@ -31,9 +31,6 @@ class Tiling:
     causal: bool
     prefix: int
     dropout_rate: float
-    has_bias: bool
-    has_valid: bool
-    has_segments: bool
     interpret: bool
 
     @property
@@ -59,7 +56,7 @@ class Tiling:
 
 
 def looks(tiling: Tiling, refs: Refs, i: Array, j: Array) -> Any:
-    """Whether any query of block i may look at any key of block j, by their places alone."""
+    """Whether any query of block i may see any key of block j, by their positions alone."""
     if not tiling.causal:
         return True
     first_query = refs["scalars"][QUERY] + i * tiling.query_block
@@ -70,44 +67,40 @@ def looks(tiling: Tiling, refs: Refs, i: Array, j: Array) -> Any:
     return seen
 
 
-def logits_of(tiling: Tiling, refs: Refs, i: Array, j: Array) -> Float[Array, "L M"]:
-    """The logits of the queries of block i (rows) for the keys of block j, `MASKED_LOGIT` where they may not look,
-    and minus infinity where there is no key."""
-    logits = tiling.scale * multiply(refs["query"][0, 0], refs["key"][0, 0], transposed=True)
-    if tiling.has_bias:
-        strip = refs["bias"][0, :, pl.ds(first_distance(tiling, i, j), tiling.strip)]
-        # Row r begins at the strip's number query_block - 1 - r.
-        first = tiling.strip - tiling.query_block + 1
-        logits += _diagonal_tile(strip, first, tiling.query_block)[:, : tiling.key_block]
-    queries, keys = _positions(tiling, refs, i, j, transposed=False)
-    seen = _seen(tiling, queries, keys)
-    if tiling.has_valid:
-        seen = _and(seen, refs["valid"][0] > 0.5)
-    if tiling.has_segments:
-        seen = _and(seen, column(refs["query_segments"][0]) == refs["key_segments"][0])
-    return _masked(tiling, logits, seen, keys)
-
-
-def transposed_logits_of(tiling: Tiling, refs: Refs, i: Array, j: Array) -> Float[Array, "M L"]:
-    """The same with keys as rows; the bias in `refs` is in reverse."""
-    logits = tiling.scale * multiply(refs["key"][0, 0], refs["query"][0, 0], transposed=True)
-    if tiling.has_bias:
-        total = tiling.padded_length + tiling.padded_memory
-        begin = pl.multiple_of(total - first_distance(tiling, i, j) - tiling.strip, LANES)
+def logits_of(tiling: Tiling, refs: Refs, i: Array, j: Array, *, transposed: bool = False) -> Array:
+    """The logits [L M] of the queries of block i for the keys of block j, or [M L] if `transposed`, where the bias in
+    `refs` is in reverse: `MASKED_LOGIT` where a key is not seen, and minus infinity where there is no key."""
+    rows, columns = ("key", "query") if transposed else ("query", "key")
+    num_rows, num_columns = _tile_shape(tiling, transposed)
+    logits = tiling.scale * multiply(refs[rows][0, 0], refs[columns][0, 0], transposed=True)
+    if "bias" in refs:
+        # Row r begins at the strip's number num_rows - 1 - r, or if it is in reverse at num_rows - r.
+        begin, first = first_distance(tiling, i, j), tiling.strip - num_rows + 1
+        if transposed:
+            total = tiling.padded_length + tiling.padded_memory
+            begin, first = pl.multiple_of(total - begin - tiling.strip, LANES), first - 1
         strip = refs["bias"][0, :, pl.ds(begin, tiling.strip)]
-        first = tiling.strip - tiling.key_block
-        logits += _diagonal_tile(strip, first, tiling.key_block)[:, : tiling.query_block]
-    queries, keys = _positions(tiling, refs, i, j, transposed=True)
-    seen = _seen(tiling, queries, keys)
-    if tiling.has_valid:
-        seen = _and(seen, column(refs["valid"][0]) > 0.5)
-    if tiling.has_segments:
-        seen = _and(seen, column(refs["key_segments"][0]) == refs["query_segments"][0])
-    return _masked(tiling, logits, seen, keys)
+        logits += _diagonal_tile(strip, first, num_rows)[:, :num_columns]
+    queries, keys = _positions(tiling, refs, i, j, transposed=transposed)
+    seen = None
+    if tiling.causal:
+        seen = keys <= queries
+        if tiling.prefix:
+            seen |= (queries < tiling.prefix) & (keys < tiling.prefix)
+    if "valid" in refs:
+        valid = column(refs["valid"][0]) if transposed else refs["valid"][0]
+        seen = _and(seen, valid > 0.5)
+    if "query_segments" in refs:
+        seen = _and(seen, column(refs[f"{rows}_segments"][0]) == refs[f"{columns}_segments"][0])
+    if seen is not None:
+        logits = jnp.where(seen, logits, MASKED_LOGIT)
+    if tiling.padded_memory > tiling.memory_length:
+        logits = jnp.where(keys < tiling.memory_length, logits, -jnp.inf)
+    return logits
 
 
 def keep_of(tiling: Tiling, refs: Refs, i: Array, j: Array, b: Array, h: Array, *, transposed: bool) -> Array:
-    """What dropout leaves of a tile's weights: 1 / (1 - rate) or 0, the same whichever kernel asks."""
+    """The factor of a tile's weights under dropout: 1 / (1 - rate) or 0, the same in every kernel."""
     scalars = refs["scalars"]
     queries, keys = _positions(tiling, refs, i, j, transposed=transposed)
     # One column of the queries' and one row of the keys' numbers, or the other way round.
@@ -136,7 +129,7 @@ def along_diagonals(tiling: Tiling, tile: Float[Array, "L M"]) -> Float[Array, "
 
 
 def column(row: Float[Array, "1 C"]) -> Float[Array, "C 1"]:
-    """A row, stood up."""
+    """A row as a column."""
     return jnp.broadcast_to(row, (LANES, row.shape[1])).T[:, :1]
 
 
@@ -149,28 +142,18 @@ def multiply(left: Array, right: Array, *, transposed: bool = False) -> Array:
 
 def _positions(tiling: Tiling, refs: Refs, i: Array, j: Array, *, transposed: bool) -> tuple[Array, Array]:
     """(which query of the whole row, which key) each element of a tile is of."""
-    shape = (tiling.key_block, tiling.query_block) if transposed else (tiling.query_block, tiling.key_block)
+    shape = _tile_shape(tiling, transposed)
     queries, keys = (jax.lax.broadcasted_iota(jnp.int32, shape, axis) for axis in ((1, 0) if transposed else (0, 1)))
     return refs["scalars"][QUERY] + i * tiling.query_block + queries, j * tiling.key_block + keys
 
 
-def _seen(tiling: Tiling, queries: Array, keys: Array) -> Array | None:
-    if not tiling.causal:
-        return None
-    seen = keys <= queries
-    return seen | ((queries < tiling.prefix) & (keys < tiling.prefix)) if tiling.prefix else seen
+def _tile_shape(tiling: Tiling, transposed: bool) -> tuple[int, int]:
+    shape = (tiling.query_block, tiling.key_block)
+    return shape[::-1] if transposed else shape
 
 
 def _and(left: Array | None, right: Array) -> Array:
     return right if left is None else left & right
-
-
-def _masked(tiling: Tiling, logits: Array, seen: Array | None, keys: Array) -> Array:
-    if seen is not None:
-        logits = jnp.where(seen, logits, MASKED_LOGIT)
-    if tiling.padded_memory > tiling.memory_length:
-        logits = jnp.where(keys < tiling.memory_length, logits, -jnp.inf)
-    return logits
 
 
 def _diagonal_tile(strip: Float[Array, "1 T"], first: int, num_rows: int) -> Float[Array, "R T"]:

@@ -4,6 +4,7 @@ Dimension letters: see `t5x_lite.layers.transformer`.
 """
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import jax
@@ -12,10 +13,9 @@ from flax import linen as nn
 from jaxtyping import Array, Float, Key
 
 from t5x_lite.kernels.attention import attention_for
-from t5x_lite.kernels.masks import MASKED_LOGIT
+from t5x_lite.kernels.masks import MASKED_LOGIT, AttentionInputs, DistanceBias, Mask
 from t5x_lite.layers.decoding_cache import CachedKeyValue, KeyValue
-from t5x_lite.layers.dense import Dense, keep_mask
-from t5x_lite.layers.masks import DistanceBias, Mask
+from t5x_lite.layers.dense import Dense, LayerConfig, keep_mask
 from t5x_lite.parallel.partitioning import constrain_sharding, on_each_device
 
 
@@ -35,63 +35,51 @@ def dot_product_attention(
 
     Args:
       bias: added to the logits, such as T5's relative position bias.
-      mask: says where a query may look. A query that may look nowhere attends to all keys alike.
+      mask: the keys that a query sees. A query that sees none attends to all keys alike.
       scale: factor of the logits; None means K ** -0.5, T5 uses 1.
       dropout_rate: share of the attention weights set to zero when `dropout_key` is given.
       positions_share_dropout: all queries of a row and head drop the same keys; otherwise each its own.
     """
     scale = query.shape[-1] ** -0.5 if scale is None else scale
-    dropping = dropout_key is not None and dropout_rate > 0.0
-    if dropping and positions_share_dropout:
+    if positions_share_dropout and dropout_key is not None and dropout_rate > 0.0:
         # A weight that no query uses is a value that none sees.
         batch_size, memory_length, num_heads, _ = value.shape
         keep = keep_mask(dropout_key, dropout_rate, (batch_size, memory_length, num_heads, 1))
         value = jnp.where(keep, value / (1.0 - dropout_rate), 0.0).astype(value.dtype)
-        dropping = False
-    options = {"scale": scale, "dropout_rate": dropout_rate, "dropout_key": dropout_key if dropping else None}
-    length, memory_length = query.shape[1], key.shape[1]
-    attend = attention_for(length, memory_length)
-    return attend_on_mesh(attend, query, key, value, bias, mask, **options)
+        dropout_key = None
+    inputs = AttentionInputs(query, key, value, scale, bias, mask or Mask(), dropout_key, dropout_rate=dropout_rate)
+    return attend_on_mesh(attention_for(*inputs.lengths), inputs)
 
 
-def attend_on_mesh(
-    attend: Callable[..., Array],
-    query: Float[Array, "B L H K"],
-    key: Float[Array, "B M H K"],
-    value: Float[Array, "B M H K"],
-    bias: DistanceBias | None,
-    mask: Mask | None,
-    *,
-    dropout_key: Key[Array, ""] | None,
-    **options: Any,
-) -> Float[Array, "B L H K"]:
-    """`attend`, a function like `dense_attention`, by each device for its rows, heads and queries."""
-    mask = Mask() if mask is None else mask
-    length, memory_length = query.shape[1], key.shape[1]
+def attend_on_mesh(attend: Callable[[AttentionInputs], Array], inputs: AttentionInputs) -> Float[Array, "B L H K"]:
+    """`attend` by each device for its rows, heads and queries."""
     rows, heads, queries = "activation_batch", "activation_heads", "activation_length"
     memory = (rows, "activation_memory", heads, "activation_kv")
-    given = {
-        "query": (query, (rows, queries, heads, "activation_kv")),
-        "key": (key, memory),
-        "value": (value, memory),
-        "bias": (None if bias is None else bias.values, (heads, None)),
-        "valid": (mask.valid, (rows, None)),
-        "query_segments": (mask.query_segments, (rows, queries)),
-        "key_segments": (mask.key_segments, (rows, None)),
-        "dropout_key": (dropout_key, ()),
+    axes = {
+        ".query": (rows, queries, heads, "activation_kv"),
+        ".key": memory,
+        ".value": memory,
+        ".bias.values": (heads, None),
+        ".mask.valid": (rows, None),
+        ".mask.query_segments": (rows, queries),
+        ".mask.key_segments": (rows, None),
+        ".dropout_key": (),
     }
-    arrays = {name: array for name, (array, _) in given.items() if array is not None}
+    leaves, structure = jax.tree_util.tree_flatten_with_path(inputs)
+    arrays = {jax.tree_util.keystr(path): leaf for path, leaf in leaves}
+    length, memory_length = inputs.lengths
 
-    def own_part(arrays: dict[str, Array], before: dict[str, Any]) -> Array:
-        if bias is not None:
+    def of_device(shards: dict[str, Array], before: dict[str, Any]) -> Array:
+        shard = jax.tree.unflatten(structure, [shards[name] for name in arrays])
+        if shard.bias is not None:
             # The distances of the device's queries to all keys.
-            own = arrays["query"].shape[1]
-            start, size = length - before[queries] - own, own + memory_length - 1
-            arrays = arrays | {"bias": jax.lax.dynamic_slice_in_dim(arrays["bias"], start, size, axis=1)}
-        offsets = (before[rows], before[heads], before[queries])
-        return attend(**arrays, causal=mask.causal, prefix=mask.prefix, offsets=offsets, **options)
+            num_queries = shard.lengths[0]
+            start, size = length - before[queries] - num_queries, num_queries + memory_length - 1
+            values = jax.lax.dynamic_slice_in_dim(shard.bias.values, start, size, axis=1)
+            shard = replace(shard, bias=DistanceBias(values))
+        return attend(replace(shard, offsets=(before[rows], before[heads], before[queries])))
 
-    return on_each_device(own_part, arrays, {name: axes for name, (_, axes) in given.items()}, given["query"][1])
+    return on_each_device(of_device, arrays, axes, axes[".query"])
 
 
 def attention_weights(
@@ -103,14 +91,13 @@ def attention_weights(
     scale: float,
 ) -> Float[Array, "B H L M"]:
     """softmax(scale * query key^T + bias) in float32: how much each query takes of each value."""
-    pairs = (query.shape[1], key.shape[1])
     logits = jnp.einsum("BLHK,BMHK->BHLM", query, key, preferred_element_type=jnp.float32) * scale
     logits = constrain_sharding(
         logits, "activation_batch", "activation_heads", "activation_length", "activation_memory"
     )
     if bias is not None:
-        logits += bias.dense(*pairs)
-    if mask is not None and (seen := mask.dense(*pairs)) is not None:
+        logits += bias.dense(*logits.shape[2:])
+    if mask is not None and (seen := mask.dense(*logits.shape[2:])) is not None:
         logits = jnp.where(seen, logits, MASKED_LOGIT)
     return jax.nn.softmax(logits, axis=-1)
 
@@ -120,28 +107,17 @@ class Attention(nn.Module):
 
     Kernels are stored as matrices ``[D, H*K]``: so did T5, whose Adafactor factors them along these two dimensions.
 
-    Where the collection `intermediates` is mutable, the weights [B H L M], before dropout, are sown there as `weights`;
-    elsewhere they are not computed apart.
+    Where the collection `intermediates` is mutable, the weights [B H L M], before dropout, are sown there as `weights`.
     """
 
-    num_heads: int
-    head_dim: int
-    scale: float | None = None
-    use_bias: bool = False
-    dropout_rate: float = 0.0
+    config: LayerConfig
     dtype: Any = jnp.float32
-    query_init: Callable[..., Array] = nn.initializers.lecun_normal()
-    kernel_init: Callable[..., Array] = nn.initializers.lecun_normal()
-    out_init: Callable[..., Array] | None = None
-    """Of the output's projection; None means `kernel_init`."""
-    positions_share_dropout: bool = False
 
     def setup(self) -> None:
-        features = self.num_heads * self.head_dim
-        common = {"use_bias": self.use_bias, "dtype": self.dtype}
-        self.query = Dense(features, ("embed", "heads"), kernel_init=self.query_init, **common)
-        self.key = Dense(features, ("embed", "heads"), kernel_init=self.kernel_init, **common)
-        self.value = Dense(features, ("embed", "heads"), kernel_init=self.kernel_init, **common)
+        c = self.config
+        self.query = self._dense(c.num_heads * c.head_dim, ("embed", "heads"), c.query_init)
+        self.key = self._dense(c.num_heads * c.head_dim, ("embed", "heads"), c.kernel_init)
+        self.value = self._dense(c.num_heads * c.head_dim, ("embed", "heads"), c.kernel_init)
 
     def project(self, memory: Float[Array, "B M D"]) -> KeyValue:
         """The keys and values of `memory`, to be computed once where many queries follow."""
@@ -161,37 +137,33 @@ class Attention(nn.Module):
 
         Cached keys and values take a bias for all pairs and no mask, and there is no dropout.
         """
+        c = self.config
         query = self._split(self.query(x), "activation_length")
-        scale = self.head_dim**-0.5 if self.scale is None else self.scale
+        scale = c.head_dim**-0.5 if c.attention_scale is None else c.attention_scale
         if isinstance(key_value, CachedKeyValue):
             attended = key_value.attend(query, bias, scale)
         else:
             key_value = self.project(x) if key_value is None else key_value
+            options = {"bias": bias, "mask": mask, "scale": scale}
             if self.is_mutable_collection("intermediates"):
-                weights = attention_weights(query, key_value["key"], bias=bias, mask=mask, scale=scale)
-                self.sow("intermediates", "weights", weights)
-            dropping = self.dropout_rate > 0.0 and not deterministic
+                self.sow("intermediates", "weights", attention_weights(query, key_value["key"], **options))
+            dropping = c.attention_dropout_rate > 0.0 and not deterministic
             attended = dot_product_attention(
                 query,
-                key_value["key"],
-                key_value["value"],
-                bias=bias,
-                mask=mask,
-                scale=scale,
-                dropout_rate=self.dropout_rate,
+                **key_value,
+                **options,
+                dropout_rate=c.attention_dropout_rate,
                 dropout_key=self.make_rng("dropout") if dropping else None,
-                positions_share_dropout=self.positions_share_dropout,
+                positions_share_dropout=c.positions_share_dropout,
             )
-        out = Dense(
-            x.shape[-1],
-            ("heads", "embed"),
-            use_bias=self.use_bias,
-            dtype=self.dtype,
-            kernel_init=self.out_init or self.kernel_init,
-            name="out",
-        )
+        out = self._dense(x.shape[-1], ("heads", "embed"), c.residual_init or c.kernel_init, name="out")
         return out(attended.reshape(*attended.shape[:2], -1))
 
+    def _dense(self, features: int, axes: tuple[str, str], init: Callable[..., Array], **name: str) -> Dense:
+        c = self.config
+        use_bias = c.use_bias if c.attention_bias is None else c.attention_bias
+        return Dense(features, axes, use_bias, self.dtype, init, **name)
+
     def _split(self, x: Float[Array, "B L HK"], length: str) -> Float[Array, "B L H K"]:
-        heads = x.reshape(*x.shape[:-1], self.num_heads, self.head_dim)
+        heads = x.reshape(*x.shape[:-1], self.config.num_heads, self.config.head_dim)
         return constrain_sharding(heads, "activation_batch", length, "activation_heads", "activation_kv")

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
 import jax
@@ -144,33 +145,56 @@ Activation = Annotated[str, OneOf(tuple(ACTIVATIONS))]
 """The name of one of them."""
 
 
-class FeedForward(nn.Module):
-    """activation(x wi) wo (Vaswani et al. 2017, 3.3), or gated: (activation(x gate) * x wi) wo (Shazeer 2020)."""
+@dataclass(frozen=True)
+class LayerConfig:
+    """The shape of one layer and its choices, which every family of the zoo sets."""
 
+    num_heads: int
+    head_dim: int
     mlp_dim: int
     activation: str = "relu"
     gated: bool = False
-    use_bias: bool = False
+    use_bias: bool = True
+    """In the feed-forward layer, and in the attention's projections unless `attention_bias` says otherwise."""
+    attention_bias: bool | None = None
+    norm: Norm = "layer"
+    norm_epsilon: float = 1e-6
+    norm_first: bool = True
+    attention_scale: float | None = None
     dropout_rate: float = 0.0
-    dtype: Any = jnp.float32
-    kernel_init: Callable[..., Array] = nn.initializers.lecun_normal()
-    out_init: Callable[..., Array] | None = None
-    """Of the output's projection; None means `kernel_init`."""
+    """Of the residual branches."""
+    attention_dropout_rate: float = 0.0
+    """Of the attention weights."""
+    mlp_dropout_rate: float = 0.0
+    """Of the feed-forward layer's hidden units."""
     positions_share_dropout: bool = False
+    """All positions of a row drop the same features and the same keys; otherwise each its own."""
+    query_init: Callable[..., Array] = nn.initializers.lecun_normal()
+    kernel_init: Callable[..., Array] = nn.initializers.lecun_normal()
+    residual_init: Callable[..., Array] | None = None
+    """Of the matrix that ends a residual branch; None means `kernel_init`."""
+
+
+class FeedForward(nn.Module):
+    """activation(x wi) wo (Vaswani et al. 2017, 3.3), or gated: (activation(x gate) * x wi) wo (Shazeer 2020)."""
+
+    config: LayerConfig
+    dtype: Any = jnp.float32
 
     @nn.compact
     def __call__(self, x: Float[Array, "B L D"], *, deterministic: bool = True) -> Float[Array, "B L D"]:
-        def dense(features: int, axes: tuple[str, str], name: str, init: Callable[..., Array] | None = None) -> Dense:
-            return Dense(features, axes, self.use_bias, self.dtype, init or self.kernel_init, name=name)
+        c = self.config
 
-        hidden = dense(self.mlp_dim, ("embed", "mlp"), "wi")(x)
+        def dense(features: int, axes: tuple[str, str], name: str, init: Callable[..., Array] = c.kernel_init) -> Dense:
+            return Dense(features, axes, c.use_bias, self.dtype, init, name=name)
+
+        hidden = dense(c.mlp_dim, ("embed", "mlp"), "wi")(x)
         # The backward pass is given what went in, and not the three or four arrays that are made of it on the way.
-        activation = jax.checkpoint(ACTIVATIONS[self.activation], prevent_cse=False)
-        if self.gated:
-            hidden *= activation(dense(self.mlp_dim, ("embed", "mlp"), "gate")(x))
+        activation = jax.checkpoint(ACTIVATIONS[c.activation], prevent_cse=False)
+        if c.gated:
+            hidden *= activation(dense(c.mlp_dim, ("embed", "mlp"), "gate")(x))
         else:
             hidden = activation(hidden)
         hidden = constrain_sharding(hidden, "activation_batch", "activation_length", "activation_mlp")
-        dropout = Dropout(self.dropout_rate, self.positions_share_dropout)
-        hidden = dropout(hidden, deterministic=deterministic)
-        return dense(x.shape[-1], ("mlp", "embed"), "wo", self.out_init)(hidden)
+        hidden = Dropout(c.mlp_dropout_rate, c.positions_share_dropout)(hidden, deterministic=deterministic)
+        return dense(x.shape[-1], ("mlp", "embed"), "wo", c.residual_init or c.kernel_init)(hidden)

@@ -10,17 +10,15 @@ from flax import linen as nn
 from jaxtyping import Array, Bool, Float, Int
 
 from t5x_lite.layers.dense import PackedWeights, embedding_lookup, make_norm, multiply
-from t5x_lite.layers.positions import LearnedPositions
 from t5x_lite.parallel.partitioning import constrain_sharding
 
 
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
 class LazyLogits:
-    """What is said of every id of the vocabulary, before it is multiplied out.
+    """Logits of the vocabulary before they are multiplied out: `hidden kernel + bias`.
 
-    The logits are `hidden kernel + bias`. A loss takes them a few tokens at a time (`objectives.vocabulary_loss`).
-    The leaves are arrays, or what stands for them: shapes, shardings.
+    A loss takes them a few tokens at a time (`objectives.vocabulary_loss`). The leaves may also be shapes or shardings.
     """
 
     hidden: Any
@@ -41,8 +39,11 @@ class LazyLogits:
         return logits if self.bias is None else logits + constrain_sharding(self.bias, "vocab")[None, None]
 
 
+POSITION_AXES = ("positions", "embed")
+
+
 class Embedding(nn.Module):
-    """A table ``[V, D]``: looks ids up, and (tied output) scores vectors against every row."""
+    """A table ``[V, D]`` of tokens, segments or positions: looks ids up, and scores vectors (tied output)."""
 
     vocab_size: int
     embed_dim: int
@@ -54,7 +55,7 @@ class Embedding(nn.Module):
         init = nn.with_logical_partitioning(self.embedding_init, self.axes)
         self.embedding = self.param("embedding", init, (self.vocab_size, self.embed_dim), jnp.float32)
 
-    def __call__(self, ids: Int[Array, "B L"]) -> Float[Array, "B L D"]:
+    def __call__(self, ids: Int[Array, "_ L"]) -> Float[Array, "_ L D"]:
         embedded = embedding_lookup(self.embedding, ids, self.axes, self.dtype)
         return constrain_sharding(embedded, "activation_batch", "activation_length", "activation_embed")
 
@@ -87,7 +88,7 @@ class TokenEmbeddings(nn.Module):
     def setup(self) -> None:
         init, before = self.embedding_init, 0 if self.pad_id is None else self.pad_id + 1
         self.token = Embedding(self.vocab_size, self.embed_dim, self.dtype, init)
-        self.position = LearnedPositions(before + self.max_length, self.embed_dim, self.dtype, init)
+        self.position = Embedding(before + self.max_length, self.embed_dim, self.dtype, init, POSITION_AXES)
         if self.num_segments:
             self.segment = Embedding(self.num_segments, self.embed_dim, self.dtype, init, ("segments", "embed"))
         self.norm = make_norm("layer", epsilon=self.norm_epsilon, dtype=self.dtype)
@@ -100,8 +101,8 @@ class TokenEmbeddings(nn.Module):
     ) -> Float[Array, "B L D"]:
         """The embeddings of `ids`, whose segments are all 0 if `segments` is None.
 
-        Where `valid` is false, the row of the padding is read and not trained (as in fairseq and Transformers): what
-        is asked of every position, such as where an answer begins, would train it.
+        Where `valid` is false, the row of the padding is read and not trained, as in fairseq and Transformers: a loss
+        over all positions, such as where an answer begins, would train it.
         """
         token, position = self.token(ids), self.position(self._positions(ids))
         if valid is not None:
@@ -122,18 +123,24 @@ class TokenEmbeddings(nn.Module):
 
 
 class Unembedding(nn.Module):
-    """The untied output: a kernel ``[D, V]`` of its own."""
+    """Scores of the vocabulary by a kernel ``[D, V]``, or by the token table that the output is tied to."""
 
     vocab_size: int
     dtype: Any = jnp.float32
     kernel_init: Callable[..., Array] = nn.initializers.lecun_normal()
+    use_bias: bool = False
 
     @nn.compact
-    def __call__(self, x: Float[Array, "B L D"]) -> LazyLogits:
-        axes = ("embed", "vocab")
-        init = nn.with_logical_partitioning(self.kernel_init, axes)
-        kernel = self.param("kernel", init, (x.shape[-1], self.vocab_size), jnp.float32)
-        return LazyLogits(x, kernel, None, axes, self.dtype)
+    def __call__(self, x: Float[Array, "B L D"], table: Float[Array, "V D"] | None = None) -> LazyLogits:
+        axes, kernel, bias = ("vocab", "embed"), table, None
+        if kernel is None:
+            axes = ("embed", "vocab")
+            init = nn.with_logical_partitioning(self.kernel_init, axes)
+            kernel = self.param("kernel", init, (x.shape[-1], self.vocab_size), jnp.float32)
+        if self.use_bias:
+            bias_init = nn.with_logical_partitioning(nn.initializers.zeros, ("vocab",))
+            bias = self.param("bias", bias_init, (self.vocab_size,), jnp.float32)
+        return LazyLogits(x, kernel, bias, axes, self.dtype)
 
     def output_kernel(self) -> Float[Array, "D V"]:
         """The kernel, of a module that has been called or was given its parameters."""

@@ -1,9 +1,8 @@
-"""What stands on an encoder: heads that turn its output into float32 logits, for pretraining and for tasks.
+"""Heads, which turn a model's output into float32 logits, for pretraining and for tasks.
 
 Those that score the vocabulary give what the logits are made of (`LazyLogits`).
 """
 
-from collections.abc import Callable
 from typing import Any
 
 import jax.numpy as jnp
@@ -11,7 +10,7 @@ from flax import linen as nn
 from jaxtyping import Array, Bool, Float, Int, Shaped
 
 from t5x_lite.layers.dense import ACTIVATIONS, Dense, Dropout, make_norm
-from t5x_lite.layers.embedding import Embedding, LazyLogits
+from t5x_lite.layers.embedding import Embedding, LazyLogits, Unembedding
 
 _INIT = nn.initializers.truncated_normal(0.02)
 
@@ -36,29 +35,8 @@ class Transform(nn.Module):
         return make_norm("layer", epsilon=self.norm_epsilon, dtype=self.dtype, name="norm")(x)
 
 
-class TokenScores(nn.Module):
-    """A score for every id of the vocabulary: x times the token table, or times a kernel of its own, plus a bias."""
-
-    vocab_size: int
-    dtype: Any = jnp.float32
-    kernel_init: Callable[..., Array] = _INIT
-
-    @nn.compact
-    def __call__(self, x: Float[Array, "B P E"], table: Float[Array, "V E"] | None) -> LazyLogits:
-        """`table` is the token embedding that the output is tied to; None means a kernel."""
-        if table is None:
-            axes = ("embed", "vocab")
-            init = nn.with_logical_partitioning(self.kernel_init, axes)
-            kernel = self.param("kernel", init, (x.shape[-1], self.vocab_size), jnp.float32)
-        else:
-            axes, kernel = ("vocab", "embed"), table
-        bias_init = nn.with_logical_partitioning(nn.initializers.zeros, ("vocab",))
-        bias = self.param("bias", bias_init, (self.vocab_size,), jnp.float32)
-        return LazyLogits(x, kernel, bias, axes, self.dtype)
-
-
 class MaskedLMHead(nn.Module):
-    """Which token stands at a position (Devlin et al. 2019, section 3.1, with the transform of the released code)."""
+    """Scores of the token at a position (Devlin et al. 2019, section 3.1, with the transform of the released code)."""
 
     vocab_size: int
     features: int
@@ -68,19 +46,13 @@ class MaskedLMHead(nn.Module):
 
     @nn.compact
     def __call__(self, hidden: Float[Array, "B P D"], table: Float[Array, "V E"] | None) -> LazyLogits:
-        """`features` is the width of `table`, or of the kernel in its place; see `TokenScores`."""
+        """`table` is the token embedding that the output is tied to, or None; `features` is the width of either."""
         transform = Transform(self.features, self.activation, self.norm_epsilon, self.dtype, name="transform")
-        return TokenScores(self.vocab_size, self.dtype, name="scores")(transform(hidden), table)
+        return Unembedding(self.vocab_size, self.dtype, _INIT, True, name="scores")(transform(hidden), table)
 
 
-class SpanBoundaryHead(nn.Module):
-    """Which token stands in a span, given the span's two neighbours and the position in it (Joshi et al. 2020, 3.2)."""
-
-    vocab_size: int
-    features: int
-    activation: str = "gelu"
-    norm_epsilon: float = 1e-12
-    dtype: Any = jnp.float32
+class SpanBoundaryHead(MaskedLMHead):
+    """Scores of a token in a span, from the span's two neighbours and the position in it (Joshi et al. 2020, 3.2)."""
 
     @nn.compact
     def __call__(
@@ -97,7 +69,7 @@ class SpanBoundaryHead(nn.Module):
         x = jnp.concatenate([left, right, position(offsets.clip(max=SPAN_POSITIONS - 1))], axis=-1)
         for name, features in (("first", left.shape[-1]), ("second", self.features)):
             x = Transform(features, self.activation, self.norm_epsilon, self.dtype, name=name)(x)
-        return TokenScores(self.vocab_size, self.dtype, name="scores")(x, table)
+        return Unembedding(self.vocab_size, self.dtype, _INIT, True, name="scores")(x, table)
 
 
 class Pooler(nn.Module):
@@ -107,9 +79,8 @@ class Pooler(nn.Module):
 
     @nn.compact
     def __call__(self, hidden: Float[Array, "B L D"]) -> Float[Array, "B D"]:
-        return jnp.tanh(
-            Dense(hidden.shape[-1], ("hidden", "embed"), True, self.dtype, _INIT, name="dense")(hidden[:, 0])
-        )
+        dense = Dense(hidden.shape[-1], ("hidden", "embed"), True, self.dtype, _INIT, name="dense")
+        return jnp.tanh(dense(hidden[:, 0]))
 
 
 class SentencePairHead(nn.Module):
@@ -120,24 +91,11 @@ class SentencePairHead(nn.Module):
         return Dense(2, ("embed", "classes"), True, jnp.float32, _INIT, name="dense")(pooled)
 
 
-class ReplacedTokenHead(nn.Module):
-    """The logit that a token is not the original one (Clark et al. 2020, section 2, and the released code)."""
+class Classifier(nn.Module):
+    """Logits from the vectors of rows or tokens: `scores(dropout(x))` (Devlin et al. 2019, sections 4.1, 4.2 and 5.3).
 
-    activation: str = "gelu"
-    dtype: Any = jnp.float32
-
-    @nn.compact
-    def __call__(self, hidden: Float[Array, "B L D"]) -> Float[Array, "B L"]:
-        x = Dense(hidden.shape[-1], ("hidden", "embed"), True, self.dtype, _INIT, name="dense")(hidden)
-        scores = Dense(1, ("embed", "classes"), True, jnp.float32, _INIT, name="scores")
-        return scores(ACTIVATIONS[self.activation](x))[..., 0]
-
-
-class RowHead(nn.Module):
-    """Logits of a row, from one vector for it: `scores(dropout(x))`, for tasks on whole rows (Devlin et al. 2019, 4.1).
-
-    With an activation another dense layer stands before that: `scores(dropout(activation(dense(x))))`, as RoBERTa,
-    ELECTRA and DistilBERT have it instead of a pooler that was pretrained.
+    With an activation another dense layer comes before that: `scores(dropout(activation(dense(x))))`, as RoBERTa,
+    ELECTRA and DistilBERT have it instead of a pretrained pooler, and ELECTRA for the tokens that were replaced.
     """
 
     num_logits: int
@@ -148,10 +106,10 @@ class RowHead(nn.Module):
     dropout_rate: float = 0.1
     dtype: Any = jnp.float32
     use_bias: bool = True
-    """Whether the scores have one; GPT's classes have none."""
+    """Whether the scores have one."""
 
     @nn.compact
-    def __call__(self, x: Float[Array, "B D"], *, deterministic: bool = True) -> Float[Array, "B C"]:
+    def __call__(self, x: Float[Array, "*batch D"], *, deterministic: bool = True) -> Float[Array, "*batch C"]:
         dropout = Dropout(self.dropout_rate)
         if self.activation:
             x = dropout(x, deterministic=deterministic or not self.drops_first)
@@ -161,20 +119,8 @@ class RowHead(nn.Module):
         return scores(dropout(x, deterministic=deterministic))
 
 
-class TokenHead(nn.Module):
-    """Logits of every token: `scores(dropout(x))` (Devlin et al. 2019, sections 4.2 and 5.3)."""
-
-    num_logits: int
-    dropout_rate: float = 0.1
-
-    @nn.compact
-    def __call__(self, hidden: Float[Array, "B L D"], *, deterministic: bool = True) -> Float[Array, "B L C"]:
-        x = Dropout(self.dropout_rate)(hidden, deterministic=deterministic)
-        return Dense(self.num_logits, ("embed", "classes"), True, jnp.float32, _INIT, name="scores")(x)
-
-
 def at_end(x: Shaped[Array, "B L *_"], valid: Bool[Array, "B L"] | None) -> Shaped[Array, "B *_"]:
-    """What stands at the last position of each row that is not padding; `valid` None means that there is none.
+    """The element of each row at its last position that is not padding; `valid` None means that there is none.
 
     >>> at_end(jnp.array([[7, 8, 0], [0, 8, 9]]), jnp.array([[True, True, False], [False, True, True]])).tolist()
     [8, 9]

@@ -1,7 +1,6 @@
-"""What tells a Transformer where a token stands: relative bias (T5), sinusoids (2017), learned embeddings."""
+"""How a Transformer represents positions: relative bias (T5), sinusoids (2017); learned ones are an `Embedding`."""
 
 from collections.abc import Callable
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -9,8 +8,7 @@ import numpy as np
 from flax import linen as nn
 from jaxtyping import Array, Float, Int
 
-from t5x_lite.layers.dense import embedding_lookup
-from t5x_lite.layers.masks import DistanceBias
+from t5x_lite.kernels.masks import DistanceBias
 from t5x_lite.parallel.partitioning import constrain_sharding
 
 
@@ -69,7 +67,7 @@ class RelativePositionBias(nn.Module):
 
 
 def positions_in_segments(segments: Int[Array, "B L"]) -> Int[Array, "B L"]:
-    """How many tokens of a token's own segment stand before it, where segments follow each other in a row.
+    """How many tokens of a token's segment come before it, where segments follow each other in a row.
 
     >>> positions_in_segments(jnp.array([[1, 1, 1, 2, 2, 0, 0]])).tolist()
     [[0, 1, 2, 0, 1, 0, 1]]
@@ -91,19 +89,3 @@ def sinusoidal_positions(length: int, embed_dim: int) -> Float[np.ndarray, "L D"
     rates = 1.0 / 10_000 ** (np.arange(0, embed_dim, 2) / embed_dim)
     angles = np.arange(length)[:, None] * rates[None, :]
     return np.concatenate([np.sin(angles), np.cos(angles)[:, : embed_dim // 2]], axis=1).astype(np.float32)
-
-
-class LearnedPositions(nn.Module):
-    """A learned vector for each absolute position ``0 .. max_length - 1``."""
-
-    max_length: int
-    embed_dim: int
-    dtype: Any = jnp.float32
-    embedding_init: Callable[..., Array] = nn.initializers.normal(0.02)
-
-    @nn.compact
-    def __call__(self, positions: Int[Array, "_ L"]) -> Float[Array, "_ L D"]:
-        init = nn.with_logical_partitioning(self.embedding_init, ("positions", "embed"))
-        table = self.param("embedding", init, (self.max_length, self.embed_dim), jnp.float32)
-        vectors = embedding_lookup(table, positions, ("positions", "embed"), self.dtype)
-        return constrain_sharding(vectors, "activation_batch", "activation_length", "activation_embed")

@@ -4,6 +4,7 @@ Dimension key of the whole package: B batch, L length (queries), M memory length
 F mlp, V vocabulary, N layers.
 """
 
+import functools
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
@@ -13,68 +14,37 @@ import jax.numpy as jnp
 from flax import linen as nn
 from jaxtyping import Array, Bool, Float, Int
 
-from t5x_lite.kernels.masks import MASKED_LOGIT
+from t5x_lite.kernels.masks import MASKED_LOGIT, DistanceBias, Mask
 from t5x_lite.kernels.platform import unrolls_layers
 from t5x_lite.layers.attention import Attention
 from t5x_lite.layers.decoding_cache import CachedKeyValue, DecodingCache, KeyValue
-from t5x_lite.layers.dense import Dropout, FeedForward, Norm, make_norm
-from t5x_lite.layers.masks import DistanceBias, Mask
+from t5x_lite.layers.dense import Dropout, FeedForward, LayerConfig, make_norm
 from t5x_lite.parallel.partitioning import all_but_gathered, constrain_sharding, is_sharded
 
 Remat = Literal["none", "dots", "full", "offload"]
 """What the backward pass of a layer computes again: nothing; all but matrix products; everything; all but matrix
-products, which wait in the host's memory."""
+products, which are kept in the host's memory."""
 UNROLL_THRESHOLD = 2**17
 """Features of all positions of a batch, from which on a CPU trains the layers of a stack without a loop around them."""
-
-
-@dataclass(frozen=True)
-class LayerConfig:
-    """The shape and the habits of one layer; every family of the zoo says its own."""
-
-    num_heads: int
-    head_dim: int
-    mlp_dim: int
-    activation: str = "relu"
-    gated: bool = False
-    use_bias: bool = True
-    """In the feed-forward layer, and in the attention's projections unless `attention_bias` says otherwise."""
-    attention_bias: bool | None = None
-    norm: Norm = "layer"
-    norm_epsilon: float = 1e-6
-    norm_first: bool = True
-    attention_scale: float | None = None
-    dropout_rate: float = 0.0
-    """Of the residual branches."""
-    attention_dropout_rate: float = 0.0
-    """Of the attention weights."""
-    mlp_dropout_rate: float = 0.0
-    """Of the feed-forward layer's hidden units."""
-    positions_share_dropout: bool = False
-    """All positions of a row drop the same features, and look past the same keys; otherwise each its own."""
-    query_init: Callable[..., Array] = nn.initializers.lecun_normal()
-    kernel_init: Callable[..., Array] = nn.initializers.lecun_normal()
-    residual_init: Callable[..., Array] | None = None
-    """Of the matrix that ends a residual branch; None means `kernel_init`."""
 
 
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
 class Context:
-    """What all layers of a stack see alike, beside the activations that flow through them."""
+    """The inputs that all layers of a stack share."""
 
     self_bias: DistanceBias | None = None
     """Added to the logits of the self-attention."""
     self_mask: Mask | None = None
     memory: Float[Array, "B M D"] | None = None
-    """What cross-attention looks at: the encoder's output."""
+    """The encoder's output, which cross-attention reads."""
     memory_mask: Mask | None = None
 
 
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
 class StepContext:
-    """What all layers of a stack see alike while decoding."""
+    """The inputs that all layers of a stack share while decoding."""
 
     self_bias: Float[Array, "_ _ Q S"]
     """Added to the logits of the self-attention."""
@@ -83,7 +53,7 @@ class StepContext:
     slot: Int[Array, ""]
     """Where the keys and values are written."""
     num_sequences: int = field(metadata={"static": True})
-    """That are written for an input."""
+    """Of each input."""
 
 
 class Layer(nn.Module):
@@ -99,22 +69,12 @@ class Layer(nn.Module):
 
     def setup(self) -> None:
         c = self.config
-        self.self_attention = self._attention()
+        self.self_attention = Attention(c, self.dtype)
         self.self_attention_norm = self._norm()
         if self.has_memory:
-            self.cross_attention = self._attention()
+            self.cross_attention = Attention(c, self.dtype)
             self.cross_attention_norm = self._norm()
-        self.feed_forward = FeedForward(
-            c.mlp_dim,
-            c.activation,
-            c.gated,
-            c.use_bias,
-            c.mlp_dropout_rate,
-            self.dtype,
-            c.kernel_init,
-            c.residual_init,
-            c.positions_share_dropout,
-        )
+        self.feed_forward = FeedForward(c, self.dtype)
         self.feed_forward_norm = self._norm()
         self.dropout = Dropout(c.dropout_rate, c.positions_share_dropout)
 
@@ -122,7 +82,6 @@ class Layer(nn.Module):
         self, x: Float[Array, "B L D"], _: None, context: Context, deterministic: bool
     ) -> tuple[Float[Array, "B L D"], None]:
         """The layer's output; the two Nones are what a scan gives and takes beside it."""
-        x = constrain_sharding(x, "activation_batch", "activation_length", "activation_embed")
 
         def attend_to_self(x: Float[Array, "B L D"]) -> Float[Array, "B L D"]:
             masking = {"bias": context.self_bias, "mask": context.self_mask}
@@ -132,19 +91,13 @@ class Layer(nn.Module):
             key_value = self.cross_attention.project(context.memory)
             return self.cross_attention(x, key_value, mask=context.memory_mask, deterministic=deterministic)
 
-        def feed_forward(x: Float[Array, "B L D"]) -> Float[Array, "B L D"]:
-            return self.feed_forward(x, deterministic=deterministic)
-
-        x = self._residual(x, attend_to_self, self.self_attention_norm, deterministic)
-        if self.has_memory and context.memory is not None:
-            x = self._residual(x, attend_to_memory, self.cross_attention_norm, deterministic)
-        return self._residual(x, feed_forward, self.feed_forward_norm, deterministic), None
+        cross = attend_to_memory if self.has_memory and context.memory is not None else None
+        return self._sublayers(x, attend_to_self, cross, deterministic), None
 
     def decode(
         self, x: Float[Array, "B Q D"], self_kv: CachedKeyValue, memory: CachedKeyValue | None, context: StepContext
     ) -> tuple[Float[Array, "B Q D"], CachedKeyValue]:
         """The layer's output for the next tokens, and `self_kv` with their keys and values in it."""
-        x = constrain_sharding(x, "activation_batch", "activation_length", "activation_embed")
 
         def attend_to_self(x: Float[Array, "B Q D"]) -> Float[Array, "B Q D"]:
             nonlocal self_kv
@@ -154,21 +107,17 @@ class Layer(nn.Module):
         def attend_to_memory(x: Float[Array, "B Q D"]) -> Float[Array, "B Q D"]:
             return self.cross_attention(x, memory, bias=context.memory_bias)
 
-        x = self._residual(x, attend_to_self, self.self_attention_norm, True)
-        if memory is not None:
-            x = self._residual(x, attend_to_memory, self.cross_attention_norm, True)
-        return self._residual(x, self.feed_forward, self.feed_forward_norm, True), self_kv
+        cross = attend_to_memory if memory is not None else None
+        return self._sublayers(x, attend_to_self, cross, True), self_kv
 
-    def unrolled(
-        self, x: Float[Array, "B L D"], _: None, context: Context, deterministic: bool
-    ) -> tuple[Float[Array, "B L D"], None]:
-        """The same, for a stack that names all its layers."""
-        return self(x, None, context, deterministic)
+    def unrolled(self, *arguments: Any) -> tuple[Float[Array, "B L D"], None]:
+        """`__call__`, for a stack without a loop."""
+        return self(*arguments)
 
     def keep_output(
         self, x: Float[Array, "B L D"], context: Context, deterministic: bool
     ) -> tuple[Float[Array, "B L D"], Float[Array, "B L D"]]:
-        """The layer's output twice: for the next layer, and for whoever wants all of them."""
+        """The layer's output twice: for the next layer, and to be stacked."""
         x, _ = self(x, None, context, deterministic)
         return x, x
 
@@ -176,25 +125,26 @@ class Layer(nn.Module):
         """The keys and values of the memory, for a cache; hands the memory on to the next layer."""
         return memory, self.cross_attention.project(memory)
 
-    def _residual(self, x: Array, f: Callable[[Array], Array], norm: nn.Module, deterministic: bool) -> Array:
-        if self.config.norm_first:
-            return x + self.dropout(f(norm(x)), deterministic=deterministic)
-        return norm(x + self.dropout(f(x), deterministic=deterministic))
+    def _sublayers(
+        self,
+        x: Float[Array, "B L D"],
+        attend_to_self: Callable[[Array], Array],
+        attend_to_memory: Callable[[Array], Array] | None,
+        deterministic: bool,
+    ) -> Float[Array, "B L D"]:
+        """Each sublayer with its norm, dropout and residual."""
 
-    def _attention(self) -> Attention:
-        c = self.config
-        return Attention(
-            c.num_heads,
-            c.head_dim,
-            c.attention_scale,
-            c.use_bias if c.attention_bias is None else c.attention_bias,
-            c.attention_dropout_rate,
-            self.dtype,
-            c.query_init,
-            c.kernel_init,
-            c.residual_init,
-            c.positions_share_dropout,
-        )
+        def residual(x: Array, sublayer: Callable[[Array], Array], norm: nn.Module) -> Array:
+            if self.config.norm_first:
+                return x + self.dropout(sublayer(norm(x)), deterministic=deterministic)
+            return norm(x + self.dropout(sublayer(x), deterministic=deterministic))
+
+        x = constrain_sharding(x, "activation_batch", "activation_length", "activation_embed")
+        x = residual(x, attend_to_self, self.self_attention_norm)
+        if attend_to_memory is not None:
+            x = residual(x, attend_to_memory, self.cross_attention_norm)
+        feed_forward = functools.partial(self.feed_forward, deterministic=deterministic)
+        return residual(x, feed_forward, self.feed_forward_norm)
 
     def _norm(self) -> nn.Module:
         return make_norm(self.config.norm, epsilon=self.config.norm_epsilon, dtype=self.dtype)
@@ -203,7 +153,7 @@ class Layer(nn.Module):
 class Stack(nn.Module):
     """`num_layers` layers as one scan, so that compile time does not grow with depth; but see `UNROLL_THRESHOLD`.
 
-    The parameters of all layers lie in one array each, ``[N, ...]``, with the logical axis `layers` in front; where
+    The parameters of all layers are in one array each, ``[N, ...]``, with the logical axis `layers` in front; where
     the layers share them (ALBERT) there is one of each, without that axis. Pre-LN stacks end with a norm of their own.
     """
 
@@ -216,7 +166,7 @@ class Stack(nn.Module):
 
     def setup(self) -> None:
         over_layers = {
-            # What layers sow, where it is asked for, is stacked as their parameters are.
+            # What layers sow is stacked as their parameters are.
             "variable_axes": {"intermediates": 0} | ({} if self.shared else {"params": 0}),
             "variable_broadcast": "params" if self.shared else False,
             "split_rngs": {"params": not self.shared, "dropout": True},
@@ -257,7 +207,7 @@ class Stack(nn.Module):
     def outputs(
         self, x: Float[Array, "B L D"], context: Context, *, deterministic: bool = True
     ) -> Float[Array, "N B L D"]:
-        """What each layer hands to the next one; of a pre-LN stack the last is not normed yet."""
+        """The output of each layer; of a pre-LN stack the last is not normed yet."""
         return self.layers.keep_output(x, context, deterministic)[1]
 
     def start_decoding(
@@ -269,7 +219,7 @@ class Stack(nn.Module):
         max_length: int,
         prompt_length: int = 0,
     ) -> DecodingCache:
-        """Room for `max_length` tokens behind `prompt_length`, and all that does not change from step to step."""
+        """Room for `max_length` tokens after `prompt_length`, and all that does not change from step to step."""
         c, params = self.config, self.layers.variables["params"]
 
         def cast_matrix(x: Array) -> Array:
@@ -298,17 +248,22 @@ class Stack(nn.Module):
         *,
         position: Int[Array, ""],
         mask: Bool[Array, "_ 1 L T"],
-        bias: Float[Array, "1 H L T"] | None = None,
+        bias: DistanceBias | None = None,
     ) -> tuple[Float[Array, "R L D"], DecodingCache]:
         """Runs the tokens from `position` on through all layers; returns the cache with their keys and values in it.
 
-        `mask` and `bias` are over all positions. The layers are written out one by one: a scan would copy all caches,
-        and all parameters, once a token.
+        `mask` and `bias` are over all positions. The layers are unrolled: a scan would copy all caches, and all
+        parameters, once a token.
         """
         layer, self_kv = Layer(self.config, self.has_memory, self.dtype, parent=None), []
         cache = cache.set_parents(position, x.shape[1])
+        of_tokens = None
+        if bias is not None:
+            of_tokens = bias.of_queries(position, x.shape[1])
+            axes = (None, "activation_heads", "activation_length", "activation_memory")
+            of_tokens = constrain_sharding(of_tokens, *axes)
         context = StepContext(
-            self_bias=cache.slot_bias(mask, bias),
+            self_bias=cache.slot_bias(mask, of_tokens),
             memory_bias=jnp.where(cache.inputs_valid, 0.0, MASKED_LOGIT)[:, None, None, :],
             slot=cache.slot(position),
             num_sequences=cache.num_sequences,

@@ -10,7 +10,7 @@ from typing import ClassVar
 from t5x_lite.errors import InputError
 from t5x_lite.layers.dense import Activation
 from t5x_lite.models.base import Pretraining
-from t5x_lite.models.encoder import EncoderConfig, Head
+from t5x_lite.models.encoder import EncoderConfig
 from t5x_lite.validation import NormEpsilon, Positive, Rate
 
 
@@ -50,10 +50,10 @@ class RobertaConfig(EncoderConfig):
         super().__post_init__()
         if not 0 <= self.pad_id < self.vocab_size:
             raise InputError(
-                f"pad_id={self.pad_id} is no id of vocab_size={self.vocab_size}; choose the tokenizer's padding id"
+                f"pad_id={self.pad_id} is not an id of vocab_size={self.vocab_size}; choose the tokenizer's padding id"
             )
 
-    def reads_pooled(self, head: Head) -> bool:
+    def reads_pooled(self, head: str) -> bool:
         # Transformers' head of multiple choice alone.
         return head == "multiple_choice"
 
@@ -100,8 +100,9 @@ class DistilBertConfig(EncoderConfig):
 
 def _presets() -> dict[str, EncoderConfig]:
     large = {"embed_dim": 1024, "num_heads": 16, "mlp_dim": 4096, "num_layers": 24}
-    bert, cased = {"base": BertConfig(), "large": BertConfig(**large)}, {"vocab_size": 28_996}
-    multilingual = {"vocab_size": 119_547}
+    xlarge = {"embed_dim": 2048, "num_heads": 16, "mlp_dim": 8192, "num_layers": 24}
+    bert = {"base": BertConfig(), "large": BertConfig(**large)}
+    cased, multilingual = {"vocab_size": 28_996}, {"vocab_size": 119_547}
     small = {
         (layers, width): BertConfig(num_layers=layers, embed_dim=width, num_heads=width // 64, mlp_dim=4 * width)
         for layers in (2, 4, 6, 8, 10, 12)
@@ -109,7 +110,6 @@ def _presets() -> dict[str, EncoderConfig]:
     }
     by_name = {"bert-tiny": (2, 128), "bert-mini": (4, 256), "bert-small": (4, 512), "bert-medium": (8, 512)}
     roberta = {"base": RobertaConfig(), "large": RobertaConfig(**large)}
-    xlarge = {"embed_dim": 2048, "num_heads": 16, "mlp_dim": 8192, "num_layers": 24}
     albert = {
         "base": AlbertConfig(),
         "large": AlbertConfig(**large),
@@ -117,7 +117,9 @@ def _presets() -> dict[str, EncoderConfig]:
         "xxlarge": AlbertConfig(embed_dim=4096, num_heads=64, mlp_dim=16_384),
     }
     # Version 2 was trained without dropout, version 1 without it in xxlarge alone.
-    dropout = {"dropout_rate": 0.1, "attention_dropout_rate": 0.1}
+    dropout = {
+        size: {} if size == "xxlarge" else {"dropout_rate": 0.1, "attention_dropout_rate": 0.1} for size in albert
+    }
     distilbert = DistilBertConfig()
     return {
         **{f"bert-{size}-uncased": config for size, config in bert.items()},
@@ -129,10 +131,8 @@ def _presets() -> dict[str, EncoderConfig]:
         **{f"bert-uncased-L-{n}-H-{d}-A-{config.num_heads}": config for (n, d), config in small.items()},
         **{f"roberta-{size}": config for size, config in roberta.items()},
         **{f"xlm-roberta-{size}": replace(config, vocab_size=250_002) for size, config in roberta.items()},
-        **{
-            f"albert-{size}-v1": config if size == "xxlarge" else replace(config, **dropout)
-            for size, config in albert.items()
-        },
+        **{f"albert-{size}-v1": replace(config, **dropout) for size, config in albert.items()},
+        "albert-xxlarge-v1": albert["xxlarge"],
         **{f"albert-{size}-v2": config for size, config in albert.items()},
         "distilbert-base-uncased": distilbert,
         "distilbert-base-cased": replace(distilbert, **cased),

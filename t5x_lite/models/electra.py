@@ -4,13 +4,14 @@ import math
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal
 
+import jax
 import jax.numpy as jnp
 from flax import linen as nn
-from jaxtyping import Array, Bool, Float, Int
+from jaxtyping import Array, Float, Int
 
 from t5x_lite.errors import InputError
 from t5x_lite.layers.transformer import Remat
-from t5x_lite.models.base import Architecture, ModelConfig, TextConfig
+from t5x_lite.models.base import Architecture, ModelConfig
 from t5x_lite.models.encoder import Encoder, EncoderConfig
 from t5x_lite.validation import Positive
 
@@ -33,12 +34,8 @@ class ElectraConfig(EncoderConfig):
     drops_first: ClassVar[bool] = True
 
 
-_SHARED = ("vocab_size", "token_embed_dim", "max_length", "num_segments", "norm_epsilon")
-_SIZES = ("embed_dim", "num_layers", "num_heads", "mlp_dim")
-
-
 @dataclass(frozen=True)
-class ElectraPairConfig(TextConfig):
+class ElectraPairConfig(ModelConfig):
     """Generator and discriminator as they are trained: together, with the embeddings in common (section 3.2)."""
 
     generator: ElectraConfig
@@ -51,14 +48,14 @@ class ElectraPairConfig(TextConfig):
     below_layers: ClassVar[tuple[str, ...]] = ("embeddings", "generator/projection", "discriminator/projection")
 
     def __post_init__(self) -> None:
-        for field in _SHARED:
+        for field in ("vocab_size", "token_embed_dim", "max_length", "num_segments", "norm_epsilon"):
             ours, theirs = getattr(self.generator, field), getattr(self.discriminator, field)
             if ours != theirs:
                 raise InputError(
                     f"generator.{field}={ours} is not discriminator.{field}={theirs}; choose one value, since the two "
                     "share their embeddings"
                 )
-        for field in _SIZES:
+        for field in ("embed_dim", "num_layers", "num_heads", "mlp_dim"):
             ours, theirs = getattr(self.generator, field), getattr(self.discriminator, field)
             if ours > theirs:
                 raise InputError(
@@ -71,12 +68,20 @@ class ElectraPairConfig(TextConfig):
                     f"{part}.heads={getattr(self, part).heads} lacks {head}; set {part}.heads to ('{head}',)"
                 )
 
+    def abstract_inputs(self) -> tuple[jax.ShapeDtypeStruct, ...]:
+        return self.discriminator.abstract_inputs()
+
+    @property
+    def sharded_sizes(self) -> dict[str, int]:
+        return {"num_heads": self.num_heads}
+
     @property
     def vocab_size(self) -> int:
         return self.discriminator.vocab_size
 
     @property
     def num_heads(self) -> int:
+        """Divides the heads of both."""
         return math.gcd(self.generator.num_heads, self.discriminator.num_heads)
 
     def build(self, *, dtype: Any = jnp.float32, remat: Remat = "none") -> "ElectraPair":
@@ -101,19 +106,10 @@ class ElectraPair(nn.Module):
         self.discriminator = Encoder(c.discriminator, self.dtype, self.remat, self.embeddings)
 
     def __call__(
-        self,
-        inputs: Int[Array, "B L"],
-        segments: Int[Array, "B L"] | None = None,
-        *,
-        inputs_valid: Bool[Array, "B L"] | None = None,
-        deterministic: bool = True,
+        self, inputs: Int[Array, "B L"], segments: Int[Array, "B L"] | None = None, **options: Any
     ) -> dict[str, dict[str, Float[Array, "B L _"] | Float[Array, "B L"]]]:
-        """What `generator` and `discriminator` say of the same rows: see `Encoder`."""
-        arguments = {"inputs_valid": inputs_valid, "deterministic": deterministic}
-        return {
-            "generator": self.generator(inputs, segments, **arguments),
-            "discriminator": self.discriminator(inputs, segments, **arguments),
-        }
+        """The outputs of `generator` and `discriminator` for the same rows: see `Encoder`."""
+        return {name: getattr(self, name)(inputs, segments, **options) for name in ("generator", "discriminator")}
 
 
 def _presets() -> dict[str, ModelConfig]:

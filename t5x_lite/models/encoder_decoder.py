@@ -3,7 +3,7 @@
 A family is a config: a file beside this one says what is particular to it and which sizes were published.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
 import jax
@@ -11,24 +11,30 @@ import jax.numpy as jnp
 from flax import linen as nn
 from jaxtyping import Array, Bool, Float, Int
 
-from t5x_lite.layers.dense import Activation, Dropout, make_norm
-from t5x_lite.layers.embedding import Embedding, LazyLogits, Unembedding, vocabulary_logits
-from t5x_lite.layers.heads import RowHead, TokenHead, at_end
-from t5x_lite.layers.masks import DistanceBias, Mask
-from t5x_lite.layers.positions import (
-    LearnedPositions,
-    RelativePositionBias,
-    positions_in_segments,
-    sinusoidal_positions,
+from t5x_lite.kernels.masks import DistanceBias, Mask
+from t5x_lite.layers.decoding_cache import DecodingCache
+from t5x_lite.layers.dense import Activation, Dropout, LayerConfig, make_norm
+from t5x_lite.layers.embedding import POSITION_AXES, Embedding, LazyLogits
+from t5x_lite.layers.heads import at_end
+from t5x_lite.layers.positions import RelativePositionBias, positions_in_segments, sinusoidal_positions
+from t5x_lite.layers.transformer import Context, Remat, Stack
+from t5x_lite.models.base import (
+    Architecture,
+    GeneratorConfig,
+    Hidden,
+    Ids,
+    Pretraining,
+    TextGenerator,
+    Valid,
+    check_length,
 )
-from t5x_lite.layers.transformer import Context, DecodingCache, LayerConfig, Remat, Stack
-from t5x_lite.models.base import Architecture, Positions, Pretraining, TextConfig, check_length
-from t5x_lite.models.task_heads import LastTokenHeads, TaskHead
 from t5x_lite.validation import NormEpsilon, Positive, Rate
+
+StackName = Literal["encoder", "decoder"]
 
 
 @dataclass(frozen=True)
-class EncoderDecoderConfig(TextConfig):
+class EncoderDecoderConfig(GeneratorConfig):
     """What all families have. What only some have is a field there, and a constant or a property here."""
 
     vocab_size: Positive
@@ -62,38 +68,19 @@ class EncoderDecoderConfig(TextConfig):
     )
     texts_begin_with_cls: ClassVar[bool] = False
     """The published models read the vocabulary's first special id in front of each text."""
-    positions: ClassVar[Positions] = "learned"
-    """Vectors added to the embeddings, fixed or learned for each position; or T5's bias of the attention."""
-    max_length: ClassVar[int | None] = None
-    """Positions that can be used: the longest row of either side; None: any number."""
     position_offset: ClassVar[int] = 0
     """Rows of the position table before that of the first position."""
-    stacks_share_parameters: ClassVar[bool] = False
-    """Encoder and decoder have one set of layers, of which the decoder alone uses the cross-attention."""
-    shared_embedding: ClassVar[bool] = True
-    """Encoder and decoder read one embedding; otherwise each has its own."""
-    scale_embedding: ClassVar[bool] = False
-    """Multiply the embeddings by sqrt(embed_dim)."""
     norm_embedding: ClassVar[bool] = False
     """LayerNorm on the sum of the embeddings."""
-    fixed_id: ClassVar[int | None] = None
-    """An id whose vector is read without being trained, as Transformers treats padding; None: all are trained."""
-    output_dropout_rate: ClassVar[float] = 0.0
-    """Dropout on what each stack ends with."""
-    output_scale: ClassVar[float] = 1.0
-    """Factor of what is projected to the vocabulary."""
-    output_bias: ClassVar[bool] = False
-    """A number for each token of the output, added as a checkpoint brings it: it is not trained."""
     starts_with: ClassVar[Literal["pad", "eos"]] = "pad"
-    """What the decoder reads first unless `start_id` says it."""
+    """What the decoder reads first where `start_id` is None."""
+
+    # Fields of some families, which say more of them.
+    stacks_share_parameters: ClassVar[bool] = False
+    shared_embedding: ClassVar[bool] = True
+    scale_embedding: ClassVar[bool] = False
+    fixed_id: ClassVar[int | None] = None
     start_id: ClassVar[int | None] = None
-    """What the decoder reads first; None means the family's own: see `starts_with`."""
-    heads: ClassVar[tuple[TaskHead, ...]] = ()
-    """Heads of tasks on the decoder."""
-    num_classes: ClassVar[int] = 2
-    """Logits of the heads classification and tagging."""
-    head_dropout_rate: ClassVar[float] = 0.0
-    """Dropout in the heads."""
 
     def decoder_start_id(self, *, pad_id: int, eos_id: int) -> int:
         if self.start_id is not None:
@@ -103,23 +90,9 @@ class EncoderDecoderConfig(TextConfig):
     def build(self, *, dtype: Any = jnp.float32, remat: Remat = "none") -> "EncoderDecoder":
         return EncoderDecoder(self, dtype=dtype, remat=remat)
 
-    def layer(self) -> LayerConfig:
-        """The shape of a layer of the encoder."""
-        raise NotImplementedError
-
     def decoder_layer(self) -> LayerConfig:
         """The shape of a layer of the decoder."""
         return self.layer()
-
-    @property
-    def kernel_init(self) -> nn.initializers.Initializer:
-        """Of the output, where it is not the embedding."""
-        return nn.initializers.lecun_normal()
-
-    @property
-    def embedding_init(self) -> nn.initializers.Initializer:
-        """Of token and position embeddings."""
-        return nn.initializers.normal(0.02)
 
 
 class InputEmbeddings(nn.Module):
@@ -129,35 +102,31 @@ class InputEmbeddings(nn.Module):
     dtype: Any = jnp.float32
 
     @nn.compact
-    def __call__(
-        self, embedded: Float[Array, "B L D"], positions: Int[Array, "_ L"], *, deterministic: bool
-    ) -> Float[Array, "B L D"]:
+    def __call__(self, embedded: Hidden, positions: Int[Array, "_ L"], *, deterministic: bool) -> Hidden:
         c = self.config
         x = embedded * c.embed_dim**0.5 if c.scale_embedding else embedded
         if c.positions == "sinusoidal":
             x += jnp.asarray(sinusoidal_positions(c.max_length, c.embed_dim), self.dtype)[positions]
         elif c.positions == "learned":
             rows = c.position_offset + c.max_length
-            table = LearnedPositions(rows, c.embed_dim, self.dtype, c.embedding_init, name="position")
+            table = Embedding(rows, c.embed_dim, self.dtype, c.embedding_init, POSITION_AXES, name="position")
             x += table(positions + c.position_offset)
         if c.norm_embedding:
             x = make_norm("layer", epsilon=c.norm_epsilon, dtype=self.dtype, name="norm")(x)
         return Dropout(c.dropout_rate, c.layer().positions_share_dropout)(x, deterministic=deterministic)
 
 
-class EncoderDecoder(LastTokenHeads):
+class EncoderDecoder(TextGenerator):
     """Two stacks over one embedding, which is the output too unless the config says otherwise.
 
     Logits are float32 whatever `dtype` the layers compute in.
     """
 
     config: EncoderDecoderConfig
-    dtype: Any = jnp.float32
-    remat: Remat = "none"
 
     def setup(self) -> None:
         c = self.config
-        self.token_embedding = Embedding(c.vocab_size, c.embed_dim, self.dtype, c.embedding_init)
+        self.setup_output()
         if not c.shared_embedding:
             self.decoder_token_embedding = Embedding(c.vocab_size, c.embed_dim, self.dtype, c.embedding_init)
         self.encoder_embeddings = InputEmbeddings(c, self.dtype)
@@ -171,67 +140,15 @@ class EncoderDecoder(LastTokenHeads):
             self.encoder = self.decoder
         else:
             self.encoder = Stack(c.layer(), c.num_encoder_layers, False, self.remat, self.dtype)
-        self.output_dropout = Dropout(c.output_dropout_rate, c.layer().positions_share_dropout)
-        if not c.tied:
-            self.output = Unembedding(c.vocab_size, self.dtype, c.kernel_init)
-        if c.output_bias:
-            init = nn.with_logical_partitioning(nn.initializers.zeros, ("vocab",))
-            self.output_bias = self.param("output_bias", init, (c.vocab_size,), jnp.float32)
-        if "classification" in c.heads:
-            self.classification = RowHead(c.num_classes, "tanh", True, c.head_dropout_rate, self.dtype)
-        if "tagging" in c.heads:
-            self.tagging = TokenHead(c.num_classes, c.head_dropout_rate)
-        if "question_answering" in c.heads:
-            # The two ends of an answer. Transformers drops nothing here.
-            self.question_answering = TokenHead(2, 0.0)
 
-    def __call__(
-        self, inputs: Int[Array, "B M"], decoder_inputs: Int[Array, "B L"], **options: Any
-    ) -> Float[Array, "B L V"]:
-        """Logits of the target that follows each decoder input: see `scores`, which takes the same."""
-        return self.scores(inputs, decoder_inputs, **options).dense()
-
-    def scores(
-        self,
-        inputs: Int[Array, "B M"],
-        decoder_inputs: Int[Array, "B L"],
-        *,
-        inputs_valid: Bool[Array, "B M"] | None = None,
-        inputs_segments: Int[Array, "B M"] | None = None,
-        decoder_segments: Int[Array, "B L"] | None = None,
-        deterministic: bool = True,
-    ) -> LazyLogits:
-        """Which target follows each decoder input, teacher forced.
-
-        Args:
-          inputs: ids of the encoder's side.
-          decoder_inputs: the targets shifted right by one, the start id in front.
-          inputs_valid: true where `inputs` is no padding; None means everywhere.
-          inputs_segments, decoder_segments: for packed rows: tokens see those of their own segment alone, and count
-            their positions from its beginning.
-          deterministic: no dropout; otherwise the caller gives a key named `dropout`.
-
-        Raises:
-          InputError: a row is longer than the config's `max_length`.
-        """
-        segments = {"inputs_segments": inputs_segments, "decoder_segments": decoder_segments}
-        hidden = self._hidden(
-            inputs, decoder_inputs, inputs_valid=inputs_valid, **segments, deterministic=deterministic
-        )
-        self.init_heads(hidden)
-        hidden *= self.config.output_scale
-        scores = self._decoder_table.scores(hidden) if self.config.tied else self.output(hidden)
-        return replace(scores, bias=self._fixed_bias())
+    def scores(self, inputs: Int[Array, "B M"], decoder_inputs: Int[Array, "B L"], **options: Any) -> LazyLogits:
+        """Which target follows each decoder input, teacher forced; arguments are those of `decoder_states`."""
+        return self.output_scores(self.decoder_states(inputs, decoder_inputs, **options))
 
     def hidden_states(
-        self,
-        inputs: Int[Array, "B L"],
-        segments: Int[Array, "B L"] | None = None,
-        *,
-        inputs_valid: Bool[Array, "B L"] | None = None,
-        deterministic: bool = True,
-    ) -> Float[Array, "B L D"]:
-        """What heads of tasks stand on: the decoder's output when it reads the same row as the encoder, one position
+        self, inputs: Ids, segments: Ids | None = None, *, inputs_valid: Valid = None, deterministic: bool = True
+    ) -> Hidden:
+        """What heads of tasks read: the decoder's output when it reads the same row as the encoder, one position
         later (Lewis et al. 2020, sections 3.1 and 3.2, and the released code).
 
         The row's last token, which is EOS, comes first, or the config's `start_id`. There are no segments.
@@ -239,9 +156,9 @@ class EncoderDecoder(LastTokenHeads):
         start_id, last = self.config.start_id, at_end(inputs, inputs_valid)
         first = last if start_id is None else jnp.full_like(last, start_id)
         decoder_inputs = jnp.concatenate([first[:, None], inputs[:, :-1]], axis=1)
-        return self._hidden(inputs, decoder_inputs, inputs_valid=inputs_valid, deterministic=deterministic)
+        return self.decoder_states(inputs, decoder_inputs, inputs_valid=inputs_valid, deterministic=deterministic)
 
-    def _hidden(
+    def decoder_states(
         self,
         inputs: Int[Array, "B M"],
         decoder_inputs: Int[Array, "B L"],
@@ -249,19 +166,31 @@ class EncoderDecoder(LastTokenHeads):
         inputs_valid: Bool[Array, "B M"] | None = None,
         inputs_segments: Int[Array, "B M"] | None = None,
         decoder_segments: Int[Array, "B L"] | None = None,
-        deterministic: bool,
+        deterministic: bool = True,
     ) -> Float[Array, "B L D"]:
-        """The decoder's output."""
+        """The decoder's output.
+
+        Args:
+          inputs: ids of the encoder's side.
+          decoder_inputs: the targets shifted right by one, the start id in front.
+          inputs_valid: true where `inputs` is not padding; None means everywhere.
+          inputs_segments, decoder_segments: for packed rows: tokens see those of their segment alone, and count their
+            positions from its beginning.
+          deterministic: no dropout; otherwise the caller gives a key named `dropout`.
+
+        Raises:
+          InputError: a row is longer than the config's `max_length`.
+        """
         encoded = self.encode(
             inputs, inputs_valid=inputs_valid, inputs_segments=inputs_segments, deterministic=deterministic
         )
         context = Context(
-            self_bias=self._decoder_bias(decoder_inputs.shape[1]),
+            self_bias=self._bias("decoder", decoder_inputs.shape[1]),
             self_mask=Mask.of_segments(decoder_segments, causal=True),
             memory=encoded,
             memory_mask=Mask.of_segments(decoder_segments, inputs_segments, valid=inputs_valid),
         )
-        x = self._embed_targets(decoder_inputs, self._positions(decoder_inputs, decoder_segments), deterministic)
+        x = self._embed("decoder", decoder_inputs, self._positions(decoder_inputs, decoder_segments), deterministic)
         return self.output_dropout(self.decoder(x, context, deterministic=deterministic), deterministic=deterministic)
 
     def encode(
@@ -273,14 +202,9 @@ class EncoderDecoder(LastTokenHeads):
         deterministic: bool = True,
     ) -> Float[Array, "B M D"]:
         """The encoder's output."""
-        length = inputs.shape[1]
-        context = Context(
-            self_bias=self.encoder_position_bias(length, length) if self.config.positions == "relative" else None,
-            self_mask=Mask.of_segments(inputs_segments, valid=inputs_valid),
-        )
-        positions = self._positions(inputs, inputs_segments)
-        x = self._embed_tokens(self.token_embedding, inputs)
-        x = self.encoder_embeddings(x, positions, deterministic=deterministic)
+        bias = self._bias("encoder", inputs.shape[1])
+        context = Context(bias, Mask.of_segments(inputs_segments, valid=inputs_valid))
+        x = self._embed("encoder", inputs, self._positions(inputs, inputs_segments), deterministic)
         return self.output_dropout(self.encoder(x, context, deterministic=deterministic), deterministic=deterministic)
 
     def start_decoding(
@@ -290,45 +214,32 @@ class EncoderDecoder(LastTokenHeads):
         check_length(self.config, max_length)
         valid = jnp.ones(inputs.shape, bool) if inputs_valid is None else inputs_valid
         encoded = self.encode(inputs, inputs_valid=valid)
-        output = (self._decoder_table if self.config.tied else self.output).output_kernel()
-        return self.decoder.start_decoding(valid, output, memory=encoded, max_length=max_length)
+        return self.decoder.start_decoding(valid, self.output_kernel(), memory=encoded, max_length=max_length)
 
-    def decode_step(
+    def decode_hidden(
         self, decoder_inputs: Int[Array, "R L"], cache: DecodingCache, index: Int[Array, ""]
-    ) -> tuple[Float[Array, "R L V"], DecodingCache]:
-        """Logits after the decoder inputs at positions `index, index + 1, ...`, given what the cache holds before."""
-        length, num_positions = decoder_inputs.shape[1], cache.num_positions
-        queries = (index + jnp.arange(length))[None, :]
-        past = jnp.arange(num_positions)[None, :] <= queries[0][:, None]
-        bias = self._decoder_bias(num_positions)
-        if bias is not None:
-            bias = bias.of_queries(index, length)
-        x = self._embed_targets(decoder_inputs, queries, True)
-        x, cache = self.decoder.decode(x, cache, position=index, mask=past[None, None], bias=bias)
-        logits = vocabulary_logits(x * self.config.output_scale, cache.output, self.dtype)
-        fixed = self._fixed_bias()
-        return (logits if fixed is None else logits + fixed[None, None]), cache
+    ) -> tuple[Float[Array, "R L D"], DecodingCache]:
+        """The decoder's output for the tokens at positions `index, index + 1, ...`, and the cache with them."""
+        queries = (index + jnp.arange(decoder_inputs.shape[1]))[None, :]
+        past = jnp.arange(cache.num_positions)[None, :] <= queries[0][:, None]
+        x = self._embed("decoder", decoder_inputs, queries, True)
+        bias = self._bias("decoder", cache.num_positions)
+        return self.decoder.decode(x, cache, position=index, mask=past[None, None], bias=bias)
 
-    def _embed_targets(
-        self, ids: Int[Array, "B L"], positions: Int[Array, "_ L"], deterministic: bool
-    ) -> Float[Array, "B L D"]:
-        embedded = self._embed_tokens(self._decoder_table, ids)
-        return self.decoder_embeddings(embedded, positions, deterministic=deterministic)
-
-    def _embed_tokens(self, table: Embedding, ids: Int[Array, "B L"]) -> Float[Array, "B L D"]:
-        x, fixed = table(ids), self.config.fixed_id
-        return x if fixed is None else jnp.where((ids == fixed)[..., None], jax.lax.stop_gradient(x), x)
+    def _embed(self, stack: StackName, ids: Ids, positions: Int[Array, "_ L"], deterministic: bool) -> Hidden:
+        table, fixed_id = self.output_table if stack == "decoder" else self.token_embedding, self.config.fixed_id
+        x = table(ids)
+        if fixed_id is not None:
+            x = jnp.where((ids == fixed_id)[..., None], jax.lax.stop_gradient(x), x)
+        return getattr(self, f"{stack}_embeddings")(x, positions, deterministic=deterministic)
 
     @property
-    def _decoder_table(self) -> Embedding:
+    def output_table(self) -> Embedding:
         return self.token_embedding if self.config.shared_embedding else self.decoder_token_embedding
 
-    def _decoder_bias(self, length: int) -> DistanceBias | None:
-        return self.decoder_position_bias(length, length) if self.config.positions == "relative" else None
+    def _bias(self, stack: StackName, length: int) -> DistanceBias | None:
+        return getattr(self, f"{stack}_position_bias")(length, length) if self.config.positions == "relative" else None
 
-    def _positions(self, ids: Int[Array, "B L"], segments: Int[Array, "B L"] | None) -> Int[Array, "_ L"]:
+    def _positions(self, ids: Ids, segments: Ids | None) -> Int[Array, "_ L"]:
         check_length(self.config, ids.shape[1])
         return jnp.arange(ids.shape[1])[None] if segments is None else positions_in_segments(segments)
-
-    def _fixed_bias(self) -> Float[Array, "V"] | None:
-        return jax.lax.stop_gradient(self.output_bias) if self.config.output_bias else None

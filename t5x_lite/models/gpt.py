@@ -1,14 +1,13 @@
 """GPT, GPT-2 and GPT-3: language models with learned positions (Radford et al. 2018, 2019; Brown et al. 2020)."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated, ClassVar
 
 from flax import linen as nn
 
-from t5x_lite.layers.transformer import LayerConfig
-from t5x_lite.models.base import check_heads
+from t5x_lite.layers.dense import LayerConfig
+from t5x_lite.models.base import TaskHead
 from t5x_lite.models.decoder import DecoderConfig
-from t5x_lite.models.task_heads import TaskHead, check_head_names
 from t5x_lite.validation import Positive, Range, Rate
 
 
@@ -23,7 +22,7 @@ class GptConfig(DecoderConfig):
     head_dim: Positive | None = None
     """Width of one head; None means embed_dim / num_heads."""
     norm_first: bool = True
-    """Pre-LN, with a norm behind the stack (GPT-2, GPT-3); otherwise post-LN (GPT)."""
+    """Pre-LN, with a norm after the stack (GPT-2, GPT-3); otherwise post-LN (GPT)."""
     attention_scale: Annotated[float, Range(gt=0, remedy="choose e.g. 1.0, or None")] | None = None
     """Factor of the attention's logits; None means head_dim ** -0.5."""
     dropout_rate: Rate = 0.1
@@ -40,29 +39,12 @@ class GptConfig(DecoderConfig):
     """Dropout in the heads."""
 
     task_heads: ClassVar[tuple[str, ...]] = ("classification", "multiple_choice")
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_head_names(self, self.task_heads)
-        if self.head_dim is None:
-            check_heads(self)
+    classes_have_bias: ClassVar[bool] = False  # as in equation 3 of GPT's paper
 
     def layer(self) -> LayerConfig:
-        return LayerConfig(
-            num_heads=self.num_heads,
-            head_dim=self.head_dim or self.embed_dim // self.num_heads,
-            mlp_dim=self.mlp_dim,
-            activation=self.activation,
-            norm_epsilon=self.norm_epsilon,
-            norm_first=self.norm_first,
-            attention_scale=self.attention_scale,
-            dropout_rate=self.dropout_rate,
-            attention_dropout_rate=self.attention_dropout_rate,
-            query_init=nn.initializers.normal(0.02),
-            kernel_init=nn.initializers.normal(0.02),
-            # GPT-2 keeps the sum of its residual branches as it is at any depth (Radford et al. 2019, section 2.3).
-            residual_init=nn.initializers.normal(0.02 * (2 * self.num_layers) ** -0.5) if self.norm_first else None,
-        )
+        # GPT-2 keeps the sum of its residual branches as it is at any depth (Radford et al. 2019, section 2.3).
+        ends = nn.initializers.normal(0.02 * (2 * self.num_layers) ** -0.5) if self.norm_first else None
+        return replace(super().layer(), attention_scale=self.attention_scale, residual_init=ends)
 
 
 def _gpt3(num_layers: int, embed_dim: int, num_heads: int) -> GptConfig:

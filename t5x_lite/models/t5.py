@@ -10,16 +10,15 @@ from typing import Annotated, ClassVar
 from flax import linen as nn
 
 from t5x_lite.errors import InputError
-from t5x_lite.layers.dense import Activation
-from t5x_lite.layers.transformer import LayerConfig
-from t5x_lite.models.base import ModelConfig, Positions, Pretraining, TextConfig
+from t5x_lite.layers.dense import Activation, LayerConfig
+from t5x_lite.models.base import GeneratorConfig, ModelConfig, Positions, Pretraining
 from t5x_lite.models.decoder import DecoderConfig
 from t5x_lite.models.encoder_decoder import EncoderDecoderConfig
 from t5x_lite.validation import NormEpsilon, Positive, Range, Rate
 
 
 @dataclass(frozen=True)
-class T5LayerConfig(TextConfig):
+class T5LayerConfig(GeneratorConfig):
     """What T5 and its decoder alone have in common."""
 
     vocab_size: Positive = 32_128
@@ -53,6 +52,8 @@ class T5LayerConfig(TextConfig):
     """Added to the mean square in RMSNorm."""
 
     positions: ClassVar[Positions] = "relative"
+    norm_first: ClassVar[bool] = True
+    attention_dropout_rate = embedding_dropout_rate = output_dropout_rate = property(lambda self: self.dropout_rate)
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -63,35 +64,22 @@ class T5LayerConfig(TextConfig):
             )
 
     def layer(self) -> LayerConfig:
-        """The shape of a layer of either stack, initialised as in Mesh TensorFlow's T5."""
         # The logits are not divided by sqrt(head_dim); the query's initialiser carries that factor instead. This
         # holds under optimizers whose step is relative to the parameter's scale, as Adafactor's is.
-        return LayerConfig(
-            num_heads=self.num_heads,
-            head_dim=self.head_dim,
-            mlp_dim=self.mlp_dim,
-            activation=self.activation,
+        return replace(
+            super().layer(),
             gated=self.gated,
             use_bias=False,
             norm="rms",
-            norm_epsilon=self.norm_epsilon,
-            norm_first=True,
             attention_scale=1.0,
-            dropout_rate=self.dropout_rate,
-            attention_dropout_rate=self.dropout_rate,
             mlp_dropout_rate=self.dropout_rate,
             positions_share_dropout=True,
             query_init=nn.initializers.variance_scaling(1.0 / self.head_dim, "fan_in", "normal"),
-            kernel_init=nn.initializers.variance_scaling(1.0, "fan_in", "normal"),
         )
 
     @property
-    def embedding_dropout_rate(self) -> float:
-        return self.dropout_rate
-
-    @property
-    def output_dropout_rate(self) -> float:
-        return self.dropout_rate
+    def kernel_init(self) -> nn.initializers.Initializer:
+        return nn.initializers.variance_scaling(1.0, "fan_in", "normal")
 
     @property
     def output_scale(self) -> float:
@@ -162,8 +150,13 @@ def _presets() -> dict[str, ModelConfig]:
         {size: replace(gated, **dict(zip(shape_fields, shape, strict=True))) for size, shape in shapes.items()}
         for shapes in (v1_1_shapes, byt5_shapes)
     )
+    shared = [field.name for field in fields(T5LayerConfig)]
     decoders = {
-        f"t5-{kind}-{size}{suffix}": _decoder_of(config, stacks=stacks, full_prefix=kind == "prefix-lm")
+        f"t5-{kind}-{size}{suffix}": T5DecoderConfig(
+            **{name: getattr(config, name) for name in shared},
+            num_layers=stacks * config.num_decoder_layers,
+            full_prefix=kind == "prefix-lm",
+        )
         for kind in ("lm", "prefix-lm")
         for size, config in v1_0.items()
         for suffix, stacks in (("", 1), ("-2p", 2))
@@ -175,11 +168,6 @@ def _presets() -> dict[str, ModelConfig]:
         | {f"byt5-{size}": replace(config, vocab_size=384) for size, config in byt5.items()}
         | decoders
     )
-
-
-def _decoder_of(t5: T5Config, *, stacks: int, full_prefix: bool) -> T5DecoderConfig:
-    shared = {field.name: getattr(t5, field.name) for field in fields(T5LayerConfig)}
-    return T5DecoderConfig(**shared, num_layers=stacks * t5.num_decoder_layers, full_prefix=full_prefix)
 
 
 PRESETS: dict[str, ModelConfig] = _presets()

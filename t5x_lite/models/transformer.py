@@ -10,11 +10,9 @@ from typing import Annotated, ClassVar, Literal
 from flax import linen as nn
 
 from t5x_lite.errors import InputError
-from t5x_lite.layers.dense import Activation
-from t5x_lite.layers.transformer import LayerConfig
-from t5x_lite.models.base import Pretraining, check_heads
+from t5x_lite.layers.dense import Activation, LayerConfig
+from t5x_lite.models.base import Pretraining, TaskHead, check_heads
 from t5x_lite.models.encoder_decoder import EncoderDecoderConfig
-from t5x_lite.models.task_heads import TaskHead, check_head_names
 from t5x_lite.validation import Positive, Range, Rate
 
 
@@ -43,37 +41,22 @@ class AbsolutePositionsConfig(EncoderDecoderConfig):
     start_id: int | None = None
     """What the decoder reads first; None means the family's own: padding, or EOS for BART."""
 
-    norm_first: ClassVar[bool] = False
-    """Pre-LN; otherwise post-LN."""
     attention_bias: ClassVar[bool] = True
     """Biases in the projections of the attention."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_heads(self)
         if self.num_decoder_heads is not None:
             check_heads(self, "num_decoder_heads")
         for field in ("fixed_id", "start_id"):
             value = getattr(self, field)
             if value is not None and not 0 <= value < self.vocab_size:
-                raise InputError(f"{field}={value} is no id below vocab_size={self.vocab_size}; choose one, or None")
+                raise InputError(
+                    f"{field}={value} is not an id below vocab_size={self.vocab_size}; choose one, or None"
+                )
 
     def layer(self) -> LayerConfig:
-        init = self.kernel_init
-        return LayerConfig(
-            num_heads=self.num_heads,
-            head_dim=self.embed_dim // self.num_heads,
-            mlp_dim=self.mlp_dim,
-            activation=self.activation,
-            attention_bias=self.attention_bias,
-            norm_epsilon=self.norm_epsilon,
-            norm_first=self.norm_first,
-            dropout_rate=self.dropout_rate,
-            attention_dropout_rate=self.attention_dropout_rate,
-            mlp_dropout_rate=self.mlp_dropout_rate,
-            query_init=init,
-            kernel_init=init,
-        )
+        return replace(super().layer(), attention_bias=self.attention_bias, mlp_dropout_rate=self.mlp_dropout_rate)
 
     def decoder_layer(self) -> LayerConfig:
         num_heads = self.num_decoder_heads or self.num_heads
@@ -81,8 +64,8 @@ class AbsolutePositionsConfig(EncoderDecoderConfig):
         return replace(self.layer(), num_heads=num_heads, **widths)
 
     @property
-    def kernel_init(self) -> nn.initializers.Initializer:
-        return nn.initializers.normal(0.02)
+    def output_init(self) -> nn.initializers.Initializer:
+        return self.kernel_init
 
 
 @dataclass(frozen=True)
@@ -94,7 +77,7 @@ class TransformerConfig(AbsolutePositionsConfig):
     positions: Literal["sinusoidal", "learned"] = "sinusoidal"
     """Sines and cosines (section 3.5), or a learned vector for each position (table 3, row E)."""
     norm_first: bool = False
-    """Pre-LN (Xiong et al. 2020), with a norm behind each stack; otherwise post-LN, as published."""
+    """Pre-LN (Xiong et al. 2020), with a norm after each stack; otherwise post-LN, as published."""
     attention_bias: bool = False
     """Biases in the projections of the attention (Marian has them)."""
 
@@ -134,6 +117,8 @@ class BartConfig(AbsolutePositionsConfig):
     """Dropout in the heads classification and tagging."""
 
     task_heads: ClassVar[tuple[str, ...]] = ("classification", "tagging", "question_answering")
+    row_activation: ClassVar[str] = "tanh"
+    drops_first: ClassVar[bool] = True
     position_offset: ClassVar[int] = 2  # fairseq counts positions from its padding id + 1
     norm_embedding: ClassVar[bool] = True
     starts_with: ClassVar[Literal["pad", "eos"]] = "eos"
@@ -145,7 +130,6 @@ class BartConfig(AbsolutePositionsConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_head_names(self, self.task_heads)
         if self.heads and (self.output_bias or not self.tied):
             raise InputError(
                 f"heads={self.heads} take the place of an output with parameters of its own (tied={self.tied}, "

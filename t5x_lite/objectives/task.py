@@ -22,7 +22,7 @@ from t5x_lite.tokenizers.vocabulary import Vocabulary
 class TaskObjective(Objective):
     """Base of objectives that train one head of a task, and the model below it. Nothing is random but dropout.
 
-    The model may be any that has the head: see `models.task_heads` for what is asked of it.
+    The model may be any that has the head: see `models.base.TextModel` for what it offers.
     """
 
     input_length: int = 128

@@ -18,7 +18,7 @@ from jaxtyping import Bool, Float, Int
 
 from t5x_lite.errors import InputError
 from t5x_lite.files import check_output_path, write_atomically
-from t5x_lite.layers.masks import Mask
+from t5x_lite.kernels.masks import Mask
 from t5x_lite.layers.transformer import Stack
 from t5x_lite.models.base import ModelConfig, abstract_params
 from t5x_lite.objectives.base import Features, Objective

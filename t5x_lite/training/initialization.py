@@ -12,7 +12,7 @@ from flax.traverse_util import flatten_dict, unflatten_dict
 
 from t5x_lite.errors import InputError
 from t5x_lite.models import ModelConfig, abstract_params
-from t5x_lite.models.task_heads import TASK_HEADS
+from t5x_lite.models.base import TASK_HEADS
 from t5x_lite.optim.masks import groups, listed
 from t5x_lite.parallel import logical_axes
 from t5x_lite.parallel.mesh import to_devices

@@ -13,8 +13,8 @@ from jax._src.cudnn import fused_attention_stablehlo
 from t5x_lite.kernels import attention
 from t5x_lite.kernels.attention import gpu_attention
 from t5x_lite.kernels.dense_attention import dense_attention
+from t5x_lite.kernels.masks import AttentionInputs, DistanceBias, Mask
 from t5x_lite.layers.attention import dot_product_attention
-from t5x_lite.layers.masks import DistanceBias, Mask
 from t5x_lite.parallel import MeshShape, make_mesh, use_mesh
 
 B, L, M, H, K = 2, 8, 6, 4, 16
@@ -33,6 +33,12 @@ def operands(dtype=jnp.bfloat16, *, length=L, head_dim=K, bias=False):
     shapes = {"query": (B, length, H, head_dim), "key": (B, M, H, head_dim), "value": (B, M, H, head_dim)}
     arrays = {name: jnp.asarray(random.normal(size=shape), dtype) for name, shape in shapes.items()}
     return arrays | ({"bias": jnp.asarray(random.normal(size=(H, length + M - 1)), jnp.float32)} if bias else {})
+
+
+def attend(kernel, query, key, value, *, bias=None, dropout_rate=0.0, dropout_key=None, **mask):
+    bias = None if bias is None else DistanceBias(bias)
+    dropout = {"dropout_rate": dropout_rate, "dropout_key": dropout_key}
+    return kernel(AttentionInputs(query, key, value, 0.3, bias, Mask(**mask), **dropout))
 
 
 def cudnn_calls(function, arrays):
@@ -59,7 +65,7 @@ def cudnn_calls(function, arrays):
     ],
 )
 def test_cudnn_computes_attention_and_its_gradients(bias, options, names):
-    assert cudnn_calls(partial(gpu_attention, scale=1.0, **options), operands(bias=bias)) == names
+    assert cudnn_calls(partial(attend, gpu_attention, **options), operands(bias=bias)) == names
 
 
 @pytest.mark.parametrize(
@@ -74,14 +80,14 @@ def test_cudnn_computes_attention_and_its_gradients(bias, options, names):
     ],
 )
 def test_what_cudnn_cannot_do_is_dense(shape, options):
-    assert not cudnn_calls(partial(gpu_attention, scale=1.0, **options), operands(**shape))
+    assert not cudnn_calls(partial(attend, gpu_attention, **options), operands(**shape))
 
 
 def test_an_older_gpu_has_no_cudnn_attention(monkeypatch):
     for capability, calls in (("7.5", []), ("gfx90a", []), ("9.0", NAMES[:2])):
         device = type("Device", (), {"compute_capability": capability})
         monkeypatch.setattr(attention.jax, "local_devices", lambda device=device: [device])
-        assert cudnn_calls(partial(gpu_attention, scale=1.0), operands()) == calls
+        assert cudnn_calls(partial(attend, gpu_attention), operands()) == calls
 
 
 @pytest.mark.parametrize("shape", [None, MeshShape(2, 2, tensor=2)])
@@ -89,15 +95,15 @@ def test_layers_attend_by_cudnn_on_a_gpu_and_on_a_mesh_of_gpus(monkeypatch, shap
     monkeypatch.setattr(attention, "platform", lambda: "gpu")
     arrays = {name: jnp.repeat(x, 4, axis=0) if name != "bias" else x for name, x in operands(bias=True).items()}
 
-    def attend(query, key, value, bias):
+    def on_one(query, key, value, bias):
         mask = Mask(jnp.repeat(VALID["valid"], 4, axis=0))
         return dot_product_attention(query, key, value, bias=DistanceBias(bias), mask=mask)
 
     def on_mesh(**arrays):
         with use_mesh(make_mesh(shape)):
-            return attend(**arrays)
+            return on_one(**arrays)
 
-    assert cudnn_calls(on_mesh if shape else attend, arrays) == NAMES[2:]
+    assert cudnn_calls(on_mesh if shape else on_one, arrays) == NAMES[2:]
 
 
 @pytest.mark.parametrize("options", [{}, {"causal": True}, VALID, VALID | {"causal": True, "prefix": 2}], ids=str)
@@ -109,5 +115,5 @@ def test_cudnn_is_given_what_the_dense_attention_computes(monkeypatch, bias, opt
         jax.nn, "dot_product_attention", lambda *args, **kw: by_jax(*args, **kw | {"implementation": "xla"})
     )
     arrays = operands(bias=bias)
-    got, expected = (f(**arrays, scale=0.3, **options) for f in (gpu_attention, dense_attention))
+    got, expected = (attend(kernel, **arrays, **options) for kernel in (gpu_attention, dense_attention))
     np.testing.assert_allclose(got.astype(jnp.float32), expected.astype(jnp.float32), atol=0.05)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from t5x_lite.kernels.flash_attention import flash_attention
-from t5x_lite.kernels.masks import keeps
+from t5x_lite.kernels.masks import AttentionInputs, DistanceBias, Mask, keeps
 
 B, H, K, RATE = 2, 2, 16, 0.3
 SEED = 5
@@ -29,6 +29,12 @@ def kept_pairs(length, memory_length, rate):
     places = jnp.meshgrid(*(jnp.arange(size, dtype=jnp.int32) for size in (B, H, length, memory_length)), indexing="ij")
     seed = jax.random.bits(jax.random.key(SEED), (2,)).astype(jnp.int32)
     return keeps(tuple(seed), *places, rate)
+
+
+def flash(query, key, value, bias=None, *, masks=None, dropout_rate=0.0, dropout_key=None, offsets=None, **options):
+    bias, mask = None if bias is None else DistanceBias(bias), Mask(**masks or {})
+    inputs = AttentionInputs(query, key, value, 0.3, bias, mask, dropout_key, offsets, dropout_rate)
+    return flash_attention(inputs, **options, interpret=True)
 
 
 def draw(length, memory_length, *, causal, prefix, valid, segments, seed=0):
@@ -69,8 +75,7 @@ def test_is_attention_forward_and_backward(case):
     weights = jnp.asarray(np.random.default_rng(1).normal(size=arrays["query"].shape), jnp.float32)
 
     def by_flash(arrays):
-        blocks = {"query_block": 128, "key_block": 128, "interpret": True}
-        out = flash_attention(**arrays, scale=0.3, **masks, **blocks)
+        out = flash(**arrays, masks=masks, query_block=128, key_block=128)
         return (out * weights).sum(), out
 
     def by_reference(arrays):
@@ -88,7 +93,7 @@ def test_is_attention_forward_and_backward(case):
 def test_bfloat16_is_rounded_float32():
     arrays, masks, seen = draw(130, 140, **NONE | {"valid": True})
     rounded = {name: array.astype(jnp.bfloat16) for name, array in arrays.items() if name != "bias"}
-    out = flash_attention(**rounded, bias=arrays["bias"], scale=0.3, **masks, interpret=True)
+    out = flash(**rounded, bias=arrays["bias"], masks=masks)
     assert out.dtype == jnp.bfloat16
     np.testing.assert_allclose(out.astype(jnp.float32), reference(**arrays, scale=0.3, seen=seen), atol=2e-2)
 
@@ -100,7 +105,7 @@ def test_dropout_is_drawn_by_place_whatever_the_tiles():
 
     def by_flash(arrays, **options):
         dropout = {"dropout_rate": RATE, "dropout_key": jax.random.key(SEED)}
-        return jnp.sin(flash_attention(**arrays, scale=0.3, **masks, **dropout, interpret=True, **options))
+        return jnp.sin(flash(**arrays, masks=masks, **dropout, **options))
 
     gradients = jax.jit(jax.grad(lambda arrays: by_flash(arrays, query_block=128, key_block=256).sum()))(arrays)
     expected = jax.jit(jax.grad(lambda a: jnp.sin(reference(**a, scale=0.3, seen=seen, rate=RATE)).sum()))(arrays)

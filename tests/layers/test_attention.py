@@ -10,8 +10,9 @@ from t5x_lite.kernels import attention
 from t5x_lite.kernels.attention import FLASH_FROM
 from t5x_lite.kernels.dense_attention import dense_attention
 from t5x_lite.kernels.flash_attention import flash_attention
+from t5x_lite.kernels.masks import AttentionInputs, DistanceBias, Mask
 from t5x_lite.layers.attention import Attention, attend_on_mesh, dot_product_attention
-from t5x_lite.layers.masks import DistanceBias, Mask
+from t5x_lite.layers.dense import LayerConfig
 from t5x_lite.parallel import MeshShape, batch_sharding, make_mesh, replicated, use_mesh
 
 B, L, M, H, K = 2, 3, 4, 2, 5
@@ -108,7 +109,7 @@ def test_masked_keys_count_for_nothing(case):
 @pytest.mark.parametrize("use_bias", [False, True])
 def test_module_projects_attends_and_projects_back(make_params, use_bias):
     embed_dim = 7
-    module = Attention(H, K, use_bias=use_bias)
+    module = Attention(LayerConfig(H, K, 1, use_bias=use_bias))
     x, memory = map(jnp.asarray, arrays((B, L, embed_dim), (B, M, embed_dim), seed=3))
     params = make_params(module, 1, x)
 
@@ -135,7 +136,7 @@ def test_weights_are_sown_where_they_are_asked_for_and_nowhere_else(make_params)
     """They are what the output is made of: the values, taken by them and projected."""
     x, memory = (jnp.asarray(array) for array in arrays((B, L, 6), (B, M, 6)))
     mask = Mask(jnp.array([[True, False, True, True], [True, True, False, False]]))
-    module = Attention(H, K, scale=0.7, use_bias=True, dropout_rate=0.5)
+    module = Attention(LayerConfig(H, K, 1, attention_scale=0.7, attention_dropout_rate=0.5))
     variables = {"params": make_params(module, 0, x)}
     key_value = module.apply(variables, memory, method="project")
     out, sown = module.apply(variables, x, key_value, mask=mask, mutable=["intermediates"])
@@ -155,7 +156,12 @@ def test_weights_are_sown_where_they_are_asked_for_and_nowhere_else(make_params)
     assert str(program(mutable=["intermediates"])) != str(program())
 
 
-MESHES = [MeshShape(2, 2, 2), MeshShape(1, 2, 2, 2), MeshShape(8), MeshShape(1, 1, 4, 2)]
+CASES = [
+    ("dense", MeshShape(2, 2, 2), True),
+    ("flash", MeshShape(1, 2, 2, 2), True),
+    ("flash", MeshShape(8), False),
+    ("dense", MeshShape(1, 1, 4, 2), False),
+]
 KINDS = {
     "dense": dense_attention,
     "flash": functools.partial(flash_attention, query_block=128, key_block=128, interpret=True),
@@ -174,8 +180,9 @@ def step():
     @functools.cache
     def compute(kind, dropping, shape=None):
         def loss(query, key, value, bias):
-            options = {"dropout_rate": 0.3, "dropout_key": jax.random.key(0) if dropping else None}
-            return jnp.sin(attend_on_mesh(KINDS[kind], query, key, value, bias, mask, scale=0.5, **options)).sum()
+            dropout = {"dropout_rate": 0.3, "dropout_key": jax.random.key(0) if dropping else None}
+            inputs = AttentionInputs(query, key, value, 0.5, bias, mask, **dropout)
+            return jnp.sin(attend_on_mesh(KINDS[kind], inputs)).sum()
 
         gradient = jax.value_and_grad(loss, argnums=(0, 1, 2, 3))
         if shape is None:
@@ -191,8 +198,7 @@ def step():
     return compute
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize(("shape", "dropping"), list(zip(MESHES, (True, True, False, False), strict=True)), ids=str)
+@pytest.mark.parametrize(("kind", "shape", "dropping"), CASES, ids=str)
 def test_attention_on_a_mesh_is_that_of_one_device(step, kind, shape, dropping):
     """Dense or flash: the dropout is the same."""
     value, gradients = step(kind, dropping, shape)

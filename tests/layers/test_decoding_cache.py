@@ -6,10 +6,9 @@ import numpy as np
 import pytest
 
 from t5x_lite.kernels.cpu import PackedWeights
-from t5x_lite.kernels.masks import MASKED_LOGIT
+from t5x_lite.kernels.masks import MASKED_LOGIT, Mask
 from t5x_lite.layers.attention import dot_product_attention
 from t5x_lite.layers.decoding_cache import CachedKeyValue, DecodingCache, by_position
-from t5x_lite.layers.masks import Mask
 from t5x_lite.parallel import MeshShape, batch_sharding, make_mesh, use_mesh
 
 B, H, K, T, M = 2, 3, 4, 5, 2

@@ -7,7 +7,7 @@ import pytest
 from scipy.special import erf
 
 from t5x_lite.errors import InputError
-from t5x_lite.layers.dense import ACTIVATIONS, Activation, FeedForward
+from t5x_lite.layers.dense import ACTIVATIONS, Activation, FeedForward, LayerConfig
 from t5x_lite.validation import Validated
 
 REFERENCES = {
@@ -45,7 +45,7 @@ def test_every_activation_has_a_reference_and_others_are_refused():
 @pytest.mark.parametrize("use_bias", [False, True])
 @pytest.mark.parametrize("gated", [False, True])
 def test_feed_forward(make_params, gated, use_bias):
-    module = FeedForward(5, "silu", gated, use_bias)
+    module = FeedForward(LayerConfig(1, 1, 5, "silu", gated, use_bias))
     x = jnp.asarray(np.random.default_rng(0).normal(size=(2, 4, 3)).astype(np.float32))
     params = make_params(module, 0, x)
 
@@ -62,7 +62,7 @@ def test_feed_forward(make_params, gated, use_bias):
 
 
 def test_dropout_is_on_the_hidden_units(make_params):
-    module = FeedForward(40, "relu", dropout_rate=0.5)
+    module = FeedForward(LayerConfig(1, 1, 40, use_bias=False, mlp_dropout_rate=0.5))
     x = jnp.ones((1, 1, 3))
     params = make_params(module, 0, x)
     # With every hidden unit 1 and an output of ones, the output counts the units kept, each doubled.

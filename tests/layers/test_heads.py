@@ -6,14 +6,7 @@ from flax import linen as nn
 from scipy.special import erf
 
 from t5x_lite.layers.embedding import LazyLogits
-from t5x_lite.layers.heads import (
-    MaskedLMHead,
-    Pooler,
-    ReplacedTokenHead,
-    SentencePairHead,
-    SpanBoundaryHead,
-    Transform,
-)
+from t5x_lite.layers.heads import Classifier, MaskedLMHead, Pooler, SentencePairHead, SpanBoundaryHead, Transform
 
 B, P, D, E, V = 2, 3, 6, 4, 11
 RANDOM = np.random.default_rng(0)
@@ -81,16 +74,19 @@ def test_pooler_and_sentence_pair_look_at_the_first_position(applied):
     np.testing.assert_allclose(got, dense(params["dense"], pooled), atol=1e-5)
 
 
-def test_replaced_token_gives_one_logit_a_position(applied):
-    got, params = applied(ReplacedTokenHead(), HIDDEN_STATES)
-    expected = dense(params["scores"], gelu(dense(params["dense"], HIDDEN_STATES)))[..., 0]
-    np.testing.assert_allclose(got, expected, atol=1e-5)
+@pytest.mark.parametrize("activation", ["", "gelu"])
+@pytest.mark.parametrize("x", [HIDDEN_STATES, HIDDEN_STATES[:, 0]])
+def test_a_classifier_is_one_dense_layer_or_two(applied, x, activation):
+    """Of tokens or of rows."""
+    got, params = applied(Classifier(5, activation), x)
+    hidden = gelu(dense(params["dense"], x)) if activation else x
+    np.testing.assert_allclose(got, dense(params["scores"], hidden), atol=1e-5)
 
 
 def test_activations_are_those_of_the_config(applied):
-    got, params = applied(ReplacedTokenHead("relu"), HIDDEN_STATES)
+    got, params = applied(Classifier(1, "relu"), HIDDEN_STATES)
     np.testing.assert_allclose(
-        got, dense(params["scores"], np.maximum(dense(params["dense"], HIDDEN_STATES), 0))[..., 0], atol=1e-5
+        got, dense(params["scores"], np.maximum(dense(params["dense"], HIDDEN_STATES), 0)), atol=1e-5
     )
     gelu_transform, relu_transform = (
         applied(Transform(E, activation), HIDDEN_STATES)[0] for activation in ("gelu", "relu")
@@ -104,7 +100,7 @@ def test_activations_are_those_of_the_config(applied):
         (MaskedLMHead(V, E, dtype=jnp.bfloat16), (HIDDEN_STATES, TABLE)),
         (SpanBoundaryHead(V, E, dtype=jnp.bfloat16), (HIDDEN_STATES, RIGHT, np.zeros((B, P), int), TABLE)),
         (SentencePairHead(), (HIDDEN_STATES[:, 0],)),
-        (ReplacedTokenHead(dtype=jnp.bfloat16), (HIDDEN_STATES,)),
+        (Classifier(1, "gelu", dtype=jnp.bfloat16), (HIDDEN_STATES,)),
     ],
 )
 def test_logits_and_parameters_are_float32_under_bfloat16(head, arguments):

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 from t5x_lite.layers.positions import (
-    LearnedPositions,
     RelativePositionBias,
     relative_position_buckets,
     sinusoidal_positions,
@@ -91,10 +90,3 @@ def test_sinusoids(embed_dim):
             angle = position / 10_000 ** (2 * (feature // 2) / embed_dim)
             wave = math.cos(angle) if feature % 2 else math.sin(angle)
             assert table[position, column] == pytest.approx(wave, abs=1e-6)
-
-
-def test_learned_positions_are_rows_of_a_table():
-    table = np.random.default_rng(0).normal(size=(8, 3)).astype(np.float32)
-    positions = jnp.array([[3, 0, 7], [1, 1, 2]])
-    got = LearnedPositions(8, 3).apply({"params": {"embedding": jnp.asarray(table)}}, positions)
-    np.testing.assert_array_equal(got, table[np.asarray(positions)])

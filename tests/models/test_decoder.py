@@ -48,6 +48,7 @@ def language_model(model):
     return jax.jit(lambda ids: module.apply({"params": params}, ids[:, :0], ids))
 
 
+@pytest.mark.parametrize("model", ["t5", "prefix"], indirect=True)
 def test_a_target_gets_no_gradient_from_an_earlier_loss(model, influence):
     module, params = model
     length = M + L
@@ -57,6 +58,7 @@ def test_a_target_gets_no_gradient_from_an_earlier_loss(model, influence):
     assert (moved[whole] > 1e-5).all()
 
 
+@pytest.mark.parametrize("model", ["post-ln", "prefix"], indirect=True)
 def test_inputs_see_what_is_before_them_or_each_other_whole(model, influence):
     """Of the inputs alone what is said behind each shows what it has seen."""
     module, params = model
@@ -75,31 +77,32 @@ def test_two_parts_are_one_row(model, logits, language_model):
         np.testing.assert_allclose(said, whole, atol=1e-5)
 
 
-def test_padding_of_the_inputs_counts_for_nothing(model, logits):
+def test_padding_of_the_inputs_counts_for_nothing(logits):
     before = logits(IDS, TARGETS, VALID)
     np.testing.assert_array_equal(logits(jnp.where(VALID, IDS, 5), TARGETS, VALID), before)
-    module, params = model
-    alone = jax.jit(module.apply)({"params": params}, IDS[1:, 1:4], TARGETS[1:])
-    np.testing.assert_allclose(alone[0], before[1], atol=1e-5)
+    alone = logits(IDS[:, 1:4], TARGETS, jnp.ones((B, 3), bool))
+    np.testing.assert_allclose(alone[1], before[1], atol=1e-5)
     for shift in (-1, 2):  # all of it behind, all of it in front
         shifted = logits(jnp.roll(IDS, shift, axis=1), TARGETS, jnp.roll(VALID, shift, axis=1))
         np.testing.assert_allclose(shifted[1], before[1], atol=1e-5)
     assert np.abs(logits(IDS, TARGETS, jnp.ones_like(VALID)) - before)[1].max() > 1e-3
 
 
+@pytest.mark.parametrize("model", ["pre-ln", "prefix"], indirect=True)
 def test_the_inputs_alone_may_be_padded_too(model):
     module, params = model
     apply = jax.jit(lambda ids, valid: module.apply({"params": params}, ids, inputs_valid=valid))
-    alone = jax.jit(lambda ids: module.apply({"params": params}, ids))(IDS[1:, 1:4])
-    np.testing.assert_allclose(apply(IDS, VALID)[1, 1:4], alone[0], atol=1e-5)
+    changed = apply(jnp.where(VALID, IDS, 5), VALID)
+    np.testing.assert_array_equal(apply(IDS, VALID)[VALID], changed[VALID])
+    shifted = apply(jnp.roll(IDS, -1, axis=1), jnp.roll(VALID, -1, axis=1))
+    np.testing.assert_allclose(shifted[1, :3], changed[1, 1:4], atol=1e-5)
 
 
 def test_a_cache_gives_what_the_whole_row_gives(model, logits):
     """Two sequences for each of two inputs, first two tokens, then one at a time."""
     module, params = model
     rows = jnp.concatenate([TARGETS, (TARGETS + 3) % 29])[jnp.array([0, 2, 1, 3])]
-    inputs, valid = IDS.repeat(2, axis=0), VALID.repeat(2, axis=0)
-    expected = logits(inputs, rows, valid)
+    expected = np.stack([logits(IDS, ids, VALID) for ids in (TARGETS, (TARGETS + 3) % 29)], 1).reshape(2 * B, L, -1)
 
     def apply(*args, **kwargs):
         return module.apply({"params": params}, *args, **kwargs)
@@ -115,10 +118,12 @@ def test_a_cache_gives_what_the_whole_row_gives(model, logits):
     # A sequence goes on from the past of another one of the same input.
     taken = jnp.array([1, 1, 3, 2])
     after, _ = step(rows[:, L - 1 :], cache.take(taken), jnp.int32(L - 1))
-    swapped = logits(inputs, jnp.concatenate([rows[taken, : L - 1], rows[:, L - 1 :]], axis=1), valid)
-    np.testing.assert_allclose(after[:, 0], swapped[:, -1], atol=1e-5)
+    swapped = jnp.concatenate([rows[taken, : L - 1], rows[:, L - 1 :]], axis=1)
+    for n in range(2):
+        np.testing.assert_allclose(after[n::2, 0], logits(IDS, swapped[n::2], VALID)[:, -1], atol=1e-5)
 
 
+@pytest.mark.parametrize("model", ["post-ln", "t5"], indirect=True)
 def test_a_cache_without_inputs(model, language_model):
     module, params = model
     apply = jax.jit(
@@ -143,6 +148,7 @@ def test_packed_rows_give_the_logits_of_the_unpacked(model, language_model):
         module.apply({"params": params}, IDS, TARGETS, decoder_segments=jnp.ones_like(TARGETS))
 
 
+@pytest.mark.parametrize("model", ["pre-ln", "t5"], indirect=True)
 def test_bfloat16_computes_in_bfloat16_and_keeps_float32_params_and_logits(model, logits):
     module, params = model
     half = module.config.build(dtype=jnp.bfloat16)
@@ -201,10 +207,13 @@ def test_initial_parameters_of_a_gpt(norm_first):
         assert float(kernel.std()) == pytest.approx(deviation, rel=0.06)
 
 
-@pytest.mark.parametrize("rate", ["dropout_rate", "attention_dropout_rate", "embedding_dropout_rate"])
-def test_each_rate_of_a_gpt_drops_something_by_itself(make_params, rate):
-    rates = dict.fromkeys(("dropout_rate", "attention_dropout_rate", "embedding_dropout_rate"), 0.0)
-    module = replace(CONFIGS["pre-ln"], **rates | {rate: 0.5}).build()
+def test_rates_of_dropout_reach_embeddings_and_layers(make_params):
+    """Which of a layer's rates drops what is tested with the layers."""
+    rates = {"dropout_rate": 0.2, "attention_dropout_rate": 0.3}
+    layer = replace(CONFIGS["pre-ln"], **rates).layer()
+    assert {name: getattr(layer, name) for name in rates} == rates
+    no_others = dict.fromkeys(rates, 0.0)
+    module = replace(CONFIGS["pre-ln"], **no_others, embedding_dropout_rate=0.5, num_layers=1).build()
     params = {"params": make_params(module, 0, IDS)}
     drop = jax.jit(lambda key: module.apply(params, IDS, deterministic=False, rngs={"dropout": key}))
     assert np.abs(drop(jax.random.key(0)) - drop(jax.random.key(1))).max() > 1e-3

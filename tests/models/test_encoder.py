@@ -127,6 +127,7 @@ def test_the_tree_has_a_branch_for_each_part(tiny):
     assert ("kernel" in tiny.params["masked_lm"]["scores"]) == (not tiny.config.tied)
 
 
+@pytest.mark.parametrize("tiny", ["bert", "electra"], indirect=True)
 def test_bfloat16_computes_in_bfloat16_and_keeps_float32_params_and_logits(tiny):
     half = tiny.config.build(dtype=jnp.bfloat16)
     got = jax.jit(half.apply)({"params": tiny.params}, IDS, SEGMENTS)
@@ -152,7 +153,7 @@ def test_initial_parameters_are_berts(tiny):
             assert (leaf == (1.0 if path[-1].key == "scale" else 0.0)).all()
 
 
-@pytest.mark.parametrize("tiny", ["bert", "albert"], indirect=True)
+@pytest.mark.parametrize("tiny", ["bert"], indirect=True)
 def test_program_size_does_not_grow_with_depth(tiny):
     def program(layers):
         config = replace(tiny.config, num_layers=layers, dropout_rate=0.1)
@@ -185,12 +186,16 @@ def test_rows_that_are_too_long(tiny):
         (BertConfig, {"norm_epsilon": float("nan")}, "norm_epsilon=nan"),
         (BertConfig, {"heads": ("sentence_pair",), "pooler": False}, "'sentence_pair' need pooler=True"),
         (BertConfig, {"heads": ("masked_lm", "masked_lm")}, "twice"),
-        (BertConfig, {"heads": ("replaced_token",)}, "no head of BertConfig; choose among masked_lm, sentence_pair,"),
-        (RobertaConfig, {"heads": ("sentence_pair",)}, "no head of RobertaConfig"),
-        (AlbertConfig, {"heads": ("span_boundary",)}, "no head of AlbertConfig"),
-        (DistilBertConfig, {"heads": ("sentence_pair",)}, "no head of DistilBertConfig"),
-        (ElectraConfig, {"heads": ("sentence_pair",)}, "no head of ElectraConfig"),
-        (RobertaConfig, {"pad_id": 50_265}, "pad_id=50265 is no id of vocab_size=50265"),
+        (
+            BertConfig,
+            {"heads": ("replaced_token",)},
+            "not a head of BertConfig; choose among masked_lm, sentence",
+        ),
+        (RobertaConfig, {"heads": ("sentence_pair",)}, "not a head of RobertaConfig"),
+        (AlbertConfig, {"heads": ("span_boundary",)}, "not a head of AlbertConfig"),
+        (DistilBertConfig, {"heads": ("sentence_pair",)}, "not a head of DistilBertConfig"),
+        (ElectraConfig, {"heads": ("sentence_pair",)}, "not a head of ElectraConfig"),
+        (RobertaConfig, {"pad_id": 50_265}, "pad_id=50265 is not an id of vocab_size=50265"),
     ],
 )
 def test_fields_out_of_range(config, change, message):

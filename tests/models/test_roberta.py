@@ -14,11 +14,11 @@ def hidden(request, make_params):
     module = request.param(**SIZES).build()
     params = make_params(module, 0, jnp.zeros((1, 2), jnp.int32))
 
+    @jax.jit
     def encode(ids):
-        ids = jnp.asarray(ids)
-        return np.asarray(module.apply({"params": params}, ids, inputs_valid=ids != 1, method="hidden_states"))
+        return module.apply({"params": params}, ids, inputs_valid=ids != 1, method="hidden_states")
 
-    return request.param, jax.tree_util.Partial(encode)
+    return request.param, jax.tree_util.Partial(lambda ids: np.asarray(encode(jnp.asarray(ids))))
 
 
 def test_padding_inside_a_row_takes_no_position(hidden):
@@ -34,5 +34,6 @@ def test_all_positions_of_max_length_have_a_row(make_params):
     params = make_params(config.build(), 0, jnp.zeros((1, 2), jnp.int32))
     assert params["embeddings"]["position"]["embedding"].shape == (9 + 4, 12)
     assert params["embeddings"]["segment"]["embedding"].shape == (1, 12)
-    full = config.build().apply({"params": params}, jnp.arange(4, 13)[None], method="hidden_states")
+    encode = jax.jit(lambda params, ids: config.build().apply({"params": params}, ids, method="hidden_states"))
+    full = encode(params, jnp.arange(4, 13)[None])
     assert np.isfinite(np.asarray(full)).all()

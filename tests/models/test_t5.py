@@ -10,7 +10,6 @@ from flax import linen as nn
 from t5x_lite.errors import InputError
 from t5x_lite.models import PRESETS as ALL_PRESETS
 from t5x_lite.models import T5Config, abstract_params, num_params
-from t5x_lite.objectives.losses import text_to_text_loss
 
 # As published: the T5 paper's models, and the checkpoints of v1.1, mT5 and ByT5.
 PUBLISHED = {
@@ -118,13 +117,12 @@ def test_a_target_sees_nothing_behind_it(t5_logits):
         assert np.abs(after[:, position:] - before[:, position:]).max((0, 2)).min() > 1e-3
 
 
-def test_padding_of_the_inputs_counts_for_nothing(t5, t5_logits):
+def test_padding_of_the_inputs_counts_for_nothing(t5_logits):
     before = np.asarray(t5_logits(IDS, TARGETS, VALID))
     changed = np.where(VALID, IDS, 0)
     np.testing.assert_array_equal(t5_logits(changed, TARGETS, VALID), before)
-    module, params = t5
-    alone = jax.jit(module.apply)({"params": params}, IDS[1:, :6], TARGETS[1:])
-    np.testing.assert_allclose(alone[0], before[1], atol=1e-4)
+    alone = t5_logits(IDS[:, :6], TARGETS, np.ones((2, 6), bool))
+    np.testing.assert_allclose(alone[1], before[1], atol=1e-4)
     assert np.abs(t5_logits(changed, TARGETS, np.ones_like(VALID)) - before)[1].max() > 1e-3
 
 
@@ -162,7 +160,10 @@ def test_all_positions_of_a_row_share_what_is_dropped(t5, make_params):
     params = make_params(model, 0, ids, ids)
     params["encoder_position_bias"] = jax.tree.map(jnp.zeros_like, params["encoder_position_bias"])
     rngs = {"dropout": jax.random.key(0)}
-    encoded = model.apply({"params": params}, ids, deterministic=False, rngs=rngs, method="encode")
+    encode = jax.jit(
+        lambda params: model.apply({"params": params}, ids, deterministic=False, rngs=rngs, method="encode")
+    )
+    encoded = encode(params)
     np.testing.assert_allclose(encoded, jnp.broadcast_to(encoded[:, :1], encoded.shape), atol=1e-5)
     assert jnp.abs(encoded[0] - encoded[1]).max() > 0.1  # each row has a mask of its own
     assert 0.1 < (encoded == 0).mean() < 0.5
@@ -197,20 +198,6 @@ def test_every_parameter_has_logical_axes():
         assert None not in leaf.names
 
 
-def test_program_size_does_not_grow_with_depth(t5):
-    def program(layers):
-        config = replace(t5[0].config, num_encoder_layers=layers, num_decoder_layers=layers)
-        module, params = config.build(remat="full"), nn.unbox(abstract_params(config))
-
-        def loss(params, ids):
-            return text_to_text_loss(module, params, ids, ids, jax.random.key(0), pad_id=0, eos_id=1)[0]
-
-        return jax.jit(jax.grad(loss)).lower(params, jax.ShapeDtypeStruct((2, 8), jnp.int32)).as_text()
-
-    shallow, deep = program(2), program(12)
-    assert len(deep) == pytest.approx(len(shallow), rel=0.01)
-
-
 def test_stacks_of_one_set_of_parameters(make_params):
     """Table 2 of Raffel et al. 2020: the encoder is the decoder without its cross-attention."""
     config = T5Config(vocab_size=384, embed_dim=12, head_dim=5, mlp_dim=17, num_encoder_layers=2, num_decoder_layers=2)
@@ -227,7 +214,7 @@ def test_stacks_of_one_set_of_parameters(make_params):
     )
     np.testing.assert_allclose(said, expected, atol=1e-5)
     assert num_params(shared) == num_params(config) - sum(leaf.size for leaf in jax.tree.leaves(encoder))
-    layers = nn.unbox(shared.build().init(jax.random.key(0), ids, ids))["params"]["decoder"]["layers"]
+    layers = nn.unbox(jax.jit(shared.build().init)(jax.random.key(0), ids, ids))["params"]["decoder"]["layers"]
     for kernels in (layers["self_attention"]["key"]["kernel"], layers["cross_attention"]["key"]["kernel"]):
         assert jnp.abs(kernels[0] - kernels[1]).min() > 0
     with pytest.raises(InputError, match="num_encoder_layers=2 and num_decoder_layers=3; make them equal"):

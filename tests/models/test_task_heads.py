@@ -151,12 +151,12 @@ def test_which_models_can_have_which():
         (
             BartConfig,
             {"heads": ("multiple_choice",)},
-            "'multiple_choice' is no head of BartConfig; choose among classif",
+            "'multiple_choice' is not a head of BartConfig; choose among classif",
         ),
         (
             GptConfig,
             {"heads": ("tagging",)},
-            "'tagging' is no head of GptConfig; choose among classification, multiple",
+            "'tagging' is not a head of GptConfig; choose among classification, multiple",
         ),
         (GptConfig, {"heads": ("classification",) * 2}, "names one of them twice"),
         (
