@@ -27,7 +27,7 @@ from t5x_lite.kernels.tiles import (
     first_distance,
     keep_of,
     logits_of,
-    looks,
+    may_see,
     multiply,
 )
 
@@ -45,17 +45,9 @@ def flash_attention(
     """
     length, memory_length = inputs.lengths
     bias, mask = inputs.bias, inputs.mask
-    tiling = Tiling(
-        length,
-        memory_length,
-        _block(length, query_block),
-        _block(memory_length, key_block),
-        inputs.scale,
-        mask.causal,
-        mask.prefix,
-        inputs.dropout_rate if inputs.drops else 0.0,
-        interpret,
-    )
+    rate = inputs.dropout_rate if inputs.drops else 0.0
+    blocks = _block(length, query_block), _block(memory_length, key_block)
+    tiling = Tiling(length, memory_length, *blocks, inputs.scale, mask.causal, mask.prefix, rate, interpret)
     rows = (0, tiling.padded_length - length)
     columns = (0, tiling.padded_memory - memory_length)
 
@@ -120,10 +112,10 @@ def _attend_backward(tiling: Tiling, saved: Any, out_gradient: Array) -> tuple[d
     # The term that all weights of a query share in the gradients of their logits.
     shared = (out.astype(jnp.float32) * out_gradient.astype(jnp.float32)).sum(-1)[:, :, None]
     more = arrays | {"out_gradient": out_gradient, "log_sum": log_sum, "shared": shared}
-    found = _backward_of_queries(tiling, more) | _backward_of_keys(tiling, more)
+    gradients = _backward_of_queries(tiling, more) | _backward_of_keys(tiling, more)
     if of_mean is not None:
-        found["value"] = (found["value"] + of_mean[:, :, None]).astype(found["value"].dtype)
-    return ({name: found.get(name) for name in arrays},)
+        gradients["value"] = (gradients["value"] + of_mean[:, :, None]).astype(gradients["value"].dtype)
+    return ({name: gradients.get(name) for name in arrays},)
 
 
 _attend.defvjp(_attend_forward, _attend_backward)
@@ -136,7 +128,7 @@ def _forward_kernel(tiling: Tiling, refs: Refs, b: Array, h: Array, i: Array, j:
         refs["total"][...] = jnp.zeros_like(refs["total"])
         refs["sum"][...] = jnp.zeros_like(refs["sum"])
 
-    @pl.when(looks(tiling, refs, i, j))
+    @pl.when(may_see(tiling, refs, i, j))
     def add_block() -> None:
         logits = logits_of(tiling, refs, i, j)
         before = refs["highest"][:, :1]
@@ -160,7 +152,7 @@ def _forward_kernel(tiling: Tiling, refs: Refs, b: Array, h: Array, i: Array, j:
 def _backward_of_queries(tiling: Tiling, arrays: Arrays) -> Arrays:
     """The gradients of the queries and of the bias by distance."""
     wanted = ("query", "bias") if "bias" in arrays else ("query",)
-    found = for_every_tile(
+    gradients = for_every_tile(
         _backward_of_queries_kernel,
         tiling,
         arrays,
@@ -171,7 +163,7 @@ def _backward_of_queries(tiling: Tiling, arrays: Arrays) -> Arrays:
         parallel=1 if "bias" in arrays else 3,
         products=3,
     )
-    return dict(zip(wanted, found, strict=True))
+    return dict(zip(wanted, gradients, strict=True))
 
 
 def _backward_of_queries_kernel(tiling: Tiling, refs: Refs, b: Array, h: Array, i: Array, j: Array) -> None:
@@ -185,7 +177,7 @@ def _backward_of_queries_kernel(tiling: Tiling, refs: Refs, b: Array, h: Array, 
         def begin_head() -> None:
             refs["bias_gradient"][...] = jnp.zeros_like(refs["bias_gradient"])
 
-    @pl.when(looks(tiling, refs, i, j))
+    @pl.when(may_see(tiling, refs, i, j))
     def add_block() -> None:
         weights = jnp.exp(logits_of(tiling, refs, i, j) - column(refs["log_sum"][0, 0]))
         of_weights = multiply(refs["out_gradient"][0, 0], refs["value"][0, 0], transposed=True)
@@ -211,7 +203,7 @@ def _backward_of_keys(tiling: Tiling, arrays: Arrays) -> Arrays:
     key = arrays["key"]
     output = jax.ShapeDtypeStruct(key.shape, key.dtype)
     sums = pltpu.VMEM((tiling.key_block, key.shape[-1]), jnp.float32)
-    found = for_every_tile(
+    gradients = for_every_tile(
         _backward_of_keys_kernel,
         tiling,
         arrays,
@@ -221,7 +213,7 @@ def _backward_of_keys(tiling: Tiling, arrays: Arrays) -> Arrays:
         parallel=3,
         products=4,
     )
-    return dict(zip(("key", "value"), found, strict=True))
+    return dict(zip(("key", "value"), gradients, strict=True))
 
 
 def _backward_of_keys_kernel(tiling: Tiling, refs: Refs, b: Array, h: Array, i: Array, j: Array) -> None:
@@ -230,7 +222,7 @@ def _backward_of_keys_kernel(tiling: Tiling, refs: Refs, b: Array, h: Array, i: 
         for name in ("key_sum", "value_sum"):
             refs[name][...] = jnp.zeros_like(refs[name])
 
-    @pl.when(looks(tiling, refs, i, j))
+    @pl.when(may_see(tiling, refs, i, j))
     def add_block() -> None:
         query, out_gradient = refs["query"][0, 0], refs["out_gradient"][0, 0]
         weights = jnp.exp(logits_of(tiling, refs, i, j, transposed=True) - refs["log_sum"][0, 0])

@@ -55,7 +55,7 @@ class Tiling:
         return self.query_block + self.key_block
 
 
-def looks(tiling: Tiling, refs: Refs, i: Array, j: Array) -> Any:
+def may_see(tiling: Tiling, refs: Refs, i: Array, j: Array) -> Any:
     """Whether any query of block i may see any key of block j, by their positions alone."""
     if not tiling.causal:
         return True

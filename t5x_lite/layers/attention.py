@@ -92,9 +92,8 @@ def attention_weights(
 ) -> Float[Array, "B H L M"]:
     """softmax(scale * query key^T + bias) in float32: how much each query takes of each value."""
     logits = jnp.einsum("BLHK,BMHK->BHLM", query, key, preferred_element_type=jnp.float32) * scale
-    logits = constrain_sharding(
-        logits, "activation_batch", "activation_heads", "activation_length", "activation_memory"
-    )
+    axes = ("activation_batch", "activation_heads", "activation_length", "activation_memory")
+    logits = constrain_sharding(logits, *axes)
     if bias is not None:
         logits += bias.dense(*logits.shape[2:])
     if mask is not None and (seen := mask.dense(*logits.shape[2:])) is not None:

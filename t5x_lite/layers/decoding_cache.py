@@ -1,4 +1,4 @@
-"""What decoding keeps from token to token, laid out so that a step moves nothing but what it writes.
+"""The state of decoding, laid out so that a step moves only what it writes.
 
 Dimension letters as in `t5x_lite.layers.transformer`, and: P sequences an input (the beams of a search), R = B P
 sequences in all, those of an input side by side, Q = P L their queries, T positions to be written, S slots.
@@ -38,7 +38,7 @@ class CachedKeyValue:
         return cls(zeros, zeros)._sharded()
 
     def write(self, new: KeyValue, slot: Int[Array, ""], num_sequences: int = 1) -> "CachedKeyValue":
-        """With new keys and values from `slot` on, those of `num_sequences` given one behind the other."""
+        """With new keys and values from `slot` on, those of `num_sequences` given one after the other."""
         fresh = CachedKeyValue.of(jax.tree.map(lambda x: by_position(x, num_sequences), new))
 
         def put(old: Float[Array, "B H S K"], x: Float[Array, "B H _ K"]) -> Float[Array, "B H S K"]:
@@ -47,15 +47,14 @@ class CachedKeyValue:
         return jax.tree.map(put, self, fresh)._sharded()
 
     def spread(self, prompt_length: int, times: int) -> "CachedKeyValue":
-        """For `times` sequences, each with own slots behind the first `prompt_length`; the old one is the first."""
-
+        """For `times` sequences, each with its slots after the first `prompt_length`; the old one is the first."""
         if times == 1:
             return self
 
         def wider(x: Float[Array, "B H S K"]) -> Float[Array, "B H _ K"]:
-            front, behind = jnp.split(x, [prompt_length], axis=2)
-            behind = jnp.pad(behind[..., None, :], [(0, 0)] * 3 + [(0, times - 1), (0, 0)])
-            return jnp.concatenate([front, jax.lax.collapse(behind, 2, 4)], axis=2)
+            front, rest = jnp.split(x, [prompt_length], axis=2)
+            rest = jnp.pad(rest[..., None, :], [(0, 0)] * 3 + [(0, times - 1), (0, 0)])
+            return jnp.concatenate([front, jax.lax.collapse(rest, 2, 4)], axis=2)
 
         return jax.tree.map(wider, self)._sharded()
 
@@ -63,7 +62,7 @@ class CachedKeyValue:
         self, query: Float[Array, "B Q H K"], bias: Float[Array, "_ _ _ S"], scale: float
     ) -> Float[Array, "B Q H K"]:
         """softmax(scale * query key + bias) value, the softmax in float32."""
-        # Keys stand on the left: so a CPU multiplies a few queries fastest.
+        # Keys are on the left: so a CPU multiplies a few queries fastest.
         query = (query * scale).swapaxes(1, 2)
         logits = keep_layout(jnp.einsum("BHSK,BHQK->BHSQ", self.key, query, preferred_element_type=jnp.float32))
         weights = jax.nn.softmax(logits.swapaxes(2, 3) + bias, axis=-1).astype(self.value.dtype)
@@ -80,8 +79,8 @@ class CachedKeyValue:
 class DecodingCache:
     """What `decode_step` reads, and returns with the new tokens in it.
 
-    The sequences of an input have a slot each at every position. One that goes on from another one's past moves no keys
-    and values: `beam_parents` says in whose slots to look.
+    The sequences of an input have a slot each at every position. One that continues another one moves no keys and
+    values: `beam_parents` says whose slots hold its past.
     """
 
     self_kv: tuple[CachedKeyValue, ...]
@@ -97,11 +96,11 @@ class DecodingCache:
     output: Float[Array, "D V"] | PackedWeights
     """The matrix that gives the logits, likewise."""
     prompt_length: int = field(default=0, metadata={"static": True})
-    """Slots in front that all sequences of an input look at: those of a decoder's inputs."""
+    """Slots in front that all sequences of an input share: those of a decoder's inputs."""
 
     @property
     def num_positions(self) -> int:
-        """That a sequence may look at: a decoder's inputs, and the T to be written."""
+        """Of a sequence: a decoder's inputs, and the T to be written."""
         return self.prompt_length + self.beam_parents.shape[2]
 
     @property
@@ -110,9 +109,9 @@ class DecodingCache:
         return self.beam_parents.shape[1]
 
     def repeat(self, times: int) -> "DecodingCache":
-        """The cache for `times` sequences an input, all alike so far, of one for each, to be gone on with by tokens.
+        """The cache for `times` sequences an input, all alike so far, of one for each.
 
-        The parameters, which are as they are for whole inputs, are laid out for so few rows.
+        The parameters are laid out for so few rows, as the next steps are of single tokens.
         """
         batch_size, sequences, _ = self.beam_parents.shape
 
@@ -136,10 +135,10 @@ class DecodingCache:
     def set_parents(self, position: Int[Array, ""], length: int) -> "DecodingCache":
         """The cache in which every sequence itself has written `length` tokens from `position` on."""
         if self.num_sequences == 1:
-            return self  # all are 0, and a decoder's inputs stand before the first position
+            return self  # all are 0, and a decoder's inputs come before the first position
         batch_size, sequences, _ = self.beam_parents.shape
-        own = jnp.broadcast_to(jnp.arange(sequences)[None, :, None], (batch_size, sequences, length))
-        written = jax.lax.dynamic_update_slice_in_dim(self.beam_parents, own, position - self.prompt_length, axis=2)
+        parents = jnp.broadcast_to(jnp.arange(sequences)[None, :, None], (batch_size, sequences, length))
+        written = jax.lax.dynamic_update_slice_in_dim(self.beam_parents, parents, position - self.prompt_length, axis=2)
         return replace(self, beam_parents=written)
 
     def slot(self, position: Int[Array, ""]) -> Int[Array, ""]:
@@ -151,12 +150,12 @@ class DecodingCache:
         bias = jnp.where(mask, 0.0 if bias is None else bias, MASKED_LOGIT)
         if self.num_sequences == 1:
             return bias
-        front, behind = jnp.split(bias[:, :, None], [self.prompt_length], axis=-1)
+        front, rest = jnp.split(bias[:, :, None], [self.prompt_length], axis=-1)
         sequences = jnp.arange(self.num_sequences).reshape(1, 1, 1, 1, 1, -1)
-        behind = jnp.where(self.beam_parents[:, None, :, None, :, None] == sequences, behind[..., None], MASKED_LOGIT)
-        behind = jax.lax.collapse(behind, 4)
-        front = jnp.broadcast_to(front, (*behind.shape[:-1], self.prompt_length))
-        return jax.lax.collapse(jnp.concatenate([front, behind], axis=-1), 2, 4)
+        rest = jnp.where(self.beam_parents[:, None, :, None, :, None] == sequences, rest[..., None], MASKED_LOGIT)
+        rest = jax.lax.collapse(rest, 4)
+        front = jnp.broadcast_to(front, (*rest.shape[:-1], self.prompt_length))
+        return jax.lax.collapse(jnp.concatenate([front, rest], axis=-1), 2, 4)
 
 
 def by_position(x: Float[Array, "B Q H K"], num_sequences: int) -> Float[Array, "B Q H K"]:

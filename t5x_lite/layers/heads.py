@@ -15,7 +15,7 @@ from t5x_lite.layers.embedding import Embedding, LazyLogits, Unembedding
 _INIT = nn.initializers.truncated_normal(0.02)
 
 SPAN_POSITIONS = 20
-"""Offsets in a span that SpanBERT tells apart; those beyond share the last one."""
+"""Offsets in a span that SpanBERT distinguishes; those beyond share the last one."""
 SPAN_POSITION_DIM = 200
 """Width of the embedding of such an offset."""
 

@@ -18,7 +18,7 @@ from t5x_lite.kernels.masks import MASKED_LOGIT, DistanceBias, Mask
 from t5x_lite.kernels.platform import unrolls_layers
 from t5x_lite.layers.attention import Attention
 from t5x_lite.layers.decoding_cache import CachedKeyValue, DecodingCache, KeyValue
-from t5x_lite.layers.dense import Dropout, FeedForward, LayerConfig, make_norm
+from t5x_lite.layers.dense import Dropout, FeedForward, LayerConfig
 from t5x_lite.parallel.partitioning import all_but_gathered, constrain_sharding, is_sharded
 
 Remat = Literal["none", "dots", "full", "offload"]
@@ -70,12 +70,12 @@ class Layer(nn.Module):
     def setup(self) -> None:
         c = self.config
         self.self_attention = Attention(c, self.dtype)
-        self.self_attention_norm = self._norm()
+        self.self_attention_norm = c.make_norm(self.dtype)
         if self.has_memory:
             self.cross_attention = Attention(c, self.dtype)
-            self.cross_attention_norm = self._norm()
+            self.cross_attention_norm = c.make_norm(self.dtype)
         self.feed_forward = FeedForward(c, self.dtype)
-        self.feed_forward_norm = self._norm()
+        self.feed_forward_norm = c.make_norm(self.dtype)
         self.dropout = Dropout(c.dropout_rate, c.positions_share_dropout)
 
     def __call__(
@@ -146,9 +146,6 @@ class Layer(nn.Module):
         feed_forward = functools.partial(self.feed_forward, deterministic=deterministic)
         return residual(x, feed_forward, self.feed_forward_norm)
 
-    def _norm(self) -> nn.Module:
-        return make_norm(self.config.norm, epsilon=self.config.norm_epsilon, dtype=self.dtype)
-
 
 class Stack(nn.Module):
     """`num_layers` layers as one scan, so that compile time does not grow with depth; but see `UNROLL_THRESHOLD`.
@@ -185,24 +182,21 @@ class Stack(nn.Module):
         layer = rematerialised(Layer, self.remat)
         self.layers = nn.scan(layer, methods=methods)(self.config, self.has_memory, self.dtype)
         if self.config.norm_first:
-            self.final_norm = make_norm(self.config.norm, epsilon=self.config.norm_epsilon, dtype=self.dtype)
+            self.final_norm = self.config.make_norm(self.dtype)
 
     def __call__(
         self, x: Float[Array, "B L D"], context: Context, *, deterministic: bool = True
     ) -> Float[Array, "B L D"]:
-        """Runs `x` through all layers."""
-        run = self.layers.unrolled if not deterministic and self._should_unroll(x) else self.layers
-        x, _ = run(x, None, context, deterministic)
-        return self.final_norm(x) if self.config.norm_first else x
+        """Runs `x` through all layers.
 
-    def _should_unroll(self, x: Float[Array, "B L D"]) -> bool:
-        """Whether training compiles each layer by itself, where the platform gains by it.
-
-        Small layers are not worth the compilation. Rematerialisation needs the scan, across whose steps XLA shares
-        nothing.
+        Where the platform gains by it, training compiles each large layer by itself. Rematerialisation needs the scan,
+        across whose steps XLA shares nothing.
         """
+        trains = not deterministic and not self.is_initializing()
         keeps_all = self.remat == "none" and not is_sharded("embed")
-        return unrolls_layers() and keeps_all and x.size >= UNROLL_THRESHOLD and not self.is_initializing()
+        unrolls = unrolls_layers() and trains and keeps_all and x.size >= UNROLL_THRESHOLD
+        x, _ = (self.layers.unrolled if unrolls else self.layers)(x, None, context, deterministic)
+        return self.final_norm(x) if self.config.norm_first else x
 
     def outputs(
         self, x: Float[Array, "B L D"], context: Context, *, deterministic: bool = True

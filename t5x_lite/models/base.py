@@ -43,7 +43,7 @@ TASK_HEADS = ("classification", "multiple_choice", "tagging", "question_answerin
 class ModelConfig(Validated, ABC):
     """The architecture of a model: sizes and choices, no behaviour. A family is a class that derives from it.
 
-    What the rest of the package has to know of a family stands here as class attributes; its sizes under their
+    What the rest of the package has to know of a family are class attributes here; its sizes under their
     published names are `PRESETS` in the module of the class, and Hugging Face's names, where there are any, a module of
     `t5x_lite.convert`.
     """
@@ -63,7 +63,7 @@ class ModelConfig(Validated, ABC):
 
     @abstractmethod
     def build(self, *, dtype: Any = jnp.float32, remat: Remat = "none") -> nn.Module:
-        """The module of this architecture, computing in `dtype` and rematerialising as `remat` says."""
+        """The module of this architecture, computing in `dtype` rematerialised by `remat`."""
 
     @property
     def vocab_size(self) -> int | None:
@@ -100,7 +100,7 @@ class TextConfig(ModelConfig):
     classes_have_bias: ClassVar[bool] = True
     """Whether the logits of classification have a bias."""
 
-    # Fields of some families, which say more of them.
+    # Fields of some families, documented there.
     heads: ClassVar[tuple[str, ...]] = ()
     num_classes: ClassVar[int] = 2
     head_dropout_rate: ClassVar[float] = 0.0
@@ -133,6 +133,15 @@ class TextConfig(ModelConfig):
     def kernel_init(self) -> nn.initializers.Initializer:
         """Of the layers' kernels."""
         return nn.initializers.normal(0.02)
+
+    def check_length(self, length: int) -> None:
+        """Raises `InputError` for rows longer than `max_length`, if there is one."""
+        most = self.max_length
+        if most is not None and length > most:
+            raise InputError(
+                f"the rows have length {length}, the model has positions for max_length={most}; "
+                f"cut them to {most} ids or choose a model with more positions"
+            )
 
     def reads_pooled(self, head: str) -> bool:
         """Whether a head reads the pooler's vector, and not the last layer's output."""
@@ -317,14 +326,4 @@ def check_heads(config: Any, field: str = "num_heads") -> None:
         raise InputError(
             f"{field}={heads} does not divide embed_dim={config.embed_dim}; choose a multiple of "
             f"{heads} (e.g. {nearest})"
-        )
-
-
-def check_length(config: Any, length: int) -> None:
-    """Raises `InputError` for rows longer than the config's `max_length`, if it has one."""
-    most = config.max_length
-    if most is not None and length > most:
-        raise InputError(
-            f"the rows have length {length}, the model has positions for max_length={most}; "
-            f"cut them to {most} ids or choose a model with more positions"
         )

@@ -117,9 +117,7 @@ def _presets() -> dict[str, EncoderConfig]:
         "xxlarge": AlbertConfig(embed_dim=4096, num_heads=64, mlp_dim=16_384),
     }
     # Version 2 was trained without dropout, version 1 without it in xxlarge alone.
-    dropout = {
-        size: {} if size == "xxlarge" else {"dropout_rate": 0.1, "attention_dropout_rate": 0.1} for size in albert
-    }
+    dropout = {"dropout_rate": 0.1, "attention_dropout_rate": 0.1}
     distilbert = DistilBertConfig()
     return {
         **{f"bert-{size}-uncased": config for size, config in bert.items()},

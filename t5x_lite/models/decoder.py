@@ -1,6 +1,6 @@
 """The decoder that GPT and its descendants are, and the one that T5's authors compared with their encoder-decoder.
 
-A family is a config: a file beside this one says what is particular to it and which sizes were published.
+A family is a config: its file in this folder has what is particular to it, and the published sizes.
 """
 
 from dataclasses import dataclass
@@ -15,16 +15,7 @@ from t5x_lite.layers.dense import Activation, Dropout
 from t5x_lite.layers.embedding import POSITION_AXES, Embedding, LazyLogits
 from t5x_lite.layers.positions import RelativePositionBias, positions_in_segments
 from t5x_lite.layers.transformer import Context, Remat, Stack
-from t5x_lite.models.base import (
-    Architecture,
-    GeneratorConfig,
-    Hidden,
-    Ids,
-    Pretraining,
-    TextGenerator,
-    Valid,
-    check_length,
-)
+from t5x_lite.models.base import Architecture, GeneratorConfig, Hidden, Ids, Pretraining, TextGenerator, Valid
 from t5x_lite.validation import NormEpsilon, Positive
 
 
@@ -54,12 +45,12 @@ class DecoderConfig(GeneratorConfig):
     answers_prompts: ClassVar[bool] = False
     """It reads a text and writes another one, rather than going on from where the text breaks off."""
 
-    # Fields of some families, which say more of them.
+    # Fields of some families, documented there.
     full_prefix: ClassVar[bool] = False
     embedding_dropout_rate: ClassVar[float] = 0.0
 
     def decoder_start_id(self, *, pad_id: int, eos_id: int) -> int:
-        """What stands between inputs and targets: the EOS that closes the inputs."""
+        """The id between inputs and targets: the EOS that closes the inputs."""
         return eos_id
 
     def build(self, *, dtype: Any = jnp.float32, remat: Remat = "none") -> "Decoder":
@@ -97,7 +88,7 @@ class Decoder(TextGenerator):
         Args:
           inputs: ids that come first.
           decoder_inputs: ids that go on from them, such as targets shifted right by one, the start id in front.
-          inputs_valid: true where `inputs` is not padding, which may stand on either side; None means everywhere.
+          inputs_valid: true where `inputs` is not padding, which may be on either side; None means everywhere.
           decoder_segments: for packed rows, of `decoder_inputs` alone after inputs of length 0: tokens see those of
             their segment alone, and count their positions from its beginning.
           deterministic: no dropout; otherwise the caller gives a key named `dropout`.
@@ -138,7 +129,7 @@ class Decoder(TextGenerator):
     ) -> DecodingCache:
         """Runs the inputs; what `decode_step` reads and writes, with room for `max_length` tokens after them."""
         length = inputs.shape[1]
-        check_length(self.config, length + max_length)
+        self.config.check_length(length + max_length)
         valid = jnp.ones(inputs.shape, bool) if inputs_valid is None else inputs_valid
         inputs, valid = padding_first(inputs, valid)
         output = self.output_kernel()
@@ -163,7 +154,7 @@ class Decoder(TextGenerator):
 
     def _hidden(self, ids: Ids, valid: Valid, segments: Ids | None, prefix: int, deterministic: bool) -> Hidden:
         length = ids.shape[1]
-        check_length(self.config, length)
+        self.config.check_length(length)
         if segments is not None:
             positions = positions_in_segments(segments)
         elif valid is not None:
@@ -185,7 +176,7 @@ class Decoder(TextGenerator):
 
 
 def padding_first(ids: Int[Array, "B M"], valid: Bool[Array, "B M"]) -> tuple[Int[Array, "B M"], Bool[Array, "B M"]]:
-    """The same rows with their padding in front, so that what is written behind them follows without a gap.
+    """The same rows with their padding in front, so that what is written after them follows without a gap.
 
     >>> ids, valid = padding_first(jnp.array([[7, 8, 0]]), jnp.array([[True, True, False]]))
     >>> ids.tolist(), valid.tolist()

@@ -1,6 +1,6 @@
 """The encoder that BERT and its descendants are: post-LN layers over embeddings, and the heads that pretrain them.
 
-A family is a config: a file beside this one says what is particular to it and which sizes were published.
+A family is a config: its file in this folder has what is particular to it, and the published sizes.
 """
 
 from dataclasses import dataclass
@@ -16,21 +16,10 @@ from t5x_lite.layers.dense import Activation, Dense, Dropout
 from t5x_lite.layers.embedding import LazyLogits, TokenEmbeddings
 from t5x_lite.layers.heads import Classifier, MaskedLMHead, Pooler, SentencePairHead, SpanBoundaryHead
 from t5x_lite.layers.transformer import Context, Remat, Stack
-from t5x_lite.models.base import (
-    TASK_HEADS,
-    Architecture,
-    Hidden,
-    Ids,
-    Pretraining,
-    TaskHead,
-    TextConfig,
-    TextModel,
-    Valid,
-    check_length,
-)
+from t5x_lite.models.base import TASK_HEADS, Hidden, Ids, Pretraining, TaskHead, TextConfig, TextModel, Valid
 from t5x_lite.validation import NormEpsilon, Positive, Range, Rate
 
-Head = Literal["masked_lm", "sentence_pair", "span_boundary", "replaced_token"] | TaskHead
+Head = Literal["masked_lm", "sentence_pair", "span_boundary", "replaced_token", TaskHead]
 """The heads of an encoder: of pretraining, and of tasks."""
 
 _INIT = nn.initializers.truncated_normal(0.02)
@@ -69,13 +58,13 @@ class EncoderConfig(TextConfig):
     """Dropout in the heads of tasks."""
 
     task_heads: ClassVar[tuple[str, ...]] = TASK_HEADS
-    architecture: ClassVar[Architecture] = "encoder"
+    architecture: ClassVar[str] = "encoder"
     below_layers: ClassVar[tuple[str, ...]] = ("embeddings", "projection")
     known_heads: ClassVar[tuple[str, ...]] = ("masked_lm",)
     layers_share_parameters: ClassVar[bool] = False
     """All layers have one set of parameters."""
 
-    # Fields of some families, which say more of them.
+    # Fields of some families, documented there.
     num_segments: ClassVar[int] = 0
     pooler: ClassVar[bool] = False
     pad_id: ClassVar[int | None] = None
@@ -93,7 +82,7 @@ class EncoderConfig(TextConfig):
 
     @property
     def projects_embeddings(self) -> bool:
-        """Whether a dense layer stands between the embeddings and the first layer."""
+        """Whether a dense layer projects the embeddings for the first layer."""
         return self.token_embed_dim != self.embed_dim
 
     @property
@@ -119,15 +108,8 @@ class EncoderConfig(TextConfig):
 
     def embeddings(self, dtype: Any) -> TokenEmbeddings:
         """The module of the embeddings."""
-        return TokenEmbeddings(
-            vocab_size=self.vocab_size,
-            embed_dim=self.token_embed_dim,
-            max_length=self.max_length,
-            num_segments=self.num_segments,
-            pad_id=self.pad_id,
-            norm_epsilon=self.norm_epsilon,
-            dtype=dtype,
-        )
+        sizes = (self.vocab_size, self.token_embed_dim, self.max_length, self.num_segments)
+        return TokenEmbeddings(*sizes, self.pad_id, self.norm_epsilon, dtype)
 
 
 class Encoder(TextModel):
@@ -236,7 +218,7 @@ class Encoder(TextModel):
         return self.pooler(hidden) if self.config.reads_pooled(head) else hidden[:, 0]
 
     def _embed(self, inputs: Ids, segments: Ids | None, inputs_valid: Valid, deterministic: bool) -> Hidden:
-        check_length(self.config, inputs.shape[1])
+        self.config.check_length(inputs.shape[1])
         x = self.dropout(self.embeddings(inputs, segments, inputs_valid), deterministic=deterministic)
         return self.projection(x) if self.config.projects_embeddings else x
 

@@ -1,6 +1,6 @@
 """The encoder-decoder of text that T5, the 2017 Transformer, Marian and BART are.
 
-A family is a config: a file beside this one says what is particular to it and which sizes were published.
+A family is a config: its file in this folder has what is particular to it, and the published sizes.
 """
 
 from dataclasses import dataclass
@@ -18,16 +18,7 @@ from t5x_lite.layers.embedding import POSITION_AXES, Embedding, LazyLogits
 from t5x_lite.layers.heads import at_end
 from t5x_lite.layers.positions import RelativePositionBias, positions_in_segments, sinusoidal_positions
 from t5x_lite.layers.transformer import Context, Remat, Stack
-from t5x_lite.models.base import (
-    Architecture,
-    GeneratorConfig,
-    Hidden,
-    Ids,
-    Pretraining,
-    TextGenerator,
-    Valid,
-    check_length,
-)
+from t5x_lite.models.base import Architecture, GeneratorConfig, Hidden, Ids, Pretraining, TextGenerator, Valid
 from t5x_lite.validation import NormEpsilon, Positive, Rate
 
 StackName = Literal["encoder", "decoder"]
@@ -75,7 +66,7 @@ class EncoderDecoderConfig(GeneratorConfig):
     starts_with: ClassVar[Literal["pad", "eos"]] = "pad"
     """What the decoder reads first where `start_id` is None."""
 
-    # Fields of some families, which say more of them.
+    # Fields of some families, documented there.
     stacks_share_parameters: ClassVar[bool] = False
     shared_embedding: ClassVar[bool] = True
     scale_embedding: ClassVar[bool] = False
@@ -211,7 +202,7 @@ class EncoderDecoder(TextGenerator):
         self, inputs: Int[Array, "B M"], *, inputs_valid: Bool[Array, "B M"] | None = None, max_length: int
     ) -> DecodingCache:
         """Runs the encoder; what `decode_step` reads and writes, with room for `max_length` tokens."""
-        check_length(self.config, max_length)
+        self.config.check_length(max_length)
         valid = jnp.ones(inputs.shape, bool) if inputs_valid is None else inputs_valid
         encoded = self.encode(inputs, inputs_valid=valid)
         return self.decoder.start_decoding(valid, self.output_kernel(), memory=encoded, max_length=max_length)
@@ -241,5 +232,5 @@ class EncoderDecoder(TextGenerator):
         return getattr(self, f"{stack}_position_bias")(length, length) if self.config.positions == "relative" else None
 
     def _positions(self, ids: Ids, segments: Ids | None) -> Int[Array, "_ L"]:
-        check_length(self.config, ids.shape[1])
+        self.config.check_length(ids.shape[1])
         return jnp.arange(ids.shape[1])[None] if segments is None else positions_in_segments(segments)
