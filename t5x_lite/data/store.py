@@ -1,5 +1,6 @@
 """The token store: a corpus tokenized once, cut into rows, on disk for random access."""
 
+import contextlib
 import errno
 import functools
 import json
@@ -28,7 +29,6 @@ class SplitFigures:
     skipped_documents: int
     """Documents that began no row (see `RowBuilder.skipped`)."""
     tokens: int
-    """Ids of the documents."""
     rows: int
     padding: float
     """Share of the ids in its rows that is padding."""
@@ -168,11 +168,9 @@ def cached_tokenizer(
 
 
 def _is_tokenizer(folder: Path) -> bool:
-    try:
-        load_tokenizer(folder)
-    except InputError:
-        return False
-    return True
+    with contextlib.suppress(InputError):
+        return load_tokenizer(folder) is not None
+    return False
 
 
 def _is_complete(folder: Path) -> bool:

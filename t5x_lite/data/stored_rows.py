@@ -1,6 +1,7 @@
 """Sequences of rows: on disk as a TFDS dataset of ArrayRecord shards, or those of several corpora together."""
 
 import abc
+import contextlib
 import functools
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -70,7 +71,7 @@ class Rows(RowSequence):
         return import_tfds().builder_from_directory(str(self._folder)).as_data_source(self._split)
 
 
-class RowWriter:
+class RowWriter(contextlib.AbstractContextManager):
     """Writes rows of the splits into `folder`, to be used as a context; up to 65,536 `num_ids` are stored in 16 bits.
 
     TFDS's `GeneratorBasedBuilder` would gather a gigabyte of rows in memory and then spill them through TensorFlow's
@@ -102,9 +103,6 @@ class RowWriter:
         per_shard = max(1, _SHARD_BYTES // row_bytes)
         self._writer = tfds.core.SequentialWriter(info, max_examples_per_shard=per_shard, file_format="array_record")
         self._writer.initialize_splits(list(SPLITS))
-
-    def __enter__(self) -> "RowWriter":
-        return self
 
     def __exit__(self, *exception: Any) -> None:
         self._writer.close_all()

@@ -51,7 +51,7 @@ class FileRecords(Records):
         options = [getattr(self, field.name) for field in dataclasses.fields(self) if field.name != "paths"]
         digest = hashlib.blake2b(f"{type(self).__name__} {options}".encode(), digest_size=16)
         for path in self.files():
-            with readable(path), path.open("rb") as file:
+            with open_bytes(path, decompress=False) as file:
                 size = path.stat().st_size
                 digest.update(f"\0{path.name} {size}\0".encode())
                 last = size - _PART_HASH
@@ -94,24 +94,21 @@ def expand(path: str, endings: tuple[str, ...], field: str = "paths") -> list[Pa
 
 
 @contextmanager
-def readable(path: Path) -> Iterator[None]:
-    """Turns errors in reading a file into `InputError`."""
+def open_bytes(path: Path, *, decompress: bool = True) -> Iterator[IO[bytes]]:
+    """A file for reading, decompressed where its name ends in .gz; errors in reading become `InputError`."""
+    is_gzip = decompress and path.name.lower().endswith(".gz")
     try:
-        yield
+        with gzip.open(path, "rb") if is_gzip else path.open("rb") as file:
+            yield file
     except (gzip.BadGzipFile, EOFError, zlib.error) as error:
         raise InputError(f"{path} is broken as gzip ({error}); compress or copy it again") from None
     except (PermissionError, IsADirectoryError, FileNotFoundError) as error:
         raise InputError(f"{path} cannot be read ({error.strerror}); change its permissions or paths") from None
 
 
-def open_bytes(path: Path) -> IO[bytes]:
-    """A file for reading, decompressed where its name ends in .gz."""
-    return gzip.open(path, "rb") if path.name.lower().endswith(".gz") else path.open("rb")
-
-
 def lines(path: Path) -> Iterator[tuple[int, str]]:
     """Number from 1 and text of every line, blank ones too, without its end."""
-    with readable(path), open_bytes(path) as file:
+    with open_bytes(path) as file:
         for number, line in enumerate(file, start=1):
             yield number, _decoded(line, path, f"line {number}", is_first=number == 1).rstrip("\r\n")
 
@@ -124,7 +121,7 @@ def blocks(path: Path) -> Iterator[list[tuple[int, str]]]:
 
 
 def whole_text(path: Path) -> str:
-    with readable(path), open_bytes(path) as file:
+    with open_bytes(path) as file:
         return _decoded(file.read(), path, "byte offset {start}", is_first=True)
 
 

@@ -135,9 +135,9 @@ def test_bad_paths(tmp_path):
 
 
 def test_a_file_without_permission(novel, monkeypatch):
-    def refuse(path):
+    def refuse(path, mode):
         raise PermissionError(13, "Permission denied", str(path))
 
-    monkeypatch.setattr(input_files, "open_bytes", refuse)  # root may read every file
+    monkeypatch.setattr(type(novel), "open", refuse)  # root may read every file
     with pytest.raises(InputError, match=r"novel\.txt cannot be read \(Permission denied\)"):
         read(novel)
