@@ -1,8 +1,8 @@
-"""The one exception that means: the input is wrong, not the program."""
+"""The exception for wrong input."""
 
 
 class InputError(ValueError):
-    """Something the user gave cannot be used.
+    """The user's input is wrong, not the program.
 
     The message is one sentence that names the field, its value and the remedy. The command line prints it without a
     traceback and exits with status 2; in a notebook it is an ordinary `ValueError`.

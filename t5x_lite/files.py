@@ -1,4 +1,4 @@
-"""What is written, on a disk or in a bucket: small files, files that grow, folders that are complete or not there."""
+"""Writing on a disk or in a bucket: small files, growing files, folders that exist when they are complete."""
 
 import os
 import re
@@ -13,7 +13,7 @@ from etils import epath
 
 from t5x_lite.errors import InputError
 
-# Without it etils reaches buckets through TensorFlow, where that is installed; it asks when the first one is touched.
+# Without it etils reaches buckets through TensorFlow, where that is installed.
 os.environ.setdefault("EPATH_USE_TF", "0")
 
 _BUCKET_SECONDS = 30.0
@@ -22,17 +22,17 @@ _TEMPORARY = re.compile(r"\.tmp-.+-(?P<host>\w+)-(?P<pid>\d+)-[0-9a-f]{8}")
 
 
 def is_in_bucket(path: epath.PathLike) -> bool:
-    """Whether a path names an object of a store such as gs:// or s3://, and no file of a disk."""
+    """Whether a path names an object of a store such as gs:// or s3://, not a file of a disk."""
     return "://" in str(path)
 
 
 def local_or_bucket(name: epath.PathLike) -> Path | epath.Path:
-    """The folder that a user names: ~ is their home, and gs:// or s3:// a bucket."""
+    """The folder that a user names, in their home for ~, in a bucket for gs:// or s3://."""
     return epath.Path(name) if is_in_bucket(name) else Path(name).expanduser()
 
 
 def check_is_new(folder: Path, option: str) -> None:
-    """Raises `InputError` for a file, and for a folder that is not empty; `option` is what the user calls it."""
+    """Raises `InputError` for a file, and for a folder that is not empty; `option` is the name in the message."""
     if folder.exists() and not folder.is_dir():
         raise InputError(f"{option}={folder} is a file; choose a folder")
     if folder.is_dir() and any(folder.iterdir()):
@@ -51,7 +51,7 @@ def check_output_path(path: Path, option: str, suffixes: tuple[str, ...] = (".pn
 
 
 def write_atomically(path: epath.PathLike, content: str | bytes) -> None:
-    """Writes a small file that is either the old one or the new one, whatever happens."""
+    """Writes a small file; a reader sees the old content or the new."""
     path = epath.Path(path)
     content = content.encode() if isinstance(content, str) else content
     if is_in_bucket(path):  # objects appear whole
@@ -66,8 +66,8 @@ class GrowingFile:
     """A file to append to. In a bucket, whose objects cannot grow, it is written anew, at most twice a minute.
 
     Args:
-      path: of the file.
-      content: what it begins with; what was there before is replaced.
+      path: of the file, which is replaced.
+      content: of its beginning.
     """
 
     def __init__(self, path: epath.PathLike, content: bytes = b""):
@@ -88,7 +88,7 @@ class GrowingFile:
                 self._upload()
 
     def flush(self) -> None:
-        """For those that expect a file: what is due was written already."""
+        """Does nothing, for callers that expect a file."""
 
     def close(self) -> None:
         """Writes what is not written yet."""
@@ -103,25 +103,29 @@ class GrowingFile:
 
 
 def write_folder(target: Path, write: Callable[[Path], None], is_complete: Callable[[Path], bool]) -> None:
-    """Make `target` by writing into a temporary sibling and renaming it.
+    """Makes `target` by writing into a temporary sibling and renaming it.
 
-    When `write` raises or the process dies, nothing stands at `target`; what dead processes of this machine left is
-    removed by the next call. When another process finishes the same folder first, its result stays.
+    When `write` raises or the process dies, `target` is not created; temporary folders of dead processes of this
+    machine are removed by the next call. When another process finishes the same folder first, its result stays.
 
     Args:
       target: the folder to make; a folder there that is not complete is replaced.
-      write: writes everything into the empty folder it is given.
-      is_complete: tells a good folder from a damaged one.
+      write: writes everything into an empty folder.
+      is_complete: whether a folder is not damaged.
     """
     target.parent.mkdir(parents=True, exist_ok=True)
-    _remove_stale(target.parent)
-    temporary = _temporary_name(target)
+    for entry in target.parent.iterdir():
+        match = _TEMPORARY.fullmatch(entry.name)
+        if match and match["host"] == _HOST and not _is_alive(int(match["pid"])):
+            shutil.rmtree(entry, ignore_errors=True)
+    temporary, damaged = (
+        target.parent / f".tmp-{target.name}-{_HOST}-{os.getpid()}-{uuid.uuid4().hex[:8]}" for _ in range(2)
+    )
     temporary.mkdir()
     try:
         write(temporary)
         if target.exists() and not is_complete(target):
             # Renamed first: a reader sees the damaged folder whole or not at all.
-            damaged = _temporary_name(target)
             os.replace(target, damaged)
             shutil.rmtree(damaged, ignore_errors=True)
         try:
@@ -133,22 +137,11 @@ def write_folder(target: Path, write: Callable[[Path], None], is_complete: Calla
         shutil.rmtree(temporary, ignore_errors=True)
 
 
-def _temporary_name(target: Path) -> Path:
-    return target.parent / f".tmp-{target.name}-{_HOST}-{os.getpid()}-{uuid.uuid4().hex[:8]}"
-
-
-def _remove_stale(parent: Path) -> None:
-    for entry in parent.iterdir():
-        match = _TEMPORARY.fullmatch(entry.name)
-        if match and match["host"] == _HOST and not _is_alive(int(match["pid"])):
-            shutil.rmtree(entry, ignore_errors=True)
-
-
 def _is_alive(pid: int) -> bool:
     try:
         os.kill(pid, 0)
     except ProcessLookupError:
         return False
-    except PermissionError:  # alive, and somebody else's
+    except PermissionError:  # alive, of another user
         return True
     return True

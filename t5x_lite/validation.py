@@ -13,6 +13,7 @@ t5x_lite.errors.InputError: num_heads=0 is too small; choose 1 or more
 
 import dataclasses
 import functools
+import operator
 import types
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
@@ -33,18 +34,14 @@ class Range:
     le: float | None = None
     lt: float | None = None
     remedy: str = ""
-    """What to choose instead; empty: what follows from the bounds."""
+    """What to choose instead; by default the bounds say it."""
 
     def problem(self, value: Any) -> str | None:
         """What is wrong with `value` and what to choose; None where it lies in the range. NaN lies in none."""
         if not isinstance(value, int | float):
             return "is not a number; give one"
-        if (
-            (self.ge is None or value >= self.ge)
-            and (self.gt is None or value > self.gt)
-            and (self.le is None or value <= self.le)
-            and (self.lt is None or value < self.lt)
-        ):
+        bounds = ((operator.ge, self.ge), (operator.gt, self.gt), (operator.le, self.le), (operator.lt, self.lt))
+        if all(bound is None or compare(value, bound) for compare, bound in bounds):
             return None
         least = f"[{self.ge}" if self.ge is not None else f"({'-inf' if self.gt is None else self.gt}"
         most = f"{self.le}]" if self.le is not None else f"{'inf' if self.lt is None else self.lt})"
@@ -57,7 +54,7 @@ class Range:
 
 @dataclass(frozen=True)
 class OneOf:
-    """The values of a field, where they are known at run time alone; otherwise a `Literal` says them."""
+    """The values of a field that are known only at run time; for others there is `Literal`."""
 
     values: tuple[Any, ...]
 
@@ -92,7 +89,7 @@ class Validated:
 def check_fields(config: Any, prefix: str = "") -> None:
     """Raises `InputError` for the first field of a dataclass outside its `Range`, `OneOf` or `Literal`.
 
-    A field that may be None, as in `Positive | None`, is checked where it is not. `prefix` stands before the names in
+    A field that may be None, as in `Positive | None`, is checked where it is not. `prefix` comes before the names in
     the message: `evaluation.` for a group of an experiment. Types are not checked here.
     """
     for name, rules in _rules(type(config)):
@@ -110,7 +107,7 @@ def _rules(cls: type) -> list[tuple[str, list[Range | OneOf]]]:
 
 
 def _rules_of(annotation: Any) -> list[Range | OneOf]:
-    """The rules of an annotation, of which a value has to keep one; none where any value of the type will do."""
+    """The rules of an annotation, one of which a value must satisfy; none where any value of the type is valid."""
     origin, arguments = get_origin(annotation), get_args(annotation)
     if origin in (Union, types.UnionType):
         options = [_rules_of(option) for option in arguments if option is not type(None)]

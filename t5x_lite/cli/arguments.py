@@ -1,9 +1,10 @@
-"""Command lines to dataclasses, through tyro, with one-sentence errors; configs and the data they are bound to."""
+"""Command lines to dataclasses, through tyro, with one-sentence errors; configs and the data of their runs."""
 
 import contextlib
 import io
 import os
 import re
+import shutil
 import sys
 import traceback
 from collections.abc import Callable
@@ -21,8 +22,10 @@ from t5x_lite.data.records.tfds import datasets_in, with_datasets
 from t5x_lite.errors import InputError
 from t5x_lite.evaluation.evaluator import part_metrics
 from t5x_lite.training.experiment import Experiment
+from t5x_lite.validation import check_fields
 
 T = TypeVar("T")
+Paths = tuple[str, ...]
 
 # --model.gated False, as in the config, rather than --model.no-gated
 ExperimentOptions = Annotated[Experiment, tyro.conf.arg(name=""), tyro.conf.FlagConversionOff]
@@ -30,29 +33,26 @@ ExperimentOptions = Annotated[Experiment, tyro.conf.arg(name=""), tyro.conf.Flag
 
 
 def subcommand(function: Callable[[list[str]], int | None]) -> Callable[[list[str]], int | None]:
-    """Marks a function of a module in `cli/commands` as the command of its name.
+    """Marks a function in `cli/commands` as the command of its name.
 
-    Its docstring is one line, `NAME ARGUMENTS: what it does`. `t5x-lite --help` reads it from the source, so that the
-    libraries of a command are loaded only when it runs.
+    Its docstring is one line, `NAME ARGUMENTS: what it does`. `t5x-lite --help` reads it from the source, without
+    importing the libraries of the command.
     """
     return function
 
 
 def parse(cls: type[T], arguments: list[str], *, prog: str, default: Any = tyro.MISSING_NONPROP) -> T:
-    """The dataclass that the arguments describe. Raises `InputError` with tyro's complaint as one sentence."""
+    """The dataclass that the arguments describe.
+
+    Raises `InputError` with tyro's complaint as one sentence, and for a field outside its range.
+    """
     complaint, columns = io.StringIO(), os.environ.get("COLUMNS")
-    os.environ["COLUMNS"] = "1000"  # tyro breaks its lines at the terminal's width; a sentence is put together below
+    of_help = columns or str(min(shutil.get_terminal_size((100, 0)).columns, 120))
+    # tyro breaks its lines at this width; `_sentence` joins those of a complaint.
+    os.environ["COLUMNS"] = of_help if {"-h", "--help"} & {*arguments} else "1000"
     try:
-        if "-h" in arguments or "--help" in arguments:
-            os.environ["COLUMNS"] = columns or str(min(_terminal_width(), 120))
         with contextlib.redirect_stderr(complaint):
-            return tyro.cli(
-                cls,
-                args=arguments,
-                prog=prog,
-                default=default,
-                config=(tyro.conf.AvoidSubcommands,),
-            )
+            command = tyro.cli(cls, args=arguments, prog=prog, default=default, config=(tyro.conf.AvoidSubcommands,))
     except SystemExit as end:
         if end.code in (0, None):
             raise
@@ -61,17 +61,12 @@ def parse(cls: type[T], arguments: list[str], *, prog: str, default: Any = tyro.
         os.environ.pop("COLUMNS")
         if columns is not None:
             os.environ["COLUMNS"] = columns
-
-
-def _terminal_width() -> int:
-    try:
-        return os.get_terminal_size(sys.stdout.fileno()).columns
-    except (OSError, ValueError):
-        return 100
+    check_fields(command)
+    return command
 
 
 def _sentence(box: str, prog: str) -> str:
-    """What tyro says in a box of lines, as one line: the complaint, and the option that was perhaps meant."""
+    """The lines of tyro's box as one: the complaint, and the option that was perhaps meant."""
     lines = [re.sub(r"\x1b\[[0-9;]*m", "", line).strip("│ ╭╮╰╯─").strip() for line in box.splitlines()]
     rules = [index for index, line in enumerate(box.splitlines()) if "───" in line]
     first = " ".join(filter(None, lines[rules[0] + 1 : rules[1]])) if len(rules) > 1 else " ".join(filter(None, lines))
@@ -100,8 +95,8 @@ def load_config(path: str) -> Experiment:
     finally:
         sys.path.pop(0)
     if not isinstance(experiment, Experiment):
-        found = "no name `experiment`" if experiment is None else f"`experiment` to a {type(experiment).__name__}"
-        raise InputError(f"config {path} binds {found}; it must bind experiment = Experiment(...)")
+        bound = "no name `experiment`" if experiment is None else f"`experiment` to a {type(experiment).__name__}"
+        raise InputError(f"config {path} binds {bound}; it must bind experiment = Experiment(...)")
     return experiment
 
 
@@ -123,9 +118,6 @@ class OfModel:
     """The folder of a run or of one of its checkpoints, a Hugging Face folder, or a Hugging Face hub name."""
 
 
-Paths = tuple[str, ...]
-
-
 @dataclass(frozen=True, kw_only=True)
 class DataOptions:
     """Options that replace the data of a config by files."""
@@ -142,8 +134,10 @@ class DataOptions:
     """Examples to evaluate on, instead of a share of the others."""
 
     def apply(self, experiment: Experiment) -> Experiment:
-        """The experiment on this data; then a part of it is held out, unless pairs or examples to hold out are given
-        too. Raises `InputError` for two corpora at once, and examples where there is no task."""
+        """The experiment on this data, a share of which is held out unless pairs or examples to hold out are given.
+
+        Raises `InputError` for two corpora at once, and for examples where there is no task.
+        """
         data = experiment.data
         kinds = {
             "--text": self.text,
@@ -161,18 +155,12 @@ class DataOptions:
             data = replace(data, source=pair_files("--pairs", self.pairs, data.source), held_out_source=None)
         if self.held_out_pairs:
             data = replace(data, held_out_source=pair_files("--held-out-pairs", self.held_out_pairs, data.source))
-        held_out = data.held_out_source or data.source
+        like = data.held_out_source or data.source
         if self.examples:
             data = replace(data, source=example_files("--examples", self.examples, data.source), held_out_source=None)
         if self.held_out_examples:
-            other = example_files("--held-out-examples", self.held_out_examples, held_out)
-            data = replace(data, held_out_source=other)
+            data = replace(data, held_out_source=example_files("--held-out-examples", self.held_out_examples, like))
         return replace(experiment, data=data)
-
-
-def with_data(experiment: Experiment, **paths: Paths) -> Experiment:
-    """The experiment on other data: see `DataOptions`."""
-    return DataOptions(**paths).apply(experiment)
 
 
 def of_part(experiment: Experiment, name: str) -> Experiment:
@@ -191,7 +179,17 @@ def with_examples(experiment: Experiment, paths: Paths = (), *, split: str = "",
     """The experiment on other examples of its task, in files or of another split of its dataset, all of them held out;
     `InputError` where it has no such task."""
     like = experiment.data.held_out_source or experiment.data.source
-    source = example_split(split, like) if split else example_files("--examples", paths, like)
+    if not split:
+        source = example_files("--examples", paths, like)
+    elif isinstance(like, Tfds):
+        source = replace(like, split=split)
+    elif datasets_in(getattr(like, "examples", None)):
+        source = replace(like, examples=with_datasets(like.examples, split=split))
+    else:
+        raise InputError(
+            f"--split={split} is of a dataset of TensorFlow Datasets, and this run has {type(like).__name__} of other "
+            "data; give --examples, --pairs or --text"
+        )
     if unlabeled:
         known = {"label", "tags", "answers"} & {field.name for field in fields(source)}
         source = replace(source, **dict.fromkeys(known, ""))
@@ -208,29 +206,23 @@ def example_files(option: str, paths: Paths, like: Source) -> Source:
     return replace(like, examples=replace(examples, paths=paths))
 
 
-def example_split(split: str, like: Source) -> Source:
-    """A source over TensorFlow Datasets with another split of the same datasets."""
-    if isinstance(like, Tfds):
-        return replace(like, split=split)
-    if not datasets_in(getattr(like, "examples", None)):
-        raise InputError(
-            f"--split={split} is of a dataset of TensorFlow Datasets, and this run has {type(like).__name__} of other "
-            "data; give --examples, --pairs or --text"
-        )
-    return replace(like, examples=with_datasets(like.examples, split=split))
+def table_or_json(option: str, paths: Paths) -> type[JsonlFiles] | type[TableFiles]:
+    """What reads the files, by their names; `InputError` where some are JSON lines and others tables."""
+    files = [file for path in paths for file in expand(path, (*TABLE_ENDINGS, *JSON_ENDINGS), option)]
+    readers = {JsonlFiles if file.name.lower().endswith(JSON_ENDINGS) else TableFiles for file in files}
+    if len(readers) > 1:
+        raise InputError(f"{option} names files of JSON and others ({', '.join(paths)}); give files of one kind")
+    return readers.pop()
 
 
 def pair_files(option: str, paths: Paths, like: Source) -> TextToText:
     """The pairs in files: JSON lines with the keys `source` and `target` where their names say so, else tables whose
-    first two columns they are; or with the columns, keys and template of another source of that kind."""
-    files = [file for path in paths for file in expand(path, (*TABLE_ENDINGS, *JSON_ENDINGS), option)]
-    kinds = {JsonlFiles if file.name.lower().endswith(JSON_ENDINGS) else TableFiles for file in files}
-    if len(kinds) > 1:
-        raise InputError(f"{option} names files of JSON and others ({', '.join(paths)}); give files of one kind")
-    (kind,) = kinds
-    if isinstance(like, TextToText) and isinstance(like.examples, kind):
+    first two columns they are; or with the columns, keys and template of another source of that type."""
+    reader = table_or_json(option, paths)
+    if isinstance(like, TextToText) and isinstance(like.examples, reader):
         return replace(like, examples=replace(like.examples, paths=paths))
-    records, sides = (JsonlFiles(paths), ("source", "target")) if kind is JsonlFiles else (TableFiles(paths, ()), "01")
+    is_json = reader is JsonlFiles
+    records, sides = (JsonlFiles(paths), ("source", "target")) if is_json else (TableFiles(paths, ()), "01")
     prompt = TextTemplate(*(f"{{{side}}}" for side in sides))
     options = {"prefix": like.prefix, "empty": like.empty} if isinstance(like, TextToText) else {}
     return TextToText(records, prompt, **options)

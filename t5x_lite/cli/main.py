@@ -1,4 +1,4 @@
-"""Which command is meant, and what becomes of its errors: one sentence and exit status 2 for bad input."""
+"""Runs the command that is named; bad input ends in one sentence and exit status 2."""
 
 import difflib
 import errno
@@ -19,17 +19,6 @@ from t5x_lite.cli.processes import keep_memory
 from t5x_lite.errors import InputError
 
 _MARKED = re.compile(r'^@subcommand\ndef (\w+)\(.*\n    """(.+?): (.+)"""$', re.MULTILINE)
-
-
-def find_commands() -> dict[str, tuple[str, str, str]]:
-    """(module, usage, summary) by command, from the sources in `cli/commands`: nothing is imported."""
-    files = sorted((Path(__file__).parent / "commands").glob("*.py"))
-    found = [(file.stem, match) for file in files for match in _MARKED.finditer(file.read_text(encoding="utf-8"))]
-    return {match[1]: (module, match[2], match[3]) for module, match in sorted(found, key=lambda each: each[1][1])}
-
-
-_UNUSABLE_PATHS = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EISDIR, errno.EEXIST)
-
 _USAGE = """t5x_lite {version}: T5, BERT, ELECTRA, BART, GPT and their kin in JAX, from text to checkpoints
 
 usage: python -m t5x_lite COMMAND ...
@@ -42,11 +31,18 @@ experiment, each of which can be overridden (--steps 200 --objective.input-lengt
 """
 
 
+def find_commands() -> dict[str, tuple[str, str, str]]:
+    """(module, usage, summary) by command, from the sources in `cli/commands`: nothing is imported."""
+    files = sorted((Path(__file__).parent / "commands").glob("*.py"))
+    found = [(file.stem, match) for file in files for match in _MARKED.finditer(file.read_text(encoding="utf-8"))]
+    return {match[1]: (module, match[2], match[3]) for module, match in sorted(found, key=lambda each: each[1][1])}
+
+
 def main(argv: list[str] | None = None) -> int:
     """Runs a command; returns the exit status.
 
-    0 is success, 1 a run that failed, 2 bad input, 75 a run on several hosts that a signal stopped and
-    that a supervisor should start again.
+    0 is success, 1 a run that failed, 2 bad input, 75 a run on several hosts that a signal stopped and that a
+    supervisor should start again.
     """
     argv = sys.argv[1:] if argv is None else argv
     if not argv or argv[0] in ("-h", "--help", "help"):
@@ -82,9 +78,14 @@ def _is_distributed() -> bool:
 
 
 def _run(command: str, module: str, arguments: list[str]) -> int:
-    """Runs a command; returns its exit status, after one sentence about an error that the user can mend."""
+    """Runs a command; returns its exit status, after one sentence about an error that the user can correct."""
+    # Orbax's threads and tasks would log errors with a traceback before.
+    from absl import logging as absl_logging
+
+    absl_logging.set_verbosity(absl_logging.FATAL)
+    logging.getLogger("asyncio").setLevel(logging.CRITICAL)
+    warnings.filterwarnings("ignore", message="coroutine .* was never awaited", category=RuntimeWarning)
     try:
-        _silence_background_tasks()
         arguments = import_modules(arguments)
         if command in ("train", "generate"):
             keep_memory()
@@ -95,19 +96,18 @@ def _run(command: str, module: str, arguments: list[str]) -> int:
         return _fail(str(error), 2)
     except BrokenPipeError:
         os._exit(1)
-    except OSError as error:
-        if error.errno == errno.ENOSPC:
-            return _disk_full(error.filename)
-        if error.errno not in _UNUSABLE_PATHS:
-            raise
-        return _fail(
-            f"{error.filename or 'a file'}: {error.strerror}; choose another path or change its permissions", 2
-        )
     except KeyboardInterrupt:
         return _fail("interrupted", 130)
     except Exception as error:
         if _says_disk_full(error):
-            return _disk_full(None)
+            where = f" at {error.filename}" if isinstance(error, OSError) and error.filename else ""
+            remedy = "all checkpoints saved before are complete: free some space and run it again"
+            return _fail(f"the disk is full{where}; {remedy}", 2)
+        if isinstance(error, PermissionError | NotADirectoryError | IsADirectoryError | FileExistsError) or (
+            isinstance(error, OSError) and error.errno == errno.EROFS
+        ):
+            path = error.filename or "a file"
+            return _fail(f"{path}: {error.strerror}; choose another path or change its permissions", 2)
         if type(error).__name__ in ("NonFiniteError", "OtherProcessError"):
             return _fail(str(error), 1)
         raise
@@ -124,25 +124,25 @@ def keep_compiled_programs() -> None:
 
 
 def import_modules(arguments: list[str]) -> list[str]:
-    """Imports the file or module behind each `--import`; returns the other arguments.
+    """Imports the file or module after each `--import`; returns the other arguments.
 
     Raises `InputError` for one that is missing or fails. Nothing that a run's folder names is imported by itself.
     """
     rest, names = list(arguments), []
     while "--import" in rest:
-        place = rest.index("--import")
-        if place + 1 == len(rest):
+        index = rest.index("--import")
+        if index + 1 == len(rest):
             raise InputError("--import names nothing; give it a Python file or a module")
-        names.append(rest[place + 1])
-        del rest[place : place + 2]
+        names.append(rest[index + 1])
+        del rest[index : index + 2]
     for name in names:
         file = Path(name).expanduser()
         try:
-            if file.suffix != ".py":
+            if file.suffix == ".py":
+                load_module(file)
+            else:
                 sys.path.insert(0, os.getcwd())
                 importlib.import_module(name)
-                continue
-            load_module(file)
         except Exception as error:
             raise InputError(
                 f"--import={name} cannot be imported ({type(error).__name__}: {error}); give a Python file or a module "
@@ -160,7 +160,7 @@ def load_module(file: Path) -> ModuleType:
     is_other = known is not None and known.origin != str(file.resolve())
     name = f"loaded_{file.stem}" if is_other or file.stem in sys.modules else file.stem
     spec = importlib.util.spec_from_file_location(name, file)
-    # Whoever looks up the source of a class in it, as tyro does for help texts, finds the module by its name.
+    # tyro looks up the source of a class, for its help texts, through the module's name.
     module = sys.modules[name] = importlib.util.module_from_spec(spec)
     try:
         spec.loader.exec_module(module)
@@ -170,15 +170,6 @@ def load_module(file: Path) -> ModuleType:
     return module
 
 
-def _silence_background_tasks() -> None:
-    # Errors end in one sentence here; Orbax's threads and tasks would log each with a traceback before.
-    from absl import logging as absl_logging  # Orbax's
-
-    absl_logging.set_verbosity(absl_logging.FATAL)
-    logging.getLogger("asyncio").setLevel(logging.CRITICAL)
-    warnings.filterwarnings("ignore", message="coroutine .* was never awaited", category=RuntimeWarning)
-
-
 def _says_disk_full(error: BaseException | None) -> bool:
     # TensorStore reports a full disk as a ValueError; asynchronous writes wrap whatever happened.
     while error is not None:
@@ -186,14 +177,6 @@ def _says_disk_full(error: BaseException | None) -> bool:
             return True
         error = error.__cause__ or error.__context__
     return False
-
-
-def _disk_full(file: str | None) -> int:
-    where = f" at {file}" if file else ""
-    return _fail(
-        f"the disk is full{where}; all checkpoints saved before are complete: free some space and run it again",
-        2,
-    )
 
 
 def _fail(message: str, status: int) -> int:

@@ -4,38 +4,41 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
-from rich.table import Table
+from rich.table import Column, Table
 
 from t5x_lite.planning.chips import GIB
 from t5x_lite.planning.plan import Plan
 
 
 def print_plan(console: Console, name: str, plan: Plan) -> None:
-    """Everything that a plan says."""
-    for part in (headline(name, plan), memory_table(plan), *(_performance(plan) if plan.fits else ())):
-        console.print(part, highlight=False, markup=False, soft_wrap=True)
-    console.print(f"compiled in {plan.compile_seconds:.0f} s", highlight=False)
-
-
-def headline(name: str, plan: Plan) -> str:
-    """What is planned, and where."""
+    """Prints what is planned, a chip's memory and, where it is enough, collectives and times."""
     experiment, topology = plan.experiment, plan.topology
     mesh = ", ".join(f"{axis} {size}" for axis, size in plan.mesh.items())
     parts = f" in {experiment.accumulation} parts" if experiment.accumulation > 1 else ""
     unit, count = plan.throughput
     amount = f", {count:,} tokens" if unit == "tokens" else ""
-    return (
+    shown: list[Any] = [
         f"{name} on {topology}: {_counted(topology.num_chips, 'chip')}, {_counted(topology.num_hosts, 'host')}; "
         f"mesh {mesh}; remat {experiment.remat}\n"
-        f"{plan.num_params:,} parameters; a step of {experiment.batch_size:,} rows{parts}{amount}\n"
-    )
+        f"{plan.num_params:,} parameters; a step of {experiment.batch_size:,} rows{parts}{amount}\n",
+        memory_table(plan),
+    ]
+    if plan.fits:
+        compiled = plan.cost.flops * topology.num_chips
+        figures = (
+            f"\nmodel FLOPs {plan.model_flops:.3e} a step, compiled {compiled:.3e} "
+            f"({compiled / plan.model_flops:.2f} times)\n"
+            f"at most {plan.mfu:.1%} MFU and {plan.per_second:,.0f} {unit}/s, bound by {plan.bound}"
+        )
+        shown += ["", collectives_table(plan), "", roofline_table(plan), figures]
+    for part in (*shown, f"compiled in {plan.compile_seconds:.0f} s"):
+        console.print(part, highlight=False, markup=False, soft_wrap=True)
 
 
 def memory_table(plan: Plan) -> Table:
     """A chip's memory, and whether it is enough."""
     unit, size = memory_unit(plan)
-    table = Table("memory of a chip", box=None)
-    table.add_column(unit, justify="right")
+    table = Table("memory of a chip", Column(unit, justify="right"), box=None)
     for what, num_bytes in memory_by_use(plan).items():
         table.add_row(what, f"{num_bytes / size:,.2f}")
     verdict = "fits" if plan.fits else f"does not fit: {plan.missing / size:,.2f} {unit} are missing"
@@ -45,7 +48,7 @@ def memory_table(plan: Plan) -> Table:
 
 
 def memory_by_use(plan: Plan) -> dict[str, int]:
-    """The bytes of a chip, by what they are for."""
+    """The bytes of a chip, by their use."""
     memory = plan.memory
     return {
         "parameters": memory.parameters,
@@ -57,54 +60,32 @@ def memory_by_use(plan: Plan) -> dict[str, int]:
 
 
 def memory_unit(plan: Plan) -> tuple[str, int]:
-    """In what to show a chip's memory, and how many bytes that is: MiB for models of less than one GiB."""
+    """The unit of a chip's memory, and its bytes: MiB for models of less than one GiB."""
     return ("GiB", GIB) if plan.memory.total >= GIB else ("MiB", 2**20)
 
 
-def _performance(plan: Plan) -> list[Any]:
-    compiled = plan.cost.flops * plan.topology.num_chips
-    times = compiled / plan.model_flops
-    return [
-        "",
-        collectives_table(plan),
-        "",
-        roofline_table(plan),
-        f"\nmodel FLOPs {plan.model_flops:.3e} a step, compiled {compiled:.3e} ({times:.2f} times)\n"
-        f"at most {plan.mfu:.1%} MFU and {plan.per_second:,.0f} {plan.throughput[0]}/s, bound by {plan.bound}",
-    ]
-
-
 def collectives_table(plan: Plan) -> Table:
-    """What a chip receives in a step, by kind and by how many take part."""
-    table = Table("collective", box=None)
-    for column in ("among", "count", "MB a chip", "ms"):
-        table.add_column(column, justify="right")
-    table.add_column("largest input")
+    """What a chip receives in a step, by operation and size of the group."""
+    figures = (Column(name, justify="right") for name in ("among", "count", "MB a chip", "ms"))
+    table = Table("collective", *figures, "largest input", box=None)
     for each in plan.cost.collectives:
-        figures = (
-            f"{each.group_size:,}",
-            f"{each.count:,}",
-            f"{each.num_bytes / 1e6:,.1f}",
-            f"{each.seconds * 1e3:,.2f}",
-        )
-        table.add_row(each.kind, *figures, each.largest)
+        amounts = f"{each.num_bytes / 1e6:,.1f}", f"{each.seconds * 1e3:,.2f}"
+        table.add_row(each.kind, f"{each.group_size:,}", f"{each.count:,}", *amounts, each.largest)
     return table
 
 
 def roofline_table(plan: Plan) -> Table:
-    """The three times, none of which a step can beat."""
-    table = Table("a step at least", box=None)
-    table.add_column("ms", justify="right")
+    """The three lower bounds of a step's time."""
+    table = Table("a step at least", Column("ms", justify="right"), box=None)
     for name, what in (("compute", "matrix products"), ("hbm", "memory"), ("ici", "links between chips")):
         table.add_row(f"{name}: {what}", _milliseconds(plan.rooflines[name]))
     return table
 
 
 def ranking(plans: list[Plan]) -> Table:
-    """Settings side by side, in the order that they have."""
-    table = Table("mesh", "remat", box=None)
-    for column in ("parts", "GiB a chip", "compute ms", "hbm ms", "ici ms", "MFU at most"):
-        table.add_column(column, justify="right")
+    """Settings side by side, in their order."""
+    columns = ("parts", "GiB a chip", "compute ms", "hbm ms", "ici ms", "MFU at most")
+    table = Table("mesh", "remat", *(Column(name, justify="right") for name in columns), box=None)
     for plan in plans:
         mesh = " ".join(f"{axis}={size}" for axis, size in plan.mesh.items() if size > 1) or "one device"
         figures = (
@@ -118,7 +99,7 @@ def ranking(plans: list[Plan]) -> Table:
 
 
 def plan_json(plan: Plan) -> dict[str, Any]:
-    """The plan in seconds, bytes and operations; all of a chip but for the model's operations and the tokens."""
+    """The plan in seconds, bytes and operations of a chip; the model's operations and the tokens are of all chips."""
     topology, experiment = plan.topology, plan.experiment
     figures: dict[str, Any] = {
         "topology": str(topology),
@@ -151,8 +132,7 @@ def plan_json(plan: Plan) -> dict[str, Any]:
 
 
 def _milliseconds(seconds: float) -> str:
-    """Ten microseconds are seen beside minutes.
-
+    """
     >>> _milliseconds(14.3803), _milliseconds(0.00093), _milliseconds(1.23e-6)
     ('14,380.3', '0.93', '0.0012')
     """
@@ -174,15 +154,12 @@ def draw_plan(name: str, plan: Plan) -> "Picture":
 
     figure = Picture(figsize=(10, 4.2), layout="constrained")
     memory, *times = figure.subplots(1, 2, width_ratios=(3, 2)) if plan.fits else [figure.subplots()]
-    figure.suptitle(f"{name} on {plan.topology}, mesh {_mesh(plan)}, remat {plan.experiment.remat}")
+    mesh = " x ".join(f"{axis} {size}" for axis, size in plan.mesh.items() if size > 1) or "of one device"
+    figure.suptitle(f"{name} on {plan.topology}, mesh {mesh}, remat {plan.experiment.remat}")
     _draw_memory(memory, plan)
     for axes in times:
         _draw_times(axes, plan)
     return figure
-
-
-def _mesh(plan: Plan) -> str:
-    return " x ".join(f"{axis} {size}" for axis, size in plan.mesh.items() if size > 1) or "of one device"
 
 
 def _draw_memory(axes, plan: Plan) -> None:
@@ -192,7 +169,7 @@ def _draw_memory(axes, plan: Plan) -> None:
         size = num_bytes / scale
         axes.barh([""], [size], left=left, height=0.5, label=f"{what}: {size:,.2f}")
         left += size
-    # Below the legend, which has the upper part.
+    # Below the legend.
     axes.axvline(hbm, ymax=0.6, color="black", linestyle="--", label=f"memory of a chip: {hbm:,.0f}")
     verdict = (
         f"fits, {hbm - left:,.1f} {unit} are free" if plan.fits else f"{plan.missing / scale:,.1f} {unit} are missing"

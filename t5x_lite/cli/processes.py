@@ -2,6 +2,7 @@
 
 import ctypes
 import importlib.util
+import math
 import os
 import signal
 import socket
@@ -12,8 +13,6 @@ import time
 from types import FrameType
 from typing import IO
 
-from t5x_lite.errors import InputError
-
 # Names and numbers of mallopt(3).
 _ARENA_MAX, _MMAP_MAX, _TRIM_THRESHOLD, _TOP_PAD = -8, -4, -1, -2
 # Of madvise(2).
@@ -22,10 +21,10 @@ _ACCELERATORS = ("libtpu", "jax_cuda12_plugin", "jax_cuda13_plugin", "jax_rocm7_
 
 
 def keep_memory() -> bool:
-    """Has the process keep memory that it frees, if it will train on a CPU; returns whether it does now.
+    """Has the process keep the memory that it frees, if it trains on a CPU; returns whether it does so.
 
-    XLA's CPU backend allocates its temporaries afresh every step, and glibc hands large blocks back to the system each
-    time: a fifth to a third of a small model's step goes into page faults. Call it before jax starts its threads.
+    XLA's CPU backend allocates its temporaries in every step, and glibc returns large blocks to the system each time: a
+    fifth to a third of a small model's step goes into page faults. Call it before jax starts its threads.
     """
     platforms = os.environ.get("JAX_PLATFORMS", "")
     on_cpu = platforms == "cpu" or (not platforms and not any(map(importlib.util.find_spec, _ACCELERATORS)))
@@ -40,11 +39,10 @@ def keep_memory() -> bool:
 
 
 def _use_huge_pages() -> None:
-    """Asks Linux for pages of 2 MiB in the heap, which from here on may grow to half of the machine's memory.
+    """Asks Linux for pages of 2 MiB in the heap, which saves a step a twentieth of its time.
 
-    A step goes through gigabytes: with pages of 4 KiB a twentieth of its time is spent on finding them. The heap is
-    made that long at once, which takes addresses and no memory; where that is refused, all stays as it was. Beyond
-    its end pages are small again.
+    The heap grows to half of the machine's memory at once, which takes addresses and no memory. Where that is refused,
+    nothing changes; beyond its end pages are small.
     """
     libc, address = ctypes.CDLL(None), ctypes.c_void_p
     if not all(hasattr(libc, name) for name in ("sbrk", "malloc", "free", "madvise")):
@@ -60,27 +58,28 @@ def _use_huge_pages() -> None:
 
 
 _END_SECONDS = 90
-"""How long the others have once one has failed; by their own means they take a minute at most."""
+"""How long the others have after one has failed; without help they end within a minute."""
 
 
 def run_local_processes(count: int, arguments: list[str]) -> int:
-    """Runs `python -m t5x_lite ARGUMENTS` in `count` processes that find each other; returns their exit status.
+    """Runs `python -m t5x_lite ARGUMENTS` in `count` processes of one run; returns their exit status.
 
     Standard output is process 0's. Errors are those of all, each sentence once, with the number of the process before
     those of others. SIGTERM and Ctrl-C go to all of them.
-
-    Raises `InputError` for a number that is none.
     """
-    if count < 1:
-        raise InputError(f"local_processes={count} is too small; choose 1 or more")
+    with socket.socket() as free:
+        free.bind(("localhost", 0))
+        port = free.getsockname()[1]
     command = [sys.executable, "-m", "t5x_lite", *arguments, "--local-processes", "1"]
-    command += ["--coordinator", f"localhost:{_free_port()}", "--num-processes", str(count), "--process-id"]
+    command += ["--coordinator", f"localhost:{port}", "--num-processes", str(count), "--process-id"]
     environment = os.environ | {"JAX_PLATFORMS": "cpu"}
     processes: list[subprocess.Popen[str]] = []
-    before = {
-        number: signal.signal(number, lambda number, _: _send(processes, number))
-        for number in (signal.SIGTERM, signal.SIGINT)
-    }
+
+    def send(number: int, frame: FrameType | None = None) -> None:
+        for process in processes:
+            process.send_signal(number)  # does nothing to a process that has ended
+
+    before = {number: signal.signal(number, send) for number in (signal.SIGTERM, signal.SIGINT)}
     try:
         for number in range(count):
             processes.append(
@@ -92,7 +91,7 @@ def run_local_processes(count: int, arguments: list[str]) -> int:
                     stderr=subprocess.PIPE,
                     text=True,
                     errors="replace",
-                    process_group=0,  # a terminal's Ctrl-C comes to them from here alone
+                    process_group=0,  # a terminal's Ctrl-C reaches them through `send` alone
                 )
             )
         readers, reported = [], set()
@@ -105,22 +104,18 @@ def run_local_processes(count: int, arguments: list[str]) -> int:
             reader.join(5)
         return status
     finally:
-        for process in processes:
-            if process.poll() is None:
-                process.kill()
+        send(signal.SIGKILL)
         for number, handler in before.items():
             signal.signal(number, handler)
 
 
 def _wait(processes: list[subprocess.Popen[str]]) -> int:
     """The status of the first process to fail, once all have ended; 0 if none does."""
-    first, deadline = 0, None
-    running = dict(enumerate(processes))
+    first, deadline, running = 0, math.inf, dict(enumerate(processes))
     while running:
         time.sleep(0.05)
         for number, process in list(running.items()):
-            status = process.poll()
-            if status is None:
+            if (status := process.poll()) is None:
                 continue
             del running[number]
             if status and not first:
@@ -128,15 +123,10 @@ def _wait(processes: list[subprocess.Popen[str]]) -> int:
                 if status < 0:
                     name = signal.Signals(-status).name
                     print(f"t5x-lite: process {number} was ended by {name}; the others follow", file=sys.stderr)
-        if deadline is not None and time.monotonic() > deadline:
-            _send(list(running.values()), signal.SIGKILL)
+        if time.monotonic() > deadline:
+            for process in running.values():
+                process.kill()
     return first if first >= 0 else 128 - first
-
-
-def _send(processes: list[subprocess.Popen[str]], number: int, frame: FrameType | None = None) -> None:
-    for process in processes:
-        if process.poll() is None:
-            process.send_signal(number)
 
 
 def _pass_on(lines: IO[str], number: int, reported: set[str]) -> None:
@@ -146,9 +136,3 @@ def _pass_on(lines: IO[str], number: int, reported: set[str]) -> None:
         reported.add(line)
         sys.stderr.write(line if number == 0 else f"[process {number}] {line}")
         sys.stderr.flush()
-
-
-def _free_port() -> int:
-    with socket.socket() as free:
-        free.bind(("localhost", 0))
-        return free.getsockname()[1]

@@ -1,12 +1,14 @@
 """Checkpoints: the one file that knows Orbax.
 
-A checkpoint is a folder that stands by itself: the experiment, the tokenizer, the parameters, and what only training
-needs (step, optimizer state). Writing is asynchronous and atomic: a folder has its final name when it is complete. All
-processes of a run write their own parts; folders are on a disk or in a bucket.
+A checkpoint is a self-contained folder: the experiment, the tokenizer, the parameters, and what only training needs
+(step, optimizer state). Writing is asynchronous and atomic: a folder has its final name when it is complete. Each
+process of a run writes its shards; folders are on a disk or in a bucket.
 """
 
 import time
 from collections import deque
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -24,15 +26,13 @@ from t5x_lite.training.experiment import Checkpointing, Experiment
 from t5x_lite.training.step import TrainState
 
 Folder = Path | epath.Path
-"""On a disk or, if it is one of etils's, in a bucket."""
-
 Files = dict[str, bytes]
 """A small folder in memory: names and contents."""
 
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """What a step's folder holds for using the model; training's own part is read by `Checkpoints.restore`."""
+    """What a step's folder holds for using the model; `read_state` reads what training needs too."""
 
     step: int
     experiment: Experiment
@@ -47,9 +47,9 @@ class Saved:
 
     step: int
     blocked_seconds: float
-    """For which training stood still: the wait for the write before, and the copy of the state."""
+    """In which training waited: for the write before, and for the copy of the state."""
     written_seconds: float
-    """From the beginning until it was complete; training went on."""
+    """From the beginning until it was complete."""
     written_at: float
     """In seconds since 1970."""
 
@@ -59,25 +59,21 @@ class Checkpoints:
 
     def __init__(self, folder: Folder, options: Checkpointing):
         policies = ocp.training.preservation_policies
-        keep = [policies.LatestN(options.keep_last)]
-        if options.keep_best:
-            # reverse: the best is the one with the lowest loss.
-            keep.append(
-                policies.BestN(
-                    get_metric_fn=lambda metrics: metrics["loss"],
-                    reverse=True,
-                    n=options.keep_best,
-                    keep_checkpoints_without_metrics=False,
-                )
-            )
-        folder = _absolute(folder)
+        # reverse: the best is the one with the lowest loss.
+        best = policies.BestN(
+            get_metric_fn=lambda metrics: metrics["loss"],
+            reverse=True,
+            n=options.keep_best,
+            keep_checkpoints_without_metrics=False,
+        )
+        keep = [policies.LatestN(options.keep_last), *([best] if options.keep_best else [])]
+        self.folder = _absolute(folder)
         self._orbax = ocp.training.Checkpointer(
-            folder,
+            self.folder,
             preservation_policy=policies.AnyPreservationPolicy(keep),
             save_decision_policy=ocp.training.save_decision_policies.FixedIntervalPolicy(1),
             cleanup_tmp_directories=True,
         )
-        self.folder = folder
         self._started = self.latest
         self._finished: deque[Saved] = deque()
         self._writing: Any = None
@@ -105,7 +101,7 @@ class Checkpoints:
         began = time.monotonic()
         writing = self._orbax.save_checkpointables_async(
             step,
-            checkpointables(experiment, tokenizer_files, state.params) | training | average,
+            _model_items(experiment, tokenizer_files, state.params) | training | average,
             metrics=None if held_out_loss is None else {"loss": held_out_loss},
         )
         blocked = time.monotonic() - began
@@ -126,35 +122,32 @@ class Checkpoints:
         if self._writing is not None:
             self._writing.result()  # `finished` knows of it then
 
-    def restore(self, step: int, abstract: TrainState) -> TrainState:
-        """The state as saved at `step`, on the devices that the abstract state's shardings name."""
-        return read_state(self.folder / str(step), abstract)
 
-
-def checkpointables(experiment: Experiment, tokenizer_files: Files, params: Any) -> dict[str, Any]:
+def _model_items(experiment: Experiment, tokenizer_files: Files, params: Any) -> dict[str, Any]:
     """What every checkpoint holds, by the names of its sub-folders."""
-
-    def as_arrays(files: Files) -> dict[str, np.ndarray]:
-        return {name: np.frombuffer(content, np.uint8) for name, content in files.items()}
-
-    found = {"experiment": as_arrays({"experiment.json": experiment.to_json().encode()}), "params": params}
-    return found | ({"tokenizer": as_arrays(tokenizer_files)} if tokenizer_files else {})
+    files = {"experiment": {"experiment.json": experiment.to_json().encode()}, "tokenizer": tokenizer_files}
+    arrays = {
+        folder: {name: np.frombuffer(content, np.uint8) for name, content in contents.items()}
+        for folder, contents in files.items()
+        if contents
+    }
+    return arrays | {"params": params}
 
 
 def write_checkpoint(folder: Folder, step: int, experiment: Experiment, tokenizer_files: Files, params: Any) -> None:
-    """Writes one checkpoint without training's part, to `folder/<step>`."""
+    """Writes a checkpoint without step and optimizer state to `folder/<step>`."""
     write_model(folder / str(step), experiment, tokenizer_files, params)
 
 
 def write_model(folder: Folder, experiment: Experiment, tokenizer_files: Files, params: Any) -> None:
-    """Writes `folder` as a checkpoint without training's part; it is there when it is complete."""
-    ocp.save_checkpointables(_absolute(folder), checkpointables(experiment, tokenizer_files, params))
+    """Writes `folder` as a checkpoint without step and optimizer state; it exists when it is complete."""
+    ocp.save_checkpointables(_absolute(folder), _model_items(experiment, tokenizer_files, params))
 
 
 def read_checkpoint(folder: Folder, sharding: Sharding) -> Checkpoint:
     """Opens the checkpoint in `folder` without its optimizer state, every parameter with the given sharding.
 
-    Raises `InputError` if the folder is none of ours, or is truncated.
+    Raises `InputError` if the folder is not a checkpoint of ours, or is truncated.
     """
     experiment, tokenizer_files = read_description(folder)
     metadata = _metadata(folder)
@@ -162,25 +155,21 @@ def read_checkpoint(folder: Folder, sharding: Sharding) -> Checkpoint:
     abstract = jax.tree.map(
         lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=sharding), metadata[name]
     )
-    params = _load(folder, {name: abstract})[name]
     step = int(folder.name) if folder.name.isdigit() else 0
-    return Checkpoint(step, experiment, tokenizer_files, params)
+    return Checkpoint(step, experiment, tokenizer_files, _load(folder, {name: abstract})[name])
 
 
 def read_description(folder: Folder) -> tuple[Experiment, Files]:
-    """The experiment and the tokenizer's files of the checkpoint in `folder`, whose parameters are not read.
-
-    Raises `InputError` if the folder is none of ours, or is truncated.
-    """
+    """The experiment and the tokenizer's files of the checkpoint in `folder`; raises as `read_checkpoint` does."""
     metadata = _metadata(folder)
-    found = _load(folder, {name: None for name in ("experiment", "tokenizer") if name in metadata})
-    if "experiment.json" not in found["experiment"]:
+    items = _load(folder, {name: None for name in ("experiment", "tokenizer") if name in metadata})
+    if "experiment.json" not in items["experiment"]:
         raise InputError(
             f"{folder} holds no experiment that this version of t5x_lite can read; use the one that wrote it"
         )
     files = {
         part: {name: np.asarray(content).tobytes() for name, content in contents.items()}
-        for part, contents in found.items()
+        for part, contents in items.items()
     }
     return Experiment.from_json(files["experiment"]["experiment.json"].decode()), files.get("tokenizer", {})
 
@@ -198,17 +187,12 @@ def read_state(folder: Folder, abstract: TrainState) -> TrainState:
         )
     if abstract.average is not None and "average" in metadata:
         abstract_items["average"] = abstract.average
-    found = _load(folder, abstract_items)
+    items = _load(folder, abstract_items)
     average = None
     if abstract.average is not None:
-        average = found.get("average") or jax.tree.map(jnp.copy, found["params"])
-    return TrainState(
-        found["training"]["step"],
-        found["params"],
-        found["training"]["opt_state"],
-        jax.device_put(np.bool_(True), abstract.finite.sharding),
-        average,
-    )
+        average = items.get("average") or jax.tree.map(jnp.copy, items["params"])
+    finite = jax.device_put(np.bool_(True), abstract.finite.sharding)
+    return TrainState(params=items["params"], finite=finite, average=average, **items["training"])
 
 
 def is_checkpoint(folder: Folder) -> bool:
@@ -216,18 +200,9 @@ def is_checkpoint(folder: Folder) -> bool:
     return (folder / "_CHECKPOINT_METADATA").exists() and (folder / "params").is_dir()
 
 
-def latest_step(folder: Folder) -> Folder | None:
-    """The folder of the latest complete checkpoint in `folder`, without opening any."""
-    steps = _steps(folder)
-    return steps[-1] if steps else None
-
-
 def steps_of_run(run: Folder) -> list[Folder]:
     """The folders of a run's complete checkpoints in the order of their steps, without opening any."""
-    return _steps(run / "checkpoints")
-
-
-def _steps(folder: Folder) -> list[Folder]:
+    folder = run / "checkpoints"
     steps = [child for child in folder.iterdir() if child.name.isdigit()] if folder.is_dir() else []
     return sorted(steps, key=lambda child: int(child.name))
 
@@ -238,10 +213,8 @@ def _absolute(folder: Folder) -> Folder:
 
 
 def _metadata(folder: Folder) -> dict[str, Any]:
-    try:
+    with _input_errors(folder):
         metadata = ocp.checkpointables_metadata(_absolute(folder)).metadata
-    except Exception as error:
-        raise _unreadable(folder) from error
     if missing := {"experiment", "params"} - set(metadata):
         raise InputError(
             f"{folder} is not a checkpoint of t5x_lite (it lacks {', '.join(sorted(missing))}); name a run's folder"
@@ -250,15 +223,16 @@ def _metadata(folder: Folder) -> dict[str, Any]:
 
 
 def _load(folder: Folder, abstract_items: dict[str, Any]) -> dict[str, Any]:
-    try:
+    with _input_errors(folder):
         return ocp.load_checkpointables(_absolute(folder), abstract_items)
-    except Exception as error:
-        raise _unreadable(folder) from error
 
 
-def _unreadable(folder: Folder) -> InputError:
-    # Orbax and TensorStore have no one exception for this; theirs is kept as the cause.
-    return InputError(
-        f"{folder} cannot be read as a checkpoint: files of it are missing, cut short or not ours; "
-        "use another checkpoint of the run, or a copy"
-    )
+@contextmanager
+def _input_errors(folder: Folder) -> Iterator[None]:
+    try:
+        yield
+    except Exception as error:  # Orbax and TensorStore raise many types for a damaged folder
+        raise InputError(
+            f"{folder} cannot be read as a checkpoint: files of it are missing, cut short or not ours; "
+            "use another checkpoint of the run, or a copy"
+        ) from error

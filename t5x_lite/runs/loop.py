@@ -18,7 +18,7 @@ from t5x_lite.parallel.preemption import StopSignals
 from t5x_lite.runs import report
 from t5x_lite.runs.checkpoints import Checkpoints
 from t5x_lite.runs.preparation import check_mesh, prepare, start_or_resume
-from t5x_lite.runs.records import NoRecords, Records, print_line, standard_output
+from t5x_lite.runs.records import Records, print_line, standard_output
 from t5x_lite.runs.workdir import open_workdir, remove_if_empty, tokenizer_files
 from t5x_lite.training.experiment import Experiment
 from t5x_lite.training.step import Program, TrainState
@@ -86,9 +86,8 @@ class _Run:
         local = rows.numbers.tolist()
         data = batches(self.store.train, batch_size=experiment.batch_size, seed=experiment.seed, local=local)
         throughput = self.program.objective.layout.throughput(experiment.batch_size)
-        records = (Records if hosts.is_first() else NoRecords)(
-            self.workdir, self.console, first=first, last=experiment.steps, throughput=throughput
-        )
+        folder = self.workdir if hosts.is_first() else None
+        records = Records(folder, self.console, first=first, last=experiment.steps, throughput=throughput)
         with records, closing(prefetch(data, first)) as host_batches:
             metrics = None
             for step in range(first, experiment.steps):
@@ -99,11 +98,20 @@ class _Run:
                 with jax.transfer_guard("disallow"):
                     state, next_metrics = self.program.train_step(state, rows.to_devices(batch))
                 self.log_step(step, metrics, state, records)
-                metrics = next_metrics
-                if self.should_evaluate(step + 1) or self.should_save(step + 1):
-                    self.log_step(step + 1, metrics, state, records)
+                metrics, done = next_metrics, step + 1
+                saves, loss = self.should_act(experiment.checkpoints.every, done), None
+                # The best checkpoints can only be known if each is evaluated.
+                for_best = saves and experiment.checkpoints.keep_best > 0
+                evaluates = for_best or self.should_act(experiment.evaluation.every, done)
+                if evaluates or saves:
+                    self.log_step(done, metrics, state, records)
                     metrics = None
-                    self.evaluate_and_save(step + 1, state, records)
+                if evaluates:
+                    scores = self.evaluator.evaluate(state.params_to_use)
+                    records.held_out(done, scores)
+                    loss = scores.figures["loss"]
+                if saves:
+                    self.save(state, loss)
             self.log_step(int(jax.device_get(state.step)), metrics, state, records)
             self.save(state)
             self.checkpoints.wait()
@@ -126,24 +134,9 @@ class _Run:
         if step % self.experiment.logging.every == 0 or step == self.experiment.steps:
             records.train(step, {name: float(value) for name, value in figures.items()})
 
-    def should_save(self, step: int) -> bool:
-        every = self.experiment.checkpoints.every
+    def should_act(self, every: int, step: int) -> bool:
+        """Whether what happens after each `every` steps (0: never) and after the last one happens now."""
         return step == self.experiment.steps or bool(every and step % every == 0)
-
-    def should_evaluate(self, step: int) -> bool:
-        every = self.experiment.evaluation.every
-        # The best checkpoints can only be known if each is evaluated.
-        for_best = self.experiment.checkpoints.keep_best > 0 and self.should_save(step)
-        return step == self.experiment.steps or bool(every and step % every == 0) or for_best
-
-    def evaluate_and_save(self, step: int, state: TrainState, records: Records) -> None:
-        loss = None
-        if self.should_evaluate(step):
-            scores = self.evaluator.evaluate(state.params_to_use)
-            records.held_out(step, scores)
-            loss = scores.figures["loss"]
-        if self.should_save(step):
-            self.save(state, loss)
 
     def save(self, state: TrainState, held_out_loss: float | None = None) -> None:
         self.checkpoints.save(state, self.experiment, tokenizer_files(self.workdir / "tokenizer"), held_out_loss)

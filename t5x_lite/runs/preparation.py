@@ -1,4 +1,4 @@
-"""What has to stand before the first step: data, objective, teacher, first parameters; and that they fit together."""
+"""What a run needs before its first step: data, objective, teacher, first parameters; and checks that they agree."""
 
 from contextlib import nullcontext
 from dataclasses import dataclass
@@ -7,7 +7,7 @@ from etils import epath
 from jax.sharding import Mesh
 from rich.console import Console
 
-from t5x_lite.data import Tokenizer, TokenStore, Vocabulary
+from t5x_lite.data import TokenStore, Vocabulary
 from t5x_lite.errors import InputError
 from t5x_lite.files import local_or_bucket
 from t5x_lite.kernels.platform import can_offload
@@ -31,14 +31,14 @@ class Prepared:
 
     store: TokenStore
     objective: Objective
-    """It knows its vocabulary, and its teacher's architecture."""
+    """With its vocabulary, and its teacher's architecture."""
     teacher: OpenedModel | None = None
     start: OpenedModel | None = None
-    """The model that the run begins with, unless it has begun."""
+    """The model that the run begins with, where it has not begun."""
 
 
 def prepare(experiment: Experiment, console: Console, workdir: epath.Path | None = None) -> Prepared:
-    """The token store, written if it is not there yet, and the other models that the run needs.
+    """The token store, written if it does not exist, and the other models that the run needs.
 
     Where all hosts have one cache, process 0 writes the store for all; else each writes its own. The tokenizer is that
     of the run so far, else the teacher's or that of the model to start from, else the data's.
@@ -58,9 +58,19 @@ def prepare(experiment: Experiment, console: Console, workdir: epath.Path | None
         start = open_model(experiment.start.folder)
         if getattr(experiment.start, "layers", ()) and getattr(start.config, "layers_share_parameters", False):
             raise InputError(f"start.layers={experiment.start.layers} chooses layers where all are one; leave it empty")
-    tokenizer = saved_tokenizer(workdir) if begun else None
-    tokenizer = _common_tokenizer(tokenizer, teacher, start)
-    store = _store(experiment, objective, tokenizer, console)
+    saved = saved_tokenizer(workdir) if begun else None
+    candidates = [saved, *(model.tokenizer for model in (teacher, start) if model is not None)]
+    tokenizers = [tokenizer for tokenizer in candidates if tokenizer is not None]
+    if len({tokenizer.fingerprint for tokenizer in tokenizers}) > 1:
+        raise InputError("the run, its teacher and the model it starts from have different tokenizers; choose others")
+    cache = experiment.data.cache_path
+    cache.mkdir(parents=True, exist_ok=True)
+    with preparation(console) as progress, nullcontext() if hosts_without(cache) else hosts.in_turn():
+        store = experiment.data.prepare(objective.layout, tokenizer=next(iter(tokenizers), None), progress=progress)
+    hosts.check_alike(
+        {"the token store": store.key, "its number of rows": str(len(store.train))},
+        "data.source and data.tokenizer must give every host the same text and pieces",
+    )
     for remark in store.remarks:
         print_line(console, remark)
     if store.tokenizer:
@@ -73,23 +83,9 @@ def prepare(experiment: Experiment, console: Console, workdir: epath.Path | None
     return Prepared(store, objective, teacher, start)
 
 
-def _store(experiment: Experiment, objective: Objective, tokenizer: Tokenizer | None, console: Console) -> TokenStore:
-    cache = experiment.data.cache_path
-    cache.mkdir(parents=True, exist_ok=True)
-    with preparation(console) as progress, nullcontext() if hosts_without(cache) else hosts.in_turn():
-        store = experiment.data.prepare(objective.layout, tokenizer=tokenizer, progress=progress)
-    hosts.check_alike(
-        {"the token store": store.key, "its number of rows": str(len(store.train))},
-        "data.source and data.tokenizer must give every host the same text and pieces",
-    )
-    return store
-
-
 def check_vocabulary(model: ModelConfig, vocabulary: Vocabulary, added_ids: tuple[str, ...] = ()) -> None:
-    """Raises `InputError` where the model has no row for an id, or counts positions by another padding.
-
-    `added_ids` are those of a row format beyond the vocabulary's.
-    """
+    """Raises `InputError` where the model has no row for an id, those in `added_ids` beyond the vocabulary included, or
+    counts positions by another padding."""
     needed = vocabulary.size + len(added_ids)
     if model.vocab_size is not None and needed > model.vocab_size:
         added = f" and the objective's {len(added_ids)} new ones ({', '.join(added_ids)})" if added_ids else ""
@@ -105,14 +101,6 @@ def check_vocabulary(model: ModelConfig, vocabulary: Vocabulary, added_ids: tupl
         )
 
 
-def _common_tokenizer(saved: Tokenizer | None, *models: OpenedModel | None) -> Tokenizer | None:
-    tokenizers = [saved, *(model.tokenizer for model in models if model is not None)]
-    tokenizers = [tokenizer for tokenizer in tokenizers if tokenizer is not None]
-    if len({tokenizer.fingerprint for tokenizer in tokenizers}) > 1:
-        raise InputError("the run, its teacher and the model it starts from have different tokenizers; choose others")
-    return tokenizers[0] if tokenizers else None
-
-
 def first_state(program: Program, prepared: Prepared, console: Console) -> TrainState:
     """The state before the run's first step, as `experiment.start` says; without the teacher."""
     experiment = program.experiment
@@ -125,8 +113,8 @@ def first_state(program: Program, prepared: Prepared, console: Console) -> Train
                 added, size = prepared.store.layout.added_ids, tokenizer.vocabulary.size
                 source, new = with_new_ids(source, state.params, experiment.model, size, added)
             params, fresh = overlay(state.params, source, layers)
-            message = f"parameters of {experiment.start.folder}{part}{describe_overlay(params, source, fresh)}{new}"
-            print_line(console, message)
+            overlaid = describe_overlay(params, source, fresh)
+            print_line(console, f"parameters of {experiment.start.folder}{part}{overlaid}{new}")
             params = to_devices(params, program.state_shardings.params)
             return state.replace(params=params, average=experiment.average.start(params))
         case FromRun(folder=folder):
@@ -141,15 +129,13 @@ def start_or_resume(program: Program, prepared: Prepared, checkpoints: Checkpoin
     if checkpoints.latest is None:
         state = first_state(program, prepared, console)
     else:
-        state = checkpoints.restore(checkpoints.latest, program.abstract_state)
+        state = read_state(checkpoints.folder / str(checkpoints.latest), program.abstract_state)
         print_line(console, f"resuming from step {checkpoints.latest}")
     if not program.trained.is_whole:
         print_line(console, program.trained.describe(state.params))
     if decay := program.experiment.average.decay:
-        print_line(
-            console,
-            f"held-out figures are of the average of the parameters (decay {decay:g}), and so is what is loaded",
-        )
+        average = f"the average of the parameters (decay {decay:g})"
+        print_line(console, f"held-out figures are of {average}, and so is what is loaded")
     if prepared.teacher is None:
         return state
     return state.replace(frozen=to_devices(prepared.teacher.params, program.state_shardings.frozen))
@@ -195,10 +181,8 @@ def check_mesh(experiment: Experiment, mesh: Mesh) -> None:
         )
     for name, size in experiment.model.sharded_sizes.items():
         if size % tensor:
-            raise InputError(
-                f"model.{name}={size} is not divided by mesh.tensor={tensor}; "
-                f"choose a divisor of {size} for mesh.tensor"
-            )
+            divided = f"model.{name}={size} is not divided by mesh.tensor={tensor}"
+            raise InputError(f"{divided}; choose a divisor of {size} for mesh.tensor")
     length, sequence = getattr(experiment.objective, "input_length", 0), mesh.shape["sequence"]
     if length % sequence:
         raise InputError(

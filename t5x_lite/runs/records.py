@@ -1,5 +1,6 @@
 """What a run writes down as it goes: metrics.jsonl, TensorBoard events, and lines or a bar on the screen."""
 
+import contextlib
 import json
 import math
 import time
@@ -15,34 +16,22 @@ from t5x_lite.files import GrowingFile, is_in_bucket
 from t5x_lite.metrics.scores import Scores
 from t5x_lite.runs.checkpoints import Saved
 
-_SHOWN_APART = (
-    "loss",
-    "accuracy",
-    "perplexity",
-    "tokens",
-    "words",
-    "examples",
-    "windows",
-    "tokens_per_second",
-    "rows_per_second",
+_HEADLINE = ("loss", "accuracy", "perplexity")
+_NOT_PRINTED = (
+    *(*_HEADLINE, "tokens", "words", "examples", "windows", "tokens_per_second", "rows_per_second"),
+    *("objective", "gradient_norm", "learning_rate"),
 )
-_OF_THE_UPDATE = ("objective", "gradient_norm", "learning_rate")
 
 
-def _common(figures: Figures) -> str:
-    """What most objectives have, so far as this one does.
+def _format(figures: Figures, metrics: Metrics) -> str:
+    """What most objectives have, then what only this one has.
 
-    >>> _common({"loss": 0.5, "accuracy": 0.25}), _common({"loss": 2.0, "perplexity": 7.389})
-    ('loss 0.500  accuracy 25.0%', 'loss 2.000  perplexity 7.4')
+    >>> _format({"boundary_loss": 3.0, "accuracy": 0.25, "loss": 0.5, "tokens": 9.0}, {})
+    'loss 0.500  accuracy 25.0%  boundary loss 3.000'
     """
-    names = [name for name in ("loss", "accuracy", "perplexity") if name in figures]
-    return "  ".join(format_figure(name, figures[name]) for name in names)
-
-
-def _others(figures: Figures, metrics: Metrics) -> str:
-    """What only some objectives have."""
-    names = [name for name in figures if name not in (*_SHOWN_APART, *_OF_THE_UPDATE) and "/" not in name]
-    return "".join(f"  {format_figure(name, figures[name], metrics.get(name))}" for name in names)
+    others = [name for name in figures if name not in _NOT_PRINTED and "/" not in name]
+    headline = [format_figure(name, figures[name]) for name in _HEADLINE if name in figures]
+    return "  ".join([*headline, *(format_figure(name, figures[name], metrics.get(name)) for name in others)])
 
 
 def standard_output() -> Console:
@@ -60,27 +49,31 @@ class Records:
     """The records of a run from step `first` on; those of a later step, left by a run that was killed, are dropped.
 
     Args:
-      workdir: where `metrics.jsonl` and `tensorboard/` are.
+      workdir: where `metrics.jsonl` and `tensorboard/` are; None in all processes but the first, which write none.
       first: updates already done.
       last: updates of the whole run.
       throughput: (unit, number of them in a batch) that the speed is counted in, such as tokens.
     """
 
-    def __init__(self, workdir: epath.Path, console: Console, *, first: int, last: int, throughput: tuple[str, int]):
-        # Imported here: TensorBoard's writer costs half a second that only training needs to pay.
-        from tensorboardX import SummaryWriter
+    def __init__(
+        self, workdir: epath.Path | None, console: Console, *, first: int, last: int, throughput: tuple[str, int]
+    ):
+        self._file = self._board = None
+        if workdir is not None:
+            # Imported here: TensorBoard's writer costs half a second that only training needs to pay.
+            from tensorboardX import SummaryWriter
 
-        path = workdir / "metrics.jsonl"
-        kept = [record for record in read_records(path) if record["step"] <= first]
-        self._file = GrowingFile(path, "".join(json.dumps(record) + "\n" for record in kept).encode())
-        if is_in_bucket(workdir):
-            _open_boards_in_buckets()
-        self._board = SummaryWriter(str(workdir / "tensorboard"), purge_step=first + 1)
+            path = workdir / "metrics.jsonl"
+            kept = [record for record in read_records(path) if record["step"] <= first]
+            self._file = GrowingFile(path, "".join(json.dumps(record) + "\n" for record in kept).encode())
+            if is_in_bucket(workdir):
+                _open_boards_in_buckets()
+            self._board = SummaryWriter(str(workdir / "tensorboard"), purge_step=first + 1)
         self._console, self._steps, self._throughput = console, last, throughput
         self._began = time.perf_counter()
         self._since = (first, self._began)
         self._blocked_seconds = 0.0
-        self._signatures_message = False
+        self._shows_signatures = True
         self._bar = Progress(
             SpinnerColumn(),
             TextColumn("step {task.completed}/{task.total}"),
@@ -88,7 +81,7 @@ class Records:
             TextColumn("{task.fields[figures]}"),
             TimeRemainingColumn(),
             console=console,
-            disable=not console.is_terminal,
+            disable=not console.is_terminal or console.quiet,
         )
         self._task: TaskID = self._bar.add_task("train", total=last, completed=first, figures="compiling")
 
@@ -98,8 +91,9 @@ class Records:
 
     def __exit__(self, *error: Any) -> None:
         self._bar.stop()
-        self._file.close()
-        self._board.close()
+        if self._file is not None:
+            self._file.close()
+            self._board.close()
 
     def advance(self, step: int) -> None:
         """Moves the bar on."""
@@ -113,22 +107,21 @@ class Records:
         speed = (step - last_step) * count / max(now - last_time, 1e-9)
         metrics = metrics | {f"{unit}_per_second": speed}
         self._write(step, "train", metrics)
-        figures = f"{_common(metrics)}{_others(metrics, {})}  {speed:,.0f} {unit}/s"
+        figures = f"{_format(metrics, {})}  {speed:,.0f} {unit}/s"
         self._bar.update(self._task, completed=step, figures=figures)
-        self._line(step, figures)
+        if not self._console.is_terminal:
+            print_line(self._console, f"step {step}/{self._steps}  {figures}")
 
     def held_out(self, step: int, scores: Scores) -> None:
         """Figures of an evaluation; its time does not count as training's."""
         figures = scores.figures
         self._write(step, "held_out", figures)
-        shown = f"{_common(figures)}{_others(figures, scores.metrics)}"
-        print_line(self._console, f"step {step}/{self._steps}  held-out {shown}")
+        print_line(self._console, f"step {step}/{self._steps}  held-out {_format(figures, scores.metrics)}")
         if parts := format_spans(figures, scores.metrics):
             print_line(self._console, parts)
-        signatures = "" if self._signatures_message else format_signatures(scores.metrics)
-        if signatures:
+        if self._shows_signatures and (signatures := format_signatures(scores.metrics)):
             print_line(self._console, signatures)
-            self._signatures_message = True
+            self._shows_signatures = False
         self._since = (step, time.perf_counter())
 
     def saved(self, checkpoints: Iterable[Saved]) -> None:
@@ -140,59 +133,24 @@ class Records:
                 "written_seconds": saved.written_seconds,
                 "blocked_share": self._blocked_seconds / max(time.perf_counter() - self._began, 1e-9),
             }
-            self._write(saved.step, "checkpoint", times, at=_spell_time(saved.written_at))
+            at = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(saved.written_at))
+            self._write(saved.step, "checkpoint", times, at=at)
             seconds = f"{saved.written_seconds:.1f} s; training stood still for {saved.blocked_seconds:.1f} s of them"
             share = f"{times['blocked_share']:.1%} of its time so far"
             print_line(self._console, f"step {saved.step}/{self._steps}  saved in {seconds}, {share}")
 
-    def _line(self, step: int, figures: str) -> None:
-        if not self._console.is_terminal:
-            print_line(self._console, f"step {step}/{self._steps}  {figures}")
-
     def _write(self, step: int, kind: str, metrics: Figures, **more: str) -> None:
-        # JSON has no NaN; a loss that is none is written as null.
+        if self._file is None:
+            return
+        # JSON has no NaN: it is written as null.
         figures = {name: value if math.isfinite(value) else None for name, value in metrics.items()}
         self._file.write((json.dumps({"step": step, "kind": kind} | more | figures) + "\n").encode())
         for name, value in metrics.items():
             self._board.add_scalar(f"{kind}/{name}", value, step)
 
 
-class NoRecords(Records):
-    """Those of all processes but the first."""
-
-    def __init__(self, *args: Any, **options: Any):
-        pass
-
-    def __exit__(self, *error: Any) -> None:
-        pass
-
-    def __enter__(self) -> "NoRecords":
-        return self
-
-    def advance(self, step: int) -> None:
-        pass
-
-    def train(self, step: int, metrics: Figures) -> None:
-        pass
-
-    def held_out(self, step: int, scores: Scores) -> None:
-        pass
-
-    def saved(self, checkpoints: Iterable[Saved]) -> None:
-        pass
-
-
-def _spell_time(seconds: float) -> str:
-    """Seconds since 1970 as a date and time.
-
-    >>> _spell_time(0.0)
-    '1970-01-01T00:00:00Z'
-    """
-    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(seconds))
-
-
 def _open_boards_in_buckets() -> None:
-    """Has TensorBoard's writer reach buckets as all else here does, rather than through a library for each of them."""
+    """Has TensorBoard's writer reach buckets through `GrowingFile`, not through a library for each of them."""
     from tensorboardX.record_writer import register_writer_factory
 
     class Factory:
@@ -210,8 +168,6 @@ def read_records(path: epath.PathLike) -> list[dict[str, Any]]:
     """The records of a `metrics.jsonl`; a last line that a killed run left unfinished is skipped."""
     records, path = [], epath.Path(path)
     for line in path.read_text().splitlines() if path.exists() else []:
-        try:
+        with contextlib.suppress(ValueError):
             records.append(json.loads(line))
-        except ValueError:
-            continue
     return records

@@ -1,4 +1,4 @@
-"""What a run leaves for people to look at: progress, the loss curve, held-out figures, fill-ins, a wreck's remains."""
+"""What a run shows to people: progress, the loss curve, held-out figures, fill-ins, the batch of a failed step."""
 
 import io
 import json
@@ -60,18 +60,19 @@ def finish(
 
 
 def plot_losses(metrics: epath.Path, picture: epath.Path, held_out: Evaluator | MixtureEvaluator) -> None:
-    """Draws the losses of `metrics.jsonl` over the steps, that of guessing as a line to beat."""
+    """Draws the losses of `metrics.jsonl` over the steps, and that of guessing as a line."""
     # Imported here: matplotlib is needed at a run's end alone.
     from t5x_lite.pictures import Curve, draw_curves
 
     records, experiment = read_records(metrics), held_out.program.experiment
-    points = {
-        kind: [(record["step"], record["loss"]) for record in records if record["kind"] == kind]
+    curves = [
+        Curve("", kind, points)
         for kind in ("train", "held_out")
-    }
+        if (points := [(record["step"], record["loss"]) for record in records if record["kind"] == kind])
+    ]
     guess = "unigram model" if held_out.program.objective.unit == "token" else "a constant guess"
     drawn = draw_curves(
-        [Curve("", kind, some) for kind, some in points.items() if some],
+        curves,
         xlabel="step",
         ylabel=f"loss ({loss_unit(experiment)})",
         baselines={guess: held_out.baseline_loss},
@@ -82,11 +83,11 @@ def plot_losses(metrics: epath.Path, picture: epath.Path, held_out: Evaluator | 
 def write_nonfinite(
     workdir: epath.Path, program: Program, state: TrainState, figures: dict[str, Any], store: TokenStore
 ) -> epath.Path:
-    """Writes what is needed to look into a loss that is not finite; returns the folder.
+    """Writes what is needed to examine a loss that is not finite; returns the folder.
 
     `state` is that before the failing step. `figures.json` has the step's figures, `batch.npz` the columns of the whole
-    batch, `batch.txt` their text, `parameters.json` each parameter's largest absolute value; `model` is the state's
-    parameters as a checkpoint.
+    batch, `batch.txt` their text, `parameters.json` each parameter's largest absolute value, and `model` is a
+    checkpoint of the state's parameters.
     """
     folder, experiment, step = workdir / "nonfinite", program.experiment, int(jax.device_get(state.step))
     largest = {

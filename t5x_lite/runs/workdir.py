@@ -3,7 +3,7 @@
 experiment.json   the run as one value
 store.json        which token store it reads
 tokenizer/        what its ids mean
-checkpoints/N/    the state after N steps; stands by itself
+checkpoints/N/    the state after N steps; self-contained
 metrics.jsonl, tensorboard/, loss.png, held_out.json, samples.txt
 """
 
@@ -24,12 +24,12 @@ from t5x_lite.data import Tokenizer, TokenStore, load_tokenizer
 from t5x_lite.errors import InputError
 from t5x_lite.files import is_in_bucket, write_atomically
 from t5x_lite.parallel import hosts
-from t5x_lite.runs.checkpoints import Files, is_checkpoint, latest_step
+from t5x_lite.runs.checkpoints import Files, is_checkpoint, steps_of_run
 from t5x_lite.training.experiment import Experiment, differences
 
 
 def open_workdir(workdir: epath.Path, experiment: Experiment) -> None:
-    """Makes the folder, or checks that the run in it is this one; and that all hosts see the same one.
+    """Makes the folder, or checks that the run in it is this one.
 
     Raises `InputError` for a path that is a file or cannot be written to, for a run that computes something else, and
     for a folder that other hosts do not see.
@@ -70,7 +70,7 @@ def _open_workdir(workdir: epath.Path, experiment: Experiment) -> None:
 
 
 def hosts_without(folder: epath.PathLike) -> list[str]:
-    """The processes whose `folder`, which must be there, is another one than process 0's."""
+    """The processes whose `folder`, which must exist, is not process 0's."""
     if is_in_bucket(folder) or jax.process_count() == 1:
         return []
     probe = epath.Path(folder) / f".seen-{hosts.exchange(uuid.uuid4().hex)[0]}"
@@ -85,29 +85,23 @@ def hosts_without(folder: epath.PathLike) -> list[str]:
 
 def remove_if_empty(workdir: epath.Path) -> None:
     """Removes the folder that `open_workdir` made, if nothing came of it."""
-    with contextlib.suppress(OSError, ValueError):  # etils's word for a folder that is not empty
+    with contextlib.suppress(OSError, ValueError):  # etils raises ValueError for a folder that is not empty
         if hosts.is_first():
             workdir.rmdir()
 
 
 def has_begun(workdir: epath.Path) -> bool:
-    """Whether the folder holds a run to go on with: one with a checkpoint. Without one there is nothing to lose."""
-    return latest_step(workdir / "checkpoints") is not None
+    """Whether the folder holds a run to go on with: one with a checkpoint."""
+    return bool(steps_of_run(workdir))
 
 
 def saved_tokenizer(workdir: epath.Path) -> Tokenizer | None:
     """The tokenizer that the run began with; None where it has none, or has not begun."""
-    if not has_begun(workdir) or not tokenizer_files(workdir / "tokenizer"):
-        return None
-    if not is_in_bucket(workdir):
-        return load_tokenizer(Path(workdir / "tokenizer"))
-    with tempfile.TemporaryDirectory() as folder:
-        _write_files(epath.Path(folder), tokenizer_files(workdir / "tokenizer"))
-        return load_tokenizer(Path(folder))
+    return tokenizer_from_files(tokenizer_files(workdir / "tokenizer")) if has_begun(workdir) else None
 
 
 def begin(workdir: epath.Path, experiment: Experiment, store: TokenStore, teacher: Any = None) -> None:
-    """Writes down what the run is, or checks that its tokenizer, data and teacher are those it began with."""
+    """Records what the run is, or checks that its tokenizer, data and teacher are those it began with."""
     folder, record = workdir / "tokenizer", workdir / "store.json"
     figures = {
         "key": store.key,
@@ -131,13 +125,14 @@ def begin(workdir: epath.Path, experiment: Experiment, store: TokenStore, teache
                 f"workdir={workdir} began with another teacher; bring that one back or choose another --workdir"
             )
     else:
-        # Not at once, and need not be: without a checkpoint the next run writes it anew.
+        # This need not be atomic: without a checkpoint the next run writes the folder anew.
         folder.rmtree(missing_ok=True)
         folder.mkdir()
         if store.tokenizer:
-            with tempfile.TemporaryDirectory() as made:
-                store.tokenizer.save(Path(made))
-                _write_files(folder, tokenizer_files(epath.Path(made)))
+            with tempfile.TemporaryDirectory() as local:
+                store.tokenizer.save(Path(local))
+                for name, content in tokenizer_files(local).items():
+                    (folder / name).write_bytes(content)
     write_atomically(workdir / "experiment.json", experiment.to_json() + "\n")
     write_atomically(record, json.dumps(figures) + "\n")
 
@@ -155,6 +150,11 @@ def tokenizer_files(folder: epath.PathLike) -> Files:
     return {path.name: path.read_bytes() for path in sorted(epath.Path(folder).iterdir())}
 
 
-def _write_files(folder: epath.Path, files: Files) -> None:
-    for name, content in files.items():
-        (folder / name).write_bytes(content)
+def tokenizer_from_files(files: Files) -> Tokenizer | None:
+    """The tokenizer of these files; None if there are none."""
+    if not files:
+        return None
+    with tempfile.TemporaryDirectory() as folder:
+        for name, content in files.items():
+            (Path(folder) / Path(name).name).write_bytes(content)
+        return load_tokenizer(Path(folder))

@@ -167,8 +167,8 @@ def test_bad_input_is_one_sentence_and_nothing_is_written(run, a_run, tmp_path, 
     arguments, expected = BAD[name]
     places = {"FOLDER": tmp_path, "OUTPUT": tmp_path / "mean"}
     before = sorted(a_run.rglob("*"))
-    spelled = [str(places.get(argument, argument)).replace("RUN", str(a_run)) for argument in arguments]
-    status, out, err = run(*spelled)
+    given = [str(places.get(argument, argument)).replace("RUN", str(a_run)) for argument in arguments]
+    status, out, err = run(*given)
     assert (status, out, err.count("\n")) == (2, "", 1)
     assert err.startswith("t5x-lite: ")
     assert expected in err

@@ -48,8 +48,10 @@ def test_there_and_back(run, make_run, tmp_path, family):
     heads = tuple(head for head in before.config.heads if head != "span_boundary")
     assert after.config == replace(before.config, heads=heads)
     assert type(after.experiment.objective) is OBJECTIVES[family]
-    masked = f"The {before.tokenizer.mask_token} stands on the wall"
-    assert after.fill_mask(masked) == before.fill_mask(masked)
+    assert after.tokenizer.fingerprint == before.tokenizer.fingerprint
+    if family in ("bert", "albert"):
+        masked = f"The {before.tokenizer.mask_token} stands on the wall"
+        assert after.fill_mask(masked) == before.fill_mask(masked)
 
 
 SHAPE = {"embed_dim": 6, "num_heads": 2, "mlp_dim": 24, "max_length": 9}

@@ -66,8 +66,8 @@ def test_file_in_file_out(run, runs, models, tmp_path):
         "generate", runs["t5"], "--file", tmp_path / "in.txt", "--output", tmp_path / "out", *options
     )
     assert (status, out, err) == (0, "", "")
-    asked = [text for text in TEXTS if text]
-    expected = map(one_line, models["t5"].generate(asked, max_length=6, temperature=1.0, seed=3))
+    inputs = [text for text in TEXTS if text]
+    expected = map(one_line, models["t5"].generate(inputs, max_length=6, temperature=1.0, seed=3))
     assert (tmp_path / "out").read_text().split("\n") == [next(expected), "", next(expected), next(expected), ""]
 
 

@@ -142,7 +142,7 @@ BAD = {
     ),
     "no such kind": (["attention", "RUN", "cat", "--kind", "cross"], "kind='cross' is not an attention of this model"),
     "too long": (["attention", "RUN", "cat " * 50], "and the model takes max_length=40"),
-    "no place": (["attention", "RUN", "cat", "--out", "absent/page.html"], "lies in no folder"),
+    "no folder": (["attention", "RUN", "cat", "--out", "absent/page.html"], "lies in no folder"),
     "no word": (["neighbours", "RUN"], "word is missing"),
     "too many": (["neighbours", "RUN", "cat", "--k", "999"], "k=999 is out of range"),
     "no picture": (["positions", "RUN", "--out", "positions"], "out=positions is not the name of a picture"),

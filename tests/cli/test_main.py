@@ -151,7 +151,10 @@ BAD = {
     "max length": (["generate", "RUN", "a", "--max-length", "0"], "max_length=0"),
     "rows": (["evaluate", "RUN", "--rows", "0"], "rows=0"),
     "onto a file": (["convert", "RUN", "CONFIG"], "is a file"),
-    "half a place": (["train", "CONFIG", "--coordinator", "localhost:1"], "do not say which process this is; give all"),
+    "half an address": (
+        ["train", "CONFIG", "--coordinator", "localhost:1"],
+        "do not say which process this is; give all",
+    ),
     "no port": (
         ["train", "CONFIG", "--coordinator", "localhost", "--num-processes", "2", "--process-id", "1"],
         "coordinator='localhost' is not a valid HOST:PORT",
@@ -163,7 +166,7 @@ BAD = {
         ],
         "coordinator=localhost:1 cannot be reached",
     ),
-    "nobody comes": (
+    "a missing process": (
         [
             *("train", "CONFIG", "--coordinator", "localhost:17617", "--num-processes", "2", "--process-id", "0"),
             *("--join-timeout", "1"),

@@ -19,13 +19,21 @@ def parsed(experiment, *arguments):
     return parse(Train, list(arguments), prog="train", default=Train(experiment, "run")).experiment
 
 
+@pytest.fixture(scope="module")
+def objectives_with_help() -> set[type]:
+    """Those whose help was read."""
+    return set()
+
+
 @pytest.mark.parametrize("name", CONFIGS)
-def test_every_config_takes_overrides(run, name):
+def test_every_config_takes_overrides(run, name, objectives_with_help):
     path = Path(__file__).parents[2] / "configs" / f"{name}.py"
     experiment = load_config(str(path))
-    assert parsed(experiment) == experiment
     changed = parsed(experiment, "--steps", "7", "--data.held-out", "0.1")
     assert changed == replace(experiment, steps=7, data=replace(experiment.data, held_out=0.1))
+    if type(experiment.objective) in objectives_with_help:
+        return
+    objectives_with_help.add(type(experiment.objective))
     status, out, _ = run("train", path, "--help")
     assert status == 0
     assert "--objective.input-length" in out

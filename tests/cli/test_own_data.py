@@ -7,7 +7,7 @@ from dataclasses import replace
 import jax.numpy as jnp
 import pytest
 
-from t5x_lite.cli.arguments import with_data
+from t5x_lite.cli.arguments import DataOptions
 from t5x_lite.data import (
     Bytes,
     Data,
@@ -28,6 +28,11 @@ from t5x_lite.runs.checkpoints import write_checkpoint
 from t5x_lite.runs.workdir import tokenizer_files
 from t5x_lite.tokenizers.config import ByteTokenizer
 from t5x_lite.training import Evaluation, Experiment
+
+
+def with_data(experiment, **paths):
+    return DataOptions(**paths).apply(experiment)
+
 
 MODEL = T5Config(
     vocab_size=264, embed_dim=8, num_heads=2, head_dim=4, mlp_dim=12, num_encoder_layers=1, num_decoder_layers=1

@@ -17,7 +17,7 @@ GATHER = Collective("all-gather", 4, count=12, num_bytes=3_500_000, seconds=0.25
 
 @pytest.fixture
 def plan(experiments) -> Plan:
-    """A plan that nobody compiled."""
+    """A plan without a compiler."""
     return Plan(
         experiment=experiments["bert"],
         topology=Topology.parse("v5e:2x2"),
@@ -166,7 +166,7 @@ def test_a_search(run, config, plan, too_large, monkeypatch):
     [
         ((), "--topology is missing; name a slice with one of v4, v5e, v5p, v6e, tpu7x, such as v5p:4x4x4"),
         (("--topology", "v9:2x2"), "topology='v9:2x2' is not known"),
-        (("--topology", "v5e:2x2", "--tries", "0"), "--tries 0 is too small"),
+        (("--topology", "v5e:2x2", "--tries", "0"), "tries=0 is too small"),
         (("--topology", "v5e:2x2", "--plot", "a.jpg"), "plot=a.jpg is not the name of a picture"),
         (("--topology", "v5e:2x2", "--plot", "absent/a.png"), "plot=absent/a.png lies in no folder"),
         (("--topology", "v5e:2x2", "--mesh.fdsp", "2"), "perhaps you meant --mesh.fsdp"),

@@ -70,7 +70,7 @@ BAD = {
     "one class": (["--train", "one.tsv"], "all 2 labels of training are 'cat'"),
     "no share": (["--held-out", "1.5"], "held_out=1.5 is not between 0 and 1"),
     "too few": (["--num-train", "1"], "training has 1 labels; a probe needs 2 or more"),
-    "a negative number": (["--num-train", "-1"], "num_train=-1 is negative"),
+    "a negative number": (["--num-train", "-1"], "num_train=-1 is too small; choose 1 or more, or 0 for all"),
     "no file": (["--train", "absent.tsv"], "does not exist"),
     "files of two kinds": (["--train", "train.tsv", "train.jsonl"], "files of JSON and others"),
     "no tags": (["--tagged", "--tag-column", "4"], "tag_column=4 is missing in"),

@@ -1,4 +1,4 @@
-"""What is asked of glibc, seen in a process of its own, since it stays as it is told."""
+"""Settings of glibc, in processes of their own, since they last as long as the process."""
 
 import platform
 import subprocess
@@ -36,17 +36,17 @@ malloc = ctypes.CDLL(None).malloc
 malloc.restype, malloc.argtypes = ctypes.c_void_p, (ctypes.c_size_t,)
 begin = malloc(100_000_000)
 assert begin
-place, flags = False, None
+in_block, flags = False, None
 for line in Path("/proc/self/smaps").read_text().splitlines():
     first, *rest = line.split()
     if first.count("-") == 1 and not first.endswith(":"):
         low, high = (int(end, 16) for end in first.split("-"))
-        place = low <= begin + 50_000_000 < high
-    elif place and first == "VmFlags:":
+        in_block = low <= begin + 50_000_000 < high
+    elif in_block and first == "VmFlags:":
         flags = rest
 print("hg" in flags)
 """
-"""Whether a large block lies where huge pages were asked for, in a process that may have so many bytes."""
+"""Whether a large block lies in memory with huge pages, in a process that may have so many bytes."""
 
 
 def output_of(program: str, *arguments: str, **environment: str) -> str:

@@ -18,7 +18,7 @@ def wordpiece():
 
 
 def row_of(tokenizer, text, length):
-    """`text` with [PAD] behind it, and its `segments`."""
+    """`text` with [PAD] after it, and its `segments`."""
     ids = tokenizer.encode(text)
     return np.array(ids + [tokenizer.vocabulary.pad_id] * (length - len(ids)), np.int32)
 

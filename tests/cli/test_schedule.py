@@ -42,9 +42,9 @@ def test_fewer_steps_than_columns(steps):
 
 
 def test_a_long_run_has_its_first_and_last_step():
-    asked, values = rates(LinearDecay(1.0, 0, 10_000_000), 9_000_000)
-    assert (asked[0], asked[-1]) == (1, 9_000_000)
-    assert (np.diff(asked) > 0).all()
+    steps, values = rates(LinearDecay(1.0, 0, 10_000_000), 9_000_000)
+    assert (steps[0], steps[-1]) == (1, 9_000_000)
+    assert (np.diff(steps) > 0).all()
     assert values[[0, -1]] == pytest.approx([1.0, 0.1], rel=1e-5)
 
 

@@ -97,7 +97,7 @@ def test_a_gpt_learns_its_task_beside_its_language(experiment, train, tmp_path):
 
 
 def test_a_start_from_a_model_without_the_marks(experiment, pretrained, share_program):
-    """The rows of the tokenizer's ids are that model's; those behind them, which it has not, are drawn anew."""
+    """The rows of the tokenizer's ids are that model's; those after them, which it lacks, are new."""
     printed = io.StringIO()
     console = Console(file=printed, width=400)
     start = replace(experiment, start=FromModel(pretrained))
@@ -135,10 +135,10 @@ def test_eight_devices_are_one(experiment, data, share_program, family):
     store = data.prepare(objective.layout)
     objective = objective.for_vocabulary(store.tokenizer.vocabulary)
     raw = stack(store.train[:16])
-    asked = replace(experiment, model=model, objective=objective)
+    changed = replace(experiment, model=model, objective=objective)
 
     def figures(mesh, devices):
-        program = share_program(replace(asked, mesh=mesh), objective, make_mesh(mesh, jax.devices()[:devices]))
+        program = share_program(replace(changed, mesh=mesh), objective, make_mesh(mesh, jax.devices()[:devices]))
         _, metrics = program.train_step(program.init(), raw)
         return {name: float(value) for name, value in metrics.items()}
 

@@ -85,8 +85,8 @@ def test_what_a_run_records(family, run_of, experiment_of):
     for record in records:
         if record["kind"] == "checkpoint":
             continue
-        asked = FIGURES[family] if record["kind"] == "train" or family != "DistilBERT" else set()
-        assert {"loss", "accuracy"} | asked <= set(record)
+        names = FIGURES[family] if record["kind"] == "train" or family != "DistilBERT" else set()
+        assert {"loss", "accuracy"} | names <= set(record)
         assert all(value is not None and np.isfinite(value) for name, value in record.items() if name != "kind")
     if family in ("BERT", "ELECTRA"):
         assert (workdir / "samples.txt").read_text().count("model:") == 5

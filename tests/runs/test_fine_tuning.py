@@ -155,9 +155,9 @@ def annotated(tmp_path_factory, sentences):
         text = source.choices(words, k=12)
         record = {"id": f"q{number}", "context": " ".join(text), "question": "the alal", "answers": [], "starts": []}
         if number % 4:
-            place = source.randrange(12)
-            text[place] = "alal"
-            start = len(" ".join(text[:place])) + bool(place)
+            position = source.randrange(12)
+            text[position] = "alal"
+            start = len(" ".join(text[:position])) + bool(position)
             record |= {"context": " ".join(text), "answers": ["alal"], "starts": [start]}
         return record
 

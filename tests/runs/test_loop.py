@@ -17,9 +17,9 @@ from flax import traverse_util
 
 import t5x_lite
 from t5x_lite.errors import InputError
-from t5x_lite.optim.optimizers import AdamW
-from t5x_lite.optim.schedules import Constant
 from t5x_lite.parallel import MeshShape
+from t5x_lite.runs import preparation
+from t5x_lite.runs.checkpoints import read_state
 from t5x_lite.runs.loop import NonFiniteError
 from t5x_lite.runs.records import Records, read_records
 
@@ -162,10 +162,16 @@ def test_other_text_is_refused(tiny, tmp_path, train):
         train(replace(experiment, steps=2), tmp_path / "run")
 
 
-def test_a_loss_that_is_not_finite_ends_the_run_with_its_remains(tiny, tmp_path, train):
-    experiment = replace(tiny, optimizer=AdamW(Constant(1e30)))
-    with pytest.raises(NonFiniteError, match=r"not finite at step [2-5]"):
-        train(experiment, tmp_path)
+def test_a_loss_that_is_not_finite_ends_the_run_with_its_remains(tiny, tmp_path, train, monkeypatch):
+    def read_huge_state(folder, abstract):
+        state = read_state(folder, abstract)
+        huge = jax.tree.map(lambda leaf: jax.device_put(np.asarray(leaf) * 1e18, leaf.sharding), state.params)
+        return state.replace(params=huge)
+
+    train(replace(tiny, steps=2), tmp_path, report=False)
+    monkeypatch.setattr(preparation, "read_state", read_huge_state)
+    with pytest.raises(NonFiniteError, match=r"not finite at step 3; .* the last checkpoint is of step 2"):
+        train(tiny, tmp_path)
     remains = tmp_path / "nonfinite"
     step = json.loads((remains / "figures.json").read_text())["step"]
     raw = np.load(remains / "batch.npz")["ids"]
@@ -178,7 +184,7 @@ def test_a_loss_that_is_not_finite_ends_the_run_with_its_remains(tiny, tmp_path,
     # The batch is that of the failing step.
     from t5x_lite.data import batches
 
-    store = experiment.data.prepare(experiment.objective.layout)
+    store = tiny.data.prepare(tiny.objective.layout)
     np.testing.assert_array_equal(raw, batches(store.train, batch_size=8, seed=0)[step - 1]["ids"])
 
 

@@ -175,9 +175,9 @@ def test_the_death_of_one_ends_the_others_and_two_go_on(start, alone, tmp_path):
 
 
 def test_unlike_hosts_are_told_apart_before_anything_is_written(start, tmp_path):
-    place = ("--coordinator", f"localhost:{free_port()}", "--num-processes", 2, "--process-id")
+    address = ("--coordinator", f"localhost:{free_port()}", "--num-processes", 2, "--process-id")
     processes = [
-        start(*place, number, "--workdir", tmp_path / "run", "--batch-size", 8 * (number + 1)) for number in range(2)
+        start(*address, number, "--workdir", tmp_path / "run", "--batch-size", 8 * (number + 1)) for number in range(2)
     ]
     for process in processes:
         _, err = process.communicate(timeout=120)
@@ -190,10 +190,10 @@ def test_unlike_hosts_are_told_apart_before_anything_is_written(start, tmp_path)
 
 def test_folders_that_not_all_hosts_see(start, tmp_path):
     """Two working directories stand for two hosts: one path, two folders."""
-    place = ("--coordinator", f"localhost:{free_port()}", "--num-processes", 2, "--process-id")
+    address = ("--coordinator", f"localhost:{free_port()}", "--num-processes", 2, "--process-id")
     for number in range(2):
         (tmp_path / str(number)).mkdir()
-    processes = [start(*place, number, "--workdir", "run", cwd=tmp_path / str(number)) for number in range(2)]
+    processes = [start(*address, number, "--workdir", "run", cwd=tmp_path / str(number)) for number in range(2)]
     for process in processes:
         _, err = process.communicate(timeout=120)
         assert process.returncode == 2, err
@@ -203,12 +203,12 @@ def test_folders_that_not_all_hosts_see(start, tmp_path):
 
 @pytest.mark.slow
 def test_each_host_may_have_its_own_cache(start, alone, tmp_path):
-    place = ("--coordinator", f"localhost:{free_port()}", "--num-processes", 2, "--process-id")
+    address = ("--coordinator", f"localhost:{free_port()}", "--num-processes", 2, "--process-id")
     for number in range(2):
         (tmp_path / str(number)).mkdir()
     processes = [
         start(
-            *(*place, number, "--workdir", tmp_path / "run", "--data.cache-dir", "cache", "--steps", 3),
+            *(*address, number, "--workdir", tmp_path / "run", "--data.cache-dir", "cache", "--steps", 3),
             cwd=tmp_path / str(number),
         )
         for number in range(2)

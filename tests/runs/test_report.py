@@ -36,7 +36,7 @@ def test_fill_ins_line_up():
         builder.add([ids])
     builder.finish()
     rows = builder.take()
-    # All that is asked for is hidden, so that what is shown can be counted.
+    # Every target is hidden, so that masks can be counted.
     objective = _Oracle(24, mask_share=1.0, random_share=0.0).for_vocabulary(tokenizer.vocabulary)
     mesh = make_mesh(MeshShape(2, 2, 2))  # does not divide the three rows
     program = create_autospec(Program, instance=True, objective=objective, module=nn.Module(), mesh=mesh)
@@ -47,11 +47,11 @@ def test_fill_ins_line_up():
     assert len(blocks) == 3
     for index, block in enumerate(blocks):
         lines = dict(line.split(":", 1) for line in block.splitlines()[1:] if line)
-        asked = [i for i in features["targets"][index] if i != tokenizer.vocabulary.pad_id]
-        expected = [tokenizer.decode([token]) for token in asked]
+        targets = [i for i in features["targets"][index] if i != tokenizer.vocabulary.pad_id]
+        expected = [tokenizer.decode([token]) for token in targets]
         assert lines["target"].strip().split(", ") == expected
         assert lines["model"].strip().split(", ") == ["[MASK]", *expected[1:]]
-        assert lines["input"].count("[MASK]") == len(asked)
+        assert lines["input"].count("[MASK]") == len(targets)
 
 
 def test_padding_is_no_target_whatever_its_id():

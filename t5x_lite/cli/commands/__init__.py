@@ -1,1 +1,1 @@
-"""One function a command, marked by `@command`: `t5x-lite NAME ...` calls it with the arguments behind its name."""
+"""One function a command, marked by `@subcommand`: `t5x-lite NAME ...` calls it with the other arguments."""

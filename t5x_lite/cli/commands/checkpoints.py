@@ -1,4 +1,4 @@
-"""`average` and `convert`: checkpoints out of checkpoints."""
+"""`average` and `convert`: new checkpoints made from others."""
 
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -27,11 +27,11 @@ from t5x_lite.optim.optimizers import Adafactor
 from t5x_lite.pretrained import Pretrained, load
 from t5x_lite.runs.checkpoints import is_checkpoint, write_checkpoint
 from t5x_lite.runs.open_model import average_checkpoints, last_checkpoints
+from t5x_lite.runs.records import print_line
 from t5x_lite.runs.workdir import tokenizer_files
 from t5x_lite.tokenizers.config import saved_config
 from t5x_lite.training.experiment import Experiment
-
-LAST = 5
+from t5x_lite.validation import Positive
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ class Average:
 
     runs: tyro.conf.Positional[tuple[str, ...]]
     """A run, of which the last checkpoints are taken; or several runs or checkpoints, of which all together are."""
-    last: int | None = None
+    last: Positive | None = None
     """Checkpoints of each run; 5 if not given."""
     output: str = ""
     """The new folder; if not given, averaged/last-N in the folder of the one run."""
@@ -54,29 +54,23 @@ def average(arguments: list[str]) -> None:
     sources = [Path(name).expanduser() for name in command.runs]
     if not sources:
         raise InputError("the run is missing; write t5x-lite average RUN --last 5")
-    if command.last is not None and command.last < 1:
-        raise InputError(f"last={command.last} is too small; choose 1 or more")
     if missing := [source for source in sources if not source.is_dir()]:
         raise InputError(f"{missing[0]} is not a folder; name a run's folder, or folders of checkpoints")
     single = [source for source in sources if is_checkpoint(source)]
     if command.last is not None and len(single) == len(sources):
         raise InputError(f"last={command.last} counts the checkpoints of a run, and {single[0]} is one; leave it out")
-    last = command.last or LAST
+    last, console = command.last or 5, Console(stderr=True)
     folders = [
         folder for source in sources for folder in ([source] if source in single else last_checkpoints(source, last))
     ]
-    output = Path(command.output).expanduser() if command.output else _default_output(sources, single, last)
-    console = Console(stderr=True)
-    average_checkpoints(
-        folders, output, lambda folder: console.print(f"reading {folder}", highlight=False, soft_wrap=True)
-    )
-    print(f"{output}: the mean of {len(folders)} checkpoints ({', '.join(folder.name for folder in folders)})")
-
-
-def _default_output(sources: list[Path], single: list[Path], last: int) -> Path:
-    if len(sources) > 1 or single:
+    if command.output:
+        output = Path(command.output).expanduser()
+    elif len(sources) > 1 or single:
         raise InputError("output='' leaves open where the mean of named checkpoints goes; give --output FOLDER")
-    return sources[0] / "averaged" / f"last-{last}"
+    else:
+        output = sources[0] / "averaged" / f"last-{last}"
+    average_checkpoints(folders, output, lambda folder: print_line(console, f"reading {folder}"))
+    print(f"{output}: the mean of {len(folders)} checkpoints ({', '.join(folder.name for folder in folders)})")
 
 
 @dataclass(frozen=True)
@@ -105,43 +99,39 @@ def convert(arguments: list[str]) -> None:
         print(f"{dst}: a run's folder with the parameters at step 0; open it with t5x_lite.load")
         return
     model.export(dst, part=command.part)
-    left_out = _left_out(model.config, command.part or "discriminator")
-    without = f"; left out: {left_out}" if left_out else ""
-    print(f"{dst}: config.json, model.safetensors; open it with transformers or t5x_lite.load{without}")
-
-
-def _left_out(model: ModelConfig, part: Part) -> str:
-    """What of the model no class of Transformers has a place for."""
-    if model.networks:
-        other = "generator" if part == "discriminator" else "discriminator"
-        return f"the {other}, which --part {other} converts"
-    return "the span-boundary head" if "span_boundary" in getattr(model, "heads", ()) else ""
+    left_out = ""  # what no class of Transformers holds
+    if model.config.networks:
+        other = "discriminator" if command.part == "generator" else "generator"
+        left_out = f"; left out: the {other}, which --part {other} converts"
+    elif "span_boundary" in getattr(model.config, "heads", ()):
+        left_out = "; left out: the span-boundary head"
+    print(f"{dst}: config.json, model.safetensors; open it with transformers or t5x_lite.load{left_out}")
 
 
 def objective_for(model: ModelConfig) -> Objective:
-    """The objective that the model was made with, or that trains the heads which it has; tasks need data for theirs."""
+    """The objective that the model was made with, or that trains its heads; those of tasks need data."""
     longest = getattr(model, "max_length", None) or 1024
     length = min(512, longest)
+    by_length = {
+        "denoising": BartDenoising,
+        "masked language model": MaskedLanguageModel,
+        "masked language model, next sentence": NextSentencePrediction,
+        "masked language model, sentence order": SentenceOrderPrediction,
+    }
+    if model.pretraining in by_length:
+        return by_length[model.pretraining](length)
     match model.pretraining:
         case "span corruption":
             return SpanCorruption()
         case "causal language model":
             return CausalLanguageModel(min(1024, longest))
-        case "denoising":
-            return BartDenoising(length)
         case "sequence to sequence":
             return SequenceToSequence(length, length)
-        case "masked language model":
-            return MaskedLanguageModel(length)
-        case "masked language model, next sentence":
-            return NextSentencePrediction(length)
-        case "masked language model, sentence order":
-            return SentenceOrderPrediction(length)
     return NoObjective()
 
 
 def _write_run(folder: Path, model: Pretrained) -> None:
-    """A run's folder as if the run stood before its first step, without an optimizer's state."""
+    """Writes the folder of a run before its first step, without an optimizer's state."""
     data, files, generation = Data(), {}, model.generation
     folder.mkdir(parents=True, exist_ok=True)
     if model.tokenizer is not None:

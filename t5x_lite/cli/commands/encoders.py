@@ -1,16 +1,18 @@
-"""`fill_mask` and `probe`: what an encoder knows."""
+"""`fill_mask` and `probe`: suggestions for masks, and linear classifiers on an encoder's layers."""
 
 import dataclasses
+import functools
 import json
 from dataclasses import dataclass
+from typing import Annotated
 
 import numpy as np
 import tyro
 from rich.console import Console
 
-from t5x_lite.cli.arguments import OfModel, parse, subcommand
-from t5x_lite.data.records.formats import TABLE_ENDINGS, ConllFiles, JsonlFiles, ParallelFiles, TableFiles
-from t5x_lite.data.records.input_files import JSON_ENDINGS, check_paths, expand
+from t5x_lite.cli.arguments import OfModel, parse, subcommand, table_or_json
+from t5x_lite.data.records.formats import ConllFiles, JsonlFiles, ParallelFiles, TableFiles
+from t5x_lite.data.records.input_files import check_paths
 from t5x_lite.errors import InputError
 from t5x_lite.pretrained import Suggestion, load
 from t5x_lite.pretrained.encoder import Pooling
@@ -25,6 +27,10 @@ from t5x_lite.pretrained.probing import (
     split,
     tagged_examples,
 )
+from t5x_lite.runs.records import print_line
+from t5x_lite.validation import Range
+
+Examples = Annotated[int, Range(ge=0, remedy="choose 1 or more, or 0 for all")]
 
 
 @dataclass(frozen=True)
@@ -45,12 +51,11 @@ def fill_mask(arguments: list[str]) -> None:
         raise InputError(f'text is missing; write t5x-lite fill_mask {command.run} "a text with a [MASK] in it"')
     answers = load(command.run).fill_mask(list(command.text), top_k=command.top_k)
     masks = [mask for answer in answers for mask in ([answer] if isinstance(answer[0], Suggestion) else answer)]
-    print("\n\n".join(_lines(suggestions) for suggestions in masks))
-
-
-def _lines(suggestions: list[Suggestion]) -> str:
-    width = max(len(suggestion.token) for suggestion in suggestions)
-    return "\n".join(f"{one.probability:6.1%}  {one.token:<{width}}  {one.text}" for one in suggestions)
+    blocks = []
+    for suggestions in masks:
+        width = max(len(one.token) for one in suggestions)
+        blocks.append("\n".join(f"{one.probability:6.1%}  {one.token:<{width}}  {one.text}" for one in suggestions))
+    print("\n\n".join(blocks))
 
 
 @dataclass(frozen=True)
@@ -87,9 +92,9 @@ class Probe(OfModel):
     embeddings; if not given, those of the paper's table that the model has."""
     pooling: Pooling = "mean"
     """How a text's tokens become one vector: mean, or cls, that of the first one."""
-    num_train: int = 0
+    num_train: Examples = 0
     """Examples to fit, at most, drawn at random; 0 takes all."""
-    num_test: int = 0
+    num_test: Examples = 0
     """Examples to measure, at most."""
     l2: float = 1.0
     """What half the sum of the classifier's squared weights counts beside its summed loss."""
@@ -103,9 +108,6 @@ class Probe(OfModel):
 def probe(arguments: list[str]) -> None:
     """probe RUN --train FILES: what a linear classifier reads off each layer of a frozen model"""
     command = parse(Probe, arguments, prog="t5x-lite probe")
-    for name in ("num_train", "num_test"):
-        if getattr(command, name) < 0:
-            raise InputError(f"{name}={getattr(command, name)} is negative; choose 1 or more, or 0 for all")
     layers = tuple(int(name) if name.lstrip("-").isdigit() else name for name in command.layers)
     train = _read(command, command.train, "train")
     if command.test:
@@ -118,7 +120,7 @@ def probe(arguments: list[str]) -> None:
         "layers": layers,
         "l2": command.l2,
         "seed": command.seed,
-        "tell": lambda line: console.print(line, highlight=False, markup=False, soft_wrap=True),
+        "tell": functools.partial(print_line, console),
     }
     model = load(command.run)
     if command.tagged:
@@ -129,46 +131,36 @@ def probe(arguments: list[str]) -> None:
 
 
 def table(probes: Probes) -> str:
-    """A line for each choice of layers, every figure with its interval, and what else has to be known."""
+    """A line for each choice of layers, every figure with its interval, and remarks."""
     names = list(probes.probed[0].figures)
     lines = [["layers", "features", *(name.replace("_", " ") for name in names)]]
     for one in probes.probed:
-        ends = [(100 * low, 100 * high) for low, high in (one.intervals[name] for name in names)]
-        cells = [
-            f"{one.figures[name]:.1%} ({low:.1f}-{high:.1f})" for name, (low, high) in zip(names, ends, strict=True)
-        ]
+        ends = {name: (100 * low, 100 * high) for name, (low, high) in one.intervals.items()}
+        cells = ["{:.1%} ({:.1f}-{:.1f})".format(one.figures[name], *ends[name]) for name in names]
         lines.append([format_layers(one.layers), f"{one.num_features:,}", *cells])
-    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-    rows = [
-        "  ".join(cell.ljust(width) if number == 0 else cell.rjust(width) for number, (cell, width) in enumerate(pairs))
-        for pairs in (zip(line, widths, strict=True) for line in lines)
-    ]
-    remarks = [
+    first, *others = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    template = "  ".join([f"{{:<{first}}}", *(f"{{:>{width}}}" for width in others)])
+    remark = (
         f"{probes.num_train:,} examples of training, {probes.num_test:,} of the test, whose 95 % intervals stand in "
         f"parentheses; the most frequent label alone: accuracy {probes.guess:.1%}; l2={probes.l2:g} on features of "
-        "mean 0 and variance 1",
-        *probes.remarks,
-    ]
-    return "\n".join([*rows, "", *remarks])
+        "mean 0 and variance 1"
+    )
+    return "\n".join([*(template.format(*line) for line in lines), "", remark, *probes.remarks])
 
 
 def _read(command: Probe, paths: tuple[str, ...], option: str) -> list[Labeled] | list[Tagged]:
-    """The examples in files of the kind that the command says, or else their names."""
+    """The examples in files whose format the command's options give, or else their names."""
     check_paths(paths, option)
     if command.tagged:
         return tagged_examples(ConllFiles(paths, command.token_column, command.tag_column))
     texts = {"texts": command.texts, "label": command.label, "left_out": command.left_out}
     if command.fields:
         return labeled_examples(ParallelFiles(command.fields, paths), **texts)
-    files = [file for path in paths for file in expand(path, (*TABLE_ENDINGS, *JSON_ENDINGS), option)]
-    kinds = {file.name.lower().endswith(JSON_ENDINGS) for file in files}
-    if len(kinds) > 1:
-        raise InputError(f"{option} names files of JSON and others ({', '.join(paths)}); give files of one kind")
-    is_json = kinds.pop()
+    is_json = table_or_json(option, paths) is JsonlFiles
     return labeled_examples(JsonlFiles(paths) if is_json else TableFiles(paths, command.columns or None), **texts)
 
 
 def _some(examples: list, most: int, seed: int) -> list:
-    """All examples, or as many of them, drawn at random, in the order that they had."""
+    """All examples, or `most` of them, drawn at random and in their order."""
     drawn = np.sort(np.random.default_rng(seed).permutation(len(examples))[: most or None])
     return [examples[number] for number in drawn.tolist()]

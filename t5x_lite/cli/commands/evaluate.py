@@ -2,7 +2,6 @@
 
 import itertools
 import json
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -10,13 +9,13 @@ import jax
 import tyro
 from rich.console import Console
 
-from t5x_lite.cli.arguments import of_part, parse, subcommand, with_data, with_examples
-from t5x_lite.data import Data, Source, TextToText, Tokenizer
+from t5x_lite.cli.arguments import DataOptions, of_part, parse, subcommand, with_examples
+from t5x_lite.data import Data, TextToText, Tokenizer
 from t5x_lite.data.splits import Documents, format_overlap, overlap
 from t5x_lite.errors import InputError
 from t5x_lite.evaluation.evaluator import held_out_of
 from t5x_lite.evaluation.figures import describe
-from t5x_lite.evaluation.predictions import BatchGenerator, EvalPrompt, questions_of
+from t5x_lite.evaluation.predictions import BatchGenerator, questions_of
 from t5x_lite.evaluation.reports import task_report, text_report, write_predictions
 from t5x_lite.evaluation.submissions import Submission, submission_of
 from t5x_lite.files import local_or_bucket
@@ -24,12 +23,13 @@ from t5x_lite.metrics.scores import Metrics
 from t5x_lite.objectives import SequenceToSequence
 from t5x_lite.objectives.task import TaskObjective
 from t5x_lite.parallel import MeshShape, make_mesh
-from t5x_lite.runs.open_model import open_checkpoint, tokenizer_from_files
+from t5x_lite.runs.open_model import open_checkpoint
+from t5x_lite.runs.records import print_line
 from t5x_lite.runs.report import preparation
+from t5x_lite.runs.workdir import tokenizer_from_files
 from t5x_lite.training.experiment import Evaluation, Experiment
 from t5x_lite.training.step import Program
-
-_ALL = 1 << 30
+from t5x_lite.validation import Positive
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ class Evaluate:
     submission: Submission | None = None
     """Format of the answers: jsonl, glue, superglue, squad, conll; if not given, squad of questions and conll of tags
     where a head answers, and else jsonl."""
-    rows: int | None = None
+    rows: Positive | None = None
     """Rows to evaluate on, at most; if not given, as in the run, and of tasks all."""
     metrics: Metrics | None = None
     """What predictions of a head, or decoded texts, are scored by (see `Evaluation`); if not given, as in the run, and
@@ -79,8 +79,6 @@ class Evaluate:
 def evaluate(arguments: list[str]) -> None:
     """evaluate RUN [options]: loss, BLEU or the scores of a task on held-out data, and predictions"""
     command = parse(Evaluate, arguments, prog="t5x-lite evaluate")
-    if command.rows is not None and command.rows < 1:
-        raise InputError(f"rows={command.rows} is too small; choose 1 or more")
     if command.unlabeled and not ((command.examples or command.split) and command.out):
         raise InputError("--unlabeled makes predictions of examples; give --examples FILE or --split and --out FOLDER")
     if command.submission and not command.out:
@@ -97,7 +95,14 @@ def evaluate(arguments: list[str]) -> None:
         raise InputError(f"{command.run} came without a tokenizer; evaluation of text needs one")
     console = Console(stderr=True)
     if command.unlabeled and not of_task:
-        _answer(experiment, source, tokenizer, checkpoint.params, command.out, submission, console)
+        if not isinstance(source, TextToText):
+            raise InputError(f"--unlabeled is for examples of tasks, and the run has {type(source).__name__}; drop it")
+        program, params = _on_one_device(experiment, tokenizer, checkpoint.params)
+        prompts = questions_of((example for _, example in source.eval_records(unlabeled=True)), tokenizer)
+        generator = BatchGenerator(program, prompts, tokenizer, experiment.evaluation)
+        if remark := write_predictions(generator, params, source, command.out, submission):
+            print_line(console, remark)
+        print(f"answers are in {command.out}")
         return
     with preparation(console) as progress:
         store = experiment.data.prepare(experiment.objective.layout, tokenizer=tokenizer, progress=progress)
@@ -106,11 +111,13 @@ def evaluate(arguments: list[str]) -> None:
             progress("compare with the training data", None)
             remarks = [*store.too_long, *_in_training(checkpoint.experiment.data, experiment)]
     for remark in remarks:
-        console.print(remark, highlight=False, markup=False, soft_wrap=True)
-    questions = _questions(experiment, command, tokenizer)
-    words = trained.data.source.classes or ()
-    program, params = _placed(experiment, tokenizer, checkpoint.params)
-    held_out = held_out_of(program, store, questions, words)
+        print_line(console, remark)
+    questions = None
+    if command.pairs and experiment.evaluation.metrics:
+        examples = itertools.islice(experiment.data.source.eval_examples(), experiment.evaluation.num_texts)
+        questions = questions_of(examples, tokenizer)
+    program, params = _on_one_device(experiment, tokenizer, checkpoint.params)
+    held_out = held_out_of(program, store, questions, trained.data.source.classes or ())
     if not of_task:
         figures, metrics = text_report(held_out, params, folder=command.out, submission=submission)
     else:
@@ -119,44 +126,22 @@ def evaluate(arguments: list[str]) -> None:
     print(json.dumps(figures) if command.json else described)
 
 
-def _placed(experiment: Experiment, tokenizer: Tokenizer | None, params: Any) -> tuple[Program, Any]:
-    """The run's program, and the parameters where it has them: on one device, whatever the run had, for its batch need
-    not be divided by the devices here."""
+def _on_one_device(experiment: Experiment, tokenizer: Tokenizer | None, params: Any) -> tuple[Program, Any]:
+    """The run's program and parameters on one device: those of this machine need not divide the run's batch."""
     one_device = make_mesh(MeshShape(), jax.local_devices()[:1])
     objective = experiment.objective.for_vocabulary(tokenizer.vocabulary) if tokenizer else experiment.objective
     program = Program(replace(experiment, mesh=MeshShape()), objective, one_device)
     return program, jax.device_put(params, program.state_shardings.params)
 
 
-def _answer(
-    experiment: Experiment,
-    source: Source,
-    tokenizer: Tokenizer,
-    params: Any,
-    folder: str,
-    submission: Submission,
-    console: Console,
-) -> None:
-    """Writes answers to examples of a task whose right ones nobody knows."""
-    if not isinstance(source, TextToText):
-        raise InputError(f"--unlabeled is for examples of tasks, and the run has {type(source).__name__}; drop it")
-    program, params = _placed(experiment, tokenizer, params)
-    asked = (example for _, example in source.eval_records(unlabeled=True))
-    sheet = BatchGenerator(program, questions_of(asked, tokenizer), tokenizer, experiment.evaluation)
-    if remark := write_predictions(sheet, params, source, folder, submission):
-        console.print(remark, highlight=False, markup=False, soft_wrap=True)
-    print(f"answers are in {folder}")
-
-
 def _in_training(data: Data, experiment: Experiment) -> list[str]:
-    """How many of the given examples the run was trained on, as a sentence; none where there are none."""
+    """How many of the given examples the run was trained on, as a sentence; empty where it was on none."""
     layout = experiment.objective.layout
     if not layout.has_examples:
         return []
     given = Documents(experiment.data.source, layout, data.sentences)
     try:
-        training = [Documents(source, layout, data.sentences) for source in data.training_sources]
-        counts = overlap(training, given)
+        counts = overlap([Documents(source, layout, data.sentences) for source in data.training_sources], given)
     except InputError as error:
         return [
             f"whether these {layout.unit_name} are in the training data is not known, which cannot be read: {error}"
@@ -174,7 +159,7 @@ def _on_other_data(experiment: Experiment, command: Evaluate) -> Experiment:
     other = bool(command.examples or command.split)
     if other:
         experiment = with_examples(experiment, command.examples, split=command.split, unlabeled=command.unlabeled)
-    experiment = with_data(experiment, text=command.text, pairs=command.pairs)
+    experiment = DataOptions(text=command.text, pairs=command.pairs).apply(experiment)
     if command.text or command.pairs:
         experiment = replace(experiment, data=replace(experiment.data, held_out_source=experiment.data.source))
     if (command.pairs or other) and isinstance(experiment.objective, SequenceToSequence):
@@ -184,19 +169,9 @@ def _on_other_data(experiment: Experiment, command: Evaluate) -> Experiment:
 
 
 def _settings(evaluation: Evaluation, command: Evaluate, *, of_task: bool) -> Evaluation:
-    """The run's own, where the command says nothing else; of given pairs and examples, and of tasks, all."""
-    given: dict[str, Any] = (
-        dict.fromkeys(("rows", "num_texts"), _ALL)
-        if command.pairs or command.examples or command.split or of_task
-        else {}
-    )
+    """The run's settings with those of the command; all rows of given pairs and examples, and of tasks."""
+    if command.pairs or command.examples or command.split or of_task:
+        evaluation = replace(evaluation, rows=1 << 30, num_texts=1 << 30)
     options = ("rows", "metrics", "num_texts", "num_beams", "alpha", "max_length")
     settings = {name: getattr(command, name) for name in options}
-    return replace(evaluation, **given | {name: value for name, value in settings.items() if value is not None})
-
-
-def _questions(experiment: Experiment, command: Evaluate, tokenizer: Tokenizer) -> Sequence[EvalPrompt] | None:
-    if not command.pairs or not experiment.evaluation.metrics:
-        return None
-    asked = itertools.islice(experiment.data.source.eval_examples(), experiment.evaluation.num_texts)
-    return questions_of(asked, tokenizer)
+    return replace(evaluation, **{name: value for name, value in settings.items() if value is not None})

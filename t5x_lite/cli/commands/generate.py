@@ -14,13 +14,10 @@ from t5x_lite.cli.arguments import OfModel, parse, subcommand
 from t5x_lite.data.records.input_files import lines
 from t5x_lite.errors import InputError
 from t5x_lite.files import write_atomically
-from t5x_lite.pretrained import Answer, Pretrained, load
+from t5x_lite.pretrained import Answer, load
 
-_DECODING = (
-    *("max_length", "num_beams", "alpha", "early_stopping", "num_results", "temperature", "top_k", "top_p", "seed"),
-    *("scores", "batch_size"),
-)
-"""Options of `generate` that the model's method has too."""
+NOT_DECODING = ("run", "text", "file", "output", "examples", "template")
+"""Options that are not arguments of the model's method."""
 
 
 @dataclass(frozen=True)
@@ -69,87 +66,57 @@ class Generate(OfModel):
 def generate(arguments: list[str]) -> None:
     """generate RUN TEXT...: what a model writes: blanks filled in, translations, continuations"""
     command = parse(Generate, arguments, prog="t5x-lite generate")
-    texts = _texts(command)
-    output = None if command.output is None else _new_file(command.output)
-    examples = () if command.examples is None else read_examples(command.examples)
+    if command.file is not None and command.text:
+        raise InputError(f"file={command.file} and a text exclude each other; give one of them")
+    if command.file is None and not command.text:
+        raise InputError(f'text is missing; write t5x-lite generate {command.run} "a text", or --file with one a line')
+    in_file = command.file is not None
+    texts = [line for _, line in lines(Path(command.file).expanduser())] if in_file else list(command.text)
+    if not texts:
+        raise InputError(f"file={command.file} is empty; give one text a line")
+    output = None if command.output is None else Path(command.output).expanduser()
+    if output is not None and output.exists():
+        raise InputError(f"output={command.output} is there already; choose another name, or remove it")
+    if output is not None and not output.parent.is_dir():
+        raise InputError(f"output={command.output} lies in no folder that there is; make {output.parent} first")
+    tasks = _tasks(command)
     model = load(command.run)
-    written = _write(command, model, texts, examples)
+    inputs = [text for text in texts if text.strip()] if in_file else texts
+    options = {name: value for name, value in vars(command).items() if name not in NOT_DECODING}
+    with _bar(len(inputs), shown=in_file) as progress:
+        answers = iter(model.generate(inputs, **options, **tasks, progress=progress) if inputs else [])
+    written: list[str] = []
+    for text in texts:
+        answer = next(answers) if text.strip() or not in_file else ""
+        written += map(_line, answer if isinstance(answer, list) else [answer])
     if output is None:
         print("\n".join(written))
     else:
         write_atomically(output, "".join(f"{line}\n" for line in written))
 
 
-def read_examples(path: str) -> list[tuple[str, str]]:
-    """The pairs of a file, input and output on each line with a tab between them."""
-    pairs = []
-    for number, line in lines(Path(path).expanduser()):
+def _tasks(command: "Generate | ScoreAnswers") -> dict[str, Any]:
+    """The examples in the command's file, and its template with line breaks and tabs for `\\n` and `\\t`."""
+    examples, template = [], command.template
+    for number, line in lines(Path(command.examples).expanduser()) if command.examples is not None else ():
         sides = line.split("\t")
         if len(sides) != 2:
-            raise InputError(f"examples={path} has {len(sides) - 1} tabs in line {number}; write input, tab, output")
-        pairs.append((sides[0], sides[1]))
-    return pairs
+            tabs = f"examples={command.examples} has {len(sides) - 1} tabs in line {number}"
+            raise InputError(f"{tabs}; write input, tab, output")
+        examples.append((sides[0], sides[1]))
+    if template is not None:
+        template = template.replace("\\n", "\n").replace("\\t", "\t")
+    return {"examples": examples, "template": template}
 
 
-def template_of(text: str | None) -> str | None:
-    r"""A template from a command line, where `\n` and `\t` are written out."""
-    return None if text is None else text.replace("\\n", "\n").replace("\\t", "\t")
-
-
-def _texts(command: Generate) -> list[str]:
-    if command.file is not None and command.text:
-        raise InputError(f"file={command.file} and a text exclude each other; give one of them")
-    if command.file is None:
-        if not command.text:
-            raise InputError(
-                f'text is missing; write t5x-lite generate {command.run} "a text", or --file with one a line'
-            )
-        return list(command.text)
-    texts = [line for _, line in lines(Path(command.file).expanduser())]
-    if not texts:
-        raise InputError(f"file={command.file} is empty; give one text a line")
-    return texts
-
-
-def _new_file(name: str) -> Path:
-    path = Path(name).expanduser()
-    if path.exists():
-        raise InputError(f"output={name} is there already; choose another name, or remove it")
-    if not path.parent.is_dir():
-        raise InputError(f"output={name} lies in no folder that there is; make {path.parent} first")
-    return path
-
-
-def _write(command: Generate, model: Pretrained, texts: list[str], examples: Any) -> list[str]:
-    """The lines of all answers."""
-    inputs = texts if command.file is None else [text for text in texts if text.strip()]
-    written: list[Any] = []
-    if inputs:
-        with _bar(len(inputs), shown=command.file is not None) as progress:
-            written = model.generate(
-                inputs,
-                **{name: getattr(command, name) for name in _DECODING},
-                examples=examples,
-                template=template_of(command.template),
-                progress=progress,
-            )
-    answers = iter(written)
-    found: list[str] = []
-    for text in texts:
-        answer = next(answers) if command.file is None or text.strip() else ""
-        found += [_line(one) for one in (answer if isinstance(answer, list) else [answer])]
-    return found
-
-
-def _line(answer: Any) -> str:
-    text = answer.text if isinstance(answer, Answer) else answer
-    line = " ".join(text.splitlines())
+def _line(answer: str | Answer) -> str:
+    line = " ".join((answer.text if isinstance(answer, Answer) else answer).splitlines())
     return f"{answer.score:.4f}\t{line}" if isinstance(answer, Answer) else line
 
 
 @contextmanager
 def _bar(total: int, *, shown: bool) -> Iterator[Callable[[int], None]]:
-    """A bar on standard error, of a terminal; call what it gives with the number of texts done since."""
+    """A bar on standard error, where that is a terminal; call it with the number of texts done since."""
     console = Console(stderr=True)
     columns = (TextColumn("writing"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     with Progress(*columns, console=console, disable=not (shown and console.is_terminal)) as bar:
@@ -182,13 +149,9 @@ def score(arguments: list[str]) -> None:
         raise InputError(
             f'answers are missing; write t5x-lite score {command.run} "a prompt" "an answer" "another one"'
         )
-    examples = () if command.examples is None else read_examples(command.examples)
+    tasks = _tasks(command)
     scores = load(command.run).score(
-        command.prompt,
-        list(command.answer),
-        examples=examples,
-        template=template_of(command.template),
-        answer_context=command.answer_context,
+        command.prompt, list(command.answer), **tasks, answer_context=command.answer_context
     )
     for one in sorted(scores, key=lambda one: -(one.log_probability if one.normalised is None else one.normalised)):
         normalised = "" if one.normalised is None else f"{one.normalised:10.4f}  "

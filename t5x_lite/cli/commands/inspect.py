@@ -10,7 +10,7 @@ from flax import linen as nn
 from flax import traverse_util
 from jaxtyping import Float, Int
 from rich.console import Console
-from rich.table import Table
+from rich.table import Column, Table
 
 from t5x_lite.cli.arguments import DataOptions, ExperimentOptions, load_config, parse, subcommand, take_config
 from t5x_lite.cli.rows import describe_row, legend
@@ -21,7 +21,8 @@ from t5x_lite.models import abstract_params, num_params
 from t5x_lite.optim.masks import rate_factors
 from t5x_lite.optim.schedules import Schedule
 from t5x_lite.parallel import logical_axes
-from t5x_lite.runs.preparation import Prepared, prepare
+from t5x_lite.runs.preparation import prepare
+from t5x_lite.runs.records import print_line
 from t5x_lite.training.experiment import Experiment
 
 _BLOCKS = " ▁▂▃▄▅▆▇█"
@@ -29,7 +30,7 @@ _MOST_STEPS = 1 << 20
 
 
 def rates(schedule: Schedule, steps: int) -> tuple[Int[np.ndarray, "N"], Float[np.ndarray, "N"]]:
-    """(steps, learning rates) of the updates 1 to `steps`; of very long runs a million of them, evenly spread."""
+    """(steps, learning rates) of the updates 1 to `steps`; of very long runs a million of them, evenly spaced."""
     sampled = np.unique(np.linspace(1, steps, min(steps, _MOST_STEPS)).round().astype(np.int32))
     of_each = jax.jit(jax.vmap(lambda step: jnp.asarray(schedule.learning_rate(step), jnp.float32)))
     return sampled, np.asarray(of_each(sampled))
@@ -63,7 +64,7 @@ def draw(schedule: Schedule, steps: int, width: int = 60, height: int = 6) -> st
 
 
 def save(schedule: Schedule, steps: int, picture: Path) -> None:
-    """Draws the learning rate over the steps into a PNG file; `InputError` where there is no place for one."""
+    """Draws the learning rate over the steps into a PNG file."""
     from t5x_lite.pictures import Picture  # here, since it loads matplotlib
 
     check_output_path(picture, "schedule")
@@ -110,9 +111,9 @@ def inspect(arguments: list[str]) -> None:
         check_output_path(Path(command.corruption).expanduser(), "corruption")
     console = Console()
     console.print(parameter_table(experiment))
-    console.print(f"{num_params(experiment.model):,} parameters\n", highlight=False)
+    print_line(console, f"{num_params(experiment.model):,} parameters\n")
     schedule = experiment.optimizer.schedule
-    console.print(draw(schedule, experiment.steps) + "\n", markup=False, highlight=False, soft_wrap=True)
+    print_line(console, draw(schedule, experiment.steps) + "\n")
     if command.schedule:
         save(schedule, experiment.steps, Path(command.schedule).expanduser())
     prepared = prepare(experiment, console)
@@ -123,81 +124,64 @@ def inspect(arguments: list[str]) -> None:
     if "positions" in features:
         console.print("\n", legend(), sep="")
     labels = experiment.data.source.classes or ()
-    for row in range(len(next(iter(features.values())))):
-        one = {name: values[row] for name, values in features.items()}
-        for name, text in describe_row(store.tokenizer, shown[row], one, store.layout, labels):
-            console.print(f"\n[bold]row {row}[/bold]  {name}" if name == "row" else f"[bold]{name}[/bold]")
+    rows = [shown[number] for number in range(len(next(iter(features.values()))))]
+    for number, row in enumerate(rows):
+        one = {name: values[number] for name, values in features.items()}
+        for name, text in describe_row(store.tokenizer, row, one, store.layout, labels):
+            console.print(f"\n[bold]row {number}[/bold]  {name}" if name == "row" else f"[bold]{name}[/bold]")
             console.print(text)
     if command.corruption:
-        _draw_rows(prepared, experiment, Path(command.corruption).expanduser())
+        from t5x_lite.pictures import draw_corruption  # here, since it loads matplotlib
 
-
-def _draw_rows(prepared: Prepared, experiment: Experiment, picture: Path) -> None:
-    # Imported here: matplotlib is needed for the picture alone.
-    from t5x_lite.pictures import draw_corruption
-
-    shown = prepared.store.rows_to_show
-    rows = [shown[row] for row in range(min(3, len(shown)))]
-    draw_corruption(prepared.objective, prepared.store.tokenizer, rows, model=experiment.model).save(picture)
+        picture = draw_corruption(prepared.objective, store.tokenizer, rows, model=experiment.model)
+        picture.save(Path(command.corruption).expanduser())
 
 
 def parameter_table(experiment: Experiment) -> Table:
-    """Every parameter: path, shape, logical axes, count; and its share of the learning rate where not all have it."""
-    table = Table("parameter", "shape", "logical axes", box=None)
-    table.add_column("count", justify="right")
-    boxed = abstract_params(experiment.model)
-    axes = jax.tree.leaves(logical_axes(boxed), is_leaf=lambda node: isinstance(node, tuple))
-    leaves = jax.tree_util.tree_leaves_with_path(nn.unbox(boxed))
-    rates = _rates(experiment)
-    if rates:
-        table.add_column("learning rate", justify="right")
-    for (path, leaf), names in zip(leaves, axes, strict=True):
-        name = jax.tree_util.keystr(path, simple=True, separator="/")
-        rate, shape = [rates[name]] if rates else [], " x ".join(map(str, leaf.shape))
-        table.add_row(name, shape, ", ".join(axis or "-" for axis in names), f"{leaf.size:,}", *rate)
-    return table
-
-
-def _rates(experiment: Experiment) -> dict[str, str]:
-    """By parameter, what its learning rate is multiplied by, from the lowest layer to the highest; empty where all have
-    the same."""
+    """Every parameter: path, shape, logical axes, count; and the factor of its learning rate where not all are 1."""
     boxed, optimizer = abstract_params(experiment.model), experiment.optimizer
-    axes = logical_axes(boxed)
-    trained = optimizer.trained(axes)
-    if trained.is_whole and optimizer.layerwise_decay == 1.0:
-        return {}
-    factors = rate_factors(axes, nn.unbox(boxed), optimizer.layerwise_decay, experiment.model.below_layers)
+    axes, params = logical_axes(boxed), nn.unbox(boxed)
+    trained, decay = optimizer.trained(axes), optimizer.layerwise_decay
+    factors = traverse_util.flatten_dict(rate_factors(axes, params, decay, experiment.model.below_layers), sep="/")
 
-    def format_factor(path: str, factor: np.ndarray) -> str:
+    def format_factors(path: str) -> str:
         first = trained.frozen_layers_of(path)
         if first is None:
             return "frozen"
-        below = [f"{first} frozen"] if first else []
-        ends = sorted({float(value) for value in np.ravel(factor)[first:]})
-        return ", ".join([*below, " to ".join(f"x {value:.3g}" for value in dict.fromkeys((ends[0], ends[-1])))])
+        low, high = np.ravel(factors[path])[first:].min(), np.ravel(factors[path])[first:].max()
+        span = f"x {low:.3g}" if low == high else f"x {low:.3g} to x {high:.3g}"
+        return f"{first} frozen, {span}" if first else span
 
-    return {path: format_factor(path, factor) for path, factor in traverse_util.flatten_dict(factors, sep="/").items()}
+    has_rates = not trained.is_whole or decay != 1.0
+    numbers = ("count", "learning rate") if has_rates else ("count",)
+    columns = (Column(name, justify="right") for name in numbers)
+    table = Table("parameter", "shape", "logical axes", *columns, box=None)
+    named_axes = jax.tree.leaves(axes, is_leaf=lambda node: isinstance(node, tuple))
+    for (path, leaf), names in zip(jax.tree_util.tree_leaves_with_path(params), named_axes, strict=True):
+        name = jax.tree_util.keystr(path, simple=True, separator="/")
+        shape, logical = " x ".join(map(str, leaf.shape)), ", ".join(axis or "-" for axis in names)
+        table.add_row(name, shape, logical, f"{leaf.size:,}", *([format_factors(name)] if has_rates else []))
+    return table
 
 
 def store_table(store: TokenStore) -> Table:
-    """What the splits are made of, and how much of their rows is padding, so far as the store has counted it."""
+    """Size and padding of the splits, as far as the store has counted them."""
     what = store.layout.unit_name
-    table = Table("split", box=None)
-    for column in (what, "tokens", "rows", "padding", *([f"{what} a row"] if what == "pairs" else [])):
-        table.add_column(column, justify="right")
+    columns = [what, "tokens", "rows", "padding", *([f"{what} a row"] if what == "pairs" else [])]
+    table = Table("split", *(Column(name, justify="right") for name in columns), box=None)
     for split, figures in store.figures.items():
         used = figures.documents - figures.skipped_documents
-        cells = (f"{figures.documents:,}", f"{figures.tokens:,}", f"{figures.rows:,}", f"{figures.padding:.1%}")
-        table.add_row(split.replace("_", "-"), *cells, *([f"{used / figures.rows:.2f}"] if what == "pairs" else []))
+        cells = [f"{figures.documents:,}", f"{figures.tokens:,}", f"{figures.rows:,}", f"{figures.padding:.1%}"]
+        cells += [f"{used / figures.rows:.2f}"] if what == "pairs" else []
+        table.add_row(split.replace("_", "-"), *cells)
     return table
 
 
 def batch_table(experiment: Experiment, features: dict) -> Table:
     """Every array of a batch: name, shape, type."""
     table = Table("batch", "shape", "type", box=None)
-    for name, column in experiment.objective.row_spec.items():
-        shape = " x ".join(map(str, (experiment.batch_size, *column.shape)))
-        table.add_row(f"row: {name}", shape, str(np.dtype(column.dtype)))
-    for name, value in features.items():
-        table.add_row(name, " x ".join(map(str, (experiment.batch_size, *value.shape[1:]))), str(value.dtype))
+    arrays = {f"row: {name}": (column.shape, column.dtype) for name, column in experiment.objective.row_spec.items()}
+    arrays |= {name: (value.shape[1:], value.dtype) for name, value in features.items()}
+    for name, (shape, dtype) in arrays.items():
+        table.add_row(name, " x ".join(map(str, (experiment.batch_size, *shape))), str(np.dtype(dtype)))
     return table

@@ -1,4 +1,4 @@
-"""`attention`, `neighbours`, `positions`: what a model has learned, as pages, lists and pictures."""
+"""`attention`, `neighbours`, `positions`: attention weights and embeddings, as pages, lists and pictures."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -74,8 +74,8 @@ def neighbours(arguments: list[str]) -> None:
     if not command.word:
         raise InputError(f"word is missing; write t5x-lite neighbours {command.run} list")
     model = load(command.run)
-    found = {word: model.neighbours(word, command.k) for word in command.word}
-    for word, neighbours in found.items():
+    tokens = {word: model.neighbours(word, command.k) for word in command.word}
+    for word, neighbours in tokens.items():
         print(word)
         for token, similarity in neighbours:
             print(f"{similarity:8.3f}  {token}")

@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,8 @@ from t5x_lite.files import check_output_path
 from t5x_lite.planning.chips import CHIPS, GIB, Topology
 from t5x_lite.planning.plan import Plan, make_plan
 from t5x_lite.planning.search import nearest_fit, search, settings
+from t5x_lite.runs.records import print_line
+from t5x_lite.validation import Positive
 
 PROG = "t5x-lite plan"
 USAGE = f"""usage: {PROG} CONFIG --topology KIND:SHAPE [options]
@@ -42,7 +45,7 @@ class PlanCommand:
     """The slice: v4, v5e, v5p, v6e or tpu7x and its shape, such as v5p:4x4x4."""
     search: bool = False
     """Try other meshes, remat policies and parts of the batch, and rank those that fit."""
-    tries: int = 8
+    tries: Positive = 8
     """Settings that a search compiles."""
     json: bool = False
     """One line of JSON instead of tables."""
@@ -53,22 +56,16 @@ class PlanCommand:
 @subcommand
 def plan(arguments: list[str]) -> None:
     """plan CONFIG --topology T: memory, collectives and speed on a TPU pod, before anyone pays for it"""
-    # The TPU compiler is asked for its devices by name; this process runs nothing on any.
+    # The TPU compiler gets its devices by name; this process runs nothing on them.
     jax.config.update("jax_platforms", "cpu")
     config, arguments = take_config(arguments, PROG, USAGE)
     command = parse(PlanCommand, arguments, prog=f"{PROG} {config}", default=PlanCommand(load_config(config)))
     if not command.topology:
         raise InputError(f"--topology is missing; name a slice with one of {', '.join(CHIPS)}, such as v5p:4x4x4")
-    if command.tries < 1:
-        raise InputError(f"--tries {command.tries} is too small; choose 1 or more")
     topology, picture = Topology.parse(command.topology), Path(command.plot).expanduser()
     if command.plot:
         check_output_path(picture, "plot")
-    name, progress = Path(config).stem, Console(stderr=True)
-
-    def report(line: str) -> None:
-        progress.print(line, highlight=False, soft_wrap=True)
-
+    name, report = Path(config).stem, partial(print_line, Console(stderr=True))
     if command.search:
         plans = search(command.experiment, topology, report, command.tries)
         best = plans[0] if plans and plans[0].fits else None

@@ -35,14 +35,14 @@ class Plot:
 
 @dataclass(frozen=True)
 class Run:
-    """What a run's folder says of how it went."""
+    """The records in a run's folder, and what it trained."""
 
     name: str
     records: list[dict[str, Any]]
     experiment: Experiment | None
 
     def points(self, figure: str, kind: str, by: By) -> list[tuple[float, float | None]]:
-        """(steps or ids, the figure) of all records of a kind that have it."""
+        """(steps or ids, the figure) of all records of a kind that have the figure."""
         scale = 1
         if by == "tokens":
             if self.experiment is None:
@@ -64,8 +64,10 @@ def plot(arguments: list[str]) -> None:
     out = Path(command.out).expanduser()
     check_output_path(out, "out")
     runs = [open_run(folder, name) for folder, name in zip(command.run, short_names(command.run), strict=True)]
-    check_figure(runs, command.figure)
-    check_units(runs)
+    check_comparable(runs, command.figure)
+    label, first = command.figure.replace("_", " "), runs[0].experiment
+    if command.figure == "loss" and first is not None:
+        label = f"loss ({loss_unit(first)})"
     curves = [
         Curve(one.name, kind, points)
         for one in runs
@@ -75,25 +77,30 @@ def plot(arguments: list[str]) -> None:
     draw_curves(
         curves,
         xlabel={"step": "step", "tokens": "tokens trained on"}[command.by],
-        ylabel=label_of(command.figure, runs[0].experiment),
+        ylabel=label,
     ).save(out)
     for one in runs:
-        print(f"{one.name}: {last_figures(one, command.figure)}")
+        last = {kind: points[-1] for kind in KINDS if (points := one.points(command.figure, kind, "step"))}
+        figures = (
+            f"{kind.replace('_', '-')} {command.figure} {'not finite' if value is None else f'{value:.4f}'} "
+            f"at step {step:,}"
+            for kind, (step, value) in last.items()
+        )
+        print(f"{one.name}: {'; '.join(figures)}")
     print(out)
 
 
 def open_run(folder: str, name: str) -> Run:
-    """Reads a run's folder; `InputError` where it has no record of how it went."""
+    """Reads a run's folder; `InputError` where it has no records."""
     path = local_or_bucket(folder)
-    records = read_records(path / "metrics.jsonl")
+    records, described = read_records(path / "metrics.jsonl"), path / "experiment.json"
     if not records:
         raise InputError(f"{folder} has no metrics.jsonl with records in it; name the folder of a run that has trained")
-    described = path / "experiment.json"
     return Run(name, records, Experiment.from_json(described.read_text()) if described.exists() else None)
 
 
 def short_names(folders: tuple[str, ...]) -> list[str]:
-    """The folders without what all of them begin with; of one its last part.
+    """The folders without their common beginning; a single one's name.
 
     >>> short_names(("runs/a/x", "runs/b/x")), short_names(("runs/a/",))
     (['a/x', 'b/x'], ['a'])
@@ -103,37 +110,13 @@ def short_names(folders: tuple[str, ...]) -> list[str]:
     return [str(Path(*part[min(common, len(part) - 1) :])) for part in parts]
 
 
-def check_figure(runs: list[Run], figure: str) -> None:
-    """Raises `InputError` for a run without the figure, which lists those it has."""
+def check_comparable(runs: list[Run], figure: str) -> None:
+    """Raises `InputError` for a run without the figure, and for runs whose figures are of tokens and of examples."""
     for one in runs:
-        found = {name for record in one.records if record["kind"] in KINDS for name in record} - {"step", "kind"}
-        if figure not in found:
-            raise InputError(f"{one.name} has no figure {figure!r}; choose one of {', '.join(sorted(found))}")
-
-
-def check_units(runs: list[Run]) -> None:
-    """Raises `InputError` for runs whose figures are of tokens and of examples, which no axis can hold."""
+        names = {name for record in one.records if record["kind"] in KINDS for name in record} - {"step", "kind"}
+        if figure not in names:
+            raise InputError(f"{one.name} has no figure {figure!r}; choose one of {', '.join(sorted(names))}")
     units = {one.experiment.objective.unit: one.name for one in runs if one.experiment is not None}
     if len(units) > 1:
         message = " and ".join(f"those of {name} are of {unit}s" for unit, name in units.items())
         raise InputError(f"the runs' figures are of two kinds: {message}; draw them apart")
-
-
-def label_of(figure: str, experiment: Experiment | None) -> str:
-    """What stands beside the axis of a figure."""
-    if figure != "loss":
-        return figure.replace("_", " ")
-    if experiment is None:
-        return figure
-    return f"loss ({loss_unit(experiment)})"
-
-
-def last_figures(one: Run, figure: str) -> str:
-    """The last figure of each kind, and the step it is of."""
-    message = []
-    for kind in KINDS:
-        if points := one.points(figure, kind, "step"):
-            step, value = points[-1]
-            formatted = "not finite" if value is None else f"{value:.4f}"
-            message.append(f"{kind.replace('_', '-')} {figure} {formatted} at step {step:,}")
-    return "; ".join(message)

@@ -18,6 +18,7 @@ from t5x_lite.parallel.processes import ProcessConfig
 from t5x_lite.planning.chips import enlarge_stacks
 from t5x_lite.runs import loop
 from t5x_lite.training.experiment import flat_fields
+from t5x_lite.validation import Positive
 
 PROG = "t5x-lite train"
 USAGE = f"""usage: {PROG} CONFIG [options]
@@ -45,7 +46,7 @@ and every field of the experiment, such as --steps 200 --objective.noise-density
 "{PROG} CONFIG --help" lists them with CONFIG's values."""
 
 PACKAGES = ("t5x_lite", "jax", "jaxlib", "libtpu", "flax", "optax", "orbax-checkpoint", "grain", "numpy", "tokenizers")
-"""Those that have to be of one version on all hosts."""
+"""Those whose version must be the same on all hosts."""
 
 
 @dataclass(frozen=True)
@@ -64,7 +65,7 @@ class Train(DataOptions):
     """Which of them this is, from 0, with --coordinator."""
     join_timeout: int = 300
     """Seconds to wait at the start for the other processes."""
-    local_processes: int = 1
+    local_processes: Positive = 1
     """Processes to run on this machine's CPUs: a pod in miniature."""
 
 
@@ -94,7 +95,7 @@ def train(arguments: list[str]) -> int:
 
 
 def _process_config(command: Train) -> ProcessConfig | None:
-    """Among the processes of a run; None for one that is alone."""
+    """This process among those of a run; None for a run of one process."""
     given = (bool(command.coordinator), command.num_processes > 0, command.process_id >= 0)
     if all(given):
         return ProcessConfig(command.coordinator, command.num_processes, command.process_id)
@@ -107,10 +108,10 @@ def _process_config(command: Train) -> ProcessConfig | None:
 
 
 def _versions() -> dict[str, str]:
-    found = {"Python": platform.python_version()}
+    versions = {"Python": platform.python_version()}
     for name in PACKAGES:
         try:
-            found[name] = metadata.version(name)
+            versions[name] = metadata.version(name)
         except metadata.PackageNotFoundError:
-            found[name] = "none"
-    return found
+            versions[name] = "none"
+    return versions
