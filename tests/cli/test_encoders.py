@@ -14,6 +14,7 @@ from t5x_lite.optim.optimizers import AdamW
 from t5x_lite.optim.schedules import Constant
 from t5x_lite.runs.checkpoints import write_checkpoint
 from t5x_lite.runs.open_model import open_model
+from t5x_lite.runs.records import read_records
 from t5x_lite.runs.workdir import tokenizer_files
 from t5x_lite.training.initialization import FromModel
 
@@ -80,6 +81,8 @@ def test_train_then_evaluate_then_fill_in(run, experiments, write_config, tmp_pa
     *_, step_line = (line for line in out.splitlines() if line.startswith("step 2/2  loss"))
     assert "detection loss" in step_line
     assert "gradient" not in step_line
+    for record in read_records(workdir / "metrics.jsonl"):
+        assert record["kind"] == "checkpoint" or {"detection_loss", "detection_accuracy", "replaced"} <= set(record)
     sample = (workdir / "samples.txt").read_text().split("--- held-out row ")[1]
     lines = dict(line.split(":", 1) for line in sample.splitlines()[1:] if line)
     assert "[MASK]" in lines["input"]

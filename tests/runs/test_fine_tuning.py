@@ -110,7 +110,8 @@ def test_stopped_and_gone_on_with_it_is_the_same_run(fine_tuned, classifier, tra
     assert losses[0] == losses[1]
 
 
-@pytest.mark.parametrize("num_classes", [2, pytest.param(1, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("num_classes", [2, 1])
 def test_eight_devices_are_one(classifier, task, share_program, num_classes):
     model = replace(classifier.model, num_classes=num_classes)
     experiment = replace(classifier, model=model, data=task(numbers=num_classes == 1))

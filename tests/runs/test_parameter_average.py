@@ -107,7 +107,7 @@ def test_it_is_sharded_as_the_parameters(averaged, make_program):
 def run(averaged, tmp_path_factory, train):
     """A whole run that keeps an average."""
     workdir = tmp_path_factory.mktemp("averaged")
-    train(averaged, workdir)
+    train(averaged, workdir, report=False)
     return workdir
 
 

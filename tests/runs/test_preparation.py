@@ -20,16 +20,15 @@ from t5x_lite.runs.checkpoints import write_checkpoint
 from t5x_lite.runs.preparation import check_mesh, first_state, prepare
 from t5x_lite.runs.workdir import tokenizer_files
 from t5x_lite.training.initialization import FromModel, FromRun
-from t5x_lite.training.step import Program
 
 
 @pytest.fixture(scope="module")
-def begin(console):
+def begin(console, share_program):
     """`begin(experiment)`: its state before the first step, and how it was prepared."""
 
     def make(experiment):
         prepared = prepare(experiment, console)
-        program = Program(experiment, prepared.objective, make_mesh(experiment.mesh, jax.devices()[:1]))
+        program = share_program(experiment, prepared.objective, make_mesh(experiment.mesh, jax.devices()[:1]))
         return first_state(program, prepared, console), prepared
 
     return make
@@ -118,10 +117,10 @@ def test_runs_that_cannot_be_gone_on_with(experiment_of, run_of, begin, change, 
         begin(replace(experiment, **change))
 
 
-def test_a_hugging_face_folder_is_no_run(experiment_of, run_of, console, begin):
+def test_a_hugging_face_folder_is_no_run(experiment_of, run_of, console, begin, share_program):
     experiment = replace(experiment_of("teacher"), start=FromRun(str(run_of("teacher"))), steps=8)
     _, prepared = begin(experiment)
-    program = Program(experiment, prepared.objective, make_mesh(experiment.mesh, jax.devices()[:1]))
+    program = share_program(experiment, prepared.objective, make_mesh(experiment.mesh, jax.devices()[:1]))
     without_run = replace(prepared, start=replace(prepared.start, experiment=None))
     with pytest.raises(InputError, match="holds a model without the run that made it; use FromModel"):
         first_state(program, without_run, console)
