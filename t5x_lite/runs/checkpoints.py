@@ -34,7 +34,6 @@ Files = dict[str, bytes]
 class Checkpoint:
     """What a step's folder holds for using the model; `read_state` reads what training needs too."""
 
-    step: int
     experiment: Experiment
     tokenizer_files: Files
     params: Any
@@ -155,8 +154,7 @@ def read_checkpoint(folder: Folder, sharding: Sharding) -> Checkpoint:
     abstract = jax.tree.map(
         lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=sharding), metadata[name]
     )
-    step = int(folder.name) if folder.name.isdigit() else 0
-    return Checkpoint(step, experiment, tokenizer_files, _load(folder, {name: abstract})[name])
+    return Checkpoint(experiment, tokenizer_files, _load(folder, {name: abstract})[name])
 
 
 def read_description(folder: Folder) -> tuple[Experiment, Files]:
