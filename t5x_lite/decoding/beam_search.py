@@ -1,4 +1,4 @@
-"""Beam search: the best texts of several beginnings that are kept side by side."""
+"""Beam search: several beginnings of each text are extended side by side."""
 
 import math
 from dataclasses import dataclass
@@ -18,13 +18,13 @@ NEVER = -jnp.inf
 
 
 class Texts(NamedTuple):
-    """Some texts of each input: beginnings by their log-probability, or ended ones by their score; best first."""
+    """Texts of each input: beginnings by their log-probability, or ended ones by their score; best first."""
 
     ids: Int[Array, "B N L"]
     values: Float[Array, "B N"]
 
     def beside(self, others: "Texts") -> "Texts":
-        """These and, behind them, others."""
+        """These, then others."""
         return Texts(*(jnp.concatenate(pair, axis=1) for pair in zip(self, others, strict=True)))
 
     def best(self, number: int) -> tuple["Texts", Int[Array, "B N"]]:
@@ -43,13 +43,13 @@ class Candidates(NamedTuple):
     tokens: Int[Array, "B C"]
 
     def texts(self, running: Texts, index: Int[Array, ""]) -> Texts:
-        """Written out."""
+        """Their ids as texts."""
         ids = jnp.take_along_axis(running.ids, self.beams[..., None], axis=1)
         return Texts(jax.lax.dynamic_update_slice_in_dim(ids, self.tokens[..., None], index, axis=2), self.values)
 
 
 class State(NamedTuple):
-    """What a step hands to the next one."""
+    """The carry of the loop over tokens."""
 
     index: Int[Array, ""]
     last: Int[Array, "R"]
@@ -74,17 +74,17 @@ class BeamSearch(Method):
     """
 
     num_beams: Positive = 4
-    """Beginnings that are kept for an input."""
+    """Beginnings kept for an input."""
     alpha: Finite = 0.6
     """Of the length penalty: 0 is none, and more favours longer texts."""
     early_stopping: bool = False
     """Stop as soon as num_beams texts of an input have ended. Otherwise only when no beginning can get a better score
-    than the worst of them, even if it went on to the best length without losing probability. A single beam stops at its
-    first EOS, as greedy decoding does."""
+    than the worst of them, even at the best length and without losing probability. A single beam stops at its first
+    EOS, as greedy decoding does."""
     num_results: Positive = 1
     """The best texts are given, best first; at most num_beams."""
     exhaustive_eos: bool = False
-    """Let the EOS behind every beginning end a text, however low it ranks. A search as wide as all beginnings is then
+    """Let the EOS after every beginning end a text, however low it ranks. A search as wide as all beginnings is then
     exhaustive; the beam may be wider than the vocabulary."""
     length_power: Finite | None = None
     """Divide by ``n ** length_power`` instead, and judge beginnings by their score at their present length: as
@@ -104,7 +104,7 @@ class BeamSearch(Method):
         return self.early_stopping or (self.num_beams == 1 and not self.exhaustive_eos)
 
     def length_penalty(self, length: Float[Array, ""] | float) -> Float[Array, ""] | float:
-        """What the log-probability of a text of `length` tokens is divided by; also of traced numbers.
+        """The divisor of the log-probability of a text of `length` tokens.
 
         >>> BeamSearch(alpha=1.0).length_penalty(7)
         2.0
@@ -156,8 +156,10 @@ def _advance(step: Step, method: BeamSearch, constraints: GenerationConstraints,
         eligible = ends | at_end
     else:
         eligible = ~ends & at_end  # what ends with EOS comes from the other list
-        all_eos = _all_eos(logits, past, constraints.eos_id, beams).texts(state.running, state.index)
-        endings = endings.beside(all_eos)
+        values = (past[:, 0] + logits[:, constraints.eos_id]).reshape(-1, beams)
+        each_beam = jnp.arange(beams)[None].repeat(len(values), axis=0)
+        all_eos = Candidates(values, each_beam, jnp.full(values.shape, constraints.eos_id, jnp.int32))
+        endings = endings.beside(all_eos.texts(state.running, state.index))
         eligible = jnp.pad(eligible, ((0, 0), (0, beams)), constant_values=True)
     eligible &= ~state.done[:, None]
     scores = jnp.where(eligible, endings.values / method.length_penalty(length.astype(jnp.float32)), NEVER)
@@ -180,14 +182,6 @@ def _candidates(logits: Float[Array, "R V"], past: Float[Array, "R 1"], beams: i
     values, tokens = (x.reshape(-1, beams * each) for x in (past + values, tokens))
     values, order = jax.lax.top_k(values, min(number, beams * each))
     return Candidates(values, order // each, jnp.take_along_axis(tokens, order, axis=1))
-
-
-def _all_eos(logits: Float[Array, "R V"], past: Float[Array, "R 1"], eos_id: int, beams: int) -> Candidates:
-    """The EOS behind each beam."""
-    values = (past[:, 0] + logits[:, eos_id]).reshape(-1, beams)
-    return Candidates(
-        values, jnp.arange(beams)[None].repeat(len(values), axis=0), jnp.full(values.shape, eos_id, jnp.int32)
-    )
 
 
 def _cannot_improve(

@@ -13,13 +13,13 @@ from t5x_lite.decoding.sampling import Greedy
 
 
 class Decoded(NamedTuple):
-    """What was written."""
+    """Generated texts."""
 
     ids: Int[Array, "B N L"]
-    """The texts of each input, EOS included, padding behind; best first where they were searched."""
+    """The texts of each input, each closed by EOS and padded; of a search best first."""
     scores: Float[Array, "B N"]
-    """Their log-probability under the model, in nats: divided by the length penalty where they were searched; of
-    temperature 1 and all tokens where they were sampled. Minus infinity where there are fewer texts."""
+    """Their log-probability under the model in nats: of a search divided by the length penalty, of sampling at
+    temperature 1 and over all tokens. Minus infinity where there are fewer texts."""
 
 
 def decode(
@@ -45,17 +45,17 @@ def decode(
 
     Args:
       module: a model with `start_decoding` and `decode_step`.
-      inputs: what the encoder reads, or what a decoder goes on from.
+      inputs: what the encoder reads, or what a decoder continues.
       method: how tokens are chosen.
       start_ids: what the decoder reads first, in each row.
       max_length: tokens to write at most, EOS included.
       inputs_valid: false where the inputs are padding; None means nowhere.
       eos_id: ends a text; None: only the maximum length does.
-      pad_id: stands behind the end.
+      pad_id: fills the row after the end.
       key: for sampling. The numbers of a row depend on it, on the row's number and on the token's index alone.
       rows: the numbers of the rows; None means 0, 1, ...
-      forced_first_id, forced_last_id: what each text begins with, and what ends one that has reached `max_length`;
-        they cost no probability.
+      forced_first_id, forced_last_id: the first id of each text, and the last of one that reaches `max_length`, with
+        probability one.
       suppressed_ids: what is never written.
 
     Raises:
@@ -95,7 +95,7 @@ def greedy_decode(
     eos_id: int | None = 1,
     pad_id: int = 0,
 ) -> Int[Array, "B L"]:
-    """The ids written, EOS included, padding behind: see `decode`. `start_id` is what each decoder reads first."""
+    """The ids of one text for each input: see `decode`. `start_id` is what the decoder reads first in every row."""
     decoded = decode(
         module,
         params,

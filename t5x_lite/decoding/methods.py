@@ -1,4 +1,4 @@
-"""What every decoding method is given and obeys: constraints on the text, the model's step, the best tokens."""
+"""The interface of decoding methods: constraints on the text, the model's step, the best tokens."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
@@ -10,7 +10,6 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int, Key
 
-from t5x_lite.errors import InputError
 from t5x_lite.tokenizers.vocabulary import Vocabulary
 from t5x_lite.validation import Positive, Validated
 
@@ -19,37 +18,26 @@ Step = Callable[..., tuple[Float[Array, "R 1 V"], Any]]
 
 
 @dataclass(frozen=True)
-class GenerationConstraints:
-    """What a method of decoding has to obey."""
+class GenerationConstraints(Validated):
+    """What a method of decoding has to obey: the arguments of `decode`."""
 
-    max_length: int
-    """Tokens to write at most, EOS included."""
+    max_length: Positive
     eos_id: int | None
-    """Ends a text; None: nothing does but the maximum length."""
     pad_id: int
-    """Stands behind the end."""
     forced_first_id: int | None = None
-    """What every text begins with, whatever the model says."""
     forced_last_id: int | None = None
-    """What stands at the maximum length in a text that has not ended before."""
     suppressed_ids: tuple[int, ...] = ()
-    """What never is written."""
-
-    def __post_init__(self) -> None:
-        if self.max_length < 1:
-            raise InputError(f"max_length={self.max_length} is too small; choose 1 or more")
 
     def apply(
         self, logits: Float[Array, "R V"], index: Int[Array, ""]
     ) -> tuple[Float[Array, "R V"], Float[Array, "R 1"]]:
         """(logits, log of their normaliser) of the token at `index`, minus infinity where one may not be written.
 
-        The normaliser is that of all tokens, so that probabilities are the model's own. A forced token has probability
-        one.
+        The normaliser is over all tokens, so that probabilities are the model's; that of a forced token is one.
         """
         log_z = jax.nn.logsumexp(logits, axis=-1, keepdims=True)
         if self.suppressed_ids:
-            # Chosen for each position, not written into the few: a CPU would copy all logits before each writing.
+            # A mask over all ids, not an update of a few: a CPU would copy all logits before each update.
             suppressed = np.isin(np.arange(logits.shape[1]), self.suppressed_ids)
             logits = jnp.where(suppressed, -jnp.inf, logits)
         for position, token in {0: self.forced_first_id, self.max_length - 1: self.forced_last_id}.items():
@@ -69,7 +57,7 @@ class DecodingStart(NamedTuple):
 
     step: Step
     cache: Any
-    """Of one sequence an input; `repeat` gives that of several, `take` that of sequences which go on from others."""
+    """Of one sequence an input; `repeat` gives that of several, `take` that of sequences which continue others."""
     start_ids: Int[Array, "B"]
     """What the decoder reads first."""
     constraints: GenerationConstraints
@@ -81,7 +69,7 @@ class DecodingStart(NamedTuple):
 
 
 class Method(Validated, ABC):
-    """A way to choose what is written: a frozen dataclass with its options. A method of your own is a subclass."""
+    """A way to choose tokens: a frozen dataclass with its options. A new method is a subclass, here or outside."""
 
     num_results: Positive
     """Texts for each input."""
@@ -96,29 +84,28 @@ class Method(Validated, ABC):
 
 @dataclass(frozen=True)
 class GenerationDefaults:
-    """What stands at the ends of all that a model writes, and what it never writes.
+    """How all texts of a model begin and end, and which ids it never writes.
 
-    A Hugging Face folder may say so; of our own runs nothing is said unless they began as one. How it searches (beams,
-    sampling, penalties) is no part of it: a decoding method says that.
+    A Hugging Face folder may say so, and a run that began as one. How the model searches is not in it: see `Method`.
     """
 
     start_id: int | None = None
-    """What the decoder reads first, where it is another id than the model's config says."""
+    """What the decoder reads first, where it is not the id of the model's config."""
     forced_first_id: int | None = None
     """The id that every text begins with."""
     forced_last_id: int | None = None
-    """The id at the maximum length, of texts that have not ended before."""
+    """The last id of texts that reach the maximum length."""
     suppressed_ids: tuple[int, ...] = ()
     """Ids that are never written."""
     ends: bool = True
-    """Whether there is an id that ends a text; otherwise all go on to the maximum length."""
+    """Whether an id ends a text; otherwise all texts have the maximum length."""
     pad_id: int | None = None
     """The padding of a model without a tokenizer; None: 0."""
     eos_id: int | None = None
     """What ends the texts of a model without a tokenizer; None: 1."""
 
     def constraints(self, vocabulary: Vocabulary) -> dict[str, Any]:
-        """The arguments of `decode` that say the same."""
+        """These as arguments of `decode`."""
         return {
             "pad_id": vocabulary.pad_id,
             "eos_id": vocabulary.eos_id if self.ends else None,
@@ -129,13 +116,12 @@ class GenerationDefaults:
 
     def vocabulary(self, size: int) -> Vocabulary:
         """That of a model without a tokenizer."""
-        last = size - 1
         pad_id, eos_id = 0 if self.pad_id is None else self.pad_id, 1 if self.eos_id is None else self.eos_id
-        return Vocabulary(size, min(pad_id, last), min(eos_id, last), min(2, last))
+        return Vocabulary(size, *(min(token, size - 1) for token in (pad_id, eos_id, 2)))
 
 
 BLOCK = 128
-"""Scores whose maximum is taken first: only blocks with the largest maxima are looked into."""
+"""Scores whose maximum is taken first: only blocks with the largest maxima are searched."""
 
 
 def best_tokens(scores: Float[Array, "R V"], number: int) -> tuple[Float[Array, "R N"], Int[Array, "R N"]]:
@@ -149,7 +135,7 @@ def best_tokens(scores: Float[Array, "R V"], number: int) -> tuple[Float[Array, 
     blocks = in_blocks(scores, fill=-jnp.inf)
     if number > blocks.shape[1]:
         return tuple(jax.lax.top_k(scores, number))
-    # The best are in the blocks with the best maxima; in ascending order, so that equal scores keep theirs.
+    # The best are in the blocks with the best maxima; ascending, so that of equal scores the smaller id is first.
     _, chosen = jax.lax.top_k(blocks.max(axis=-1), number)
     chosen = jnp.sort(chosen, axis=-1)
     inside = jnp.take_along_axis(blocks, chosen[:, :, None], axis=1).reshape(len(scores), -1)

@@ -1,4 +1,4 @@
-"""Texts that are written from left to right: greedily, or by sampling."""
+"""Texts written from left to right: greedily, or by sampling."""
 
 import math
 from collections.abc import Callable
@@ -7,15 +7,9 @@ from typing import Annotated, ClassVar
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, Int, Key
+from jaxtyping import Array, Bool, Float, Int
 
-from t5x_lite.decoding.methods import (
-    BLOCK,
-    DecodingStart,
-    Method,
-    best_tokens,
-    in_blocks,
-)
+from t5x_lite.decoding.methods import BLOCK, DecodingStart, Method, best_tokens, in_blocks
 from t5x_lite.validation import Positive, Range
 
 
@@ -26,10 +20,7 @@ class Greedy(Method):
     num_results: ClassVar[int] = 1
 
     def write(self, start: DecodingStart) -> tuple[Int[Array, "B N L"], Float[Array, "B N"]]:
-        def choose(logits: Float[Array, "R V"], index: Int[Array, ""]) -> Int[Array, "R"]:
-            return best_tokens(logits, 1)[1][:, 0]
-
-        return write_left_to_right(choose, 1, start)
+        return write_left_to_right(lambda logits, index: best_tokens(logits, 1)[1][:, 0], 1, start)
 
 
 @dataclass(frozen=True)
@@ -52,7 +43,10 @@ class Sampling(Method):
     def write(self, start: DecodingStart) -> tuple[Int[Array, "B N L"], Float[Array, "B N"]]:
         if start.key is None:
             raise ValueError("sampling needs a key")
-        keys = _keys(start.key, start.rows, self.num_results)
+        texts = jnp.arange(self.num_results)
+        fold_in_each = jax.vmap(jax.random.fold_in, (None, 0))
+        row_keys = fold_in_each(start.key, start.rows)
+        keys = jax.vmap(fold_in_each, (0, None))(row_keys, texts).reshape(-1)
 
         def choose(logits: Float[Array, "R V"], index: Int[Array, ""]) -> Int[Array, "R"]:
             uniform = jax.vmap(lambda key: jax.random.uniform(jax.random.fold_in(key, index)))(keys)
@@ -95,21 +89,15 @@ def write_left_to_right(
     return ids.reshape(batch_size, num_results, -1), scores.reshape(batch_size, num_results)
 
 
-def _keys(key: Key[Array, ""], rows: Int[Array, "B"], number: int) -> Key[Array, "R"]:
-    """A key for each text of each row."""
-    of_rows = jax.vmap(lambda row: jax.random.fold_in(key, row))(rows)
-    texts = jnp.arange(number)
-    return jax.vmap(lambda key: jax.vmap(lambda text: jax.random.fold_in(key, text))(texts))(of_rows).reshape(-1)
-
-
-_MANY = 1024  # tokens, among which are those that hold `top_p` of the probability nearly always
+_MANY = 1024  # tokens, which nearly always hold `top_p` of the probability
 
 
 def sample_tokens(method: Sampling, logits: Float[Array, "R V"], uniform: Float[Array, "R"]) -> Int[Array, "R"]:
     """A token for each row as `method` says, given a number from [0, 1) for each."""
     logits = logits / method.temperature
     size = logits.shape[1]
-    weights = jnp.exp(logits - logits.max(axis=-1, keepdims=True))
+    highest = logits.max(axis=-1, keepdims=True)
+    weights = jnp.exp(logits - highest)
     number = min(method.top_k or size, size)
     if number == size and method.top_p == 1.0:
         return draw(weights, uniform)
@@ -126,9 +114,7 @@ def sample_tokens(method: Sampling, logits: Float[Array, "R V"], uniform: Float[
     if number < size or size <= _MANY:
         return draw_from_best(number)
     # Sorting them all takes longer than the model does.
-    rest = total - jnp.exp(best_tokens(logits, _MANY)[0] - logits.max(axis=-1, keepdims=True)).sum(
-        axis=-1, keepdims=True
-    )
+    rest = total - jnp.exp(best_tokens(logits, _MANY)[0] - highest).sum(axis=-1, keepdims=True)
     few = (rest < (1.0 - method.top_p) * total).all()
     return jax.lax.cond(few, lambda: draw_from_best(_MANY), lambda: draw_from_best(size))
 
@@ -150,7 +136,7 @@ def draw(weights: Float[Array, "R C"], uniform: Float[Array, "R"]) -> Int[Array,
 
 
 def _pass(weights: Float[Array, "R C"], point: Float[Array, "R 1"]) -> tuple[Int[Array, "R 1"], Float[Array, "R 1"]]:
-    """The index at which the sum of weights passes `place`, and the sum before it."""
+    """The index at which the sum of weights passes `point`, and the sum before it."""
     sums = jnp.cumsum(weights, axis=-1)
     # Where rounding lets none pass, the last with a weight.
     passed = (sums > point) | (sums >= sums[:, -1:])

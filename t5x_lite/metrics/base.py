@@ -13,6 +13,7 @@ from t5x_lite.errors import InputError
 from t5x_lite.objectives.base import Predictions
 
 Figures = dict[str, float]
+Ratios = dict[str, tuple[Shaped[np.ndarray, "N"], Shaped[np.ndarray, "N"] | int]]
 Intervals = dict[str, tuple[float, float]]
 """The ends of the 95 % interval of each figure."""
 
@@ -24,9 +25,9 @@ _FORMATS = {"share": ".1%", "percent": ".1f", "number": ".3f"}
 class Metric(ABC):
     """One way to compare predictions with references.
 
-    A config binds a metric by its name or as a value, `Evaluation(metrics=("bleu", Length()))`; a subclass in a file
-    outside the package serves as those inside do. Its figures stand in the records of a run, in the mean over a mixture
-    and, with an interval, in what `evaluate` reports.
+    A config binds a metric by its name or, also one from outside the package, as a value:
+    `Evaluation(metrics=("bleu", Length()))`. Its figures are in the records of a run, in the mean over a mixture and,
+    with an interval, in what `evaluate` reports.
 
     >>> @dataclass(frozen=True)
     ... class Length(Metric):
@@ -41,15 +42,15 @@ class Metric(ABC):
     """
 
     name: ClassVar[str]
-    """How configs call it, and its figure where there is one alone."""
+    """Its name in configs, and that of its figure where there is one alone."""
     compares: ClassVar[tuple[str, ...]] = ()
-    """The `Predictions.type` that it compares, one of several; empty: any."""
+    """Each `Predictions.type` that it compares; empty: any."""
     reads_texts: ClassVar[bool] = True
     """Whether texts that a model writes may be read as the first of these types."""
     scale: ClassVar[Literal["share", "percent", "number"]] = "share"
     """Whether figures go from 0 to 1 and are shown in per cent, go from 0 to 100, or are other numbers."""
     labels: ClassVar[Mapping[str, str]] = {}
-    """How a figure is called for people, where that is not its name with blanks."""
+    """The label of a figure in reports, where that is not its name with blanks."""
 
     @abstractmethod
     def compute(self, predictions: Predictions) -> float | Figures:
@@ -85,14 +86,13 @@ class Metric(ABC):
         return lambda drawn: self.figures(predictions.take(drawn))
 
     def intervals(self, predictions: Predictions, *, resamples: int = 1000, seed: int = 0) -> Intervals:
-        """The 95 % intervals of the figures, see `bootstrap`. Examples of one group are drawn together: that one of
-        them is easy says something of the others."""
+        """The 95 % intervals of the figures: see `bootstrap`. Examples of one group are drawn together."""
         count, groups = len(predictions.predicted), predictions.groups
         return bootstrap(self.resampled(predictions), count, groups=groups, resamples=resamples, seed=seed)
 
     @property
     def signature(self) -> str:
-        """What the figure means nothing without, such as the tokenization; empty where there is nothing to add."""
+        """What the figure depends on, such as the tokenization; empty where there is nothing to add."""
         return ""
 
     def figures(self, predictions: Predictions) -> Figures:
@@ -101,11 +101,11 @@ class Metric(ABC):
         return value if isinstance(value, dict) else {self.name: float(value)}
 
     def label(self, figure: str) -> str:
-        """How a figure is called for people."""
+        """The name of a figure in reports."""
         return self.labels.get(figure, figure.replace("_", " "))
 
     def format(self, figure: str, value: float) -> str:
-        """A figure for people."""
+        """A figure as reports show it."""
         return f"{self.label(figure)} {value:{_FORMATS[self.scale]}}"
 
     def share(self, value: float) -> float:
@@ -118,20 +118,19 @@ class RatioMetric(Metric):
     """A metric whose figures are sums over the examples, one divided by the other; its intervals are quick."""
 
     @abstractmethod
-    def ratios(self, predictions: Predictions) -> dict[str, tuple[Shaped[np.ndarray, "N"], Shaped[np.ndarray, "N"]]]:
-        """(numerator, denominator) of each figure, by example: the figure is the sum of the first over that of the
-        second."""
+    def ratios(self, predictions: Predictions) -> Ratios:
+        """(numerator, denominator) of each figure, by example: the figure is the ratio of their sums. A denominator of
+        1 means 1 for each example."""
 
     def compute(self, predictions: Predictions) -> Figures:
         return self.resampled(predictions)(np.arange(len(predictions.predicted)))
 
     def resampled(self, predictions: Predictions) -> Callable[[Int[np.ndarray, "M"]], Figures]:
-        ratios = self.ratios(predictions)
+        ratios = {name: np.broadcast_arrays(*pair) for name, pair in self.ratios(predictions).items()}
 
         def figures(drawn: Int[np.ndarray, "M"]) -> Figures:
-            return {
-                name: float(top[drawn].sum() / max(below[drawn].sum(), 1e-9)) for name, (top, below) in ratios.items()
-            }
+            sums = {name: [values[drawn].sum() for values in pair] for name, pair in ratios.items()}
+            return {name: float(top / max(below, 1e-9)) for name, (top, below) in sums.items()}
 
         return figures
 
@@ -149,10 +148,10 @@ def bootstrap(
     `scipy.stats.bootstrap` takes no groups and refuses a single example.
 
     Args:
-      figures_of: the figures over some of the examples, by their numbers, one of which may stand there several times.
+      figures_of: the figures over some of the examples, by their numbers, which may repeat.
       count: of the examples.
-      groups: the name of each example's group, where whole groups are drawn; empty names: each for itself.
-      resamples: how many times as many examples or groups as there are are drawn.
+      groups: the name of each example's group, where whole groups are drawn; empty names: each is drawn by itself.
+      resamples: the number of draws, each of as many examples or groups as there are.
       seed: of the draws.
 
     >>> right = np.array([1.0, 1.0, 1.0, 0.0])

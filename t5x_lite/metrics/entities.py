@@ -1,25 +1,23 @@
 """F1 of named entities, by seqeval: an entity counts where its type and both of its ends are right.
 
-Tjong Kim Sang and De Meulder 2003, section 3. `default` reads tags as conlleval.pl does, which makes an entity of
-whatever may be one; `strict` takes none that the scheme does not allow.
+Tjong Kim Sang and De Meulder 2003, section 3. By default tags are read as conlleval.pl does, which makes an entity of
+whatever may be one; strictly, only of what IOB2 allows.
 """
 
 import re
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import ClassVar, Literal, get_args
+from typing import ClassVar
 
 import numpy as np
 from jaxtyping import Int
 
 from t5x_lite.errors import InputError
-from t5x_lite.metrics.base import RatioMetric
+from t5x_lite.metrics.base import RatioMetric, Ratios
 from t5x_lite.metrics.labels import correct_labels
 from t5x_lite.objectives.base import Predictions
 
-Mode = Literal["default", "strict"]
-Scheme = Literal["IOB1", "IOB2", "IOE1", "IOE2", "IOBES", "BILOU"]
 Tags = Sequence[Sequence[str]]
 """Of each sentence, such as ["B-PER", "I-PER", "O"]."""
 
@@ -40,14 +38,16 @@ class Entities(RatioMetric):
     name = "entities"
     compares = ("tags",)
     labels: ClassVar = {"entities_f1": "entities F1"}
-    mode: ClassVar[Mode] = "default"
+    strict: ClassVar[bool] = False
 
     def read(self, texts: Predictions) -> Predictions:
         tags = super().read(texts)
-        return replace(tags, predicted=[entity_tags(sentence) for sentence in tags.predicted])
+        # What is not the tag of an entity, such as 'BPER', counts as 'O'.
+        predicted = [[tag if _TAG.fullmatch(tag) else "O" for tag in sentence] for sentence in tags.predicted]
+        return replace(tags, predicted=predicted)
 
-    def ratios(self, predictions: Predictions) -> dict[str, tuple[np.ndarray, np.ndarray]]:
-        correct, predicted, present = entity_counts(predictions.predicted, predictions.references, mode=self.mode).T
+    def ratios(self, predictions: Predictions) -> Ratios:
+        correct, predicted, present = entity_counts(predictions.predicted, predictions.references, strict=self.strict).T
         ratios = {
             "precision": (correct, predicted),
             "recall": (correct, present),
@@ -63,54 +63,33 @@ class StrictEntities(Entities):
 
     name = "strict_entities"
     labels: ClassVar = {}
-    mode = "strict"
+    strict = True
 
 
-def entity_counts(
-    predictions: Tags, references: Tags, *, mode: Mode = "default", scheme: Scheme = "IOB2"
-) -> Int[np.ndarray, "N 3"]:
-    """Of each sentence, how many entities are correct, how many were predicted, and how many there are.
+def entity_counts(predictions: Tags, references: Tags, *, strict: bool = False) -> Int[np.ndarray, "N 3"]:
+    """Of each sentence, the number of correct, of predicted, and of reference entities, of all or `strict` of IOB2.
 
-    Raises `InputError` for another number of sentences or tags, a mode or a scheme that is not known.
+    Raises `InputError` for another number of tags.
 
     >>> entity_counts([["B-PER", "I-PER", "O", "B-LOC"]], [["B-PER", "I-PER", "O", "O"]]).tolist()
     [[1, 2, 1]]
     """
-    _check(mode, scheme, predictions, references)
-    from seqeval import scheme as schemes
+    from seqeval import scheme
     from seqeval.metrics.sequence_labeling import get_entities
 
     def entities(tags: Sequence[str]) -> set[tuple]:
-        if mode == "default":
+        if not strict:
             return set(get_entities(list(tags)))
-        found = schemes.Entities([list(tags)], getattr(schemes, scheme)).entities[0]
-        return {entity.to_tuple()[1:] for entity in found}
+        return {entity.to_tuple()[1:] for entity in scheme.Entities([list(tags)], scheme.IOB2).entities[0]}
 
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        pairs = [tuple(map(entities, pair)) for pair in zip(predictions, references, strict=True)]
-    return np.array([(len(predicted & right), len(predicted), len(right)) for predicted, right in pairs])
-
-
-def _check(mode: Mode, scheme: Scheme, predictions: Tags, references: Tags) -> None:
-    for name, value, known in (("mode", mode, Mode), ("scheme", scheme, Scheme)):
-        if value not in get_args(known):
-            raise InputError(f"{name}={value!r} is not known; choose {', '.join(get_args(known))}")
-    if len(predictions) != len(references) or not references:
-        raise InputError(
-            f"{len(predictions)} tagged sentences do not go with {len(references)}; give one for each, and one or more"
-        )
+    counts = []
     for number, (predicted, tags) in enumerate(zip(predictions, references, strict=True), start=1):
         if len(predicted) != len(tags):
             raise InputError(
                 f"sentence {number} has {len(tags)} tags and {len(predicted)} predicted; give one for each"
             )
-
-
-def entity_tags(tags: Sequence[str]) -> list[str]:
-    """Tags of entities; what is none, such as 'BPER', counts as 'O'.
-
-    >>> entity_tags(["B-PER", "BPER", "-", "O"])
-    ['B-PER', 'O', 'O', 'O']
-    """
-    return [tag if _TAG.fullmatch(tag) else "O" for tag in tags]
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            found, right = entities(predicted), entities(tags)
+        counts.append((len(found & right), len(found), len(right)))
+    return np.array(counts)

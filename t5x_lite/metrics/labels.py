@@ -1,20 +1,21 @@
 """How well labels, numbers and tags are predicted, by scikit-learn and SciPy.
 
-What is undefined is 0: the correlation with a constant, the F1 of a class that is neither there nor predicted.
+What is undefined is 0: the correlation with a constant, the F1 of a class that does not occur.
 """
 
+import math
 import operator
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 from jaxtyping import Int
 
 from t5x_lite.data.tasks.templates import NO_CLASS
 from t5x_lite.errors import InputError
-from t5x_lite.metrics.base import Figures, Metric, RatioMetric
+from t5x_lite.metrics.base import Figures, Metric, RatioMetric, Ratios
 from t5x_lite.objectives.base import Predictions
 
 
@@ -27,7 +28,7 @@ class Accuracy(RatioMetric):
     reads_texts = False  # the records of a model that writes text have the accuracy of its tokens by this name
     figure = "accuracy"
 
-    def ratios(self, predictions: Predictions) -> dict[str, tuple[np.ndarray, np.ndarray]]:
+    def ratios(self, predictions: Predictions) -> Ratios:
         return {self.figure: correct_labels(predictions)}
 
 
@@ -59,7 +60,7 @@ class F1(RatioMetric):
     compares = ("classes",)
     labels: ClassVar = {"f1": "F1"}
 
-    def ratios(self, predictions: Predictions) -> dict[str, tuple[np.ndarray, np.ndarray]]:
+    def ratios(self, predictions: Predictions) -> Ratios:
         predicted, references = np.asarray(predictions.predicted), np.asarray(predictions.references)
         if (count := len(predictions.words) or int(max(predicted.max(), references.max())) + 1) > 2:
             raise InputError(f"metric 'f1' is that of two classes, the task has {count}; take macro_f1")
@@ -72,23 +73,19 @@ class F1(RatioMetric):
 class MacroF1(Metric):
     """The mean of the F1 of every class (SuperGLUE's CB).
 
-    Where texts are read the classes are those that have words: `NO_CLASS` is wrong, and not in the mean. Else they are
-    those that are there or predicted.
+    Where texts are read the classes are those that have words: `NO_CLASS` is wrong, and not in the mean. Otherwise they
+    are those that occur.
     """
 
     name = "macro_f1"
     compares = ("classes",)
     labels: ClassVar = {"macro_f1": "macro F1"}
 
-    def compute(self, predictions: Predictions) -> float:
-        from sklearn.metrics import f1_score
-
-        classes = range(len(predictions.words)) if predictions.words else None
-        labels = (predictions.references, predictions.predicted)
-        return _defined(f1_score, *labels, labels=classes, average="macro", zero_division=0)
+    def compute(self, predictions: Predictions) -> Figures:
+        return self.resampled(predictions)(np.arange(len(predictions.references)))
 
     def resampled(self, predictions: Predictions) -> Callable[[Int[np.ndarray, "M"]], Figures]:
-        # By counts: scikit-learn takes milliseconds for each of a thousand draws.
+        # scikit-learn takes milliseconds for each of a thousand draws.
         both = np.concatenate([np.asarray(predictions.references), np.asarray(predictions.predicted)])
         classes, numbers = np.unique(both, return_inverse=True)
         references, predicted = numbers.reshape(2, -1)
@@ -116,7 +113,7 @@ class Matthews(Metric):
     def compute(self, predictions: Predictions) -> float:
         from sklearn.metrics import matthews_corrcoef
 
-        return _defined(matthews_corrcoef, predictions.references, predictions.predicted)
+        return _correlation(matthews_corrcoef, predictions)
 
 
 @dataclass(frozen=True)
@@ -131,7 +128,7 @@ class Pearson(Metric):
     def compute(self, predictions: Predictions) -> float:
         from scipy.stats import pearsonr
 
-        return _correlation(pearsonr, predictions)
+        return _correlation(lambda *sides: pearsonr(*sides).statistic, predictions)
 
 
 @dataclass(frozen=True)
@@ -146,18 +143,14 @@ class Spearman(Metric):
     def compute(self, predictions: Predictions) -> float:
         from scipy.stats import spearmanr
 
-        return _correlation(spearmanr, predictions)
+        return _correlation(lambda *sides: spearmanr(*sides).statistic, predictions)
 
 
-def _correlation(function: Callable[..., Any], predictions: Predictions) -> float:
+def _correlation(function: Callable[..., float], predictions: Predictions) -> float:
+    """`function(references, predicted)`, 0 where it is undefined, without a warning."""
     if len(predictions.references) < 2:
         return 0.0
-    return _defined(lambda *sides: function(*sides).statistic, predictions.references, predictions.predicted)
-
-
-def _defined(function: Callable[..., float], *arguments: Any, **options: Any) -> float:
-    """The figure, 0 where it is undefined, without a warning."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        value = function(*arguments, **options)
-    return float(value) if value == value else 0.0
+        value = float(function(predictions.references, predictions.predicted))
+    return 0.0 if math.isnan(value) else value

@@ -1,4 +1,4 @@
-"""How close written texts come to reference texts, as the field's own libraries compute it.
+"""How close written texts come to reference texts, as the field's libraries compute it.
 
 Where several references are correct, BLEU, chrF and ROUGE compare with the first one.
 """
@@ -12,7 +12,7 @@ import numpy as np
 
 from t5x_lite.data.tasks.templates import names_referent
 from t5x_lite.errors import InputError
-from t5x_lite.metrics.base import Intervals, Metric, RatioMetric
+from t5x_lite.metrics.base import Intervals, Metric, RatioMetric, Ratios
 from t5x_lite.objectives.base import Predictions
 
 
@@ -25,17 +25,17 @@ class CorpusMetric(Metric):
 
     @abstractmethod
     def scorer(self) -> Any:
-        """sacrebleu's own object for it."""
+        """sacrebleu's object for it."""
 
     def compute(self, predictions: Predictions) -> float:
         return self.scorer().corpus_score(list(predictions.predicted), [_first(predictions)]).score
 
     def intervals(self, predictions: Predictions, *, resamples: int = 1000, seed: int = 0) -> Intervals:
-        """sacrebleu's own (Koehn 2004), whose middle is the mean of the resampled figures; it has its own seed."""
+        """sacrebleu's (Koehn 2004), whose middle is the mean of the resampled figures; it has its own seed."""
         scorer = self.scorer()
         score = scorer.corpus_score(list(predictions.predicted), [_first(predictions)], n_bootstrap=resamples)
         written = json.loads(score.format(width=6, signature=str(scorer.get_signature()), is_json=True))
-        # Where every draw scores nothing, sacrebleu is silent.
+        # Where every draw scores 0, sacrebleu gives no interval.
         middle, half = written.get("confidence_mean", 0.0), written.get("confidence_var", 0.0)
         return {self.name: (middle - half, middle + half)}
 
@@ -85,18 +85,18 @@ class Rouge(RatioMetric):
     compares = ("texts",)
     labels: ClassVar = {"rouge1": "ROUGE-1", "rouge2": "ROUGE-2", "rougeL": "ROUGE-L"}
 
-    def ratios(self, predictions: Predictions) -> dict[str, tuple[np.ndarray, np.ndarray]]:
+    def ratios(self, predictions: Predictions) -> Ratios:
         from rouge_score.rouge_scorer import RougeScorer
 
-        scorer, one = RougeScorer(list(self.labels)), np.ones(len(predictions.predicted))
+        scorer = RougeScorer(list(self.labels))
         each = [scorer.score(*pair) for pair in zip(_first(predictions), predictions.predicted, strict=True)]
-        return {name: (np.array([scores[name].fmeasure for scores in each]), one) for name in self.labels}
+        return {name: (np.array([scores[name].fmeasure for scores in each]), 1) for name in self.labels}
 
 
 @dataclass(frozen=True)
 class ExactMatch(RatioMetric):
-    """The share of texts that are one of the references, but for white space around them: of classes that are answered
-    by words, the accuracy.
+    """The share of texts that are one of the references but for surrounding white space; of classes written as words,
+    the accuracy.
 
     >>> ExactMatch().figures(Predictions("texts", ["a cat", "a dog ", "A cat"], [("a cat",), ("a dog",), ("a cat",)]))
     {'exact_match': 0.6666666666666666}
@@ -105,9 +105,8 @@ class ExactMatch(RatioMetric):
     name = "exact_match"
     compares = ("texts",)
 
-    def ratios(self, predictions: Predictions) -> dict[str, tuple[np.ndarray, np.ndarray]]:
-        matches = _matches(predictions)
-        return {"exact_match": (matches, np.ones(len(matches)))}
+    def ratios(self, predictions: Predictions) -> Ratios:
+        return {"exact_match": (_matches(predictions), 1)}
 
 
 @dataclass(frozen=True)
@@ -117,20 +116,20 @@ class GroupMatch(RatioMetric):
     name = "group_match"
     compares = ("texts",)
 
-    def ratios(self, predictions: Predictions) -> dict[str, tuple[np.ndarray, np.ndarray]]:
+    def ratios(self, predictions: Predictions) -> Ratios:
         if not any(predictions.groups):
             raise InputError("metric 'group_match' needs groups of inputs; give TextToText whose prompt has a group")
         _, first, numbers = np.unique(np.asarray(predictions.groups), return_index=True, return_inverse=True)
         wrong = np.bincount(numbers, ~_matches(predictions), minlength=len(first))
-        # The first example of a group stands for all of it.
+        # A group counts at its first example.
         is_first = np.isin(np.arange(len(numbers)), first)
         return {"group_match": (is_first & (wrong[numbers] == 0), is_first)}
 
 
 @dataclass(frozen=True)
 class Referent(RatioMetric):
-    """The share of pronouns of which it is rightly answered, or not, that they stand for a candidate: see
-    `CoreferenceTemplate`. The references of each are the candidate, and 'True' or 'False'.
+    """The share of correct decisions whether a pronoun refers to a candidate: see `CoreferenceTemplate`. The references
+    of each are the candidate, and 'True' or 'False'.
 
     >>> references = [("cat", "True"), ("dog", "False")]
     >>> Referent().figures(Predictions("texts", ["the cat", "it"], references))
@@ -140,7 +139,7 @@ class Referent(RatioMetric):
     name = "referent"
     compares = ("texts",)
 
-    def ratios(self, predictions: Predictions) -> dict[str, tuple[np.ndarray, np.ndarray]]:
+    def ratios(self, predictions: Predictions) -> Ratios:
         if not all(len(texts) == 2 and texts[1] in ("True", "False") for texts in predictions.references):
             raise InputError(
                 "metric 'referent' needs candidates and their labels; give TextToText with CoreferenceTemplate"
@@ -149,7 +148,7 @@ class Referent(RatioMetric):
             names_referent(text, candidate) == (label == "True")
             for text, (candidate, label) in zip(predictions.predicted, predictions.references, strict=True)
         ]
-        return {"referent": (np.array(same), np.ones(len(same)))}
+        return {"referent": (np.array(same), 1)}
 
 
 def _first(predictions: Predictions) -> list[str]:

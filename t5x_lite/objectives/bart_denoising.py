@@ -1,12 +1,11 @@
 """BART's noises, each a pure function of a text (Lewis et al. 2020, section 2.2).
 
-A text is an array `ids` [T] of which the first `size` ids count; what is behind them means nothing.
+A text is an array `ids` [T] of which the first `size` ids count.
 """
 
 import math
 from dataclasses import dataclass
-from functools import cached_property
-from typing import Self
+from typing import ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -17,8 +16,7 @@ from t5x_lite.data.layouts.text import NumberedSentences
 from t5x_lite.errors import InputError
 from t5x_lite.objectives import masking
 from t5x_lite.objectives.base import Features, Row
-from t5x_lite.objectives.text_to_text import SpanLength, TextToText
-from t5x_lite.tokenizers.vocabulary import Vocabulary
+from t5x_lite.objectives.text_to_text import SpanLength, TextToText, kept_ids
 from t5x_lite.validation import Rate
 
 
@@ -116,9 +114,6 @@ def num_draws(count: int, mean: float) -> int:
     return math.ceil(((z + math.sqrt(z * z + 4 * count)) / 2) ** 2 / mean)
 
 
-_RATES = ("mask_rate", "deletion_rate", "infilling_rate")
-
-
 @dataclass(frozen=True)
 class BartDenoising(TextToText):
     """The noises of section 2.2; the defaults are the recipe of section 5.1: infilling and sentence permutation.
@@ -141,13 +136,16 @@ class BartDenoising(TextToText):
     permute_sentences: bool = True
     """Sentence permutation: a row's sentences stand in random order."""
     rotate: bool = False
-    """Document rotation: a row begins with a random one of its ids, and those before it stand at its end."""
+    """Document rotation: a row begins with a random one of its ids, and those before it move to its end."""
+
+    roles: ClassVar[tuple[str, ...]] = ("mask", "cls", "sep")
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        rates = [getattr(self, name) for name in _RATES]
+        rates = (self.mask_rate, self.deletion_rate, self.infilling_rate)
         if sum(rates) >= 1.0:
-            raise InputError(f"{', '.join(_RATES)} are {sum(rates):g} together; choose rates that leave some text")
+            names = "mask_rate, deletion_rate, infilling_rate"
+            raise InputError(f"{names} are {sum(rates):g} together; choose rates that leave some text")
         if not any(rates) and not self.permute_sentences and not self.rotate:
             raise InputError("infilling_rate=0.0 and no other noise leaves the text as it is; choose e.g. 0.3")
 
@@ -159,30 +157,10 @@ class BartDenoising(TextToText):
     def target_length(self) -> int:
         return self.input_length
 
-    def for_vocabulary(self, vocabulary: Vocabulary) -> Self:
-        for role in ("mask", "cls", "sep"):
-            if getattr(vocabulary, f"{role}_id") is None:
-                raise InputError(
-                    f"the tokenizer has no {role} token, which BartDenoising needs; use ByteLevelBPE, WordPiece or "
-                    "SentencePiece with layout albert or xlm-roberta"
-                )
-        return super().for_vocabulary(vocabulary)
-
-    @property
-    def _room(self) -> int:
-        """Ids of text in a row."""
-        return self.input_length - 2
-
-    @cached_property
-    def _counts(self) -> dict[str, Int[np.ndarray, "L1"]]:
-        """By rate, how many ids it takes of a text of 0, 1, ... ids."""
-        rates = {name: getattr(self, name) for name in _RATES}
-        return {name: masking.mask_counts(self._room, rate) * (rate > 0) for name, rate in rates.items()}
-
     def corrupt(self, key: Key[Array, ""], row: Row) -> Features:
         """A row `<s> text </s>` and its sentences' numbers to `inputs` and `targets`, which is the row as it was."""
         self.check_row(row)
-        vocabulary = self.known_vocabulary
+        vocabulary, room = self.known_vocabulary, self.input_length - 2
         text, sentences = row["ids"][1:-1], row["sentences"][1:-1]
         size = (sentences > 0).sum()
         order_key, rotation_key, span_key, token_key = jax.random.split(key, 4)
@@ -191,34 +169,27 @@ class BartDenoising(TextToText):
         if self.rotate:
             first = jax.random.randint(rotation_key, (), 0, jnp.maximum(size, 1))
             text = rotate(text, size, first)
-        counts = {name: jnp.asarray(count)[size] for name, count in self._counts.items()}
-        slots, length = self.slots(span_key, size, counts["infilling_rate"])
-        text, is_mask = infill(text, slots, vocabulary.mask_id)
+        is_mask, length = jnp.zeros(room, bool), size
+        if self.infilling_rate:
+            length_key, position_key = jax.random.split(span_key)
+            counts = masking.mask_counts(room, self.infilling_rate)
+            drawn = poisson_lengths(
+                length_key, num_draws(int(counts[-1]), self.mean_span_length), self.mean_span_length
+            )
+            lengths = cut_lengths(drawn, jnp.asarray(counts)[size], room - size)
+            slots, length = random_slots(position_key, lengths, size, room)
+            text, is_mask = infill(text, slots, vocabulary.mask_id)
 
         # Masked and deleted ids are one random choice, so that none is both.
         mask_key, deletion_key = jax.random.split(token_key)
-        is_text = (jnp.arange(self._room) < length) & ~is_mask
-        masked = masking.choose_tokens(mask_key, is_text, counts["mask_rate"])
-        deleted = masking.choose_tokens(deletion_key, is_text & ~masked, counts["deletion_rate"])
+        is_text = jnp.arange(room) < length
+        num_masked, num_deleted = (
+            jnp.asarray(masking.mask_counts(room, rate) * (rate > 0))[size]
+            for rate in (self.mask_rate, self.deletion_rate)
+        )
+        masked = masking.choose_tokens(mask_key, is_text & ~is_mask, num_masked)
+        deleted = masking.choose_tokens(deletion_key, is_text & ~is_mask & ~masked, num_deleted)
         text = jnp.where(masked, vocabulary.mask_id, text)
-        kept = (jnp.arange(self._room) < length) & ~deleted
-        return {"inputs": self._framed(text, kept), "targets": row["ids"]}
-
-    def slots(
-        self, key: Key[Array, ""], size: Int[Array, ""], count: Int[Array, ""]
-    ) -> tuple[Int[Array, "T"], Int[Array, ""]]:
-        """Where the spans lie that become masks: see `random_slots`."""
-        if not self.infilling_rate:
-            return jnp.full(self._room, -1), size
-        length_key, position_key = jax.random.split(key)
-        draws = num_draws(int(self._counts["infilling_rate"][-1]), self.mean_span_length)
-        drawn = poisson_lengths(length_key, draws, self.mean_span_length)
-        lengths = cut_lengths(drawn, count, self._room - size)
-        return random_slots(position_key, lengths, size, self._room)
-
-    def _framed(self, text: Int[Array, "T"], kept: Bool[Array, "T"]) -> Int[Array, "L"]:
-        """`<s>`, the ids that are kept, `</s>`, padding."""
-        vocabulary = self.known_vocabulary
-        row = jnp.full(self.input_length, vocabulary.pad_id, text.dtype).at[0].set(vocabulary.cls_id)
-        position = jnp.where(kept, jnp.cumsum(kept), self.input_length)
-        return row.at[position].set(text, mode="drop").at[1 + kept.sum()].set(vocabulary.sep_id)
+        kept = is_text & ~deleted
+        text = kept_ids(text, kept, vocabulary.sep_id, vocabulary.pad_id, self.input_length - 1)
+        return {"inputs": jnp.pad(text, (1, 0), constant_values=vocabulary.cls_id), "targets": row["ids"]}

@@ -2,7 +2,7 @@
 
 import math  # noqa: F401 (read by doctests)
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Literal, NamedTuple, NoReturn, Self
 
@@ -24,7 +24,7 @@ Row = Mapping[str, Any]
 """One row of the data, by column: see `objective.layout`."""
 
 Features = dict[str, Array]
-"""What the model sees and is asked, each with a leading row dimension once `corrupt` is vmapped."""
+"""What the model reads and what it is to predict, each with a leading row dimension once `corrupt` is vmapped."""
 
 
 class Mean(NamedTuple):
@@ -36,6 +36,9 @@ class Mean(NamedTuple):
 
 Metrics = dict[str, Float[Array, ""] | Mean]
 """Figures: sums which divided by the weight of the loss are means, or a `Mean` with a weight of its own."""
+
+Loss = tuple[Float[Array, ""], Float[Array, ""], Metrics]
+"""(sum, weight, metrics): see `Objective.loss`."""
 
 
 @dataclass(frozen=True)
@@ -59,27 +62,26 @@ class Predictions:
 
     def take(self, numbers: Int[np.ndarray, "M"]) -> "Predictions":
         """Some of the examples by their numbers, without their names."""
-
-        def some(values: Sequence[Any] | None) -> Sequence[Any] | None:
-            return values and [values[number] for number in numbers.tolist()]
-
-        of_examples = ("predicted", "references", "no_answer", "groups")
-        return replace(self, names=(), **{name: some(getattr(self, name)) for name in of_examples})
+        columns = {name: getattr(self, name) for name in ("predicted", "references", "no_answer", "groups")}
+        taken = {name: values and [values[n] for n in numbers.tolist()] for name, values in columns.items()}
+        return replace(self, names=(), **taken)
 
 
 @dataclass(frozen=True)
 class Objective(Validated, ABC):
-    """How rows become a task, and what the model pays for its answers. A new objective is a file beside this one."""
+    """How rows become features, and the loss of a model on them. A new objective is a file beside this one."""
 
     vocabulary: tyro.conf.Suppress[Vocabulary | None] = field(default=None, kw_only=True)
-    """The ids with a meaning of their own. The tokenizer knows them: see `for_vocabulary`."""
+    """The special ids of the tokenizer: see `for_vocabulary`."""
 
+    roles: ClassVar[tuple[str, ...]] = ()
+    """The special tokens that the tokenizer must have."""
     asks_for_text: ClassVar[bool] = False
-    """Whether the model writes `targets` when it is given `inputs`, so that what it writes can be scored."""
+    """Whether the model writes `targets` given `inputs`, so that what it writes can be scored."""
     targets_are_text: ClassVar[bool] = False
     """Whether `targets` read as running text, of which there is a perplexity by word."""
     unit: ClassVar[Literal["token", "word", "example", "window"]] = "token"
-    """What the loss is a mean over: tokens that are asked for, or of a task words, examples, or windows of a text."""
+    """What the loss is a mean over: predicted tokens, or of a task words, examples, or windows of a text."""
 
     def predicts(self, model: ModelConfig) -> str | None:
         """The type of the `Predictions` that a model makes; None where there is nothing to score beside the loss."""
@@ -109,7 +111,7 @@ class Objective(Validated, ABC):
         *,
         whole: Features | None = None,
         frozen: Any = None,
-    ) -> tuple[Float[Array, ""], Float[Array, ""], Metrics]:
+    ) -> Loss:
         """(sum, weight, metrics) over the features of a batch; the caller divides the sum by the weight.
 
         Args:
@@ -123,20 +125,17 @@ class Objective(Validated, ABC):
 
     @abstractmethod
     def predict(self, module: nn.Module, params: Any, features: Features) -> Int[Array, "B T"]:
-        """The model's own answers to the features, as ids that compare with `features["targets"]`."""
+        """What the model predicts, as ids that compare with `features["targets"]`."""
 
     def samples(self, module: nn.Module, params: Any, features: Features) -> Features:
-        """What a run shows at its end: `inputs`, `targets` and the model's `answers`, with what else the features say.
-
-        Unless an objective has something better, the features as they are and what `predict` says to them.
-        """
+        """What a run shows at its end: by default the features, and as `answers` what `predict` gives."""
         return features | {"answers": self.predict(module, params, features)}
 
     def format_sample(self, row: dict[str, np.ndarray], tokenizer: Tokenizer, labels: tuple[str, ...] | None) -> str:
-        """One row of `samples` as lines of text: the input, what was there, and what the model answers.
+        """One row of `samples` as lines of text: the input, the target, and what the model answers.
 
-        Where single tokens are asked for, they stand between commas, in the order of their positions; of some of them
-        the model sees the token itself, or another one, and no mask. `labels` are the names of the data's classes.
+        Single tokens are separated by commas, in the order of their positions; some of them the model sees as they are
+        or as another token. `labels` are the names of the data's classes.
         """
         targets = row["targets"]
 
@@ -156,25 +155,32 @@ class Objective(Validated, ABC):
 
     @property
     def frozen_model(self) -> ModelConfig | None:
-        """A model that the loss asks and that nobody trains; None for most objectives."""
+        """A model that the loss reads and that is not trained; None for most objectives."""
         return None
 
     def check_model(self, model: ModelConfig) -> None:
-        """Raises `InputError` where the model is too short for the rows or lacks what the loss asks of it."""
+        """Raises `InputError` where the model is too short for the rows or lacks what the loss needs."""
 
     def check_labels(self, model: ModelConfig, labels: tuple[str, ...] | None) -> None:
         """Raises `InputError` where the classes of the data, None in data without labels, do not go with the model."""
 
     def baseline_loss(self, features: dict[str, np.ndarray], model: ModelConfig) -> float:
-        """The loss of the best model that does not look at the inputs: here it knows how frequent each token is."""
-        return unigram_loss(features["targets"], self.known_vocabulary)
+        """The loss of the best model that ignores the inputs: here it knows the frequency of each token."""
+        targets = features["targets"]
+        return entropy(targets[targets != self.known_vocabulary.pad_id])
 
     def in_nats(self, model: ModelConfig) -> bool:
-        """Whether the loss is a cross entropy, and no squared error."""
+        """Whether the loss is a cross entropy, not a squared error."""
         return True
 
     def for_vocabulary(self, vocabulary: Vocabulary) -> Self:
         """This objective with its vocabulary. Raises `InputError` where the two do not fit."""
+        for role in self.roles:
+            if getattr(vocabulary, f"{role}_id") is None:
+                raise InputError(
+                    f"the tokenizer has no {role} token, which {type(self).__name__} needs; "
+                    "use WordPiece, ByteLevelBPE or SentencePiece with layout albert or xlm-roberta"
+                )
         return replace(self, vocabulary=vocabulary)
 
     @property
@@ -187,17 +193,58 @@ class Objective(Validated, ABC):
         return self.vocabulary
 
 
-def unigram_loss(targets: Int[np.ndarray, "B L"], vocabulary: Vocabulary) -> float:
-    """Nats a token of the best model of these targets that ignores context: the entropy of their frequencies.
+@dataclass(frozen=True)
+class ForwardObjective(Objective):
+    """Base of objectives whose loss follows from one call of the model."""
 
-    >>> unigram_loss(np.array([[7, 7, 8, 8, 0]]), Vocabulary(size=10)) == math.log(2)
-    True
-    """
-    return entropy(targets[targets != vocabulary.pad_id])
+    @abstractmethod
+    def forward(self, model: nn.Module, features: Features, key: Key[Array, ""] | None) -> Any:
+        """What the loss needs of the model, which has its parameters here; a key turns dropout on."""
+
+    @abstractmethod
+    def loss_of(self, outputs: Any, features: Features, whole: Features) -> Loss:
+        """`loss`, given what `forward` returns."""
+
+    def loss(
+        self,
+        module: nn.Module,
+        params: Any,
+        features: Features,
+        key: Key[Array, ""] | None,
+        *,
+        whole: Features | None = None,
+        frozen: Any = None,
+    ) -> Loss:
+        outputs = self.apply(module, params, features, key)
+        return self.loss_of(outputs, features, features if whole is None else whole)
+
+    def apply(self, module: nn.Module, params: Any, features: Features, key: Key[Array, ""] | None = None) -> Any:
+        """`forward` of the model with these parameters; a key drives dropout."""
+        return apply(module, params, lambda model: self.forward(model, features, key), key)
+
+
+def apply(module: nn.Module, params: Any, forward: Callable, key: Key[Array, ""] | None) -> Any:
+    """`forward(module)` with these parameters, dropout driven by `key` if there is one."""
+    return module.apply({"params": params}, method=forward, rngs=None if key is None else {"dropout": key})
+
+
+def row_weights(features: Features) -> Float[Array, "B"]:
+    """1 for each row, 0 for those that fill up a batch."""
+    valid = features.get("valid")
+    return jnp.ones(len(features["inputs"])) if valid is None else valid.astype(jnp.float32)
+
+
+def check_length(input_length: int, model: ModelConfig) -> None:
+    """Raises `InputError` where rows are longer than the model takes."""
+    if model.max_length is not None and input_length > model.max_length:
+        raise InputError(
+            f"objective.input_length={input_length} exceeds model.max_length={model.max_length}; "
+            "choose shorter rows or more positions"
+        )
 
 
 def entropy(values: np.ndarray) -> float:
-    """Of the frequencies of some values, in nats.
+    """The entropy of the frequencies of some values, in nats.
 
     >>> entropy(np.array([1.0, 1.0, 1.0])), entropy(np.array([4, 5])) == math.log(2)
     (0.0, True)
@@ -210,7 +257,7 @@ def entropy(values: np.ndarray) -> float:
 def corrupt_rows(
     objective: Objective, key: Key[Array, ""], batch: Row, first_row: Int[Array, ""] | int = 0
 ) -> Features:
-    """Corrupts the rows `first_row, first_row + 1, ...` of the global batch, each under a key of its own.
+    """Corrupts the rows `first_row, first_row + 1, ...` of the global batch, each under its key folded from `key`.
 
     `batch` holds each column with a leading dimension.
     """
@@ -222,36 +269,13 @@ def corrupt_rows(
 
 @dataclass(frozen=True)
 class NoObjective(Objective):
-    """Of a model that came from elsewhere without the heads of any objective: it can be used, not trained as it is.
+    """Of a model that came from elsewhere without the heads of any objective: every method raises `InputError`."""
 
-    Everything that an objective is asked raises `InputError`.
-    """
+    def _refuse(self, *arguments: Any, **options: Any) -> NoReturn:
+        raise InputError(
+            "this model came without the heads of an objective, so there is nothing to ask it; train it with a config "
+            "that has an objective and start=FromModel(its folder)"
+        )
 
-    @property
-    def layout(self) -> Layout:
-        _refuse()
-
-    def corrupt(self, key: Key[Array, ""], row: Row) -> Features:
-        _refuse()
-
-    def loss(
-        self,
-        module: nn.Module,
-        params: Any,
-        features: Features,
-        key: Key[Array, ""] | None,
-        *,
-        whole: Features | None = None,
-        frozen: Any = None,
-    ) -> tuple[Float[Array, ""], Float[Array, ""], Metrics]:
-        _refuse()
-
-    def predict(self, module: nn.Module, params: Any, features: Features) -> Int[Array, "B T"]:
-        _refuse()
-
-
-def _refuse() -> NoReturn:
-    raise InputError(
-        "this model came without the heads of an objective, so there is nothing to ask it; train it with a config that "
-        "has an objective and start=FromModel(its folder)"
-    )
+    layout = property(_refuse)
+    corrupt = loss = predict = _refuse

@@ -1,27 +1,32 @@
-"""The language model of GPT: every token from those before it (Radford et al. 2018, equation 1)."""
+"""GPT's objectives (Radford et al. 2018, section 3): the language model, and tasks, with a head beside it."""
 
-from dataclasses import dataclass
+from abc import abstractmethod
+from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Annotated, Any, ClassVar
 
-import jax
+import jax  # noqa: F401 (read by doctests)
 import jax.numpy as jnp
 from flax import linen as nn
 from jaxtyping import Array, Float, Int, Key
 
 from t5x_lite.data.layouts.text import Stream
+from t5x_lite.data.tasks.classification import Delimited, DelimitedChoices
 from t5x_lite.decoding import Greedy, decode
 from t5x_lite.errors import InputError
 from t5x_lite.layers.embedding import LazyLogits
 from t5x_lite.models.base import ModelConfig
-from t5x_lite.objectives.base import Features, Metrics, Objective, Row
-from t5x_lite.objectives.text_to_text import TextToText, kept_ids
+from t5x_lite.objectives import masking
+from t5x_lite.objectives.base import Features, ForwardObjective, Loss, Row, check_length, row_weights
+from t5x_lite.objectives.classification import Classification, MultipleChoice
+from t5x_lite.objectives.task import TaskObjective
 from t5x_lite.objectives.vocabulary_loss import vocabulary_loss
-from t5x_lite.tokenizers.vocabulary import Vocabulary
-from t5x_lite.validation import Range
+from t5x_lite.tokenizers.vocabulary import Vocabulary  # noqa: F401 (read by doctests)
+from t5x_lite.validation import NonNegativeFloat, Range
 
 
 @dataclass(frozen=True)
-class CausalLanguageModel(Objective):
+class CausalLanguageModel(ForwardObjective):
     """Predicts every id of a row from those before it."""
 
     input_length: Annotated[int, Range(ge=2)] = 1024
@@ -42,11 +47,7 @@ class CausalLanguageModel(Objective):
                 "model.full_prefix=True reads its inputs whole, and CausalLanguageModel gives it none; "
                 "set model.full_prefix to False, or train it with PrefixLanguageModel"
             )
-        if model.max_length is not None and self.input_length > model.max_length:
-            raise InputError(
-                f"objective.input_length={self.input_length} exceeds model.max_length={model.max_length}; "
-                "choose shorter rows or more positions"
-            )
+        check_length(self.input_length, model)
 
     @property
     def layout(self) -> Stream:
@@ -55,7 +56,6 @@ class CausalLanguageModel(Objective):
     def corrupt(self, key: Key[Array, ""], row: Row) -> Features:
         """`input_length + 1` ids to `inputs` and the `targets` that follow on each, both [input_length].
 
-        >>> import jax
         >>> row = CausalLanguageModel(3).corrupt(jax.random.key(0), {"ids": jnp.array([7, 8, 9, 1])})
         >>> {name: ids.tolist() for name, ids in row.items()}
         {'inputs': [7, 8, 9], 'targets': [8, 9, 1]}
@@ -63,38 +63,21 @@ class CausalLanguageModel(Objective):
         self.check_row(row)
         return {"inputs": row["ids"][:-1], "targets": row["ids"][1:]}
 
-    def loss(
-        self,
-        module: nn.Module,
-        params: Any,
-        features: Features,
-        key: Key[Array, ""] | None,
-        *,
-        whole: Features | None = None,
-        frozen: Any = None,
-    ) -> tuple[Float[Array, ""], Float[Array, ""], Metrics]:
-        scores = self._scores(module, params, features["inputs"], key)
-        weights = jnp.ones(features["targets"].shape, jnp.float32)
-        if "valid" in features:
-            weights *= features["valid"][:, None]
-        return vocabulary_loss(scores, features["targets"], weights)
-
-    def _scores(self, module: nn.Module, params: Any, ids: Int[Array, "B L"], key: Key[Array, ""] | None) -> LazyLogits:
+    def forward(self, model: nn.Module, features: Features, key: Key[Array, ""] | None) -> LazyLogits:
+        ids = features["inputs"]
         # The EOS that closes a document is what the next one begins with: nothing of the first is left in it.
         starts = ids == self.known_vocabulary.eos_id
-        return module.apply(
-            {"params": params},
-            ids[:, :0],
-            ids,
-            decoder_segments=jnp.cumsum(starts, axis=1) if self.within_documents else None,
-            deterministic=key is None,
-            rngs=None if key is None else {"dropout": key},
-            method="scores",
-        )
+        segments = jnp.cumsum(starts, axis=1) if self.within_documents else None
+        return model.scores(ids[:, :0], ids, decoder_segments=segments, deterministic=key is None)
+
+    def loss_of(self, outputs: LazyLogits, features: Features, whole: Features) -> Loss:
+        targets = features["targets"]
+        weights = jnp.ones(targets.shape, jnp.float32) * row_weights(features)[:, None]
+        return vocabulary_loss(outputs, targets, weights)
 
     def predict(self, module: nn.Module, params: Any, features: Features) -> Int[Array, "B T"]:
         """The most likely id after each of the inputs, given the true ones before it."""
-        return self._scores(module, params, features["inputs"], None).dense().argmax(axis=-1)
+        return self.apply(module, params, features).dense().argmax(axis=-1)
 
     def samples(self, module: nn.Module, params: Any, features: Features) -> Features:
         """The first half of each row, the second, and how the model goes on from the first, greedily."""
@@ -114,39 +97,131 @@ class CausalLanguageModel(Objective):
 
 
 @dataclass(frozen=True)
-class PrefixLanguageModel(TextToText):
-    """A row is cut at a random place, all of them equally likely: the input is what is before it, the target the rest.
+class CausalTask(TaskObjective):
+    """Base of tasks over rows with three marks: `start`, `delimiter` and `extract`, the ids that follow on the
+    vocabulary's, for which the model must have room.
 
-    Neither is ever empty. Both are padded to the longest that there can be.
+    The loss of an example is that of the task plus `language_model_weight` times the mean over its tokens, from the
+    first text's first to `extract`, as in the released code (equation 5 has sums). Of an example with several rows it
+    is the mean over the rows.
     """
 
-    input_length: int = 512
-    """Ids of a raw row, and of the input and the target at most, EOS included."""
+    language_model_weight: NonNegativeFloat = 0.5
+    """Lambda; 0 leaves the language model out."""
+
+    roles: ClassVar[tuple[str, ...]] = ()
+    adds_rows: ClassVar[bool] = False
+    """Whether the head reads the sum of an example's rows, not each row."""
+
+    def check_model(self, model: ModelConfig) -> None:
+        if model.architecture != "decoder" or self.head not in model.task_heads:
+            name = type(self).__name__
+            raise InputError(
+                f"model is a {type(model).__name__}, which {name} cannot train; give it a GptConfig, or train this "
+                f"model with {name.removeprefix('Causal')}"
+            )
+        super().check_model(model)
 
     @property
-    def layout(self) -> Stream:
-        return Stream(self.input_length)
+    def marks(self) -> tuple[int, int, int]:
+        """The ids of start, delimiter and extract."""
+        size = self.known_vocabulary.size
+        return size, size + 1, size + 2
 
-    @property
-    def target_length(self) -> int:
-        return self.input_length
+    def segments_of(self, ids: Int[Array, "*batch L"]) -> Int[Array, "*batch L"]:
+        """0 up to the delimiter, 1 behind it up to `extract`; else 0."""
+        return masking.segments_of(ids, self.marks[1], self.known_vocabulary.pad_id)
+
+    @abstractmethod
+    def rows_of(self, features: Features) -> Int[Array, "B N L"]:
+        """The N rows that the model reads of each example."""
+
+    def logits(
+        self, module: nn.Module, params: Any, features: Features, key: Key[Array, ""] | None = None
+    ) -> Float[Array, "B C"]:
+        return replace(self, language_model_weight=0.0).apply(module, params, features, key)[0]
+
+    def forward(
+        self, model: nn.Module, features: Features, key: Key[Array, ""] | None
+    ) -> tuple[Float[Array, "B C"], Float[Array, ""] | None]:
+        """(the logits of the head, the mean loss of each example's tokens added up over the examples)."""
+        ids, length, deterministic = self.rows_of(features), self.input_length, key is None
+        ends = jnp.argmax(ids == self.marks[-1], axis=2)
+        valid = jnp.arange(length)[None, None] <= ends[..., None]
+        rows, rows_valid = (x.reshape(-1, length) for x in (ids, valid))
+        rows_hidden = model.hidden_states(rows, inputs_valid=rows_valid, deterministic=deterministic)
+        hidden, hidden_valid = rows_hidden, rows_valid
+        if self.adds_rows:  # they end at the same position
+            hidden, hidden_valid = rows_hidden.reshape(*ids.shape, -1).sum(axis=1), valid[:, 0]
+        logits = getattr(model, f"{self.head}_logits")(hidden, inputs_valid=hidden_valid, deterministic=deterministic)
+        logits = logits.reshape(len(ids), -1)
+        if not self.language_model_weight:
+            return logits, None
+        scores = model.token_scores(rows_hidden, deterministic=deterministic)
+        # Behind the last one there is no target; the row keeps its length, which the devices may share out.
+        targets = jnp.roll(ids, -1, axis=2).reshape(-1, length)
+        counts = jnp.pad(valid[..., 1:], ((0, 0), (0, 0), (0, 1))).astype(jnp.float32)
+        weights = counts / counts.sum(axis=2, keepdims=True) / counts.shape[1] * row_weights(features)[:, None, None]
+        return logits, vocabulary_loss(scores, targets, weights.reshape(-1, length))[0]
+
+    def loss_of(self, outputs: tuple[Array, Array | None], features: Features, whole: Features) -> Loss:
+        logits, language_model_loss = outputs
+        total, weight, metrics = super().loss_of(logits, features, whole)
+        if language_model_loss is None:
+            return total, weight, metrics
+        metrics["language_model_loss"] = language_model_loss
+        return total + self.language_model_weight * language_model_loss, weight, metrics
+
+
+@dataclass(frozen=True)
+class CausalClassification(CausalTask, Classification):
+    """A `CausalTask` whose head `classification` learns labels from the last token of `start A delimiter B extract`.
+
+    Features are `inputs` [L], `segments` [L] and `label` [], and with `both_orders` `swapped` [L].
+    """
+
+    both_orders: bool = False
+    """For pairs without an order, such as paraphrases: the model reads `start B delimiter A extract` too, and the two
+    vectors are added up (similarity)."""
+
+    adds_rows: ClassVar[bool] = True
+
+    @cached_property
+    def layout(self) -> Delimited:
+        return Delimited(self.input_length, self.both_orders)
 
     def corrupt(self, key: Key[Array, ""], row: Row) -> Features:
-        """`input_length` ids to `inputs` and `targets`, both as long."""
-        self.check_row(row)
-        ids = row["ids"]
-        prefix = jax.random.randint(key, (), 1, ids.shape[0])
-        inputs, targets = split_at(ids, prefix, self.known_vocabulary)
-        return {"inputs": inputs, "targets": targets}
+        """One row to its features; nothing is random.
+
+        >>> objective = CausalClassification(8, both_orders=True).for_vocabulary(Vocabulary(20))
+        >>> row = {"ids": jnp.array([20, 7, 21, 8, 9, 22, 0, 0]), "label": jnp.float32(2.5)}
+        >>> row = objective.corrupt(jax.random.key(0), row)
+        >>> row["inputs"].tolist(), row["swapped"].tolist()
+        ([20, 7, 21, 8, 9, 22, 0, 0], [20, 8, 9, 21, 7, 22, 0, 0])
+        >>> row["segments"].tolist(), row["label"].item()
+        ([0, 0, 0, 1, 1, 1, 0, 0], 2.5)
+        """
+        features, ids = super().corrupt(key, row), row["ids"]
+        if not self.both_orders:
+            return features
+        middle, end = (jnp.argmax(ids == mark) for mark in self.marks[1:])
+        return features | {"swapped": masking.swap_segments(ids, middle, end)}
+
+    def rows_of(self, features: Features) -> Int[Array, "B N L"]:
+        # Side by side, so that each device has both orders of its examples.
+        orders = ("inputs", "swapped") if self.both_orders else ("inputs",)
+        return jnp.stack([features[name] for name in orders], axis=1)
 
 
-def split_at(
-    raw: Int[Array, "R"], prefix: Int[Array, ""] | int, vocabulary: Vocabulary
-) -> tuple[Int[Array, "R"], Int[Array, "R"]]:
-    """(inputs, targets): the first `prefix` ids of a row and the others, each closed by EOS and padded.
-
-    >>> [side.tolist() for side in split_at(jnp.array([7, 8, 9, 7]), 3, Vocabulary(size=10))]
-    [[7, 8, 9, 1], [7, 1, 0, 0]]
+@dataclass(frozen=True)
+class CausalMultipleChoice(CausalTask, MultipleChoice):
+    """A `CausalTask` whose head `multiple_choice` gives every answer a number, from the last token of
+    `start text delimiter answer extract`; the softmax is over the answers. Features are those of `MultipleChoice`.
     """
-    index, length = jnp.arange(raw.shape[0]), raw.shape[0]
-    return tuple(kept_ids(raw, kept, vocabulary, length) for kept in (index < prefix, index >= prefix))
+
+    @cached_property
+    def layout(self) -> DelimitedChoices:
+        return DelimitedChoices(self.input_length, self.num_choices)
+
+    def rows_of(self, features: Features) -> Int[Array, "B N L"]:
+        return features["inputs"]

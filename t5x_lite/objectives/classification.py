@@ -1,27 +1,26 @@
-"""Fine-tuning on whole texts and pairs of texts: which class, or which number.
+"""Fine-tuning on labels: of texts and pairs, of answers to choose from, of words.
 
-Devlin et al. 2019, section 4.1; for BART Lewis et al. 2020, section 3.1.
+Devlin et al. 2019, sections 4.1, 4.4 and 5.3; for BART Lewis et al. 2020, section 3.1.
 """
 
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, ClassVar
 
-import jax  # noqa: F401 (read by doctests)
 import jax.numpy as jnp
 import numpy as np
 from flax import linen as nn
 from jaxtyping import Array, Float, Key
 
 from t5x_lite.data.layouts.base import Layout
-from t5x_lite.data.tasks.classification import Labeled
+from t5x_lite.data.tasks.classification import ChoiceSets, Labeled
+from t5x_lite.data.tasks.tagging import Tagged
 from t5x_lite.models.base import ModelConfig
-from t5x_lite.objectives.base import Features, Metrics, Predictions, Row, entropy
-from t5x_lite.objectives.losses import cross_entropy
-from t5x_lite.objectives.masked_language_model import row_weights
-from t5x_lite.objectives.task import TaskObjective, segments_of
+from t5x_lite.objectives.base import Features, Loss, Predictions, entropy, row_weights
+from t5x_lite.objectives.losses import weighted_loss
+from t5x_lite.objectives.task import TaskObjective
 from t5x_lite.tokenizers.base import Tokenizer
-from t5x_lite.tokenizers.vocabulary import Vocabulary  # noqa: F401 (read by doctests)
 
 
 @dataclass(frozen=True)
@@ -43,29 +42,12 @@ class Classification(TaskObjective):
     def layout(self) -> Layout:
         return Labeled(self.input_length)
 
-    def corrupt(self, key: Key[Array, ""], row: Row) -> Features:
-        """One row to its features; nothing is random.
-
-        >>> objective = Classification(8).for_vocabulary(Vocabulary(20, cls_id=3, sep_id=4, eos_id=4))
-        >>> row = {"ids": jnp.array([3, 10, 4, 11, 12, 4, 0, 0]), "label": jnp.float32(2.5)}
-        >>> row = objective.corrupt(jax.random.key(0), row)
-        >>> row["inputs"].tolist(), row["segments"].tolist(), row["label"].item()
-        ([3, 10, 4, 11, 12, 4, 0, 0], [0, 0, 0, 1, 1, 1, 0, 0], 2.5)
-        """
-        self.check_row(row)
-        segments = segments_of(row["ids"], self.known_vocabulary)
-        return {"inputs": row["ids"], "segments": segments, "label": row["label"]}
-
-    def loss_of(
-        self, logits: Float[Array, "B C"], features: Features
-    ) -> tuple[Float[Array, ""], Float[Array, ""], Metrics]:
+    def loss_of(self, outputs: Float[Array, "B C"], features: Features, whole: Features) -> Loss:
         weights, labels = row_weights(features), features["label"]
-        if logits.shape[-1] == 1:
-            total = ((logits[:, 0] - labels) ** 2 * weights).sum()
-            return total, weights.sum(), {"loss": total}
-        losses, _ = cross_entropy(logits, labels.astype(jnp.int32))
-        total, correct = (losses * weights).sum(), ((logits.argmax(axis=-1) == labels) * weights).sum()
-        return total, weights.sum(), {"loss": total, "accuracy": correct}
+        if outputs.shape[-1] > 1:
+            return weighted_loss(outputs, labels.astype(jnp.int32), weights)
+        total = ((outputs[:, 0] - labels) ** 2 * weights).sum()
+        return total, weights.sum(), {"loss": total}
 
     def predict(self, module: nn.Module, params: Any, features: Features) -> Float[Array, "B"]:
         """The likeliest class of each row, by its number, or the number that is predicted."""
@@ -80,20 +62,121 @@ class Classification(TaskObjective):
 
     def format_sample(self, row: dict[str, np.ndarray], tokenizer: Tokenizer, labels: tuple[str, ...] | None) -> str:
         """The texts, their label and the model's, by name where they have names."""
-
-        def name(label: float) -> str:
-            return labels[int(label)] if labels else f"{label:.3f}"
-
         texts = [row["inputs"][row["segments"] == number] for number in range(int(row["segments"].max()) + 1)]
-        lines = [f"text:   {tokenizer.decode(ids)}" for ids in texts]
-        return (
-            "\n".join([*lines, f"label:  {name(row['label'].item())}", f"model:  {name(row['answers'].item())}"]) + "\n"
-        )
+        lines = [f"text:   {tokenizer.decode(ids)}\n" for ids in texts]
+        for title, column in (("label", "label"), ("model", "answers")):
+            label = row[column].item()
+            lines.append(f"{title}:  {labels[int(label)] if labels else f'{label:.3f}'}\n")
+        return "".join(lines)
 
     def in_nats(self, model: ModelConfig) -> bool:
         return model.num_classes > 1
 
     def baseline_loss(self, features: dict[str, np.ndarray], model: ModelConfig) -> float:
         """The loss of the best answer that is the same for all: the entropy of the classes, or the variance."""
-        labels = features["label"]
-        return float(np.var(labels)) if model.num_classes == 1 else entropy(labels)
+        return float(np.var(features["label"])) if model.num_classes == 1 else super().baseline_loss(features, model)
+
+
+@dataclass(frozen=True)
+class MultipleChoice(TaskObjective):
+    """The head `multiple_choice` gives every answer, read after its text, a number; the softmax is over the answers.
+
+    Features are `inputs` [C L] and `segments` [C L], a row of ids for each of C answers, and `label` [], the correct
+    one.
+    """
+
+    input_length: int = 128
+    """Ids of a text with one answer, special ones and padding included; the ends of longer ones are cut."""
+    num_choices: int = 4
+    """Answers of an example."""
+
+    head = "multiple_choice"
+    unit: ClassVar[str] = "example"
+
+    @cached_property
+    def layout(self) -> Layout:
+        return ChoiceSets(self.input_length, self.num_choices)
+
+    def forward(self, model: nn.Module, features: Features, key: Key[Array, ""] | None) -> Float[Array, "B C"]:
+        # Every answer of every example is a row to the model.
+        rows = {name: features[name].reshape(-1, self.input_length) for name in ("inputs", "segments")}
+        return super().forward(model, rows, key).reshape(features["inputs"].shape[:2])
+
+    def loss_of(self, outputs: Float[Array, "B C"], features: Features, whole: Features) -> Loss:
+        return weighted_loss(outputs, features["label"], row_weights(features))
+
+    def format_sample(self, row: dict[str, np.ndarray], tokenizer: Tokenizer, labels: tuple[str, ...] | None) -> str:
+        """The text, and every answer with whether it is correct and whether the model takes it."""
+        ids, segments = row["inputs"], row["segments"]
+        lines = [f"text:   {tokenizer.decode(ids[0][segments[0] == 0])}"]
+        for number in range(len(ids)):
+            marks = [name for name, one in (("right", row["label"]), ("model", row["answers"])) if number == one]
+            lines.append(f"{', '.join(marks):13} {tokenizer.decode(ids[number][segments[number] == 1])}")
+        return "\n".join(lines) + "\n"
+
+
+@dataclass(frozen=True)
+class Tagging(TaskObjective):
+    """The head `tagging` learns the tag of each word at the word's first piece; other pieces have no tag.
+
+    Features are `inputs` [L]; `tags` [L], -1 where there is none; and `example` [], the number of the sentence, of
+    which a long one has several rows.
+    """
+
+    input_length: int = 128
+    """Ids of a row, special ones and padding included; longer sentences go on in another row."""
+
+    head = "tagging"
+    has_classes = True
+    has_segments = False
+    unit: ClassVar[str] = "word"
+    submissions = ("conll", "jsonl")
+
+    @cached_property
+    def layout(self) -> Layout:
+        return Tagged(self.input_length)
+
+    def loss_of(self, outputs: Float[Array, "B L C"], features: Features, whole: Features) -> Loss:
+        tags = features["tags"]
+        return weighted_loss(outputs, tags, (tags >= 0) * row_weights(features)[:, None])
+
+    def predicts(self, model: ModelConfig) -> str:
+        return "tags"
+
+    def predictions(
+        self,
+        outputs: np.ndarray,
+        features: Mapping[str, np.ndarray],
+        documents: Iterable[Any],
+        tokenizer: Tokenizer | None,
+        labels: Sequence[str] | None,
+    ) -> Predictions:
+        """The tags of each sentence, over all of its rows."""
+        predicted: dict[int, list[str]] = {}
+        references: dict[int, list[str]] = {}
+        for output, tags, example in zip(outputs, features["tags"], features["example"].tolist(), strict=True):
+            first_pieces = tags >= 0
+            for sentences, numbers in ((predicted, output), (references, tags)):
+                sentences.setdefault(example, []).extend(labels[number] for number in numbers[first_pieces].tolist())
+        return Predictions("tags", list(predicted.values()), list(references.values()), list(map(str, predicted)))
+
+    def default_metrics(self, predictions: Predictions) -> tuple[str, ...]:
+        are_entities = any("-" in tag for tags in predictions.references for tag in tags)
+        return ("entities", "strict_entities") if are_entities else ("accuracy",)
+
+    def format_sample(self, row: dict[str, np.ndarray], tokenizer: Tokenizer, labels: tuple[str, ...] | None) -> str:
+        """The words with their tags, and the model's where it has another one."""
+        ids, tags, predicted = row["inputs"], row["tags"], row["answers"]
+        (firsts,) = np.nonzero(tags >= 0)
+        # SEP, which is not written, closes the last word.
+        ends = [*firsts[1:], int((ids != tokenizer.vocabulary.pad_id).sum())]
+        words = []
+        for first, end in zip(firsts, ends, strict=True):
+            other = f" (model: {labels[predicted[first]]})" if predicted[first] != tags[first] else ""
+            words.append(f"{tokenizer.decode(ids[first:end]).strip()}/{labels[tags[first]]}{other}")
+        return "  ".join(words) + "\n"
+
+    def baseline_loss(self, features: dict[str, np.ndarray], model: ModelConfig) -> float:
+        """The loss of the best answer that is the same for all words: the entropy of the tags."""
+        tags = features["tags"]
+        return entropy(tags[tags >= 0])

@@ -12,9 +12,9 @@ from jaxtyping import Array, Float, Key
 
 from t5x_lite.errors import InputError
 from t5x_lite.models.base import ModelConfig
-from t5x_lite.objectives.base import Features, Mean, Metrics
+from t5x_lite.objectives.base import Features, Loss, Mean, apply
 from t5x_lite.objectives.losses import weighted_loss
-from t5x_lite.objectives.masked_language_model import MaskedLanguageModel, apply, gather_positions
+from t5x_lite.objectives.masked_language_model import MaskedLanguageModel
 from t5x_lite.validation import NonNegativeFloat, PositiveFloat
 
 
@@ -38,7 +38,7 @@ class Distillation(MaskedLanguageModel):
     cosine_weight: NonNegativeFloat = 1.0
     """Weight of the cosine; 0 where the two have different widths."""
     teacher_model: tyro.conf.Suppress[ModelConfig | None] = field(default=None, kw_only=True)
-    """The teacher's architecture, which its folder tells: see `for_teacher`."""
+    """The teacher's architecture: see `for_teacher`."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -81,40 +81,37 @@ class Distillation(MaskedLanguageModel):
         *,
         whole: Features | None = None,
         frozen: Any = None,
-    ) -> tuple[Float[Array, ""], Float[Array, ""], Metrics]:
-        """Without `frozen` the masked language model alone, which is what held-out figures are of."""
+    ) -> Loss:
+        """Without `frozen` that of the masked language model alone, for evaluation."""
         if frozen is None:
             return super().loss(module, params, features, key)
 
-        def answers(
-            model: nn.Module, key: Key[Array, ""] | None
-        ) -> tuple[Float[Array, "B L D"], Float[Array, "B P V"]]:
-            hidden = self.encode(model, features, key)
-            return hidden, model.masked_lm_logits(gather_positions(hidden, features["positions"]))
+        def outputs(module: nn.Module, params: Any, key: Key[Array, ""] | None) -> tuple[Array, Array]:
+            def forward(model: nn.Module) -> tuple[Float[Array, "B L D"], Float[Array, "B P V"]]:
+                hidden = self.encode(model, features, key)
+                return hidden, self.scores_of(model, hidden, features).dense()
+
+            return apply(module, params, forward, key)
 
         teacher = self.frozen_model.build(dtype=module.dtype)
-        taught, taught_logits = jax.lax.stop_gradient(apply(teacher, frozen, lambda m: answers(m, None), None))
-        hidden, logits = apply(module, params, lambda m: answers(m, key), key)
+        target_hidden, target_logits = jax.lax.stop_gradient(outputs(teacher, frozen, None))
+        hidden, logits = outputs(module, params, key)
 
         weights = self.prediction_weights(features)
         tokens, weight, metrics = weighted_loss(logits, features["targets"], weights)
-        soft = (self.soft_losses(logits, taught_logits) * weights).sum()
+        soft = (self.soft_losses(logits, target_logits) * weights).sum()
         total = self.token_weight * tokens + self.soft_weight * soft
         metrics |= {"soft_loss": Mean(soft, weight)}
         if self.cosine_weight:
             weights = self.token_weights(features)
-            cosine = ((1.0 - _cosine(hidden, taught)) * weights).sum()
+            pair = (x.astype(jnp.float32) for x in (hidden, target_hidden))
+            cosine = ((1.0 - optax.losses.cosine_similarity(*pair, epsilon=1e-8)) * weights).sum()
             metrics |= {"cosine_loss": Mean(cosine, weights.sum())}
             whole = features if whole is None else whole
-            per_token = self.prediction_weights(whole).sum() / jnp.maximum(self.token_weights(whole).sum(), 1.0)
-            total += self.cosine_weight * cosine * per_token
+            total += self.cosine_weight * cosine * self.predictions_per(self.token_weights(whole), whole)
         return total, weight, metrics
 
-    def soft_losses(self, logits: Float[Array, "B P V"], taught: Float[Array, "B P V"]) -> Float[Array, "B P"]:
+    def soft_losses(self, logits: Float[Array, "B P V"], target: Float[Array, "B P V"]) -> Float[Array, "B P"]:
         """temperature^2 * KL(teacher, student) at each position."""
-        student, teacher = (jax.nn.log_softmax(values / self.temperature) for values in (logits, taught))
+        student, teacher = (jax.nn.log_softmax(values / self.temperature) for values in (logits, target))
         return self.temperature**2 * optax.losses.kl_divergence_with_log_targets(student, teacher)
-
-
-def _cosine(a: Float[Array, "B L D"], b: Float[Array, "B L D"]) -> Float[Array, "B L"]:
-    return optax.losses.cosine_similarity(a.astype(jnp.float32), b.astype(jnp.float32), epsilon=1e-8)

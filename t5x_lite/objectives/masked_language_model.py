@@ -1,9 +1,10 @@
-"""The masked language model: hide some tokens of a row and ask for them (Devlin et al. 2019, section 3.1).
+"""Masked language models: some tokens of a row are hidden and predicted.
 
-Dynamic masking (Liu et al. 2019, section 4.1): a row is masked afresh every time it is seen.
+BERT's, alone and with next sentence prediction (Devlin et al. 2019, section 3.1), with dynamic masking (Liu et al.
+2019, section 4.1), which masks a row afresh every time it is seen; ALBERT's (Lan et al. 2020, section 3.1) and
+SpanBERT's (Joshi et al. 2020).
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Annotated, Any, ClassVar, Literal, Self
@@ -20,23 +21,21 @@ from t5x_lite.errors import InputError
 from t5x_lite.layers.embedding import LazyLogits
 from t5x_lite.models.base import ModelConfig
 from t5x_lite.objectives import masking
-from t5x_lite.objectives.base import Features, Metrics, Objective, Row
+from t5x_lite.objectives.base import Features, ForwardObjective, Loss, Mean, Row, apply, check_length, row_weights
+from t5x_lite.objectives.losses import weighted_loss
 from t5x_lite.objectives.vocabulary_loss import vocabulary_loss
 from t5x_lite.tokenizers.vocabulary import Vocabulary
-from t5x_lite.validation import Density, NonNegative, Range, Share
+from t5x_lite.validation import Density, NonNegative, Positive, Range, Share
 
 InputFormat = Literal["segment-pair", "sentence-pair", "full-sentences", "doc-sentences"]
 """The four of Liu et al. 2019, section 4.2."""
 
 
-RowLength = Annotated[int, Range(ge=8)]
-
-
 @dataclass(frozen=True)
-class MaskedLanguageModel(Objective):
+class MaskedLanguageModel(ForwardObjective):
     """Hide 15 % of a row's tokens and predict them from the rest."""
 
-    input_length: RowLength = 512
+    input_length: Annotated[int, Range(ge=8)] = 512
     """Ids of a row, special ones and padding included."""
     input_format: InputFormat = "full-sentences"
     """How text fills a row: full-sentences, doc-sentences, segment-pair or sentence-pair."""
@@ -53,6 +52,9 @@ class MaskedLanguageModel(Objective):
 
     heads: ClassVar[tuple[str, ...]] = ("masked_lm",)
     """What the model must have."""
+    roles: ClassVar[tuple[str, ...]] = ("mask", "cls", "sep")
+    with_other: ClassVar[bool] = False
+    """Whether rows of pairs have the column `other`, a segment of another document."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -65,11 +67,8 @@ class MaskedLanguageModel(Objective):
 
     @cached_property
     def layout(self) -> Layout:
-        return self._format(with_other=False)
-
-    def _format(self, *, with_other: bool) -> Layout:
         if self.is_pair:
-            return Pairs(self.input_length, self.input_format.removesuffix("-pair"), with_other)
+            return Pairs(self.input_length, self.input_format.removesuffix("-pair"), self.with_other)
         return Sentences(self.input_length, across_documents=self.input_format == "full-sentences")
 
     @property
@@ -79,7 +78,7 @@ class MaskedLanguageModel(Objective):
 
     @property
     def num_predictions(self) -> int:
-        """Places for predictions in a row; one that is not full leaves some of them empty."""
+        """Predicted positions of a full row; a shorter one leaves some of them unused."""
         return int(masking.mask_counts(self.input_length, self.mask_rate)[-1])
 
     def check_model(self, model: ModelConfig) -> None:
@@ -91,19 +90,9 @@ class MaskedLanguageModel(Objective):
                 f"model.heads={model_heads} lacks {', '.join(missing)}, which {name} trains; "
                 f"set model.heads to {tuple(dict.fromkeys((*model_heads, *missing)))}"
             )
-        if self.input_length > model.max_length:
-            raise InputError(
-                f"objective.input_length={self.input_length} exceeds model.max_length={model.max_length}; "
-                "choose shorter rows or more positions"
-            )
+        check_length(self.input_length, model)
 
     def for_vocabulary(self, vocabulary: Vocabulary) -> Self:
-        for role in ("mask", "cls", "sep"):
-            if getattr(vocabulary, f"{role}_id") is None:
-                raise InputError(
-                    f"the tokenizer has no {role} token, which {type(self).__name__} needs; "
-                    "use WordPiece, ByteLevelBPE or SentencePiece with layout albert or xlm-roberta"
-                )
         if self.whole_words and not vocabulary.marks_words:
             raise InputError("whole_words=True needs a tokenizer that marks words; use another one, or False")
         return super().for_vocabulary(vocabulary)
@@ -132,77 +121,60 @@ class MaskedLanguageModel(Objective):
         return {"inputs": row["ids"], "segments": self.segments_of(row["ids"])}
 
     def segments_of(self, ids: Int[Array, "L"]) -> Int[Array, "L"]:
-        """0 up to the first separator of a pair, 1 behind it; 0 in rows of one segment, and for padding."""
+        """Those of `masking.segments_of` in rows of pairs, 0 in others."""
         vocabulary = self.known_vocabulary
-        if not self.is_pair:
-            return jnp.zeros_like(ids)
-        second = jnp.arange(ids.shape[0]) > jnp.argmax(ids == vocabulary.sep_id)
-        return (second & (ids != vocabulary.pad_id)).astype(ids.dtype)
+        return masking.segments_of(ids, vocabulary.sep_id, vocabulary.pad_id) if self.is_pair else jnp.zeros_like(ids)
 
     def mask(self, key: Key[Array, ""], ids: Int[Array, "L"]) -> Features:
         """`inputs`, `positions` and `targets` of an arranged row."""
         choose_key, hide_key = jax.random.split(key)
-        chosen = self.choose(choose_key, ids)
-        hidden = self._hide(hide_key, ids, chosen)
-        return {"inputs": hidden} | self._questions(ids, chosen)
+        return self.hide(hide_key, ids, self.choose(choose_key, ids))
 
     def choose(self, key: Key[Array, ""], ids: Int[Array, "L"]) -> Bool[Array, "L"]:
         """Which positions are predicted."""
+        candidates, starts, count = self._candidates(ids)
+        if self.whole_words:
+            return masking.choose_words(key, candidates, starts, count)
+        return masking.choose_tokens(key, candidates, count)
+
+    def choose_spans(self, key: Key[Array, ""], ids: Int[Array, "L"], shares: tuple[float, ...]) -> masking.Spans:
+        """Spans of words to predict, whose lengths have these probabilities."""
+        return masking.choose_spans(key, *self._candidates(ids), shares)
+
+    def _candidates(self, ids: Int[Array, "L"]) -> tuple[Bool[Array, "L"], Bool[Array, "L"], Int[Array, ""]]:
+        """(what may be predicted, the first token of each word, how many are predicted)."""
         vocabulary = self.known_vocabulary
         candidates = ~masking.is_special(ids, vocabulary)
-        if self.whole_words:
-            starts = masking.word_starts(ids, candidates, vocabulary)
-            return masking.choose_words(key, candidates, starts, self._count(ids))
-        return masking.choose_tokens(key, candidates, self._count(ids))
+        counts = jnp.asarray(masking.mask_counts(self.input_length, self.mask_rate))
+        starts = masking.word_starts(ids, candidates, vocabulary)
+        return candidates, starts, counts[(ids != vocabulary.pad_id).sum()]
 
-    def _count(self, ids: Int[Array, "L"]) -> Int[Array, ""]:
-        counts = masking.mask_counts(self.input_length, self.mask_rate)
-        return jnp.asarray(counts)[(ids != self.known_vocabulary.pad_id).sum()]
-
-    def _hide(
-        self,
-        key: Key[Array, ""],
-        ids: Int[Array, "L"],
-        chosen: Bool[Array, "L"],
-        group: Int[Array, "L"] | None = None,
-    ) -> Int[Array, "L"]:
-        shares = {"mask_share": self.mask_share, "random_share": self.random_share}
-        return masking.hide(key, ids, chosen, self.known_vocabulary, **shares, group=group)
-
-    def _questions(self, ids: Int[Array, "L"], chosen: Bool[Array, "L"]) -> Features:
+    def hide(
+        self, key: Key[Array, ""], ids: Int[Array, "L"], chosen: Bool[Array, "L"], group: Int[Array, "L"] | None = None
+    ) -> Features:
+        """The features of a row whose chosen positions are predicted; `group` as in `masking.hide`."""
+        vocabulary, shares = self.known_vocabulary, (self.mask_share, self.random_share)
+        inputs = masking.hide(key, ids, chosen, vocabulary, *shares, group=group)
         positions, used = masking.chosen_positions(chosen, self.num_predictions)
-        return {"positions": positions, "targets": jnp.where(used, ids[positions], self.known_vocabulary.pad_id)}
+        targets = jnp.where(used, ids[positions], vocabulary.pad_id)
+        return {"inputs": inputs, "positions": positions, "targets": targets}
 
-    def loss(
-        self,
-        module: nn.Module,
-        params: Any,
-        features: Features,
-        key: Key[Array, ""] | None,
-        *,
-        whole: Features | None = None,
-        frozen: Any = None,
-    ) -> tuple[Float[Array, ""], Float[Array, ""], Metrics]:
-        scores = apply(module, params, lambda model: self.token_scores(model, features, key), key)
-        return self.masked_lm_loss(scores, features)
+    def forward(self, model: nn.Module, features: Features, key: Key[Array, ""] | None) -> Any:
+        return self.token_scores(model, features, key)
 
-    def language_model(self, model: nn.Module) -> nn.Module:
-        """The part of the model that answers for the hidden tokens."""
-        return model
+    def loss_of(self, outputs: Any, features: Features, whole: Features) -> Loss:
+        return vocabulary_loss(outputs, features["targets"], self.prediction_weights(features), least_chunks=1)
 
     def token_scores(self, model: nn.Module, features: Features, key: Key[Array, ""] | None) -> LazyLogits:
-        """What the language model says at the positions asked for; only these meet the vocabulary."""
-        model = self.language_model(model)
-        return model.masked_lm_scores(gather_positions(self.encode(model, features, key), features["positions"]))
+        """The scores at the predicted positions alone."""
+        return self.scores_of(model, self.encode(model, features, key), features)
 
-    def masked_lm_loss(
-        self, scores: LazyLogits, features: Features
-    ) -> tuple[Float[Array, ""], Float[Array, ""], Metrics]:
-        """(sum, weight, metrics) over the tokens asked for; `loss` and `accuracy` among the metrics."""
-        return vocabulary_loss(scores, features["targets"], self.prediction_weights(features), least_chunks=1)
+    def scores_of(self, model: nn.Module, hidden: Float[Array, "B L D"], features: Features) -> LazyLogits:
+        """`token_scores`, given what `encode` returns."""
+        return model.masked_lm_scores(gather_positions(hidden, features["positions"]))
 
     def prediction_weights(self, features: Features) -> Float[Array, "B P"]:
-        """1 for each token asked for in a valid row, 0 for places not used."""
+        """1 for each predicted token of a valid row, 0 for unused positions."""
         weights = (features["targets"] != self.known_vocabulary.pad_id).astype(jnp.float32)
         return weights * row_weights(features)[:, None]
 
@@ -210,6 +182,13 @@ class MaskedLanguageModel(Objective):
         """1 for each token of a valid row, 0 for padding."""
         valid = features["inputs"] != self.known_vocabulary.pad_id
         return valid.astype(jnp.float32) * row_weights(features)[:, None]
+
+    def predictions_per(self, weights: Float[Array, "*_"], whole: Features) -> Float[Array, ""]:
+        """Predicted tokens of the whole batch for each of its items, such as rows, with these weights.
+
+        A sum over items times this, divided by the predicted tokens, is a mean over the items of the whole batch.
+        """
+        return self.prediction_weights(whole).sum() / jnp.maximum(weights.sum(), 1.0)
 
     def encode(
         self, model: nn.Module, features: Features, key: Key[Array, ""] | None, inputs: Int[Array, "B L"] | None = None
@@ -220,23 +199,139 @@ class MaskedLanguageModel(Objective):
         return model.hidden_states(inputs, features["segments"], inputs_valid=valid, deterministic=key is None)
 
     def predict(self, module: nn.Module, params: Any, features: Features) -> Int[Array, "B P"]:
-        """The most likely token at each position asked for; padding in places not used."""
+        """The most likely token at each predicted position; padding in unused ones."""
         logits = apply(module, params, lambda model: self.token_scores(model, features, None).dense(), None)
         used = features["targets"] != self.known_vocabulary.pad_id
         return jnp.where(used, logits.argmax(axis=-1), self.known_vocabulary.pad_id)
 
 
+@dataclass(frozen=True)
+class _SentencePairs(MaskedLanguageModel):
+    """The masked language model and a binary classification of the pair, one mean added to the other."""
+
+    input_format: InputFormat = "segment-pair"
+    """Which pairs: segment-pair (as many sentences as fit) or sentence-pair (one each)."""
+
+    heads: ClassVar[tuple[str, ...]] = ("masked_lm", "sentence_pair")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not self.is_pair:
+            raise InputError(
+                f"input_format={self.input_format!r} has no pairs, which {type(self).__name__} asks about; "
+                "choose segment-pair or sentence-pair"
+            )
+
+    def forward(
+        self, model: nn.Module, features: Features, key: Key[Array, ""] | None
+    ) -> tuple[LazyLogits, Float[Array, "B 2"]]:
+        hidden = self.encode(model, features, key)
+        return self.scores_of(model, hidden, features), model.sentence_pair_logits(hidden)
+
+    def loss_of(self, outputs: tuple[LazyLogits, Array], features: Features, whole: Features) -> Loss:
+        total, weight, metrics = super().loss_of(outputs[0], features, whole)
+        loss, rows, figures = weighted_loss(outputs[1], features["label"], row_weights(features))
+        metrics |= {f"pair_{name}": Mean(value, rows) for name, value in figures.items()}
+        # total / weight is the mean over tokens plus the mean over rows, both over the whole batch.
+        return total + loss * self.predictions_per(row_weights(whole), whole), weight, metrics
+
+
+@dataclass(frozen=True)
+class NextSentencePrediction(_SentencePairs):
+    """BERT's objective: masked tokens, and whether B follows A or is from another document (Devlin et al. 2019, 3.1).
+
+    Which of the two is drawn every time a row is seen. Label 0: B follows; 1: it does not.
+    """
+
+    with_other: ClassVar[bool] = True
+
+    def arrange(self, key: Key[Array, ""], row: Row) -> Features:
+        """`[CLS] A [SEP] B [SEP]`, or with the column `other` instead of B."""
+        vocabulary, length = self.known_vocabulary, self.input_length
+        ids, other = row["ids"], row["other"]
+        index = jnp.arange(length)
+        behind_a = jnp.argmax(ids == vocabulary.sep_id) + 1
+        position, size = index - behind_a, (other != vocabulary.pad_id).sum()
+        stranger = jnp.where(position == size, vocabulary.sep_id, vocabulary.pad_id)
+        stranger = jnp.where(position < size, other[position.clip(0, other.shape[0] - 1)], stranger)
+        is_other = jax.random.bernoulli(key)
+        inputs = jnp.where(is_other & (position >= 0), stranger, ids).astype(ids.dtype)
+        return {"inputs": inputs, "segments": self.segments_of(inputs), "label": is_other.astype(jnp.int32)}
+
+
+@dataclass(frozen=True)
+class SentenceOrderPrediction(_SentencePairs):
+    """ALBERT's objective: masked n-grams, and whether the two segments were swapped (Lan et al. 2020, section 3.1).
+
+    Half of the rows are swapped, drawn every time a row is seen. Label 0: in order; 1: swapped.
+    """
+
+    longest_ngram: Positive = 3
+    """Words hidden together: n of them with a probability in proportion to 1 / n; 1 hides tokens one by one."""
+
+    def arrange(self, key: Key[Array, ""], row: Row) -> Features:
+        """`[CLS] A [SEP] B [SEP]` or `[CLS] B [SEP] A [SEP]`."""
+        ids = row["ids"]
+        is_separator = ids == self.known_vocabulary.sep_id
+        first = jnp.argmax(is_separator)
+        second = jnp.argmax(is_separator.at[first].set(False))
+        swapped = jax.random.bernoulli(key)
+        inputs = jnp.where(swapped, masking.swap_segments(ids, first, second), ids)
+        return {"inputs": inputs, "segments": self.segments_of(inputs), "label": swapped.astype(jnp.int32)}
+
+    def choose(self, key: Key[Array, ""], ids: Int[Array, "L"]) -> Bool[Array, "L"]:
+        if self.longest_ngram == 1:
+            return super().choose(key, ids)
+        shares = masking.harmonic_shares(self.longest_ngram)
+        return self.choose_spans(key, ids, shares).number >= 0
+
+
+@dataclass(frozen=True)
+class SpanBoundary(MaskedLanguageModel):
+    """Spans of whole words, the masked language model on their tokens, and the span-boundary objective added to it.
+
+    Joshi et al. 2020: span lengths in words are geometric up to a longest (section 3.1); mask, random or the tokens
+    themselves are drawn once a span; a token's second prediction sees the span's neighbours and its index in it alone
+    (section 3.2). Rows are single segments (section 3.3).
+    """
+
+    input_format: InputFormat = "doc-sentences"
+    """How text fills a row; the paper has one segment of one document."""
+    span_probability: Density = 0.2
+    """p of the geometric distribution of span lengths."""
+    longest_span: Positive = 10
+    """Words in a span at most; with p = 0.2 the mean is 3.8."""
+
+    heads: ClassVar[tuple[str, ...]] = ("masked_lm", "span_boundary")
+
+    def mask(self, key: Key[Array, ""], ids: Int[Array, "L"]) -> Features:
+        """Beside the masked language model's, for each predicted position: the `left` and `right` neighbours of its
+        span, and its `offset` in the span, from 0."""
+        choose_key, hide_key = jax.random.split(key)
+        spans = self.choose_spans(choose_key, ids, masking.geometric_shares(self.span_probability, self.longest_span))
+        features = self.hide(hide_key, ids, spans.number >= 0, group=spans.number)
+        positions = features["positions"]
+        start, end = spans.start[positions], spans.end[positions]
+        return features | {
+            "left": (start - 1).clip(0),
+            "right": (end + 1).clip(0, ids.shape[0] - 1),
+            "offset": (positions - start).clip(0),
+        }
+
+    def forward(
+        self, model: nn.Module, features: Features, key: Key[Array, ""] | None
+    ) -> tuple[LazyLogits, LazyLogits]:
+        hidden = self.encode(model, features, key)
+        left, right = (gather_positions(hidden, features[side]) for side in ("left", "right"))
+        tokens = self.scores_of(model, hidden, features)
+        return tokens, model.span_boundary_scores(left, right, features["offset"])
+
+    def loss_of(self, outputs: tuple[LazyLogits, LazyLogits], features: Features, whole: Features) -> Loss:
+        total, weight, metrics = super().loss_of(outputs[0], features, whole)
+        boundary, _, figures = super().loss_of(outputs[1], features, whole)
+        return total + boundary, weight, metrics | {f"boundary_{n}": Mean(x, weight) for n, x in figures.items()}
+
+
 def gather_positions(hidden: Float[Array, "B L D"], positions: Int[Array, "B P"]) -> Float[Array, "B P D"]:
-    """The vectors at some positions of each row, so that only they meet the vocabulary."""
+    """The vectors at some positions of each row, so that logits are computed for them alone."""
     return jnp.take_along_axis(hidden, positions[..., None], axis=1)
-
-
-def row_weights(features: Features) -> Float[Array, "B"]:
-    """1 for each row, 0 for those that fill up a batch."""
-    valid = features.get("valid")
-    return jnp.ones(features["inputs"].shape[0]) if valid is None else valid.astype(jnp.float32)
-
-
-def apply(module: nn.Module, params: Any, forward: Callable, key: Key[Array, ""] | None) -> Any:
-    """`forward(module)` with these parameters, dropout driven by `key` if there is one."""
-    return module.apply({"params": params}, method=forward, rngs=None if key is None else {"dropout": key})

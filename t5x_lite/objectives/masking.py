@@ -1,4 +1,4 @@
-"""Which positions of a row are hidden, and what stands there instead: one row at a time, with static shapes."""
+"""Which positions of a row are hidden, and what the model sees there: one row at a time, with static shapes."""
 
 from typing import NamedTuple
 
@@ -11,20 +11,20 @@ from t5x_lite.tokenizers.vocabulary import Vocabulary
 
 
 class Spans(NamedTuple):
-    """Stretches of a row that are hidden, no two of them next to each other."""
+    """Hidden spans of a row, no two of them adjacent."""
 
     number: Int[Array, "L"]
-    """Of the span that a position is in, counted from 0 in the order they were drawn; -1 outside."""
+    """The number of each position's span, counted from 0 in the order they were drawn; -1 outside."""
     start: Int[Array, "L"]
     """First position of that span; 0 outside."""
     end: Int[Array, "L"]
     """Last position of that span; 0 outside."""
     drawn: Int[Array, "L"]
-    """By number of a span: the words that were drawn for it, before the last one was cut; 0 where there is none."""
+    """By number of a span: the words drawn for it, before the last one was cut; 0 where there is none."""
 
 
 def mask_counts(max_length: int, rate: float) -> Int[np.ndarray, "L1"]:
-    """How many positions are hidden in a row of 0, 1, ..., `max_length` ids: `round(rate * length)`, at least one.
+    """The hidden positions of a row of 0, 1, ..., `max_length` ids: `round(rate * length)`, at least one.
 
     >>> mask_counts(20, 0.15)[[0, 1, 10, 20]].tolist()
     [0, 1, 2, 3]
@@ -33,8 +33,31 @@ def mask_counts(max_length: int, rate: float) -> Int[np.ndarray, "L1"]:
 
 
 def is_special(ids: Int[Array, "L"], vocabulary: Vocabulary) -> Bool[Array, "L"]:
-    """True for padding, the separators and every other id that stands for no text."""
+    """True for padding, separators and every other id that is not text."""
     return (ids[:, None] == jnp.asarray(vocabulary.special_ids)[None, :]).any(axis=1)
+
+
+def segments_of(ids: Int[Array, "*batch L"], separator_id: int, pad_id: int) -> Int[Array, "*batch L"]:
+    """0 up to the first separator, 1 behind it; 0 in padding and in rows without a separator.
+
+    >>> segments_of(jnp.array([3, 10, 4, 11, 4, 0]), 4, 0).tolist()
+    [0, 0, 0, 1, 1, 0]
+    """
+    is_separator = ids == separator_id
+    second = (jnp.cumsum(is_separator, axis=-1) > is_separator) & (ids != pad_id)
+    return second.astype(ids.dtype)
+
+
+def swap_segments(ids: Int[Array, "L"], middle: Int[Array, ""] | int, end: Int[Array, ""] | int) -> Int[Array, "L"]:
+    """A row whose segments A and B are exchanged: `mark A mark B mark`, the last two marks at `middle` and `end`.
+
+    >>> swap_segments(jnp.array([20, 7, 21, 8, 9, 22, 0]), 2, 5).tolist()
+    [20, 8, 9, 21, 7, 22, 0]
+    """
+    index, new_middle = jnp.arange(len(ids)), end - middle
+    source = jnp.where(index == new_middle, middle, index - new_middle)
+    source = jnp.where(index < new_middle, index + middle, source)
+    return ids[jnp.where((index == 0) | (index >= end), index, source)]
 
 
 def word_starts(ids: Int[Array, "L"], candidates: Bool[Array, "L"], vocabulary: Vocabulary) -> Bool[Array, "L"]:
@@ -55,7 +78,7 @@ def choose_tokens(key: Key[Array, ""], candidates: Bool[Array, "L"], count: Int[
 def choose_words(
     key: Key[Array, ""], candidates: Bool[Array, "L"], starts: Bool[Array, "L"], count: Int[Array, ""]
 ) -> Bool[Array, "L"]:
-    """Whole words in random order, each that still fits into `count` tokens; so `count` or a little less in all."""
+    """Whole words in random order, each that still fits into `count` tokens, so `count` tokens or a few less."""
     word, lengths = _words(candidates, starts)
     scores = jnp.where(lengths > 0, jax.random.uniform(key, lengths.shape), 2.0)
     order = jnp.argsort(scores)
@@ -84,11 +107,10 @@ def choose_spans(
 ) -> Spans:
     """Spans of whole words until `count` tokens are hidden.
 
-    Lengths (in words) are drawn independently, 1 with probability `length_shares[0]` and so on; then each span gets one
-    of the positions, all equally likely, where it lies among candidates and touches no other span. So the lengths keep
-    their distribution, but where no gap is long enough for one, and for the last one of a row, which is cut to the
-    words that still fit into `count`: nothing in long rows, while in rows with room for a few spans alone short ones
-    become more frequent.
+    Lengths in words are drawn independently, 1 with probability `length_shares[0]` and so on; then each span gets one
+    of the positions, all equally likely, where it covers only candidates and touches no other span. A span is shorter
+    where no gap is long enough, and the last one of a row is cut to the words that fit into `count`: in long rows this
+    does not matter, in rows with room for a few spans short ones become more frequent.
     """
     length = candidates.shape[0]
     index = jnp.arange(length)
@@ -136,7 +158,6 @@ def hide(
     ids: Int[Array, "L"],
     chosen: Bool[Array, "L"],
     vocabulary: Vocabulary,
-    *,
     mask_share: float,
     random_share: float,
     group: Int[Array, "L"] | None = None,
@@ -154,7 +175,7 @@ def hide(
 
 
 def random_tokens(key: Key[Array, ""], length: int, vocabulary: Vocabulary) -> Int[Array, "L"]:
-    """Ids that are not special and no sentinels, all equally likely."""
+    """Ids that are neither special nor sentinels, all equally likely."""
     last_sentinel = vocabulary.first_sentinel_id - vocabulary.num_sentinels + 1
     ranges = [(special_id, 1) for special_id in vocabulary.special_ids] + [(last_sentinel, vocabulary.num_sentinels)]
     tokens = jax.random.randint(key, (length,), 0, vocabulary.size - sum(size for _, size in ranges))
@@ -164,7 +185,7 @@ def random_tokens(key: Key[Array, ""], length: int, vocabulary: Vocabulary) -> I
 
 
 def chosen_positions(chosen: Bool[Array, "L"], size: int) -> tuple[Int[Array, "P"], Bool[Array, "P"]]:
-    """(positions, whether each is one) of the chosen ones in order, in `size` places; those left over hold 0."""
+    """(the first `size` chosen positions in order, filled up with 0; whether each is one)."""
     positions = jnp.nonzero(chosen, size=size, fill_value=0)[0]
     return positions, jnp.arange(size) < chosen.sum()
 
@@ -186,13 +207,13 @@ def geometric_shares(p: float, longest: int) -> tuple[float, ...]:
     3.8
     """
     weights = p * (1.0 - p) ** np.arange(longest)
-    return tuple(float(weight) for weight in weights / weights.sum())
+    return tuple((weights / weights.sum()).tolist())
 
 
 def harmonic_shares(longest: int) -> tuple[float, ...]:
     """Probabilities of lengths 1 .. `longest` in proportion to 1 / length (Lan et al. 2020, equation 2)."""
     weights = 1.0 / np.arange(1, longest + 1)
-    return tuple(float(weight) for weight in weights / weights.sum())
+    return tuple((weights / weights.sum()).tolist())
 
 
 def _words(candidates: Bool[Array, "L"], starts: Bool[Array, "L"]) -> tuple[Int[Array, "L"], Int[Array, "L"]]:

@@ -1,25 +1,21 @@
-"""Fine-tuning on questions whose answers stand in a text (Devlin et al. 2019, sections 4.2 and 4.3)."""
+"""Fine-tuning on questions whose answers are spans of a text (Devlin et al. 2019, sections 4.2 and 4.3)."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, ClassVar
 
-import jax  # noqa: F401 (read by doctests)
-import jax.numpy as jnp  # noqa: F401 (read by doctests)
 import numpy as np
 from flax import linen as nn
-from jaxtyping import Array, Float, Int, Key
+from jaxtyping import Array, Float, Int
 
 from t5x_lite.data.layouts.base import Layout
 from t5x_lite.data.tasks.question_answering import ContextQuestion, QuestionWindows
 from t5x_lite.models.base import ModelConfig
-from t5x_lite.objectives.base import Features, Metrics, Predictions, Row, entropy
+from t5x_lite.objectives.base import Features, Loss, Predictions, entropy, row_weights
 from t5x_lite.objectives.losses import cross_entropy
-from t5x_lite.objectives.masked_language_model import row_weights
-from t5x_lite.objectives.task import TaskObjective, segments_of
+from t5x_lite.objectives.task import TaskObjective
 from t5x_lite.tokenizers.base import Tokenizer
-from t5x_lite.tokenizers.vocabulary import Vocabulary  # noqa: F401 (read by doctests)
 
 
 @dataclass(frozen=True)
@@ -40,7 +36,7 @@ class QuestionAnswering(TaskObjective):
     answer_length: int = 30
     """Tokens of an answer that the model gives, at most."""
     num_candidates: int = 20
-    """Likeliest beginnings, and ends, among which an answer is looked for in each window."""
+    """Likeliest beginnings, and ends, that are searched for an answer in each window."""
 
     head = "question_answering"
     unit: ClassVar[str] = "window"
@@ -50,37 +46,19 @@ class QuestionAnswering(TaskObjective):
     def layout(self) -> Layout:
         return QuestionWindows(self.input_length, self.stride, self.question_length)
 
-    def corrupt(self, key: Key[Array, ""], row: Row) -> Features:
-        """One row to its features; nothing is random.
-
-        >>> objective = QuestionAnswering(8, 2, 4).for_vocabulary(Vocabulary(30, cls_id=3, sep_id=4, eos_id=4))
-        >>> row = {"ids": jnp.array([3, 10, 4, 22, 23, 24, 25, 4]), "ends": jnp.array([5, 6])}
-        >>> row = objective.corrupt(jax.random.key(0), row | {"example": jnp.int32(7), "window": jnp.int32(2)})
-        >>> row["segments"].tolist(), row["ends"].tolist(), row["example"].item(), row["window"].item()
-        ([0, 0, 0, 1, 1, 1, 1, 1], [5, 6], 7, 2)
-        """
-        self.check_row(row)
-        numbers = {name: row[name] for name in ("ends", "example", "window")}
-        return {"inputs": row["ids"], "segments": segments_of(row["ids"], self.known_vocabulary)} | numbers
-
-    def loss_of(
-        self, logits: Float[Array, "B L 2"], features: Features
-    ) -> tuple[Float[Array, ""], Float[Array, ""], Metrics]:
-        """The mean of the two cross entropies, of the beginning and of the end; `accuracy` counts where both are
-        right."""
-        logits = logits.swapaxes(1, 2)
-        weights, ends = row_weights(features), features["ends"]
-        losses, _ = cross_entropy(logits, ends)
-        total = (losses.mean(axis=1) * weights).sum()
+    def loss_of(self, outputs: Float[Array, "B L 2"], features: Features, whole: Features) -> Loss:
+        """The mean of the cross entropies of the beginning and the end; `accuracy` counts where both are correct."""
+        logits, weights, ends = outputs.swapaxes(1, 2), row_weights(features), features["ends"]
+        total = (cross_entropy(logits, ends).mean(axis=1) * weights).sum()
         correct = ((logits.argmax(axis=-1) == ends).all(axis=1) * weights).sum()
         return total, weights.sum(), {"loss": total, "accuracy": correct}
 
     def predict(self, module: nn.Module, params: Any, features: Features) -> Int[Array, "B 2"]:
-        """The likeliest beginning and the likeliest end, each for itself."""
+        """The likeliest beginning and the likeliest end, independently."""
         return self.logits(module, params, features).argmax(axis=1)
 
     def prediction_outputs(self, module: nn.Module, params: Any, features: Features) -> Float[Array, "B L 2"]:
-        """The logits of every place: answers are weighed against each other over all windows of a text."""
+        """The logits of every position: answers of all windows of a text are compared."""
         return self.logits(module, params, features)
 
     def predicts(self, model: ModelConfig) -> str:
@@ -117,10 +95,10 @@ class QuestionAnswering(TaskObjective):
     ) -> tuple[str, float]:
         """(the likeliest answer, how much better none fits) of a question, over all windows of its text.
 
-        The score of an answer is the logit of its first token as a beginning and that of its last as an end; of none,
+        The score of an answer is the logit of its first token as a beginning plus that of its last as an end; of none,
         those of [CLS], the lowest over the windows (Devlin et al. 2019, section 4.3). A token begins an answer only in
-        the window that shows most of what stands around it (the released code). `spans` [T 2] are the first character
-        of each of the text's tokens and the one behind its last.
+        the window with most context around it (the released code). `spans` [T 2] are the first character of each of the
+        text's tokens and the one after its last.
         """
         best, answer, none = -np.inf, (0, 0), np.inf
         for number, (of_row, window) in enumerate(zip(logits, windows, strict=True)):
@@ -162,7 +140,7 @@ class QuestionAnswering(TaskObjective):
 
 @dataclass(frozen=True)
 class Window:
-    """A part of a text as it stands in a row."""
+    """Consecutive tokens of a text in a row."""
 
     start: int
     """The position of its first token in the row."""
@@ -175,13 +153,12 @@ class Window:
     def of_row(cls, segments: Int[np.ndarray, "L"], first: int) -> "Window":
         """The window of a row, whose text begins with the token `first`."""
         positions = np.flatnonzero(segments)
-        # The SEP behind the window is of its segment.
+        # The SEP after the window is of its segment.
         return cls(int(positions[0]), int(first), len(positions) - 1)
 
 
 def most_around(windows: Sequence[Window], token: int) -> int:
-    """Which window shows most of what stands before or behind a token of the text, whichever is less; the first of
-    those that show as much.
+    """The first of the windows with most context before or after a token of the text, whichever is less.
 
     >>> most_around([Window(0, 0, 8), Window(0, 4, 8)], 5), most_around([Window(0, 0, 8), Window(0, 4, 8)], 6)
     (0, 1)

@@ -10,10 +10,11 @@ from jaxtyping import Array, Bool, Float, Int, Key
 
 from t5x_lite.errors import InputError
 from t5x_lite.kernels.masks import hashed
+from t5x_lite.layers.embedding import LazyLogits
 from t5x_lite.models.base import ModelConfig
-from t5x_lite.objectives.base import Features, Mean, Metrics, Row
+from t5x_lite.objectives.base import Features, Loss, Mean, Row, apply
 from t5x_lite.objectives.losses import most_likely, weighted_loss
-from t5x_lite.objectives.masked_language_model import MaskedLanguageModel, apply
+from t5x_lite.objectives.masked_language_model import MaskedLanguageModel
 from t5x_lite.validation import PositiveFloat, Share
 
 
@@ -48,23 +49,21 @@ class ReplacedTokenDetection(MaskedLanguageModel):
         mask_key, sampling_key = jax.random.split(key)
         return super().corrupt(mask_key, row) | {"sampling": jax.random.key_data(sampling_key)}
 
-    def loss(
-        self,
-        module: nn.Module,
-        params: Any,
-        features: Features,
-        key: Key[Array, ""] | None,
-        *,
-        whole: Features | None = None,
-        frozen: Any = None,
-    ) -> tuple[Float[Array, ""], Float[Array, ""], Metrics]:
-        def forward(pair: nn.Module) -> tuple[Float[Array, "B P V"], Bool[Array, "B L"], Float[Array, "B L"]]:
-            # The samples need the logits, so that the loss takes them as they are.
-            logits = self.token_scores(pair, features, key).dense()
-            filled, replaced = self.fill_in(features, self.sample(logits, features["sampling"]))
-            return logits, replaced, self._detect(pair.discriminator, features, filled, key)
+    def token_scores(self, model: nn.Module, features: Features, key: Key[Array, ""] | None) -> LazyLogits:
+        return super().token_scores(model.generator, features, key)
 
-        logits, replaced, detection = apply(module, params, forward, key)
+    def forward(
+        self, model: nn.Module, features: Features, key: Key[Array, ""] | None
+    ) -> tuple[Float[Array, "B P V"], Bool[Array, "B L"], Float[Array, "B L"]]:
+        """(the generator's logits, which tokens it replaced, the discriminator's logits)."""
+        # The samples need all logits, so that the loss takes them as they are.
+        logits = self.token_scores(model, features, key).dense()
+        filled, replaced = self.fill_in(features, self.sample(logits, features["sampling"]))
+        hidden = self.encode(model.discriminator, features, key, filled)
+        return logits, replaced, model.discriminator.replaced_token_logits(hidden)
+
+    def loss_of(self, outputs: tuple[Array, Array, Array], features: Features, whole: Features) -> Loss:
+        logits, replaced, detection = outputs
         total, weight, metrics = weighted_loss(logits, features["targets"], self.prediction_weights(features))
         weights = self.token_weights(features)
         loss = -jax.nn.log_sigmoid(jnp.where(replaced, detection, -detection))
@@ -76,15 +75,11 @@ class ReplacedTokenDetection(MaskedLanguageModel):
             "replaced": (replaced * weights).sum(),
         }
         metrics |= {name: Mean(value, weights.sum()) for name, value in figures.items()}
-        whole = features if whole is None else whole
-        predictions_per_token = self.prediction_weights(whole).sum() / jnp.maximum(self.token_weights(whole).sum(), 1.0)
-        return total + self.discriminator_weight * loss * predictions_per_token, weight, metrics
-
-    def language_model(self, model: nn.Module) -> nn.Module:
-        return model.generator
+        scale = self.predictions_per(self.token_weights(whole), whole)
+        return total + self.discriminator_weight * loss * scale, weight, metrics
 
     def sample(self, logits: Float[Array, "B P V"], sampling: Array) -> Int[Array, "B P"]:
-        """A token for each place from the generator's distribution (the Gumbel-max trick); no gradient passes.
+        """A token for each position from the generator's distribution (the Gumbel-max trick); no gradient passes.
 
         The noise is a hash of the row's bits, the position and the token: a device makes it for the tokens that it has.
         """
@@ -97,12 +92,12 @@ class ReplacedTokenDetection(MaskedLanguageModel):
         return most_likely(jax.lax.stop_gradient(logits / self.temperature + noise))
 
     def filled(self, module: nn.Module, params: Any, features: Features) -> Int[Array, "B L"]:
-        """What the discriminator reads: the rows with the generator's tokens in the places asked for."""
+        """What the discriminator reads: the rows with the generator's tokens at the predicted positions."""
         logits = apply(module, params, lambda pair: self.token_scores(pair, features, None).dense(), None)
         return self.fill_in(features, self.sample(logits, features["sampling"]))[0]
 
     def fill_in(self, features: Features, tokens: Int[Array, "B P"]) -> tuple[Int[Array, "B L"], Bool[Array, "B L"]]:
-        """(the rows with `tokens` at the positions asked for, where they differ from the text).
+        """(the rows with `tokens` at the predicted positions, where they differ from the text).
 
         >>> from t5x_lite.data import Vocabulary
         >>> objective = ReplacedTokenDetection(8).for_vocabulary(Vocabulary(20, cls_id=3, sep_id=4, mask_id=5))
@@ -114,14 +109,9 @@ class ReplacedTokenDetection(MaskedLanguageModel):
         """
         inputs, targets = features["inputs"], features["targets"]
         used = targets != self.known_vocabulary.pad_id
-        # Places not used point behind the row, where nothing is written.
+        # Unused positions point behind the row, where nothing is written.
         positions = jnp.where(used, features["positions"], inputs.shape[1])
         rows = jnp.arange(inputs.shape[0])[:, None]
         text = inputs.at[rows, positions].set(targets.astype(inputs.dtype), mode="drop")
         filled = inputs.at[rows, positions].set(tokens.astype(inputs.dtype), mode="drop")
         return filled, filled != text
-
-    def _detect(
-        self, discriminator: nn.Module, features: Features, filled: Int[Array, "B L"], key: Key[Array, ""] | None
-    ) -> Float[Array, "B L"]:
-        return discriminator.replaced_token_logits(self.encode(discriminator, features, key, filled))

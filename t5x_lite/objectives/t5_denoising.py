@@ -1,52 +1,161 @@
-"""T5's objectives whose noise is drawn token by token (Raffel et al. 2020, section 3.3)."""
+"""T5's objectives (Raffel et al. 2020, section 3.3): span corruption, token noise, deshuffling, prefixes."""
 
-import bisect
-import math
 from dataclasses import dataclass
-from functools import cached_property
 from typing import ClassVar, Self
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Int, Key
 
-from t5x_lite.data.layouts.text import Stream
 from t5x_lite.errors import InputError
 from t5x_lite.objectives import masking
-from t5x_lite.objectives.base import Features, Row
-from t5x_lite.objectives.span_corruption import replace_spans
-from t5x_lite.objectives.text_to_text import TextToText, closed, kept_ids
+from t5x_lite.objectives.text_to_text import SpanLength, StreamDenoising, closed, kept_ids
 from t5x_lite.tokenizers.vocabulary import Vocabulary
 from t5x_lite.validation import Density, Share
 
 
 @dataclass(frozen=True)
-class TokenNoise(TextToText):
-    """Noise tokens lie anywhere in a row, each set of them as likely as any other.
-
-    A row has exactly `num_noise_tokens` of them, where the paper's code draws for each token whether it is one. Special
-    ids, such as the EOS between two documents, are none; a row of hardly any text has as much noise as it has text.
-    """
+class Noise(StreamDenoising):
+    """Base of objectives that take an exact number of ids of a row as noise."""
 
     noise_density: Density = 0.15
     """Share of the raw ids that is noise."""
 
     @property
-    def layout(self) -> Stream:
-        return Stream(self.raw_length)
-
-    @property
-    def raw_length(self) -> int:
-        """The most raw ids that can become an input of `input_length`."""
-        return self.input_length - 1
-
-    @property
     def num_noise_tokens(self) -> int:
-        return self._noise_in(self.raw_length)
+        return self.noise_in(self.raw_length)
 
-    def _noise_in(self, length: int) -> int:
+    def noise_in(self, length: int) -> int:
         """Noise tokens in `length` raw ids: at least one, and not all."""
         return min(max(round(length * self.noise_density), 1), length - 1)
+
+
+@dataclass(frozen=True)
+class SpanCorruption(Noise):
+    """Noise spans become one sentinel each in the input; the target lists each sentinel and its span (section 3.1.4).
+
+    >>> objective = SpanCorruption(input_length=512)
+    >>> objective.raw_length, objective.target_length, objective.num_noise_spans
+    (568, 114, 28)
+    """
+
+    input_length: int = 512
+    """Ids of the input, sentinels and EOS included; filled exactly."""
+    mean_span_length: SpanLength = 3.0
+    """Raw ids in a noise span, on average (3 for T5 and mT5, 20 for ByT5)."""
+
+    pads_inputs: ClassVar[bool] = False
+    targets_are_text: ClassVar[bool] = False
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        # Where most is noise, there is at most one span for each id that is kept, and some lengths are impossible.
+        if (length := self.input_size(self.raw_length)) != self.input_length:
+            raise InputError(
+                f"input_length={self.input_length} cannot be filled exactly with noise_density={self.noise_density}; "
+                f"choose {length}"
+            )
+
+    def for_vocabulary(self, vocabulary: Vocabulary) -> Self:
+        if self.num_noise_spans > vocabulary.num_sentinels:
+            raise InputError(
+                f"input_length={self.input_length} makes {self.num_noise_spans} noise spans but the tokenizer has "
+                f"{vocabulary.num_sentinels} sentinels; raise tokenizer.extra_ids or mean_span_length"
+            )
+        return super().for_vocabulary(vocabulary)
+
+    def input_size(self, raw_length: int) -> int:
+        return raw_length - self.noise_in(raw_length) + self._spans_in(raw_length) + 1
+
+    @property
+    def num_noise_spans(self) -> int:
+        return self._spans_in(self.raw_length)
+
+    @property
+    def target_length(self) -> int:
+        """All noise, a sentinel for each span, EOS."""
+        return self.num_noise_tokens + self.num_noise_spans + 1
+
+    def _spans_in(self, length: int) -> int:
+        noise = self.noise_in(length)
+        return min(max(round(noise / self.mean_span_length), 1), length - noise)
+
+    def sides(self, key: Key[Array, ""], raw: Int[Array, "R"]) -> tuple[Int[Array, "I"], Int[Array, "T"]]:
+        mask = self.noise_mask(key)
+        return replace_spans(raw, mask, self.known_vocabulary, self.input_length, self.target_length)
+
+    def noise_mask(self, key: Key[Array, ""]) -> Bool[Array, "R"]:
+        """Which raw ids are noise.
+
+        Noise and non-noise are each cut at random into `num_noise_spans` non-empty spans, all cuts equally likely, and
+        laid out in turns, non-noise first.
+        """
+        length, noise, spans = self.raw_length, self.num_noise_tokens, self.num_noise_spans
+        noise_key, other_key = jax.random.split(key)
+        noise_lengths = random_segmentation(noise_key, noise, spans)
+        other_lengths = random_segmentation(other_key, length - noise, spans)
+        ends = jnp.cumsum(jnp.stack([other_lengths, noise_lengths], axis=1).reshape(-1))
+        # A position is noise if it stands behind an odd number of span ends.
+        passed = jnp.zeros(length, jnp.int32).at[ends[:-1]].set(1)
+        return jnp.cumsum(passed) % 2 == 1
+
+
+def random_segmentation(key: Key[Array, ""], num_items: int, num_segments: int) -> Int[Array, "S"]:
+    """Lengths of `num_segments` non-empty segments of `num_items` items; every such segmentation is equally likely."""
+    # The segments' first items: a random subset of the items but the first, drawn as the positions of the largest of
+    # independent random numbers (which tie once in 40,000 rows of 500).
+    order = jax.random.bits(key, (num_items - 1,)).astype(jnp.uint32)
+    _, cuts = jax.lax.top_k(order, num_segments - 1)
+    bounds = jnp.concatenate([jnp.zeros(1, jnp.int32), jnp.sort(cuts) + 1, jnp.full(1, num_items, jnp.int32)])
+    return jnp.diff(bounds)
+
+
+def replace_spans(
+    raw: Int[Array, "R"], noise: Bool[Array, "R"], vocabulary: Vocabulary, input_length: int, target_length: int
+) -> tuple[Int[Array, "I"], Int[Array, "T"]]:
+    """(inputs, targets) of one row under a noise mask, each closed by EOS and padded to its length.
+
+    Sentinels count down from the top of the vocabulary. Where the row ends with text that is not noise, one more
+    sentinel closes the target, as in the paper's figure 2:
+
+    >>> words = "Thank you for inviting me to your party last week .".split()
+    >>> noise = jnp.array([word in ("for", "inviting", "last") for word in words])
+    >>> vocabulary = Vocabulary(size=100, first_sentinel_id=99, num_sentinels=10)
+    >>> inputs, targets = replace_spans(jnp.arange(10, 21), noise, vocabulary, 11, 7)
+    >>> render = lambda ids: " ".join(words[i - 10] if i < 21 else f"<{99 - i}>" for i in ids.tolist() if i > 1)
+    >>> render(inputs)
+    'Thank you <0> me to your party <1> week .'
+    >>> render(targets)
+    '<0> for inviting <1> last <2>'
+    """
+    starts = noise & ~jnp.pad(noise[:-1], (1, 0))
+    span = jnp.cumsum(starts) - 1  # the span that a position is in or behind
+    sentinel = (vocabulary.first_sentinel_id - span).astype(raw.dtype)
+
+    kept = ~noise | starts
+    inputs = jnp.full(input_length, vocabulary.pad_id, raw.dtype)
+    inputs = inputs.at[jnp.where(kept, jnp.cumsum(kept) - 1, input_length)].set(
+        jnp.where(starts, sentinel, raw), mode="drop"
+    )
+    inputs = inputs.at[kept.sum()].set(vocabulary.eos_id, mode="drop")
+
+    position = jnp.cumsum(noise) + span  # of a noise token in the target: behind all noise and all sentinels before it
+    targets = jnp.full(target_length, vocabulary.pad_id, raw.dtype)
+    targets = targets.at[jnp.where(noise, position, target_length)].set(raw, mode="drop")
+    targets = targets.at[jnp.where(starts, position - 1, target_length)].set(sentinel, mode="drop")
+    end = noise.sum() + starts.sum()
+    targets = targets.at[jnp.where(noise[-1], target_length, end)].set(sentinel[-1] - 1, mode="drop")
+    targets = targets.at[end + ~noise[-1]].set(vocabulary.eos_id, mode="drop")
+    return inputs, targets
+
+
+@dataclass(frozen=True)
+class TokenNoise(Noise):
+    """Noise tokens lie anywhere in a row, each set of them as likely as any other.
+
+    A row has exactly `num_noise_tokens` of them, where the paper's code draws for each token whether it is one. Special
+    ids, such as the EOS between two documents, are none; a row of hardly any text has as much noise as it has text.
+    """
 
     def noise_mask(self, key: Key[Array, ""], raw: Int[Array, "R"]) -> Bool[Array, "R"]:
         """Which raw ids are noise."""
@@ -84,43 +193,45 @@ def mask_tokens(
 
 
 @dataclass(frozen=True)
-class BertStyleDenoising(TokenNoise):
-    """15 % of the tokens are shown as the mask token or as a random one; the target is the whole original text.
-
-    How many tokens are noise is exact; which of them is shown as what is drawn for each.
-    """
+class MassStyleDenoising(TokenNoise):
+    """15 % of the tokens are shown as the mask token; the target is the whole original text."""
 
     input_length: int = 512
     """Ids of the input and of the target, EOS included; both filled exactly."""
-    random_share: Share = 0.1
-    """Share of the noise tokens shown as another token, drawn at random; the rest is shown as the mask token."""
 
     pads_inputs: ClassVar[bool] = False
-
-    @property
-    def target_length(self) -> int:
-        return self.input_length
 
     def for_vocabulary(self, vocabulary: Vocabulary) -> Self:
         mask_token_id(vocabulary)
         return super().for_vocabulary(vocabulary)
 
-    def corrupt(self, key: Key[Array, ""], row: Row) -> Features:
-        """`raw_length` ids to `inputs` and `targets` [input_length]."""
-        self.check_row(row)
-        ids = row["ids"]
+    def sides(self, key: Key[Array, ""], raw: Int[Array, "R"]) -> tuple[Int[Array, "I"], Int[Array, "T"]]:
+        return mask_tokens(raw, self.noise_mask(key, raw), self.known_vocabulary)
+
+
+@dataclass(frozen=True)
+class BertStyleDenoising(MassStyleDenoising):
+    """15 % of the tokens are shown as the mask token or as a random one; the target is the whole original text."""
+
+    random_share: Share = 0.1
+    """Share of the noise tokens shown as another token, drawn at random; the rest is shown as the mask token."""
+
+    def sides(self, key: Key[Array, ""], raw: Int[Array, "R"]) -> tuple[Int[Array, "I"], Int[Array, "T"]]:
         vocabulary = self.known_vocabulary
         noise_key, draw_key, token_key = jax.random.split(key, 3)
-        is_random = jax.random.uniform(draw_key, ids.shape) < self.random_share
-        tokens = masking.random_tokens(token_key, ids.shape[0], vocabulary)
+        is_random = jax.random.uniform(draw_key, raw.shape) < self.random_share
+        tokens = masking.random_tokens(token_key, raw.shape[0], vocabulary)
         shown = jnp.where(is_random, tokens, mask_token_id(vocabulary))
-        inputs, targets = mask_tokens(ids, self.noise_mask(noise_key, ids), vocabulary, shown)
-        return {"inputs": inputs, "targets": targets}
+        return mask_tokens(raw, self.noise_mask(noise_key, raw), vocabulary, shown)
 
 
 @dataclass(frozen=True)
 class DropTokens(TokenNoise):
-    """The input is the row without its noise tokens, the target the noise tokens alone."""
+    """The input is the row without its noise tokens, the target the noise tokens alone.
+
+    >>> DropTokens(512).raw_length, DropTokens(512).target_length
+    (601, 91)
+    """
 
     input_length: int = 512
     """Ids of the input, EOS included; filled exactly."""
@@ -128,29 +239,16 @@ class DropTokens(TokenNoise):
     pads_inputs: ClassVar[bool] = False
     targets_are_text: ClassVar[bool] = False
 
-    @cached_property
-    def raw_length(self) -> int:
-        """The most raw ids of which `input_length - 1` are left.
-
-        >>> objective = DropTokens(512)
-        >>> objective.raw_length, objective.target_length
-        (601, 91)
-        """
-        # What is left never gets less as a row grows.
-        bound = math.ceil((self.input_length + 1) / (1.0 - self.noise_density)) + 2
-        return bisect.bisect_right(range(2, bound), self.input_length - 1, key=lambda n: n - self._noise_in(n)) + 1
+    def input_size(self, raw_length: int) -> int:
+        return raw_length - self.noise_in(raw_length) + 1
 
     @property
     def target_length(self) -> int:
         return self.num_noise_tokens + 1
 
-    def corrupt(self, key: Key[Array, ""], row: Row) -> Features:
-        """`raw_length` ids to `inputs` [input_length] and `targets` [target_length]."""
-        self.check_row(row)
-        ids = row["ids"]
-        noise, lengths = self.noise_mask(key, ids), (self.input_length, self.target_length)
-        inputs, targets = drop_tokens(ids, noise, self.known_vocabulary, *lengths)
-        return {"inputs": inputs, "targets": targets}
+    def sides(self, key: Key[Array, ""], raw: Int[Array, "R"]) -> tuple[Int[Array, "I"], Int[Array, "T"]]:
+        noise = self.noise_mask(key, raw)
+        return drop_tokens(raw, noise, self.known_vocabulary, self.input_length, self.target_length)
 
 
 def drop_tokens(
@@ -158,20 +256,20 @@ def drop_tokens(
 ) -> tuple[Int[Array, "I"], Int[Array, "T"]]:
     """(inputs, targets) of one row under a noise mask, each closed by EOS, and padded or cut to its length.
 
-    >>> import jax.numpy as jnp
     >>> words = "Thank you for inviting me to your party last week .".split()
     >>> noise = jnp.array([word in ("for", "inviting", "last") for word in words])
     >>> inputs, targets = drop_tokens(jnp.arange(10, 21), noise, Vocabulary(size=22), 9, 4)
     >>> [" ".join(words[i - 10] for i in side.tolist() if i > 1) for side in (inputs, targets)]
     ['Thank you me to your party week .', 'for inviting last']
     """
-    return kept_ids(raw, ~noise, vocabulary, input_length), kept_ids(raw, noise, vocabulary, target_length)
+    sides = ((~noise, input_length), (noise, target_length))
+    return tuple(kept_ids(raw, kept, vocabulary.eos_id, vocabulary.pad_id, length) for kept, length in sides)
 
 
 @dataclass(frozen=True)
 class ReplaceSpans(TokenNoise):
-    """Noise tokens that stand together become one sentinel in the input; the target lists each sentinel and what it
-    stands for ("i.i.d. noise, replace spans" in table 3).
+    """Adjacent noise tokens become one sentinel in the input; the target lists each sentinel and the tokens that it
+    replaces ("i.i.d. noise, replace spans" in table 3).
 
     The number of spans differs from row to row, so rows end with padding.
     """
@@ -183,7 +281,7 @@ class ReplaceSpans(TokenNoise):
 
     @property
     def most_sentinels(self) -> int:
-        """Sentinels in a row where no two noise tokens stand together, the one that closes the target included."""
+        """Sentinels in a row without adjacent noise tokens, the one that closes the target included."""
         noise = self.num_noise_tokens
         return min(noise, self.raw_length - noise) + 1
 
@@ -200,42 +298,13 @@ class ReplaceSpans(TokenNoise):
             )
         return super().for_vocabulary(vocabulary)
 
-    def corrupt(self, key: Key[Array, ""], row: Row) -> Features:
-        """`raw_length` ids to `inputs` [input_length] and `targets` [target_length]."""
-        self.check_row(row)
-        ids = row["ids"]
-        noise, lengths = self.noise_mask(key, ids), (self.input_length, self.target_length)
-        inputs, targets = replace_spans(ids, noise, self.known_vocabulary, *lengths)
-        return {"inputs": inputs, "targets": targets}
+    def sides(self, key: Key[Array, ""], raw: Int[Array, "R"]) -> tuple[Int[Array, "I"], Int[Array, "T"]]:
+        noise = self.noise_mask(key, raw)
+        return replace_spans(raw, noise, self.known_vocabulary, self.input_length, self.target_length)
 
 
 @dataclass(frozen=True)
-class MassStyleDenoising(TokenNoise):
-    """15 % of the tokens are shown as the mask token; the target is the whole original text."""
-
-    input_length: int = 512
-    """Ids of the input and of the target, EOS included; both filled exactly."""
-
-    pads_inputs: ClassVar[bool] = False
-
-    @property
-    def target_length(self) -> int:
-        return self.input_length
-
-    def for_vocabulary(self, vocabulary: Vocabulary) -> Self:
-        mask_token_id(vocabulary)
-        return super().for_vocabulary(vocabulary)
-
-    def corrupt(self, key: Key[Array, ""], row: Row) -> Features:
-        """`raw_length` ids to `inputs` and `targets` [input_length]."""
-        self.check_row(row)
-        ids = row["ids"]
-        inputs, targets = mask_tokens(ids, self.noise_mask(key, ids), self.known_vocabulary)
-        return {"inputs": inputs, "targets": targets}
-
-
-@dataclass(frozen=True)
-class Deshuffling(TextToText):
+class Deshuffling(StreamDenoising):
     """The input is the row in random order, the target the row as it was. Special ids, such as the EOS between two
     documents, stay where they are."""
 
@@ -244,23 +313,12 @@ class Deshuffling(TextToText):
 
     pads_inputs: ClassVar[bool] = False
 
-    @property
-    def layout(self) -> Stream:
-        return Stream(self.input_length - 1)
-
-    @property
-    def target_length(self) -> int:
-        return self.input_length
-
-    def corrupt(self, key: Key[Array, ""], row: Row) -> Features:
-        """`raw_length` ids to `inputs` and `targets` [input_length]."""
-        self.check_row(row)
-        ids = row["ids"]
-        inputs, targets = reorder(ids, self.order(key, ids), self.known_vocabulary)
-        return {"inputs": inputs, "targets": targets}
+    def sides(self, key: Key[Array, ""], raw: Int[Array, "R"]) -> tuple[Int[Array, "I"], Int[Array, "T"]]:
+        vocabulary = self.known_vocabulary
+        return closed(raw[self.order(key, raw)], vocabulary), closed(raw, vocabulary)
 
     def order(self, key: Key[Array, ""], raw: Int[Array, "R"]) -> Int[Array, "R"]:
-        """Which raw id stands at each place; all orders of the text are equally likely."""
+        """The position that each id of the input has in the row; all orders of the text are equally likely."""
         text, index = ~masking.is_special(raw, self.known_vocabulary), jnp.arange(raw.shape[0])
         # Both list the positions of the text, then the others in their order.
         positions = jnp.argsort(~text, stable=True)
@@ -268,13 +326,18 @@ class Deshuffling(TextToText):
         return index.at[positions].set(shuffled)
 
 
-def reorder(
-    raw: Int[Array, "R"], order: Int[Array, "R"], vocabulary: Vocabulary
-) -> tuple[Int[Array, "R1"], Int[Array, "R1"]]:
-    """(inputs, targets): the row in another order, and the row, both closed by EOS.
+@dataclass(frozen=True)
+class PrefixLanguageModel(StreamDenoising):
+    """A row is cut at a random position, all equally likely: input and target are what is before and after it, neither
+    empty, each padded."""
 
-    >>> inputs, targets = reorder(jnp.array([10, 11, 12]), jnp.array([2, 0, 1]), Vocabulary(size=20))
-    >>> inputs.tolist(), targets.tolist()
-    ([12, 10, 11, 1], [10, 11, 12, 1])
-    """
-    return closed(raw[order], vocabulary), closed(raw, vocabulary)
+    input_length: int = 512
+    """Ids of a raw row, and of the input and the target at most, EOS included."""
+
+    def input_size(self, raw_length: int) -> int:
+        return raw_length  # at least one id is the target's
+
+    def sides(self, key: Key[Array, ""], raw: Int[Array, "R"]) -> tuple[Int[Array, "I"], Int[Array, "T"]]:
+        first_target = jax.random.randint(key, (), 1, raw.shape[0])
+        in_target = jnp.arange(raw.shape[0]) >= first_target
+        return drop_tokens(raw, in_target, self.known_vocabulary, self.input_length, self.target_length)

@@ -1,28 +1,30 @@
 """What fine-tuning is: a head for the task, and rows of its examples (Devlin et al. 2019, section 4)."""
 
-from abc import abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, Self
+from typing import Any, ClassVar, Literal
 
-import jax.numpy as jnp
+import jax  # noqa: F401 (read by doctests)
+import jax.numpy as jnp  # noqa: F401 (read by doctests)
 import numpy as np
 from flax import linen as nn
 from jaxtyping import Array, Float, Int, Key
 
 from t5x_lite.errors import InputError
 from t5x_lite.models.base import ModelConfig
-from t5x_lite.objectives.base import Features, Metrics, Objective, Predictions
-from t5x_lite.objectives.masked_language_model import apply
+from t5x_lite.objectives import masking
+from t5x_lite.objectives.base import Features, ForwardObjective, Predictions, Row, check_length, entropy
 from t5x_lite.tokenizers.base import Tokenizer
-from t5x_lite.tokenizers.vocabulary import Vocabulary
+from t5x_lite.tokenizers.vocabulary import Vocabulary  # noqa: F401 (read by doctests)
 
 
 @dataclass(frozen=True)
-class TaskObjective(Objective):
+class TaskObjective(ForwardObjective):
     """Base of objectives that train one head of a task, and the model below it. Nothing is random but dropout.
 
     The model may be any that has the head: see `models.base.TextModel` for what it offers.
+
+    Features are the columns of a row, `ids` as `inputs`, and `segments`: see `corrupt`.
     """
 
     input_length: int = 128
@@ -33,35 +35,56 @@ class TaskObjective(Objective):
     has_classes: ClassVar[bool] = False
     """Whether `model.num_classes` is the number of the data's labels."""
     roles: ClassVar[tuple[str, ...]] = ("cls", "sep")
-    """The tokenizer's special tokens that rows are marked with."""
+    has_segments: ClassVar[bool] = True
+    """Whether rows hold two segments."""
     submissions: ClassVar[tuple[str, ...]] = ("jsonl", "glue", "superglue")
-    """The formats of files that have room for the predictions, the usual one first (see `evaluation.submissions`)."""
+    """The formats of files of predictions, the usual one first (see `evaluation.submissions`)."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
         self.layout  # noqa: B018 (checks its lengths)
 
+    def corrupt(self, key: Key[Array, ""], row: Row) -> Features:
+        """One row to its features; nothing is random.
+
+        >>> from t5x_lite.objectives import Classification
+        >>> objective = Classification(8).for_vocabulary(Vocabulary(20, cls_id=3, sep_id=4, eos_id=4))
+        >>> row = {"ids": jnp.array([3, 10, 4, 11, 12, 4, 0, 0]), "label": jnp.float32(2.5)}
+        >>> row = objective.corrupt(jax.random.key(0), row)
+        >>> row["inputs"].tolist(), row["segments"].tolist(), row["label"].item()
+        ([3, 10, 4, 11, 12, 4, 0, 0], [0, 0, 0, 1, 1, 1, 0, 0], 2.5)
+        """
+        self.check_row(row)
+        others = {name: column for name, column in row.items() if name != "ids"}
+        segments = {"segments": self.segments_of(row["ids"])} if self.has_segments else {}
+        return {"inputs": row["ids"]} | segments | others
+
+    def segments_of(self, ids: Int[Array, "*batch L"]) -> Int[Array, "*batch L"]:
+        """Which of the two segments each id is of: see `masking.segments_of`."""
+        return masking.segments_of(ids, self.known_vocabulary.sep_id, self.known_vocabulary.pad_id)
+
     def check_model(self, model: ModelConfig) -> None:
         name = type(self).__name__
         if self.head not in model.task_heads:
-            raise InputError(f"model is a {type(model).__name__}, which {name} cannot train; give it {self._models}")
+            others = {"classification": ", a BART or a GPT", "multiple_choice": " or a GPT"}
+            raise InputError(
+                f"model is a {type(model).__name__}, which {name} cannot train; "
+                f"give it an encoder{others.get(self.head, ' or a BART')}"
+            )
         if self.head not in model.heads:
             classes = " and model.num_classes to the number of classes" if self.has_classes else ""
             raise InputError(
                 f"model.heads={model.heads} lacks {self.head}, which {name} trains; set model.heads to ('{self.head}',)"
                 f"{classes}"
             )
-        if self.input_length > model.max_length:
-            raise InputError(
-                f"objective.input_length={self.input_length} exceeds model.max_length={model.max_length}; "
-                "choose shorter rows or more positions"
-            )
+        check_length(self.input_length, model)
 
     def check_labels(self, model: ModelConfig, labels: tuple[str, ...] | None) -> None:
         if not self.has_classes:
             return
         if labels is None:
-            raise InputError(f"{type(self).__name__} learns labels, which the data has not; give {self._source}")
+            source = "TaggedWords" if self.head == "tagging" else "LabeledTexts"
+            raise InputError(f"{type(self).__name__} learns labels, which the data has not; give {source}")
         if max(len(labels), 1) != model.num_classes:
             has = f"{len(labels)} classes" if labels else "numbers for labels, which take one class"
             raise InputError(
@@ -69,58 +92,24 @@ class TaskObjective(Objective):
                 f"set model.num_classes to {max(len(labels), 1)}"
             )
 
-    @property
-    def _models(self) -> str:
-        others = {"classification": ", a BART or a GPT", "multiple_choice": " or a GPT"}
-        return f"an encoder{others.get(self.head, ' or a BART')}"
-
-    @property
-    def _source(self) -> str:
-        return "TaggedWords" if self.head == "tagging" else "LabeledTexts"
-
-    def for_vocabulary(self, vocabulary: Vocabulary) -> Self:
-        for role in self.roles:
-            if getattr(vocabulary, f"{role}_id") is None:
-                raise InputError(
-                    f"the tokenizer has no {role} token, which {type(self).__name__} needs; "
-                    "use WordPiece, ByteLevelBPE or SentencePiece with layout albert or xlm-roberta"
-                )
-        return super().for_vocabulary(vocabulary)
-
-    def loss(
-        self,
-        module: nn.Module,
-        params: Any,
-        features: Features,
-        key: Key[Array, ""] | None,
-        *,
-        whole: Features | None = None,
-        frozen: Any = None,
-    ) -> tuple[Float[Array, ""], Float[Array, ""], Metrics]:
-        return self.loss_of(self.logits(module, params, features, key), features)
-
-    @abstractmethod
-    def loss_of(
-        self, logits: Float[Array, "..."], features: Features
-    ) -> tuple[Float[Array, ""], Float[Array, ""], Metrics]:
-        """(sum, weight, metrics), as `loss` gives them, of what the head says of each row."""
+    def forward(self, model: nn.Module, features: Features, key: Key[Array, ""] | None) -> Any:
+        inputs, deterministic = features["inputs"], key is None
+        valid = inputs != self.known_vocabulary.pad_id
+        hidden = model.hidden_states(inputs, features.get("segments"), inputs_valid=valid, deterministic=deterministic)
+        return getattr(model, f"{self.head}_logits")(hidden, inputs_valid=valid, deterministic=deterministic)
 
     def logits(
         self, module: nn.Module, params: Any, features: Features, key: Key[Array, ""] | None = None
     ) -> Float[Array, "..."]:
-        """What the head says of each row."""
-        inputs, segments = self._model_inputs(features)
+        """The logits of the head for each row."""
+        return self.apply(module, params, features, key)
 
-        def forward(model: nn.Module) -> Float[Array, "..."]:
-            valid, deterministic = inputs != self.known_vocabulary.pad_id, key is None
-            hidden = model.hidden_states(inputs, segments, inputs_valid=valid, deterministic=deterministic)
-            head = getattr(model, f"{self.head}_logits")
-            return head(hidden, inputs_valid=valid, deterministic=deterministic)
-
-        return apply(module, params, forward, key)
+    def predict(self, module: nn.Module, params: Any, features: Features) -> Array:
+        """The number of the likeliest class or choice of each row."""
+        return self.logits(module, params, features).argmax(axis=-1)
 
     def prediction_outputs(self, module: nn.Module, params: Any, features: Features) -> Array:
-        """What `predictions` are read from, by row: what `predict` gives, unless an objective needs more."""
+        """What `predictions` are read from, by row: by default what `predict` gives."""
         return self.predict(module, params, features)
 
     def predicts(self, model: ModelConfig) -> str:
@@ -134,7 +123,7 @@ class TaskObjective(Objective):
         tokenizer: Tokenizer | None,
         labels: Sequence[str] | None,
     ) -> Predictions:
-        """The predictions for all examples whose rows are all there: here a number for each row.
+        """The predictions for all examples with all of their rows: here a number for each row.
 
         Args:
           outputs: what `prediction_outputs` gives, by row.
@@ -151,16 +140,6 @@ class TaskObjective(Objective):
         """What predictions are scored by where a config names no metrics."""
         return ("accuracy",)
 
-    def _model_inputs(self, features: Features) -> tuple[Int[Array, "B L"], Int[Array, "B L"] | None]:
-        """The ids that the model reads, and their segments."""
-        return features["inputs"], features.get("segments")
-
-
-def segments_of(inputs: Int[Array, "L"], vocabulary: Vocabulary) -> Int[Array, "L"]:
-    """0 up to the first SEP, 1 behind it, 0 in padding.
-
-    >>> segments_of(jnp.array([3, 10, 4, 11, 4, 0]), Vocabulary(20, cls_id=3, sep_id=4, eos_id=4)).tolist()
-    [0, 0, 0, 1, 1, 0]
-    """
-    second = jnp.arange(len(inputs)) > jnp.argmax(inputs == vocabulary.sep_id)
-    return (second & (inputs != vocabulary.pad_id)).astype(inputs.dtype)
+    def baseline_loss(self, features: dict[str, np.ndarray], model: ModelConfig) -> float:
+        """The loss of the best answer that is the same for all: the entropy of the labels."""
+        return entropy(features["label"])

@@ -1,19 +1,24 @@
-"""What all objectives have in common that give a text and ask for another one."""
+"""Objectives whose inputs and targets are both texts."""
 
+import bisect
 from abc import abstractmethod
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Annotated, Any, ClassVar
 
 import jax.numpy as jnp
 from flax import linen as nn
-from jaxtyping import Array, Bool, Float, Int, Key
+from jaxtyping import Array, Bool, Int, Key
 
+from t5x_lite.data.layouts.text import Stream
 from t5x_lite.data.tasks.text_to_text import TextPairs, TooLong
 from t5x_lite.decoding import greedy_decode
 from t5x_lite.errors import InputError
+from t5x_lite.layers.embedding import LazyLogits
 from t5x_lite.models.base import ModelConfig
-from t5x_lite.objectives.base import Features, Metrics, Objective, Row
-from t5x_lite.objectives.losses import inputs_for, not_padding, segments_of, text_to_text_loss
+from t5x_lite.objectives.base import Features, ForwardObjective, Loss, Row, row_weights
+from t5x_lite.objectives.losses import not_padding, segments_of, shift_right
+from t5x_lite.objectives.vocabulary_loss import vocabulary_loss
 from t5x_lite.tokenizers.vocabulary import Vocabulary
 from t5x_lite.validation import NonNegativeFloat, Range, Rate
 
@@ -21,7 +26,7 @@ SpanLength = Annotated[float, Range(ge=1, remedy="choose e.g. 3.0")]
 
 
 @dataclass(frozen=True)
-class TextToText(Objective):
+class TextToText(ForwardObjective):
     """Trains any model that writes text: an encoder-decoder, or a decoder, which reads both texts as one sequence.
 
     Features are `inputs` [B M] and `targets` [B L], each closed by EOS, padding behind it; and for packed rows
@@ -68,52 +73,86 @@ class TextToText(Objective):
                 f" model.max_length={most}; choose shorter rows or more positions"
             )
 
-    def loss(
-        self,
-        module: nn.Module,
-        params: Any,
-        features: Features,
-        key: Key[Array, ""] | None,
-        *,
-        whole: Features | None = None,
-        frozen: Any = None,
-    ) -> tuple[Float[Array, ""], Float[Array, ""], Metrics]:
-        return text_to_text_loss(
-            module,
-            params,
-            features["inputs"],
-            features["targets"],
-            key,
-            pad_id=self.known_vocabulary.pad_id,
-            eos_id=self.known_vocabulary.eos_id,
-            rows_valid=features.get("valid"),
-            inputs_valid=self._inputs_valid(features),
-            inputs_segments=features.get("inputs_segments"),
-            decoder_segments=features.get("decoder_segments"),
-            label_smoothing=self.label_smoothing,
-            z_loss=self.z_loss,
-        )
+    def forward(self, model: nn.Module, features: Features, key: Key[Array, ""] | None) -> LazyLogits:
+        targets, segments = features["targets"], features.get("decoder_segments")
+        inputs, valid = self._model_inputs(model, features)
+        packed = {name: features[name] for name in ("inputs_segments", "decoder_segments") if name in features}
+        before = shift_right(targets, self._start_id(model), segments)
+        return model.scores(inputs, before, inputs_valid=valid, **packed, deterministic=key is None)
+
+    def loss_of(self, outputs: LazyLogits, features: Features, whole: Features) -> Loss:
+        targets = features["targets"]
+        weights = self._not_padding(targets) * row_weights(features)[:, None]
+        return vocabulary_loss(outputs, targets, weights, label_smoothing=self.label_smoothing, z_loss=self.z_loss)
 
     def predict(self, module: nn.Module, params: Any, features: Features) -> Int[Array, "B T"]:
         """What the model writes for each input, greedily."""
-        pad_id, eos_id = self.known_vocabulary.pad_id, self.known_vocabulary.eos_id
-        inputs, inputs_valid = inputs_for(module, features["inputs"], self._inputs_valid(features))
+        inputs, inputs_valid = self._model_inputs(module, features)
         return greedy_decode(
             module,
             params,
             inputs,
             max_length=features["targets"].shape[1],
             inputs_valid=inputs_valid,
-            start_id=module.config.decoder_start_id(pad_id=pad_id, eos_id=eos_id),
-            eos_id=eos_id,
-            pad_id=pad_id,
+            start_id=self._start_id(module),
+            eos_id=self.known_vocabulary.eos_id,
+            pad_id=self.known_vocabulary.pad_id,
         )
 
-    def _inputs_valid(self, features: Features) -> Bool[Array, "B M"] | None:
-        """Where the inputs are not padding; None where the features need no mask for it."""
-        if not self.pads_inputs or "inputs_segments" in features:
-            return None
-        return not_padding(features["inputs"], self.known_vocabulary.pad_id, self.known_vocabulary.eos_id)
+    def _model_inputs(
+        self, model: nn.Module, features: Features
+    ) -> tuple[Int[Array, "B _"], Bool[Array, "B _"] | None]:
+        """(inputs, where they are not padding) as the model takes them; None where no mask is needed.
+
+        A decoder reads the EOS of its inputs as its first decoder input, so for one it is left out here.
+        """
+        inputs, valid = features["inputs"], None
+        if self.pads_inputs and "inputs_segments" not in features:
+            valid = self._not_padding(inputs)
+        if model.config.architecture != "decoder":
+            return inputs, valid
+        if valid is not None:
+            ids_left = jnp.cumsum(valid[:, ::-1], axis=1)[:, ::-1]
+            valid = (valid & (ids_left > 1))[:, :-1]
+        return inputs[:, :-1], valid
+
+    def _start_id(self, model: nn.Module) -> int:
+        return model.config.decoder_start_id(pad_id=self.known_vocabulary.pad_id, eos_id=self.known_vocabulary.eos_id)
+
+    def _not_padding(self, ids: Int[Array, "B L"]) -> Bool[Array, "B L"]:
+        return not_padding(ids, self.known_vocabulary.pad_id, self.known_vocabulary.eos_id)
+
+
+@dataclass(frozen=True)
+class StreamDenoising(TextToText):
+    """Base of objectives that make both texts of one row of a stream of text."""
+
+    @cached_property
+    def raw_length(self) -> int:
+        """Ids of a row: the most whose input has at most `input_length` ids."""
+        return bisect.bisect_right(range(2, 1 << 40), self.input_length, key=self.input_size) + 1
+
+    def input_size(self, raw_length: int) -> int:
+        """Ids of the input of a row, EOS included; it never gets smaller as the row grows."""
+        return raw_length + 1
+
+    @property
+    def target_length(self) -> int:
+        return self.input_length
+
+    @property
+    def layout(self) -> Stream:
+        return Stream(self.raw_length)
+
+    def corrupt(self, key: Key[Array, ""], row: Row) -> Features:
+        """`raw_length` ids to `inputs` [input_length] and `targets` [target_length]."""
+        self.check_row(row)
+        inputs, targets = self.sides(key, row["ids"])
+        return {"inputs": inputs, "targets": targets}
+
+    @abstractmethod
+    def sides(self, key: Key[Array, ""], raw: Int[Array, "R"]) -> tuple[Int[Array, "I"], Int[Array, "T"]]:
+        """(inputs, targets) of a row, each closed by EOS and padded."""
 
 
 def closed(ids: Int[Array, "R"], vocabulary: Vocabulary) -> Int[Array, "R1"]:
@@ -121,16 +160,17 @@ def closed(ids: Int[Array, "R"], vocabulary: Vocabulary) -> Int[Array, "R1"]:
     return jnp.pad(ids, (0, 1), constant_values=vocabulary.eos_id)
 
 
-def kept_ids(raw: Int[Array, "R"], kept: Bool[Array, "R"], vocabulary: Vocabulary, length: int) -> Int[Array, "length"]:
-    """Those ids that are kept, in order, closed by EOS and padded; cut where they are more than `length - 1`.
+def kept_ids(
+    raw: Int[Array, "R"], kept: Bool[Array, "R"], end_id: int, pad_id: int, length: int
+) -> Int[Array, "length"]:
+    """Those ids that are kept, in order, closed by `end_id` and padded; cut where they are more than `length - 1`.
 
-    >>> vocabulary = Vocabulary(size=20, pad_id=0, eos_id=1)
-    >>> kept_ids(jnp.array([7, 8, 9]), jnp.array([True, False, True]), vocabulary, 5).tolist()
+    >>> kept_ids(jnp.array([7, 8, 9]), jnp.array([True, False, True]), 1, 0, 5).tolist()
     [7, 9, 1, 0, 0]
     """
-    row = jnp.full(length, vocabulary.pad_id, raw.dtype)
+    row = jnp.full(length, pad_id, raw.dtype)
     row = row.at[jnp.where(kept, jnp.cumsum(kept) - 1, length)].set(raw, mode="drop")
-    return row.at[jnp.minimum(kept.sum(), length - 1)].set(vocabulary.eos_id)
+    return row.at[jnp.minimum(kept.sum(), length - 1)].set(end_id)
 
 
 @dataclass(frozen=True)

@@ -1,9 +1,9 @@
 """The loss over a vocabulary, fused with the projection onto it: logits of some of the tokens, never of all at once.
 
-What is linear in its cotangent has its gradient ready when the loss is: the forward pass multiplies each chunk of
-logits back at once, so that nothing of it is kept or computed again.
+The loss is linear in its cotangent, so the forward pass computes the gradient too: each chunk of logits is multiplied
+back at once, and nothing of it is kept or computed again.
 
-Dimension letters as everywhere, and: N tokens of a device, C tokens of a chunk; on a mesh V is a device's part of the
+Dimension letters as everywhere, and: N tokens of a device, C tokens of a chunk; on a mesh V is a device's shard of the
 vocabulary.
 """
 
@@ -18,7 +18,7 @@ from jaxtyping import Array, Float, Int, Shaped
 
 from t5x_lite.kernels.cpu import sum_rows
 from t5x_lite.layers.embedding import LazyLogits
-from t5x_lite.objectives.base import Metrics
+from t5x_lite.objectives.base import Loss
 from t5x_lite.parallel.partitioning import sum_over_tokens
 
 CHUNK_TOKENS = 1024
@@ -36,31 +36,35 @@ def vocabulary_loss(
     label_smoothing: float = 0.0,
     z_loss: float = 0.0,
     least_chunks: int = 2,
-) -> tuple[Float[Array, ""], Float[Array, ""], Metrics]:
-    """(sum, weight, metrics) as `weighted_loss` has them of `scores.dense()`, of which a chunk exists at a time.
+) -> Loss:
+    """(sum, weight, metrics) over tokens, from `scores.dense()`, of which a chunk exists at a time.
 
-    The sum has a gradient, to the scores alone. With p the softmax, Z its normaliser and a the smoothing, that of a
-    token's logits is ``weight (p (1 + 2 z_loss log Z) - (1 - a) one_hot - a / V)``; it is multiplied in the `dtype` of
-    the scores, as the logits are, and added up in float32.
+    The loss of a token is the cross entropy against ``(1 - a) one_hot + a / V``, where a is `label_smoothing` (Szegedy
+    et al. 2016, section 7, which Vaswani et al. 2017, section 5.4, take with 0.1) plus ``z_loss * log(Z)^2``, which
+    keeps the softmax's normaliser Z near one (Mesh TensorFlow). Metrics: `loss` is the sum without smoothing and
+    z-loss, so that runs with and without them compare; `accuracy` counts the targets that are the most likely token.
+
+    The sum has a gradient, to the scores alone. With p the softmax, that of a token's logits is
+    ``weight (p (1 + 2 z_loss log Z) - (1 - a) one_hot - a / V)``; it is multiplied in the `dtype` of the scores, as the
+    logits are, and added up in float32.
 
     Args:
-      scores: of each token that is asked for.
-      targets: what they are to be.
+      scores: of each predicted token.
+      targets: the tokens.
       weights: of the tokens in the sum; 0 leaves one out.
-      label_smoothing, z_loss: see `cross_entropy`.
-      least_chunks: of a device's tokens, where `CHUNK_TOKENS` does not ask for more. Two: their logits are never all
-        there, and the gradient of the kernel is read and written once more, which the few tokens of a masked language
-        model would feel.
+      least_chunks: of a device's tokens, where `CHUNK_TOKENS` does not need more. With two, their logits never exist
+        all at once, but the gradient of the kernel is read and written once more, which costs a masked language model
+        with its few tokens.
     """
     embed = scores.axes.index("embed")
     terms = functools.partial(_Terms, label_smoothing, z_loss, least_chunks, scores.kernel.shape[1 - embed], embed)
 
     def own_sums(
-        tokens: tuple[Array, Array, Array], kernel: Float[Array, "_ _"], bias: Array | None, cut: tuple[str, ...]
+        tokens: tuple[Array, Array, Array], kernel: Float[Array, "_ _"], bias: Array | None, shards: tuple[str, ...]
     ) -> "_Sums":
         hidden, targets, weights = tokens
         hidden = hidden.reshape(-1, hidden.shape[-1]).astype(scores.dtype)
-        return _sums(terms(cut), hidden, kernel, bias, targets.reshape(-1), weights.reshape(-1))
+        return _sums(terms(shards), hidden, kernel, bias, targets.reshape(-1), weights.reshape(-1))
 
     tokens = (scores.hidden, targets, jax.lax.stop_gradient(weights))
     sums = sum_over_tokens(own_sums, tokens, scores.kernel, scores.bias, axes=scores.axes, dtype=scores.dtype)
@@ -76,7 +80,7 @@ class _Sums(NamedTuple):
 
 @dataclass(frozen=True)
 class _Terms:
-    """What is said of a loss before it is traced."""
+    """What is static about a loss."""
 
     label_smoothing: float
     z_loss: float
@@ -84,24 +88,18 @@ class _Terms:
     vocab_size: int
     embed: int
     """Which dimension of the kernel is the width."""
-    cut: tuple[str, ...]
-    """The axes of the mesh that the vocabulary is cut along."""
+    shards: tuple[str, ...]
+    """The axes of the mesh that shard the vocabulary."""
 
-    def over_parts(self, collective: Callable[[Any, tuple[str, ...]], Any], x: Any) -> Any:
-        """`x` of all parts of the vocabulary together."""
-        return collective(x, self.cut) if self.cut else x
+    def over_shards(self, collective: Callable[[Any, tuple[str, ...]], Any], x: Any) -> Any:
+        """`x` of all shards of the vocabulary together."""
+        return collective(x, self.shards) if self.shards else x
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
-def _sums(
-    terms: _Terms,
-    hidden: Float[Array, "N D"],
-    kernel: Float[Array, "_ _"],
-    bias: Float[Array, "V"] | None,
-    targets: Int[Array, "N"],
-    weights: Float[Array, "N"],
-) -> _Sums:
-    return _sums_and_gradients(terms, hidden, kernel, bias, targets, weights, wanted=(False, False, False))[0]
+def _sums(terms: _Terms, *inputs: Array | None) -> _Sums:
+    """Of the inputs of `_sums_and_gradients`."""
+    return _sums_and_gradients(terms, *inputs, wanted=(False, False, False))[0]
 
 
 def _forward(terms: _Terms, *inputs: Any) -> tuple[_Sums, tuple[Array | None, ...]]:
@@ -153,12 +151,12 @@ def _sums_and_gradients(
     )
     (num_tokens, width), vocab_size = hidden.shape, kernel.shape[1 - embed]
     num_chunks = max(terms.least_chunks, -(-num_tokens // max(CHUNK_TOKENS, CHUNK_BYTES // (4 * vocab_size))))
-    chunks = tuple(_cut(x, num_chunks) for x in (hidden, targets, weights))
+    chunks = tuple(_chunks(x, num_chunks) for x in (hidden, targets, weights))
     (to_kernel, to_bias), (sums, to_hidden) = jax.lax.scan(step, begin, chunks)
     if wanted[0]:
         to_hidden = to_hidden.reshape(-1, width)[:num_tokens]
-        # Each device knows what its part of the vocabulary asks of a token.
-        to_hidden = terms.over_parts(jax.lax.psum, to_hidden)
+        # Each device has the gradient from its shard of the vocabulary.
+        to_hidden = terms.over_shards(jax.lax.psum, to_hidden)
     if wanted[1]:
         to_kernel = to_kernel.astype(kernel.dtype)
     return jax.tree.map(jnp.sum, sums), (to_hidden, to_kernel, to_bias)
@@ -175,17 +173,17 @@ def _of_chunk(
     """The sums of a chunk, and the gradient of its loss to its logits."""
     smoothing, vocab_size = terms.label_smoothing, terms.vocab_size
     ids = jax.lax.broadcasted_iota(targets.dtype, logits.shape, 1)
-    if terms.cut:
-        ids += jax.lax.axis_index(terms.cut) * logits.shape[1]
+    if terms.shards:
+        ids += jax.lax.axis_index(terms.shards) * logits.shape[1]
     is_target = ids == targets[:, None]
-    highest = terms.over_parts(jax.lax.pmax, logits.max(axis=1))
+    highest = terms.over_shards(jax.lax.pmax, logits.max(axis=1))
     powers = jnp.exp(logits - highest[:, None])
     added = (powers.sum(axis=1), jnp.where(is_target, logits, 0.0).sum(axis=1))
     if smoothing:
         added = (*added, logits.sum(axis=1))
-    normaliser, of_target, *of_all = terms.over_parts(jax.lax.psum, added)
+    normaliser, of_target, *of_all = terms.over_shards(jax.lax.psum, added)
     # The first of the highest, as argmax has it, which is slow in XLA's CPU backend.
-    answer = terms.over_parts(jax.lax.pmin, jnp.where(logits == highest[:, None], ids, vocab_size).min(axis=1))
+    answer = terms.over_shards(jax.lax.pmin, jnp.where(logits == highest[:, None], ids, vocab_size).min(axis=1))
     log_z = highest + jnp.log(normaliser)
     loss = likelihood = log_z - of_target
     if smoothing:
@@ -210,7 +208,7 @@ def _product(left: Float[Array, "_ _"], left_axis: int, right: Float[Array, "_ _
     return jax.lax.dot_general(left, right, axes, preferred_element_type=jnp.float32)
 
 
-def _cut(x: Shaped[Array, "N *_"], num_chunks: int) -> Shaped[Array, "{num_chunks} C *_"]:
+def _chunks(x: Shaped[Array, "N *_"], num_chunks: int) -> Shaped[Array, "{num_chunks} C *_"]:
     """Chunks of one size, zeros behind the last token."""
     size = -(-x.shape[0] // num_chunks)
     padding = [(0, num_chunks * size - x.shape[0])] + [(0, 0)] * (x.ndim - 1)

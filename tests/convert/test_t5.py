@@ -10,8 +10,9 @@ import numpy as np
 import pytest
 
 from t5x_lite.convert import import_folder
+from t5x_lite.data import Vocabulary
 from t5x_lite.decoding import greedy_decode
-from t5x_lite.objectives.losses import text_to_text_loss
+from t5x_lite.objectives import SequenceToSequence
 
 torch = pytest.importorskip("torch", reason="torch is the oracle")
 transformers = pytest.importorskip("transformers", reason="transformers is the oracle")
@@ -116,10 +117,10 @@ def test_logits_loss_and_gradients_are_the_same(pair):
     module = pair.config.build()
     inputs, valid, targets = map(jnp.asarray, batch())
     decoder_inputs = jnp.pad(targets[:, :-1], ((0, 0), (1, 0)))
+    objective = SequenceToSequence(packed=False).for_vocabulary(Vocabulary(SIZES["vocab_size"]))
 
     def loss(params):
-        ids = {"pad_id": 0, "eos_id": 1}
-        total, weight, _ = text_to_text_loss(module, params, inputs, targets, None, **ids, inputs_valid=valid)
+        total, weight, _ = objective.loss(module, params, {"inputs": inputs, "targets": targets}, None)
         return total / weight, module.apply({"params": params}, inputs, decoder_inputs, inputs_valid=valid)
 
     (value, logits), gradient = jax.jit(jax.value_and_grad(loss, has_aux=True))(pair.params)

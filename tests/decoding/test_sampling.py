@@ -8,7 +8,7 @@ from t5x_lite.decoding.sampling import draw, sample_tokens
 
 scipy_stats = pytest.importorskip("scipy.stats")
 
-DRAWS = 20_000
+DRAWS = 5_000
 LOGITS = 1.2 * np.random.default_rng(3).normal(size=300).astype(np.float32)
 
 

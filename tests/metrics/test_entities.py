@@ -7,7 +7,6 @@ from seqeval import metrics
 from seqeval.scheme import IOB2
 
 from t5x_lite.errors import InputError
-from t5x_lite.metrics.entities import entity_counts
 from t5x_lite.metrics.scores import score
 from t5x_lite.objectives import Predictions
 
@@ -51,16 +50,6 @@ def test_figures_are_those_of_seqeval(metric, options):
     }
 
 
-def test_a_scheme_of_its_own():
-    right = [["I-PER", "I-PER", "B-PER"]]  # IOB1: B- only where an entity follows another one of its type
-    for said, scheme, counts in (
-        (right, "IOB1", [2, 2, 2]),
-        (right, "IOB2", [1, 1, 1]),
-        ([["I-PER", "I-PER", "I-PER"]], "IOB1", [0, 1, 2]),
-    ):
-        assert entity_counts(said, right, mode="strict", scheme=scheme).tolist() == [counts]
-
-
 def test_no_entities_at_all():
     assert figures([["O"]], [["O"]]) == {"precision": 0.0, "recall": 0.0, "f1": 0.0, "accuracy": 1.0}
 
@@ -68,7 +57,5 @@ def test_no_entities_at_all():
 def test_what_does_not_match_is_refused():
     with pytest.raises(InputError, match="sentence 2 has 4 tags and 3 predicted"):
         figures([SAID[0], SAID[1][:3]], RIGHT)
-    with pytest.raises(InputError, match="1 tagged sentences do not go with 2"):
-        entity_counts(SAID[:1], RIGHT)
-    with pytest.raises(InputError, match="scheme='IOB3' is not known; choose IOB1"):
-        entity_counts(SAID, RIGHT, scheme="IOB3")
+    with pytest.raises(InputError, match="1 predictions do not go with 2 references"):
+        figures(SAID[:1], RIGHT)

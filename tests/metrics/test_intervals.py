@@ -73,7 +73,7 @@ GROUPED = texts(["yes", "no"] * 30, [("yes",)] * 60, groups=[f"{n // 3}" for n i
 )
 def test_every_figure_has_one_around_it(answers, metrics):
     figures = score(answers, metrics).figures
-    ends = score_intervals(answers, metrics)
+    ends = score_intervals(answers, metrics, resamples=100)
     assert set(ends) == set(figures)
     for name, (low, high) in ends.items():
         assert low - 1e-9 <= figures[name] <= high + 1e-9, name

@@ -91,6 +91,7 @@ def test_an_experiment_with_it_is_written_and_read(tmp_path):
         replace(experiment, **masked, evaluation=Evaluation(metrics=(FirstLetter(),)))
 
 
+@pytest.mark.slow
 def test_training_records_it_and_evaluate_gives_its_interval(tmp_path, capsys):
     (tmp_path / "train.tsv").write_text("".join(f"{n}\t{n} {n}\n" for n in range(40)))
     sizes = {"vocab_size": 264, "embed_dim": 16, "num_heads": 4, "mlp_dim": 24, "max_length": 32}

@@ -5,7 +5,9 @@ import random
 import pytest
 
 from t5x_lite.errors import InputError
-from t5x_lite.metrics.squad import exact_match, f1, normalize, scores_1_1, scores_2_0
+from t5x_lite.metrics.scores import score
+from t5x_lite.metrics.squad import exact_match, f1, normalize
+from t5x_lite.objectives import Predictions
 
 WORDS = ["the", "a", "an", "An", "The", "cat,", "dog.", "U.S.", "naïve", "Zürich", "東京", "don't", "1,024"]
 WORDS += ["(new)", "—", "über-cool", "...", "?"]
@@ -18,16 +20,17 @@ def texts(count, *, empty):
 
 
 def questions(count):
-    """(predictions, answers, how likely there is none): a third without answers, every tenth not predicted."""
+    """(predicted, references, how likely there is no answer): a third without answers."""
     source, predicted, right = random.Random(1), texts(count, empty=True), texts(3 * count, empty=False)
-    answers = {
-        f"q{index}": [] if index % 3 == 0 else right[3 * index : 3 * index + source.randint(1, 3)]
-        for index in range(count)
-    }
-    predictions = {
-        f"q{index}": source.choice([predicted[index], *answers[f"q{index}"]]) for index in range(count) if index % 10
-    }
-    return predictions, answers, {question: source.random() for question in predictions}
+    answers = [[] if index % 3 == 0 else right[3 * index : 3 * index + source.randint(1, 3)] for index in range(count)]
+    predicted = [source.choice([text, *some]) for text, some in zip(predicted, answers, strict=True)]
+    return predicted, answers, [source.random() for _ in range(count)]
+
+
+def version_2(predicted, answers, doubt, threshold=0.0):
+    no_answer = [value - threshold for value in doubt]
+    figures = score(Predictions("spans", predicted, answers, no_answer=no_answer), ("squad2",)).figures
+    return {name.removeprefix("squad2_"): value for name, value in figures.items()}
 
 
 @pytest.mark.parametrize(
@@ -60,51 +63,39 @@ def test_two_texts_without_words():
     assert f1("the", ["cat"], empty_is_a_match=True) == 0.0
 
 
-def test_an_unanswered_question_counts_as_wrong_in_1_1():
-    answers = {"a": ["cat"], "b": ["dog"], "c": ["a big dog"], "d": ["x"]}
-    figures = scores_1_1({"a": "Cat", "c": "dog", "e": "nobody asked"}, answers)
-    assert figures == {"exact_match": 25.0, "f1": pytest.approx(100 * (1 + 2 / 3) / 4)}
+def test_version_1_by_hand():
+    figures = score(Predictions("spans", ["Cat", "", "dog"], [["cat"], ["dog"], ["a big dog"]]), ("squad",)).figures
+    assert figures == {
+        "squad_exact_match": pytest.approx(100 / 3),
+        "squad_f1": pytest.approx(100 * (1 + 2 / 3) / 3),
+    }
 
 
 def test_version_2_by_hand():
-    answers = {"a": ["cat"], "b": [], "c": [], "d": ["dog"]}
-    predictions = {"a": "cat", "b": "", "c": "moon", "d": "cow"}
-    doubt = {"a": 0.1, "b": 0.8, "c": 0.3, "d": 0.9}
-    figures = scores_2_0(predictions, answers, doubt, threshold=0.5)
-    # "d" is above the threshold and counts as unanswered, which is wrong.
+    figures = version_2(["cat", "", "moon", "cow"], [["cat"], [], [], ["dog"]], [0.1, 0.8, 0.3, 0.9], 0.5)
+    # The last is above the threshold and counts as unanswered, which is wrong.
     assert figures["exact"] == figures["f1"] == 50.0
     assert (figures["HasAns_exact"], figures["HasAns_total"]) == (50.0, 2)
     assert (figures["NoAns_f1"], figures["NoAns_total"]) == (50.0, 2)
-    # Answering "a" alone is best: it and the two without an answer.
-    assert (figures["best_exact"], figures["best_exact_thresh"]) == (75.0, 0.1)
+    # Answering the first alone is best: it and the two without an answer.
+    assert (figures["best_exact"], figures["best_exact_thresh"]) == (75.0, 0.1 - 0.5)
 
 
 def test_the_best_threshold_is_the_best_of_all():
-    predictions, answers, doubt = questions(200)
-    answers = {question: answers[question] for question in predictions}
+    predicted, answers, doubt = questions(60)
     # The search takes any text for an answer, though one of articles alone scores as none.
-    predictions = {question: text if normalize(text) else "" for question, text in predictions.items()}
-    figures = scores_2_0(predictions, answers, doubt)
+    predicted = [text if normalize(text) else "" for text in predicted]
+    figures = version_2(predicted, answers, doubt)
     for name in ("exact", "f1"):
         by_threshold = {
-            threshold: scores_2_0(predictions, answers, doubt, threshold)[name] for threshold in (-1.0, *doubt.values())
+            threshold: version_2(predicted, answers, doubt, threshold)[name] for threshold in (-1.0, *doubt)
         }
         assert figures[f"best_{name}"] == pytest.approx(max(by_threshold.values()))
         assert by_threshold[figures[f"best_{name}_thresh"]] == pytest.approx(figures[f"best_{name}"])
 
 
-def test_a_threshold_that_nothing_exceeds_changes_nothing():
-    predictions, answers, doubt = questions(200)
-    given, without = scores_2_0(predictions, answers, doubt), scores_2_0(predictions, answers)
-    assert {name: value for name, value in given.items() if "best" not in name} == without
-
-
-def test_questions_that_cannot_be_scored_are_refused():
-    with pytest.raises(InputError, match="no questions"):
-        scores_1_1({}, {})
-    with pytest.raises(InputError, match="1 of 2 questions have no answer, the first of them 'b'"):
-        scores_1_1({}, {"a": ["x"], "b": []})
-    with pytest.raises(InputError, match="none of the 1 questions was answered"):
-        scores_2_0({"b": "x"}, {"a": ["x"]})
-    with pytest.raises(InputError, match="no_answer lacks 1 questions, the first of them 'a'"):
-        scores_2_0({"a": "x"}, {"a": ["x"]}, {})
+def test_version_1_takes_no_questions_without_an_answer():
+    for names, first in (((), "1"), (("a", "b"), "b")):
+        predictions = Predictions("spans", ["x", ""], [["x"], []], names)
+        with pytest.raises(InputError, match=f"1 of 2 questions have no answer, the first of them '{first}'"):
+            score(predictions, ("squad",))

@@ -199,7 +199,7 @@ def test_fields_out_of_range(change, message):
 @pytest.mark.parametrize("role", ["mask", "cls", "sep"])
 def test_vocabularies_that_lack_a_token(role):
     ids = {f"{name}_id": 5 for name in ("mask", "cls", "sep") if name != role}
-    with pytest.raises(InputError, match=f"no {role} token, which BartDenoising needs; use ByteLevelBPE"):
+    with pytest.raises(InputError, match=f"no {role} token, which BartDenoising needs; use WordPiece, ByteLevelBPE"):
         NOISES["recipe"].for_vocabulary(Vocabulary(100, **ids))
 
 

@@ -1,5 +1,7 @@
 """GPT's fine-tuning on answers to choose from."""
 
+from functools import partial
+
 import jax
 import numpy as np
 import pytest
@@ -26,7 +28,12 @@ def features_of(order=(0, 1, 2)):
     for text, answers, label in zip(TEXTS, ANSWERS, LABELS, strict=True):
         pieces = [text, *(answers[number] for number in order)]
         builder.add([*(np.array(ids, np.int32) for ids in pieces), order.index(label)])
-    return objective, corrupt_rows(objective, jax.random.key(0), stack(builder.take()))
+    return objective, _corrupt(objective, stack(builder.take()))
+
+
+@partial(jax.jit, static_argnums=0)
+def _corrupt(objective, batch):
+    return corrupt_rows(objective, jax.random.key(0), batch)
 
 
 @pytest.fixture(scope="module")

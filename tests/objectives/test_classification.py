@@ -1,6 +1,7 @@
 """Classes and numbers of whole texts."""
 
 from dataclasses import replace
+from functools import partial
 
 import jax
 import jax.numpy as jnp
@@ -23,13 +24,33 @@ TEXTS = ([2, 10, 11, 3, 12, 13, 3, 0], [2, 14, 3, 0, 0, 0, 0, 0], [2, 20, 21, 3,
 def features_of(labels, texts=TEXTS):
     objective = Classification(LENGTH).for_vocabulary(WORDS)
     batch = {"ids": jnp.array(texts, jnp.int32), "label": jnp.array(labels, jnp.float32)}
-    return objective, corrupt_rows(objective, jax.random.key(0), batch)
+    return objective, _corrupt(objective, batch)
+
+
+@partial(jax.jit, static_argnums=0)
+def _corrupt(objective, batch):
+    return corrupt_rows(objective, jax.random.key(0), batch)
 
 
 @pytest.fixture(scope="module")
 def model(make_model):
     """(module, parameters)."""
     return make_model(MODEL)
+
+
+@pytest.fixture(scope="module")
+def answer():
+    """`answer(objective, module, params, features)`: (loss, logits, predictions); all rows count without `valid`."""
+
+    @partial(jax.jit, static_argnums=(0, 1))
+    def of(objective, module, params, features):
+        methods = (objective.logits, objective.predict)
+        return objective.loss(module, params, features, None), *(of(module, params, features) for of in methods)
+
+    def with_valid(objective, module, params, features):
+        return jax.device_get(of(objective, module, params, {"valid": np.ones(3, bool)} | features))
+
+    return with_valid
 
 
 def test_features_hold_texts_segments_and_the_label():
@@ -40,36 +61,38 @@ def test_features_hold_texts_segments_and_the_label():
     np.testing.assert_array_equal(features["label"], np.float32([1.0, 0.0, -3.7]))
 
 
-def test_classes_by_cross_entropy(model):
+def test_classes_by_cross_entropy(model, answer):
     objective, features = features_of([1.0, 0.0, 1.0])
-    total, weight, metrics = objective.loss(*model, features, None)
-    logits = np.asarray(objective.logits(*model, features), np.float64)
+    (total, weight, metrics), logits, predicted = answer(objective, *model, features)
+    logits = logits.astype(np.float64)
     shares = np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True)
     assert float(total) == pytest.approx(-np.log(shares[np.arange(3), [1, 0, 1]]).sum(), rel=1e-5)
     assert (float(weight), float(metrics["loss"])) == (3.0, float(total))
     assert float(metrics["accuracy"]) == (logits.argmax(axis=1) == [1, 0, 1]).sum()
-    np.testing.assert_array_equal(objective.predict(*model, features), logits.argmax(axis=1))
+    np.testing.assert_array_equal(predicted, logits.argmax(axis=1))
 
 
-def test_numbers_by_squared_error(make_model):
+def test_numbers_by_squared_error(make_model, answer):
     model = make_model(replace(MODEL, num_classes=1))
     objective, features = features_of([0.5, 4.2, -1.0])
-    total, weight, metrics = objective.loss(*model, features, None)
-    said = np.asarray(objective.predict(*model, features))
+    (total, weight, metrics), _, said = answer(objective, *model, features)
     assert said.std() > 0.01
     assert float(total) == pytest.approx(((said - np.float32([0.5, 4.2, -1.0])) ** 2).sum(), rel=1e-5)
     assert float(weight) == 3.0
     assert set(metrics) == {"loss"}
 
 
-def test_rows_that_fill_up_a_batch_count_for_nothing(model):
+def test_rows_that_fill_up_a_batch_count_for_nothing(model, answer):
     objective, features = features_of([1.0, 0.0, 1.0])
-    valid = jnp.array([True, False, True])
-    with_mask = objective.loss(*model, features | {"valid": valid}, None)
-    _, some = features_of([1.0, 1.0], (TEXTS[0], TEXTS[2]))
-    without = objective.loss(*model, some, None)
-    for got, expected in zip(jax.tree.leaves(with_mask), jax.tree.leaves(without), strict=True):
-        assert float(got) == pytest.approx(float(expected), rel=1e-5)
+    valid = np.array([True, False, True])
+    first, second, every = (
+        answer(objective, *model, features | {"valid": rows})[0] for rows in (valid, ~valid, np.ones(3, bool))
+    )
+    jax.tree.map(lambda a, b, c: np.testing.assert_allclose(a + b, c, rtol=1e-5), first, second, every)
+    other = jax.device_get(features)["inputs"].copy()
+    other[1] = 9
+    changed = answer(objective, *model, features | {"inputs": other, "valid": valid})[0]
+    jax.tree.map(np.testing.assert_array_equal, changed, first)
 
 
 def test_dropout_in_the_head_is_driven_by_the_key(make_model):
@@ -77,7 +100,8 @@ def test_dropout_in_the_head_is_driven_by_the_key(make_model):
     module, params = make_model(replace(MODEL, dropout_rate=0.0, attention_dropout_rate=0.0))
     objective, features = features_of([1.0, 0.0, 1.0])
     keys = (jax.random.key(0), jax.random.key(0), jax.random.key(1), None)
-    first, again, other, none = (objective.logits(module, params, features, key) for key in keys)
+    logits = jax.jit(lambda key: objective.logits(module, params, features, key))
+    first, again, other, none = map(logits, keys)
     np.testing.assert_array_equal(first, again)
     assert np.abs(first - other).max() > 1e-3
     assert np.abs(first - none).max() > 1e-3

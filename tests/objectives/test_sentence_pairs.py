@@ -158,18 +158,22 @@ def test_loss_is_a_mean_over_tokens_plus_a_mean_over_rows(case, vocabulary, make
     objective, config = CASES[case]
     objective, pad_id = objective.for_vocabulary(vocabulary), vocabulary.pad_id
     module, params = make_model(config)
-    features = corrupt_rows(objective, jax.random.key(1), make_batch(objective.layout, 5))
-    features |= {"valid": jnp.array([True, True, False, True, True])}
-    loss = jax.jit(lambda features, whole: objective.loss(module, params, features, None, whole=whole))
+    corrupt = jax.jit(lambda batch: corrupt_rows(objective, jax.random.key(1), batch))
+    features = jax.device_get(corrupt(make_batch(objective.layout, 5)))
+    features |= {"valid": np.array([True, True, False, True, True])}
+    compiled = jax.jit(lambda features, whole: objective.loss(module, params, features, None, whole=whole))
+
+    def loss(features, whole):
+        return jax.device_get(compiled(features, whole))
+
     total, weight, metrics = loss(features, features)
     # Parts of a batch add up to it, though they have different numbers of tokens.
-    parts = [features | {"valid": jnp.array(rows)} for rows in ([True] + [False] * 4, [False, True, False, True, True])]
+    parts = [features | {"valid": np.array(rows)} for rows in ([True] + [False] * 4, [False, True, False, True, True])]
     sums = [loss(part, features)[:2] for part in parts]
     assert sums[0][0] + sums[1][0] == pytest.approx(float(total), rel=1e-6)
     assert sums[0][1] + sums[1][1] == weight
     assert abs(sum(loss(part, part)[0] for part in parts) - total) > 1e-3
 
-    features = jax.device_get(features)
     said = say(module, params, features["inputs"], features["segments"], pad_id)
     tokens = token_losses(said["masked_lm_logits"], features, pad_id)
     rows, labels = [0, 1, 3, 4], features["label"]

@@ -10,7 +10,7 @@ from scipy.stats import chisquare
 from t5x_lite.data import Vocabulary
 from t5x_lite.errors import InputError
 from t5x_lite.objectives import SpanCorruption, corrupt_rows
-from t5x_lite.objectives.span_corruption import random_segmentation, replace_spans
+from t5x_lite.objectives.t5_denoising import random_segmentation, replace_spans
 
 EOS = 1
 
@@ -134,7 +134,8 @@ def test_jit_and_vmap_equal_row_by_row(small):
     raw = jnp.arange(3, 3 + 4 * small.raw_length).reshape(4, -1) % 70 + 3
     key = jax.random.key(5)
     jitted = jax.jit(lambda key, raw, first: corrupt_rows(small, key, {"ids": raw}, first))(key, raw, 10)
-    single = [small.corrupt(jax.random.fold_in(key, 10 + row), {"ids": raw[row]}) for row in range(4)]
+    one = jax.jit(lambda key, row, ids: small.corrupt(jax.random.fold_in(key, row), {"ids": ids}))
+    single = [one(key, 10 + row, raw[row]) for row in range(4)]
     for name in ("inputs", "targets"):
         np.testing.assert_array_equal(jitted[name], np.stack([features[name] for features in single]))
 
@@ -249,8 +250,8 @@ def test_rows_of_another_length_and_an_unknown_vocabulary(small):
 def test_loss_and_predictions_are_the_models(t5, t5_logits):
     module, params = t5
     objective = SpanCorruption(input_length=14, label_smoothing=0.1, z_loss=0.01).for_vocabulary(vocabulary(384, 20))
-    raw = jnp.arange(3, 3 + 2 * objective.raw_length).reshape(2, -1)
-    features = corrupt_rows(objective, jax.random.key(0), {"ids": raw})
+    raw = np.arange(3, 3 + 2 * objective.raw_length).reshape(2, -1)
+    features = jax.jit(lambda raw: corrupt_rows(objective, jax.random.key(0), {"ids": raw}))(raw)
     valid = jnp.array([True, False])
     total, weight, metrics = jax.jit(lambda f: objective.loss(module, params, f, None))(features | {"valid": valid})
     targets = np.asarray(features["targets"])

@@ -1,12 +1,12 @@
 """The objectives of the T5 paper on its own example, given the paper's masks (Raffel et al. 2020, tables 3 and 5)."""
 
+import jax
 import jax.numpy as jnp
 import pytest
 
 from t5x_lite.data import Vocabulary
-from t5x_lite.objectives.causal_language_model import split_at
-from t5x_lite.objectives.span_corruption import replace_spans
-from t5x_lite.objectives.t5_denoising import drop_tokens, mask_token_id, mask_tokens, reorder
+from t5x_lite.objectives import Deshuffling
+from t5x_lite.objectives.t5_denoising import drop_tokens, mask_token_id, mask_tokens, replace_spans
 
 SENTENCE = "Thank you for inviting me to your party last week ."
 WORDS = [*SENTENCE.split(), "apple"]
@@ -33,7 +33,7 @@ IID, SPANS = noise("for inviting last"), noise("for inviting me your party last"
 
 
 def test_prefix_language_modeling():
-    inputs, targets = split_at(ROW, 4, VOCABULARY)
+    inputs, targets = drop_tokens(ROW, jnp.arange(11) >= 4, VOCABULARY, 11, 11)
     assert (render(inputs), render(targets)) == (
         "Thank you for inviting",
         "me to your party last week .",
@@ -56,8 +56,12 @@ def test_bert_style_and_mass_style(vocabulary):
 def test_deshuffling():
     # The paper prints a word "fun" behind "last" that is none of the sentence's.
     shuffled = "party me for your to . last you inviting week Thank"
-    order = jnp.array([WORDS.index(word) for word in shuffled.split()])
-    inputs, targets = reorder(ROW, order, VOCABULARY)
+
+    class Shuffled(Deshuffling):
+        def order(self, key, raw):
+            return jnp.array([WORDS.index(word) for word in shuffled.split()])
+
+    inputs, targets = Shuffled(12).for_vocabulary(VOCABULARY).sides(jax.random.key(0), ROW)
     assert (render(inputs), render(targets)) == (shuffled, SENTENCE)
 
 

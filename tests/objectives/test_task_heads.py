@@ -1,6 +1,7 @@
 """Tags, ends of answers and choices: what is asked where, and what it costs."""
 
 from dataclasses import replace
+from functools import partial
 
 import jax
 import jax.numpy as jnp
@@ -39,16 +40,31 @@ ROWS = {Tagging(8): TAGGED, QuestionAnswering(8, 4, 4): ASKED, MultipleChoice(8,
 
 
 @pytest.fixture(scope="module")
-def model(make_model):
-    """(module, parameters)."""
-    return make_model(MODEL)
+def answer(make_model):
+    """`answer(objective, features)`: (loss, logits, predictions, prediction outputs), compiled once an objective."""
+    module, params = make_model(MODEL)
+
+    @partial(jax.jit, static_argnums=0)
+    def of(objective, params, features):
+        methods = (objective.logits, objective.predict, objective.prediction_outputs)
+        return objective.loss(module, params, features, None), *(of(module, params, features) for of in methods)
+
+    def with_valid(objective, features):
+        return jax.device_get(of(objective, params, {"valid": np.ones(2, bool)} | features))
+
+    return with_valid
 
 
 def features_of(objective, rows=None):
     objective = objective.for_vocabulary(WORDS)
     batch = ROWS[replace(objective, vocabulary=None)] if rows is None else rows
     batch = {name: jnp.array(column, jnp.int32) for name, column in batch.items()}
-    return objective, corrupt_rows(objective, jax.random.key(0), batch)
+    return objective, _corrupt(objective, batch)
+
+
+@partial(jax.jit, static_argnums=0)
+def _corrupt(objective, batch):
+    return corrupt_rows(objective, jax.random.key(0), batch)
 
 
 def shares(logits):
@@ -56,49 +72,49 @@ def shares(logits):
     return np.exp(logits) / np.exp(logits).sum(axis=-1, keepdims=True)
 
 
-def test_tags_are_asked_for_where_words_begin(model):
+def test_tags_are_asked_for_where_words_begin(answer):
     objective, features = features_of(Tagging(8))
     assert features["example"].tolist() == [0, 1]
-    total, weight, metrics = objective.loss(*model, features, None)
-    logits = objective.logits(*model, features)
+    (total, weight, metrics), logits, best, _ = answer(objective, features)
     places = [(0, 1, 0), (0, 3, 2), (1, 1, 0), (1, 2, 1), (1, 3, 2), (1, 6, 1)]
     said = shares(logits)
     assert float(total) == pytest.approx(-sum(np.log(said[place]) for place in places), rel=1e-5)
     assert (float(weight), float(metrics["loss"])) == (6.0, float(total))
-    best = objective.predict(*model, features)
     assert float(metrics["accuracy"]) == sum(int(best[row, place]) == tag for row, place, tag in places)
 
 
-def test_both_ends_of_an_answer_cost_the_same(model):
+def test_both_ends_of_an_answer_cost_the_same(answer):
     objective, features = features_of(QuestionAnswering(8, 4, 4))
     np.testing.assert_array_equal(features["segments"], [[0, 0, 0, 1, 1, 1, 1, 0], [0, 0, 0, 1, 1, 1, 1, 1]])
     assert (features["example"].tolist(), features["window"].tolist()) == ([0, 1], [0, 4])
-    total, weight, _ = objective.loss(*model, features, None)
-    said = shares(objective.prediction_outputs(*model, features).swapaxes(1, 2))
+    (total, weight, _), _, _, outputs = answer(objective, features)
+    said = shares(outputs.swapaxes(1, 2))
     asked = said[0, 0, 4] * said[0, 1, 5] * said[1, 0, 0] * said[1, 1, 0]
     assert float(total) == pytest.approx(-np.log(asked) / 2, rel=1e-5)
     assert float(weight) == 2.0
 
 
-def test_choices_are_weighed_against_each_other(model):
+def test_choices_are_weighed_against_each_other(answer):
     objective, features = features_of(MultipleChoice(8, 2))
-    total, _, _ = objective.loss(*model, features, None)
-    logits = objective.logits(*model, features)
+    (total, _, _), logits, *_ = answer(objective, features)
     assert logits.shape == (2, 2)
     said = shares(logits)
     assert float(total) == pytest.approx(-np.log(said[0, 1] * said[1, 0]), rel=1e-5)
     # The other order of the answers: the same loss, the other label.
     swapped = {"ids": [ids[::-1] for ids in CHOSEN["ids"]], "label": [1 - label for label in CHOSEN["label"]]}
-    assert float(objective.loss(*model, features_of(objective, swapped)[1], None)[0]) == pytest.approx(float(total))
+    assert answer(*features_of(objective, swapped))[0][0] == pytest.approx(float(total))
 
 
 @pytest.mark.parametrize("objective", ROWS, ids=lambda objective: objective.head)
-def test_padding_and_rows_that_fill_up_change_nothing(model, objective):
+def test_padding_and_rows_that_fill_up_change_nothing(answer, objective):
     objective, features = features_of(objective)
-    both = objective.loss(*model, features | {"valid": jnp.array([True, False])}, None)
-    first = objective.loss(*model, jax.tree.map(lambda value: value[:1], features), None)
-    for got, expected in zip(jax.tree.leaves(both), jax.tree.leaves(first), strict=True):
-        assert float(got) == pytest.approx(float(expected), rel=1e-5)
+    first = answer(objective, features | {"valid": np.array([True, False])})[0]
+    second = answer(objective, features | {"valid": np.array([False, True])})[0]
+    filling = {name: np.stack([value[0], np.zeros_like(value[0])]) for name, value in jax.device_get(features).items()}
+    filled = answer(objective, filling | {"valid": np.array([True, False])})[0]
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5), filled, first)
+    both = answer(objective, features)[0]
+    jax.tree.map(lambda a, b, c: np.testing.assert_allclose(a + b, c, rtol=1e-5), first, second, both)
 
 
 @pytest.mark.parametrize("objective", ROWS, ids=lambda objective: objective.head)

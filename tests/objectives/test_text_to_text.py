@@ -94,8 +94,8 @@ def test_rows_of_another_length(objective, raw):
 
 def test_kept_ids_that_are_too_many_are_cut_before_eos():
     row = jnp.arange(10, 16)
-    assert kept_ids(row, row > 0, VOCABULARY, 4).tolist() == [10, 11, 12, EOS]
-    assert kept_ids(row, row > 15, VOCABULARY, 3).tolist() == [EOS, PAD, PAD]
+    assert kept_ids(row, row > 0, EOS, PAD, 4).tolist() == [10, 11, 12, EOS]
+    assert kept_ids(row, row > 15, EOS, PAD, 3).tolist() == [EOS, PAD, PAD]
 
 
 BERT, BART = BertConfig(vocab_size=120), BartConfig(vocab_size=120, max_length=32)

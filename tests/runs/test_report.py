@@ -13,8 +13,8 @@ from t5x_lite.data import Data, TokenStore, Vocabulary, make_tokenizer
 from t5x_lite.data.layouts.text import Sentences
 from t5x_lite.evaluation.figures import describe
 from t5x_lite.evaluation.predictions import fill_ins, held_out_features
-from t5x_lite.objectives import MaskedLanguageModel
-from t5x_lite.objectives.base import unigram_loss
+from t5x_lite.models import GptConfig
+from t5x_lite.objectives import CausalLanguageModel, MaskedLanguageModel
 from t5x_lite.parallel import MeshShape, make_mesh
 from t5x_lite.tokenizers.config import WordPiece
 from t5x_lite.training.step import Program
@@ -56,7 +56,8 @@ def test_fill_ins_line_up():
 
 def test_padding_is_no_target_whatever_its_id():
     targets = np.array([[7, 7, 8, 8, 1, 1], [1, 1, 1, 1, 1, 1]])
-    assert unigram_loss(targets, Vocabulary(10, pad_id=1, eos_id=2)) == pytest.approx(np.log(2))
+    objective = CausalLanguageModel(6).for_vocabulary(Vocabulary(10, pad_id=1, eos_id=2))
+    assert objective.baseline_loss({"targets": targets}, GptConfig()) == pytest.approx(np.log(2))
 
 
 def test_every_figure_is_told():
