@@ -25,11 +25,8 @@ class Greedy(Method):
 
 @dataclass(frozen=True)
 class Sampling(Method):
-    """Tokens drawn from the model's distribution, or from its better part.
-
-    The distribution is softmax(logits / temperature), of which the `top_k` most likely tokens stay, and of these the
-    fewest whose probabilities add up to `top_p` (Fan et al. 2018; Holtzman et al. 2020).
-    """
+    """Tokens drawn from softmax(logits / temperature), from the `top_k` most likely tokens alone, and of these from the
+    fewest whose probabilities add up to `top_p` (Fan et al. 2018; Holtzman et al. 2020)."""
 
     temperature: Annotated[float, Range(gt=0, lt=math.inf, remedy="choose e.g. 0.7, or greedy decoding")] = 1.0
     """Divides the logits: below 1 likely tokens become likelier, above 1 all become more alike."""

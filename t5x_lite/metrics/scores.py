@@ -50,12 +50,12 @@ Metrics = Annotated[
 
 @dataclass(frozen=True)
 class PartMetrics:
-    """What answers to one part of a mixture are scored by."""
+    """The metrics of one part of a mixture."""
 
     part: str
     """Its name in the mixture."""
     metrics: Metrics
-    """In place of those of all parts; empty decodes nothing of it."""
+    """Instead of those of all parts; empty decodes nothing of it."""
 
 
 @dataclass(frozen=True)
@@ -88,10 +88,9 @@ def check_metrics(names: Sequence[str | Metric], predicts: str | None, objective
     """Raises `InputError` for a metric that does not go with what an objective predicts.
 
     Args:
-      names: of the metrics, or the metrics themselves.
+      names: the metrics, or their names.
       predicts: the type of the objective's predictions; None where it makes none.
-      objective: its name, for the message.
-      option: the field that has the metrics, for the message.
+      objective, option: for the message, the objective's name and the field that has the metrics.
     """
 
     def goes(metric: Metric) -> bool:
@@ -107,17 +106,12 @@ def check_metrics(names: Sequence[str | Metric], predicts: str | None, objective
 
 
 def score(predictions: Predictions, names: Sequence[str | Metric]) -> Scores:
-    """All metrics over the same predictions.
-
-    Raises `InputError` for no predictions, another number of references, or a metric that is not known or lacks what it
-    needs.
-    """
+    """All metrics over the same predictions; raises `InputError` for no predictions, another number of references, a
+    metric that is not known or lacks what it needs."""
     count = len(predictions.predicted)
     if count != len(predictions.references) or not count:
-        raise InputError(
-            f"{count} predictions do not go with {len(predictions.references)} references; give one for each, and one "
-            "or more"
-        )
+        others = len(predictions.references)
+        raise InputError(f"{count} predictions do not go with {others} references; give one for each, and one or more")
     figures, of_figures = {}, {}
     for metric in metrics_of(names):
         computed = metric.figures(_compared(metric, predictions))

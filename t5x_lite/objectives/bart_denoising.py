@@ -35,7 +35,7 @@ def in_order_of(ids: Int[Array, "T"], sentences: Int[Array, "T"], rank: Float[Ar
 
 
 def rotate(ids: Int[Array, "T"], size: Int[Array, ""] | int, first: Int[Array, ""] | int) -> Int[Array, "T"]:
-    """The text beginning with its id number `first`; those before it follow on the last one.
+    """The text from its id number `first` on, followed by the ids before it.
 
     >>> rotate(jnp.array([10, 11, 12, 13, 3]), 4, 1).tolist()
     [11, 12, 13, 10, 3]
@@ -47,7 +47,7 @@ def rotate(ids: Int[Array, "T"], size: Int[Array, ""] | int, first: Int[Array, "
 def infill(ids: Int[Array, "T"], slots: Int[Array, "T"], mask_id: int) -> tuple[Int[Array, "T"], Bool[Array, "T"]]:
     """(the text with each span replaced by one mask, where the masks are).
 
-    `slots` says what stands at each position of the result: -1 an id of the text, n >= 0 a mask for the next n of them.
+    `slots` has each position of the result: -1 for an id of the text, n >= 0 for a mask instead of the next n of them.
 
     >>> ids, is_mask = infill(jnp.array([10, 11, 12, 13, 14]), jnp.array([-1, 2, -1, 0, -1]), 99)
     >>> ids.tolist()
@@ -62,32 +62,30 @@ def infill(ids: Int[Array, "T"], slots: Int[Array, "T"], mask_id: int) -> tuple[
 def random_slots(
     key: Key[Array, ""], lengths: Int[Array, "K"], size: Int[Array, ""], num_positions: int
 ) -> tuple[Int[Array, "num_positions"], Int[Array, ""]]:
-    """(slots for `infill`, how many of them there are): spans of these lengths anywhere in a text of `size` ids.
-
-    Spans do not overlap; every arrangement of spans and ids is equally likely. Lengths below 0 are no spans.
-    """
+    """(slots for `infill`, their number): spans of these lengths in a text of `size` ids, all arrangements of spans and
+    ids equally likely. Lengths below 0 are ignored."""
     choose_key, order_key = jax.random.split(key)
     used = lengths >= 0
     num_spans = used.sum()
     total = size - jnp.where(used, lengths, 0).sum() + num_spans
     is_span = masking.choose_tokens(choose_key, jnp.arange(num_positions) < total, num_spans)
-    # In random order, since the last one that was drawn may have been cut.
+    # In random order, since the last one that was drawn may be shorter.
     order = jnp.argsort(jnp.where(used, jax.random.uniform(order_key, lengths.shape), 2.0))
     number = (jnp.cumsum(is_span) - 1).clip(0, lengths.shape[0] - 1)
     return jnp.where(is_span, lengths[order][number], -1), total
 
 
 def cut_lengths(drawn: Int[Array, "K"], count: Int[Array, ""] | int, room: Int[Array, ""] | int) -> Int[Array, "K"]:
-    """Of the drawn lengths those that hide `count` ids in all, the last of them cut to what is left; -1 for the others.
+    """Those of the drawn lengths that hide `count` ids in all, the last one shortened; -1 for the others.
 
-    An empty span makes a text longer by its mask. Those that would take more than `room` tokens beyond the ids that the
-    other spans make free are left out.
+    An empty span makes a text longer by its mask; those for which there is no room, which is `room` tokens and what the
+    other spans save, are left out.
 
     >>> cut_lengths(jnp.array([3, 0, 2, 4, 0, 1]), 6, 9).tolist()
     [3, 0, 2, 1, -1, -1]
     """
     before = jnp.cumsum(drawn) - drawn
-    # What all draws together do not reach, the last one takes: once in many millions of rows.
+    # The last one takes what all draws together do not reach: once in many millions of rows.
     drawn = drawn.at[-1].set(jnp.maximum(drawn[-1], count - before[-1]))
     lengths = jnp.where(before < count, jnp.minimum(drawn, count - before), -1)
     free = room + count - (lengths > 0).sum()
@@ -126,7 +124,7 @@ class BartDenoising(TextToText):
     input_length: int = 512
     """Ids of a row, of the input and of the target, special ones and padding included."""
     mask_rate: Rate = 0.0
-    """Token masking: share of the ids that become the mask token, each for itself."""
+    """Token masking: share of the ids each of which becomes the mask token."""
     deletion_rate: Rate = 0.0
     """Token deletion: share of the ids that are left out."""
     infilling_rate: Rate = 0.3
@@ -134,7 +132,7 @@ class BartDenoising(TextToText):
     mean_span_length: SpanLength = 3.0
     """Ids in such a span, on average; lengths are Poisson, and where one is 0 a mask is inserted."""
     permute_sentences: bool = True
-    """Sentence permutation: a row's sentences stand in random order."""
+    """Sentence permutation: a row's sentences are in random order."""
     rotate: bool = False
     """Document rotation: a row begins with a random one of its ids, and those before it move to its end."""
 

@@ -28,14 +28,14 @@ Features = dict[str, Array]
 
 
 class Mean(NamedTuple):
-    """A sum and what it is a mean over, where that is not the weight of the loss."""
+    """A sum and its weight, where that is not the weight of the loss."""
 
     sum: Float[Array, ""]
     weight: Float[Array, ""]
 
 
 Metrics = dict[str, Float[Array, ""] | Mean]
-"""Figures: sums which divided by the weight of the loss are means, or a `Mean` with a weight of its own."""
+"""Figures: sums which divided by the weight of the loss are means, or a `Mean` with another weight."""
 
 Loss = tuple[Float[Array, ""], Float[Array, ""], Metrics]
 """(sum, weight, metrics): see `Objective.loss`."""
@@ -46,7 +46,7 @@ class Predictions:
     """What a model predicts for examples, in their order, and what is correct: metrics compare the two."""
 
     type: str
-    """What is predicted: "classes", "numbers", "tags", "spans" (of a text) or "texts"; or a type of one's own."""
+    """What is predicted: "classes", "numbers", "tags", "spans" (of a text) or "texts"; or another type."""
     predicted: Sequence[Any]
     """By example: the number of a class or choice, a number, the list of the tags of words, or a text."""
     references: Sequence[Any]
@@ -116,10 +116,10 @@ class Objective(Validated, ABC):
 
         Args:
           key: drives dropout; None means deterministic.
-          features: where they hold `valid` [B], rows for which it is false count for nothing (they fill up the last
-            batch of an evaluation).
-          whole: the features of the whole batch where `features` are a part of it. A loss of several means (of tokens,
-            of sentence pairs) needs their weights over the whole batch for the parts to add up to it.
+          features: where they have `valid` [B], rows for which it is false have no weight (they fill up the last batch
+            of an evaluation).
+          whole: the features of the whole batch where `features` are some of its rows: a loss of several means (of
+            tokens, of sentence pairs) needs their weights over the whole batch for the sums to add up.
           frozen: the parameters of `frozen_model`; None leaves out what needs them.
         """
 
@@ -142,16 +142,16 @@ class Objective(Validated, ABC):
         def text(ids: Int[np.ndarray, "T"]) -> str:
             if "positions" not in row:
                 return tokenizer.decode(ids)
-            asked = ids[targets != tokenizer.vocabulary.pad_id]
-            return ", ".join(tokenizer.decode([token]).strip() or "(none)" for token in asked)
+            predicted = ids[targets != tokenizer.vocabulary.pad_id]
+            return ", ".join(tokenizer.decode([token]).strip() or "(none)" for token in predicted)
 
         return f"input:  {tokenizer.decode(row['inputs'])}\ntarget: {text(targets)}\nmodel:  {text(row['answers'])}\n"
 
     def check_row(self, row: Row) -> None:
-        """Raises ValueError for a row whose columns have not the names and shapes of `row_spec`."""
-        found, spec = {n: x.shape for n, x in row.items()}, {n: tuple(c.shape) for n, c in self.row_spec.items()}
-        if found != spec:
-            raise ValueError(f"the row has columns {found}; {type(self).__name__} takes {spec}")
+        """Raises ValueError for a row whose columns do not have the names and shapes of `row_spec`."""
+        shapes, spec = {n: x.shape for n, x in row.items()}, {n: tuple(c.shape) for n, c in self.row_spec.items()}
+        if shapes != spec:
+            raise ValueError(f"the row has columns {shapes}; {type(self).__name__} takes {spec}")
 
     @property
     def frozen_model(self) -> ModelConfig | None:

@@ -65,7 +65,7 @@ class CausalLanguageModel(ForwardObjective):
 
     def forward(self, model: nn.Module, features: Features, key: Key[Array, ""] | None) -> LazyLogits:
         ids = features["inputs"]
-        # The EOS that closes a document is what the next one begins with: nothing of the first is left in it.
+        # The EOS that closes a document is the first input of the next one, which sees nothing of the first.
         starts = ids == self.known_vocabulary.eos_id
         segments = jnp.cumsum(starts, axis=1) if self.within_documents else None
         return model.scores(ids[:, :0], ids, decoder_segments=segments, deterministic=key is None)
@@ -80,7 +80,7 @@ class CausalLanguageModel(ForwardObjective):
         return self.apply(module, params, features).dense().argmax(axis=-1)
 
     def samples(self, module: nn.Module, params: Any, features: Features) -> Features:
-        """The first half of each row, the second, and how the model goes on from the first, greedily."""
+        """The first half of each row, the second, and what the model writes after the first, greedily."""
         text, vocabulary = features["inputs"], self.known_vocabulary
         half = text.shape[1] // 2
         written = decode(
@@ -129,7 +129,7 @@ class CausalTask(TaskObjective):
         return size, size + 1, size + 2
 
     def segments_of(self, ids: Int[Array, "*batch L"]) -> Int[Array, "*batch L"]:
-        """0 up to the delimiter, 1 behind it up to `extract`; else 0."""
+        """0 up to the delimiter, 1 after it up to `extract`; else 0."""
         return masking.segments_of(ids, self.marks[1], self.known_vocabulary.pad_id)
 
     @abstractmethod
@@ -158,7 +158,7 @@ class CausalTask(TaskObjective):
         if not self.language_model_weight:
             return logits, None
         scores = model.token_scores(rows_hidden, deterministic=deterministic)
-        # Behind the last one there is no target; the row keeps its length, which the devices may share out.
+        # The last id has no target; the row keeps its length, which may be sharded.
         targets = jnp.roll(ids, -1, axis=2).reshape(-1, length)
         counts = jnp.pad(valid[..., 1:], ((0, 0), (0, 0), (0, 1))).astype(jnp.float32)
         weights = counts / counts.sum(axis=2, keepdims=True) / counts.shape[1] * row_weights(features)[:, None, None]

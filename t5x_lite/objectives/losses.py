@@ -53,7 +53,7 @@ def shift_right(
 
 
 def not_padding(ids: Int[Array, "B L"], pad_id: int, eos_id: int) -> Bool[Array, "B L"]:
-    """Where the ids are not padding. Where one id serves as both, as GPT-2's does, the first of those behind is EOS.
+    """Where the ids are not padding. Where one id is both padding and EOS, as in GPT-2, the first of them is EOS.
 
     >>> not_padding(jnp.array([[7, 9, 7, 9, 9]]), 9, 9).astype(int).tolist()
     [[1, 1, 1, 1, 0]]
@@ -65,7 +65,7 @@ def not_padding(ids: Int[Array, "B L"], pad_id: int, eos_id: int) -> Bool[Array,
 
 
 def segments_of(ids: Int[Array, "L"], pad_id: int, eos_id: int) -> Int[Array, "L"]:
-    """The texts of a packed row, counted from 1, each up to its EOS; 0 for the padding behind them.
+    """The texts of a packed row, counted from 1, each up to its EOS; 0 for padding.
 
     >>> segments_of(jnp.array([7, 8, 1, 9, 1, 0]), 0, 1).tolist()
     [1, 1, 1, 2, 2, 0]

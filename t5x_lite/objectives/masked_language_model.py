@@ -73,7 +73,7 @@ class MaskedLanguageModel(ForwardObjective):
 
     @property
     def is_pair(self) -> bool:
-        """Whether rows hold two segments, each closed by a separator."""
+        """Whether rows have two segments, each closed by a separator."""
         return self.input_format.endswith("-pair")
 
     @property
@@ -100,7 +100,7 @@ class MaskedLanguageModel(ForwardObjective):
     def corrupt(self, key: Key[Array, ""], row: Row) -> Features:
         """One row to `inputs` [L], `segments` [L], `positions` [P] and `targets` [P].
 
-        `targets` holds what stood at `positions`; in positions that are not used it holds padding.
+        `targets` are the original ids at `positions`, and padding at unused ones.
 
         >>> vocabulary = Vocabulary(20, cls_id=3, sep_id=4, mask_id=5, eos_id=4)
         >>> objective = MaskedLanguageModel(8, mask_rate=0.3).for_vocabulary(vocabulary)
@@ -184,10 +184,8 @@ class MaskedLanguageModel(ForwardObjective):
         return valid.astype(jnp.float32) * row_weights(features)[:, None]
 
     def predictions_per(self, weights: Float[Array, "*_"], whole: Features) -> Float[Array, ""]:
-        """Predicted tokens of the whole batch for each of its items, such as rows, with these weights.
-
-        A sum over items times this, divided by the predicted tokens, is a mean over the items of the whole batch.
-        """
+        """Predicted tokens of the whole batch per item, such as a row, of these weights: the factor with which a sum
+        over items becomes a mean when it is divided by the weight of the loss."""
         return self.prediction_weights(whole).sum() / jnp.maximum(weights.sum(), 1.0)
 
     def encode(
@@ -250,8 +248,7 @@ class NextSentencePrediction(_SentencePairs):
         vocabulary, length = self.known_vocabulary, self.input_length
         ids, other = row["ids"], row["other"]
         index = jnp.arange(length)
-        behind_a = jnp.argmax(ids == vocabulary.sep_id) + 1
-        position, size = index - behind_a, (other != vocabulary.pad_id).sum()
+        position, size = index - jnp.argmax(ids == vocabulary.sep_id) - 1, (other != vocabulary.pad_id).sum()
         stranger = jnp.where(position == size, vocabulary.sep_id, vocabulary.pad_id)
         stranger = jnp.where(position < size, other[position.clip(0, other.shape[0] - 1)], stranger)
         is_other = jax.random.bernoulli(key)

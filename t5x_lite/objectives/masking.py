@@ -38,7 +38,7 @@ def is_special(ids: Int[Array, "L"], vocabulary: Vocabulary) -> Bool[Array, "L"]
 
 
 def segments_of(ids: Int[Array, "*batch L"], separator_id: int, pad_id: int) -> Int[Array, "*batch L"]:
-    """0 up to the first separator, 1 behind it; 0 in padding and in rows without a separator.
+    """0 up to the first separator, 1 after it; 0 in padding and in rows without a separator.
 
     >>> segments_of(jnp.array([3, 10, 4, 11, 4, 0]), 4, 0).tolist()
     [0, 0, 0, 1, 1, 0]
@@ -133,8 +133,8 @@ def choose_spans(
         # Words in or next to a span are not free.
         near = jnp.pad(taken >= 0, 1)
         free = (index < num_words) & ~(near[:-2] | near[1:-1] | near[2:])
-        behind = jnp.where(free, jnp.where(ends_run, index + 1, length), index)
-        room = jax.lax.cummin(behind, reverse=True) - index
+        end_of_free = jnp.where(free, jnp.where(ends_run, index + 1, length), index)
+        room = jax.lax.cummin(end_of_free, reverse=True) - index
         room = jnp.where(free & (word_lengths <= count - total), room, 0)
         drawn = drawn.at[turn].set(jnp.where(room.any(), size, 0))
         size = jnp.minimum(size, room.max())

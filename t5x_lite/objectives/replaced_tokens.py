@@ -109,7 +109,7 @@ class ReplacedTokenDetection(MaskedLanguageModel):
         """
         inputs, targets = features["inputs"], features["targets"]
         used = targets != self.known_vocabulary.pad_id
-        # Unused positions point behind the row, where nothing is written.
+        # Unused positions point past the end of the row, where nothing is written.
         positions = jnp.where(used, features["positions"], inputs.shape[1])
         rows = jnp.arange(inputs.shape[0])[:, None]
         text = inputs.at[rows, positions].set(targets.astype(inputs.dtype), mode="drop")

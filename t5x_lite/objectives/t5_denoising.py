@@ -95,7 +95,7 @@ class SpanCorruption(Noise):
         noise_lengths = random_segmentation(noise_key, noise, spans)
         other_lengths = random_segmentation(other_key, length - noise, spans)
         ends = jnp.cumsum(jnp.stack([other_lengths, noise_lengths], axis=1).reshape(-1))
-        # A position is noise if it stands behind an odd number of span ends.
+        # A position is noise if an odd number of spans end before it.
         passed = jnp.zeros(length, jnp.int32).at[ends[:-1]].set(1)
         return jnp.cumsum(passed) % 2 == 1
 
@@ -129,7 +129,7 @@ def replace_spans(
     '<0> for inviting <1> last <2>'
     """
     starts = noise & ~jnp.pad(noise[:-1], (1, 0))
-    span = jnp.cumsum(starts) - 1  # the span that a position is in or behind
+    span = jnp.cumsum(starts) - 1  # the last span that begins before or at a position
     sentinel = (vocabulary.first_sentinel_id - span).astype(raw.dtype)
 
     kept = ~noise | starts
@@ -139,7 +139,7 @@ def replace_spans(
     )
     inputs = inputs.at[kept.sum()].set(vocabulary.eos_id, mode="drop")
 
-    position = jnp.cumsum(noise) + span  # of a noise token in the target: behind all noise and all sentinels before it
+    position = jnp.cumsum(noise) + span  # of a noise token in the target, after all noise and sentinels before it
     targets = jnp.full(target_length, vocabulary.pad_id, raw.dtype)
     targets = targets.at[jnp.where(noise, position, target_length)].set(raw, mode="drop")
     targets = targets.at[jnp.where(starts, position - 1, target_length)].set(sentinel, mode="drop")
@@ -175,7 +175,7 @@ def mask_token_id(vocabulary: Vocabulary) -> int:
 def mask_tokens(
     raw: Int[Array, "R"], noise: Bool[Array, "R"], vocabulary: Vocabulary, shown: Int[Array, "R"] | None = None
 ) -> tuple[Int[Array, "R1"], Int[Array, "R1"]]:
-    """(inputs, targets) of one row under a noise mask: a token in the place of each noise token, and the row as it was,
+    """(inputs, targets) of one row under a noise mask: each noise token replaced by another, and the row as it was,
     both closed by EOS. `shown` says which token at each position; None means the mask token everywhere.
 
     The row "MASS-style" of the paper's table 3:

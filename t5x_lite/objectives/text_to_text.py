@@ -29,7 +29,7 @@ SpanLength = Annotated[float, Range(ge=1, remedy="choose e.g. 3.0")]
 class TextToText(ForwardObjective):
     """Trains any model that writes text: an encoder-decoder, or a decoder, which reads both texts as one sequence.
 
-    Features are `inputs` [B M] and `targets` [B L], each closed by EOS, padding behind it; and for packed rows
+    Features are `inputs` [B M] and `targets` [B L], each closed by EOS and padded; and for packed rows
     `inputs_segments` [B M] and `decoder_segments` [B L].
     """
 
@@ -45,7 +45,7 @@ class TextToText(ForwardObjective):
     shortest: ClassVar[int] = 4
     """The least `input_length`."""
     pads_inputs: ClassVar[bool] = True
-    """Whether there may be padding behind the inputs; otherwise every row fills them."""
+    """Whether inputs may be padded; otherwise every row fills them."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -64,7 +64,7 @@ class TextToText(ForwardObjective):
             raise InputError(
                 f"model is a {type(model).__name__}, an encoder; {name} trains an encoder-decoder or a decoder"
             )
-        # One EOS stands between the two in a decoder's row.
+        # One EOS separates the two in a decoder's row.
         both, either = self.input_length - 1 + self.target_length, max(self.input_length, self.target_length)
         if most is not None and (both if is_decoder else either) > most:
             together = f", {both} together," if is_decoder else ""

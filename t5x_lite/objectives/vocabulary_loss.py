@@ -209,7 +209,7 @@ def _product(left: Float[Array, "_ _"], left_axis: int, right: Float[Array, "_ _
 
 
 def _chunks(x: Shaped[Array, "N *_"], num_chunks: int) -> Shaped[Array, "{num_chunks} C *_"]:
-    """Chunks of one size, zeros behind the last token."""
+    """Chunks of one size, filled up with zeros."""
     size = -(-x.shape[0] // num_chunks)
     padding = [(0, num_chunks * size - x.shape[0])] + [(0, 0)] * (x.ndim - 1)
     return jnp.pad(x, padding).reshape(num_chunks, size, *x.shape[1:])
