@@ -132,12 +132,10 @@ class Pearson(Metric):
 
 
 @dataclass(frozen=True)
-class Spearman(Metric):
+class Spearman(Pearson):
     """Spearman's correlation of the ranks of numbers (GLUE's STS-B)."""
 
     name = "spearman"
-    compares = ("numbers",)
-    scale = "number"
     labels: ClassVar = {"spearman": "Spearman"}
 
     def compute(self, predictions: Predictions) -> float:

@@ -2,7 +2,7 @@
 
 import math  # noqa: F401 (read by doctests)
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Literal, NamedTuple, NoReturn, Self
 
@@ -25,6 +25,10 @@ Row = Mapping[str, Any]
 
 Features = dict[str, Array]
 """What the model reads and what it is to predict, each with a leading row dimension once `corrupt` is vmapped."""
+
+
+DropoutKey = Key[Array, ""] | None
+"""Drives dropout; None means deterministic."""
 
 
 class Mean(NamedTuple):
@@ -107,7 +111,7 @@ class Objective(Validated, ABC):
         module: nn.Module,
         params: Any,
         features: Features,
-        key: Key[Array, ""] | None,
+        key: DropoutKey,
         *,
         whole: Features | None = None,
         frozen: Any = None,
@@ -115,7 +119,6 @@ class Objective(Validated, ABC):
         """(sum, weight, metrics) over the features of a batch; the caller divides the sum by the weight.
 
         Args:
-          key: drives dropout; None means deterministic.
           features: where they have `valid` [B], rows for which it is false have no weight (they fill up the last batch
             of an evaluation).
           whole: the features of the whole batch where `features` are some of its rows: a loss of several means (of
@@ -198,8 +201,8 @@ class ForwardObjective(Objective):
     """Base of objectives whose loss follows from one call of the model."""
 
     @abstractmethod
-    def forward(self, model: nn.Module, features: Features, key: Key[Array, ""] | None) -> Any:
-        """What the loss needs of the model, which has its parameters here; a key turns dropout on."""
+    def forward(self, model: nn.Module, features: Features, key: DropoutKey) -> Any:
+        """What the loss needs of the model, which is bound to its parameters."""
 
     @abstractmethod
     def loss_of(self, outputs: Any, features: Features, whole: Features) -> Loss:
@@ -210,7 +213,7 @@ class ForwardObjective(Objective):
         module: nn.Module,
         params: Any,
         features: Features,
-        key: Key[Array, ""] | None,
+        key: DropoutKey,
         *,
         whole: Features | None = None,
         frozen: Any = None,
@@ -218,14 +221,10 @@ class ForwardObjective(Objective):
         outputs = self.apply(module, params, features, key)
         return self.loss_of(outputs, features, features if whole is None else whole)
 
-    def apply(self, module: nn.Module, params: Any, features: Features, key: Key[Array, ""] | None = None) -> Any:
-        """`forward` of the model with these parameters; a key drives dropout."""
-        return apply(module, params, lambda model: self.forward(model, features, key), key)
-
-
-def apply(module: nn.Module, params: Any, forward: Callable, key: Key[Array, ""] | None) -> Any:
-    """`forward(module)` with these parameters, dropout driven by `key` if there is one."""
-    return module.apply({"params": params}, method=forward, rngs=None if key is None else {"dropout": key})
+    def apply(self, module: nn.Module, params: Any, features: Features, key: DropoutKey = None) -> Any:
+        """`forward` of the model with these parameters."""
+        rngs = None if key is None else {"dropout": key}
+        return module.apply({"params": params}, method=lambda model: self.forward(model, features, key), rngs=rngs)
 
 
 def row_weights(features: Features) -> Float[Array, "B"]:

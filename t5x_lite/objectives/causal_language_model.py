@@ -17,7 +17,7 @@ from t5x_lite.errors import InputError
 from t5x_lite.layers.embedding import LazyLogits
 from t5x_lite.models.base import ModelConfig
 from t5x_lite.objectives import masking
-from t5x_lite.objectives.base import Features, ForwardObjective, Loss, Row, check_length, row_weights
+from t5x_lite.objectives.base import DropoutKey, Features, ForwardObjective, Loss, Row, check_length, row_weights
 from t5x_lite.objectives.classification import Classification, MultipleChoice
 from t5x_lite.objectives.task import TaskObjective
 from t5x_lite.objectives.vocabulary_loss import vocabulary_loss
@@ -63,7 +63,7 @@ class CausalLanguageModel(ForwardObjective):
         self.check_row(row)
         return {"inputs": row["ids"][:-1], "targets": row["ids"][1:]}
 
-    def forward(self, model: nn.Module, features: Features, key: Key[Array, ""] | None) -> LazyLogits:
+    def forward(self, model: nn.Module, features: Features, key: DropoutKey) -> LazyLogits:
         ids = features["inputs"]
         # The EOS that closes a document is the first input of the next one, which sees nothing of the first.
         starts = ids == self.known_vocabulary.eos_id
@@ -136,13 +136,11 @@ class CausalTask(TaskObjective):
     def rows_of(self, features: Features) -> Int[Array, "B N L"]:
         """The N rows that the model reads of each example."""
 
-    def logits(
-        self, module: nn.Module, params: Any, features: Features, key: Key[Array, ""] | None = None
-    ) -> Float[Array, "B C"]:
+    def logits(self, module: nn.Module, params: Any, features: Features, key: DropoutKey = None) -> Float[Array, "B C"]:
         return replace(self, language_model_weight=0.0).apply(module, params, features, key)[0]
 
     def forward(
-        self, model: nn.Module, features: Features, key: Key[Array, ""] | None
+        self, model: nn.Module, features: Features, key: DropoutKey
     ) -> tuple[Float[Array, "B C"], Float[Array, ""] | None]:
         """(the logits of the head, the mean loss of each example's tokens added up over the examples)."""
         ids, length, deterministic = self.rows_of(features), self.input_length, key is None

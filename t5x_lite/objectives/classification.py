@@ -11,13 +11,13 @@ from typing import Any, ClassVar
 import jax.numpy as jnp
 import numpy as np
 from flax import linen as nn
-from jaxtyping import Array, Float, Key
+from jaxtyping import Array, Float
 
 from t5x_lite.data.layouts.base import Layout
 from t5x_lite.data.tasks.classification import ChoiceSets, Labeled
 from t5x_lite.data.tasks.tagging import Tagged
 from t5x_lite.models.base import ModelConfig
-from t5x_lite.objectives.base import Features, Loss, Predictions, entropy, row_weights
+from t5x_lite.objectives.base import DropoutKey, Features, Loss, Predictions, entropy, row_weights
 from t5x_lite.objectives.losses import weighted_loss
 from t5x_lite.objectives.task import TaskObjective
 from t5x_lite.tokenizers.base import Tokenizer
@@ -97,7 +97,7 @@ class MultipleChoice(TaskObjective):
     def layout(self) -> Layout:
         return ChoiceSets(self.input_length, self.num_choices)
 
-    def forward(self, model: nn.Module, features: Features, key: Key[Array, ""] | None) -> Float[Array, "B C"]:
+    def forward(self, model: nn.Module, features: Features, key: DropoutKey) -> Float[Array, "B C"]:
         # Every answer of every example is a row to the model.
         rows = {name: features[name].reshape(-1, self.input_length) for name in ("inputs", "segments")}
         return super().forward(model, rows, key).reshape(features["inputs"].shape[:2])

@@ -8,11 +8,11 @@ import jax.numpy as jnp
 import optax
 import tyro
 from flax import linen as nn
-from jaxtyping import Array, Float, Key
+from jaxtyping import Array, Float
 
 from t5x_lite.errors import InputError
 from t5x_lite.models.base import ModelConfig
-from t5x_lite.objectives.base import Features, Loss, Mean, apply
+from t5x_lite.objectives.base import DropoutKey, Features, Loss, Mean
 from t5x_lite.objectives.losses import weighted_loss
 from t5x_lite.objectives.masked_language_model import MaskedLanguageModel
 from t5x_lite.validation import NonNegativeFloat, PositiveFloat
@@ -77,7 +77,7 @@ class Distillation(MaskedLanguageModel):
         module: nn.Module,
         params: Any,
         features: Features,
-        key: Key[Array, ""] | None,
+        key: DropoutKey,
         *,
         whole: Features | None = None,
         frozen: Any = None,
@@ -86,12 +86,12 @@ class Distillation(MaskedLanguageModel):
         if frozen is None:
             return super().loss(module, params, features, key)
 
-        def outputs(module: nn.Module, params: Any, key: Key[Array, ""] | None) -> tuple[Array, Array]:
+        def outputs(module: nn.Module, params: Any, key: DropoutKey) -> tuple[Array, Array]:
             def forward(model: nn.Module) -> tuple[Float[Array, "B L D"], Float[Array, "B P V"]]:
                 hidden = self.encode(model, features, key)
                 return hidden, self.scores_of(model, hidden, features).dense()
 
-            return apply(module, params, forward, key)
+            return module.apply({"params": params}, method=forward, rngs=None if key is None else {"dropout": key})
 
         teacher = self.frozen_model.build(dtype=module.dtype)
         target_hidden, target_logits = jax.lax.stop_gradient(outputs(teacher, frozen, None))

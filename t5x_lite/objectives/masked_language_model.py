@@ -21,7 +21,7 @@ from t5x_lite.errors import InputError
 from t5x_lite.layers.embedding import LazyLogits
 from t5x_lite.models.base import ModelConfig
 from t5x_lite.objectives import masking
-from t5x_lite.objectives.base import Features, ForwardObjective, Loss, Mean, Row, apply, check_length, row_weights
+from t5x_lite.objectives.base import DropoutKey, Features, ForwardObjective, Loss, Mean, Row, check_length, row_weights
 from t5x_lite.objectives.losses import weighted_loss
 from t5x_lite.objectives.vocabulary_loss import vocabulary_loss
 from t5x_lite.tokenizers.vocabulary import Vocabulary
@@ -159,13 +159,13 @@ class MaskedLanguageModel(ForwardObjective):
         targets = jnp.where(used, ids[positions], vocabulary.pad_id)
         return {"inputs": inputs, "positions": positions, "targets": targets}
 
-    def forward(self, model: nn.Module, features: Features, key: Key[Array, ""] | None) -> Any:
+    def forward(self, model: nn.Module, features: Features, key: DropoutKey) -> Any:
         return self.token_scores(model, features, key)
 
     def loss_of(self, outputs: Any, features: Features, whole: Features) -> Loss:
         return vocabulary_loss(outputs, features["targets"], self.prediction_weights(features), least_chunks=1)
 
-    def token_scores(self, model: nn.Module, features: Features, key: Key[Array, ""] | None) -> LazyLogits:
+    def token_scores(self, model: nn.Module, features: Features, key: DropoutKey) -> LazyLogits:
         """The scores at the predicted positions alone."""
         return self.scores_of(model, self.encode(model, features, key), features)
 
@@ -189,7 +189,7 @@ class MaskedLanguageModel(ForwardObjective):
         return self.prediction_weights(whole).sum() / jnp.maximum(weights.sum(), 1.0)
 
     def encode(
-        self, model: nn.Module, features: Features, key: Key[Array, ""] | None, inputs: Int[Array, "B L"] | None = None
+        self, model: nn.Module, features: Features, key: DropoutKey, inputs: Int[Array, "B L"] | None = None
     ) -> Float[Array, "B L D"]:
         """The encoder's output for the features' inputs, or for other inputs of the same rows."""
         inputs = features["inputs"] if inputs is None else inputs
@@ -198,7 +198,7 @@ class MaskedLanguageModel(ForwardObjective):
 
     def predict(self, module: nn.Module, params: Any, features: Features) -> Int[Array, "B P"]:
         """The most likely token at each predicted position; padding in unused ones."""
-        logits = apply(module, params, lambda model: self.token_scores(model, features, None).dense(), None)
+        logits = module.apply({"params": params}, method=lambda model: self.token_scores(model, features, None).dense())
         used = features["targets"] != self.known_vocabulary.pad_id
         return jnp.where(used, logits.argmax(axis=-1), self.known_vocabulary.pad_id)
 
@@ -220,9 +220,7 @@ class _SentencePairs(MaskedLanguageModel):
                 "choose segment-pair or sentence-pair"
             )
 
-    def forward(
-        self, model: nn.Module, features: Features, key: Key[Array, ""] | None
-    ) -> tuple[LazyLogits, Float[Array, "B 2"]]:
+    def forward(self, model: nn.Module, features: Features, key: DropoutKey) -> tuple[LazyLogits, Float[Array, "B 2"]]:
         hidden = self.encode(model, features, key)
         return self.scores_of(model, hidden, features), model.sentence_pair_logits(hidden)
 
@@ -315,9 +313,7 @@ class SpanBoundary(MaskedLanguageModel):
             "offset": (positions - start).clip(0),
         }
 
-    def forward(
-        self, model: nn.Module, features: Features, key: Key[Array, ""] | None
-    ) -> tuple[LazyLogits, LazyLogits]:
+    def forward(self, model: nn.Module, features: Features, key: DropoutKey) -> tuple[LazyLogits, LazyLogits]:
         hidden = self.encode(model, features, key)
         left, right = (gather_positions(hidden, features[side]) for side in ("left", "right"))
         tokens = self.scores_of(model, hidden, features)

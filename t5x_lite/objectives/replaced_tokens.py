@@ -12,7 +12,7 @@ from t5x_lite.errors import InputError
 from t5x_lite.kernels.masks import hashed
 from t5x_lite.layers.embedding import LazyLogits
 from t5x_lite.models.base import ModelConfig
-from t5x_lite.objectives.base import Features, Loss, Mean, Row, apply
+from t5x_lite.objectives.base import DropoutKey, Features, Loss, Mean, Row
 from t5x_lite.objectives.losses import most_likely, weighted_loss
 from t5x_lite.objectives.masked_language_model import MaskedLanguageModel
 from t5x_lite.validation import PositiveFloat, Share
@@ -49,11 +49,11 @@ class ReplacedTokenDetection(MaskedLanguageModel):
         mask_key, sampling_key = jax.random.split(key)
         return super().corrupt(mask_key, row) | {"sampling": jax.random.key_data(sampling_key)}
 
-    def token_scores(self, model: nn.Module, features: Features, key: Key[Array, ""] | None) -> LazyLogits:
+    def token_scores(self, model: nn.Module, features: Features, key: DropoutKey) -> LazyLogits:
         return super().token_scores(model.generator, features, key)
 
     def forward(
-        self, model: nn.Module, features: Features, key: Key[Array, ""] | None
+        self, model: nn.Module, features: Features, key: DropoutKey
     ) -> tuple[Float[Array, "B P V"], Bool[Array, "B L"], Float[Array, "B L"]]:
         """(the generator's logits, which tokens it replaced, the discriminator's logits)."""
         # The samples need all logits, so that the loss takes them as they are.
@@ -93,7 +93,7 @@ class ReplacedTokenDetection(MaskedLanguageModel):
 
     def filled(self, module: nn.Module, params: Any, features: Features) -> Int[Array, "B L"]:
         """What the discriminator reads: the rows with the generator's tokens at the predicted positions."""
-        logits = apply(module, params, lambda pair: self.token_scores(pair, features, None).dense(), None)
+        logits = module.apply({"params": params}, method=lambda pair: self.token_scores(pair, features, None).dense())
         return self.fill_in(features, self.sample(logits, features["sampling"]))[0]
 
     def fill_in(self, features: Features, tokens: Int[Array, "B P"]) -> tuple[Int[Array, "B L"], Bool[Array, "B L"]]:

@@ -13,7 +13,7 @@ from jaxtyping import Array, Float, Int, Key
 from t5x_lite.errors import InputError
 from t5x_lite.models.base import ModelConfig
 from t5x_lite.objectives import masking
-from t5x_lite.objectives.base import Features, ForwardObjective, Predictions, Row, check_length, entropy
+from t5x_lite.objectives.base import DropoutKey, Features, ForwardObjective, Predictions, Row, check_length, entropy
 from t5x_lite.tokenizers.base import Tokenizer
 from t5x_lite.tokenizers.vocabulary import Vocabulary  # noqa: F401 (read by doctests)
 
@@ -92,15 +92,13 @@ class TaskObjective(ForwardObjective):
                 f"set model.num_classes to {max(len(labels), 1)}"
             )
 
-    def forward(self, model: nn.Module, features: Features, key: Key[Array, ""] | None) -> Any:
+    def forward(self, model: nn.Module, features: Features, key: DropoutKey) -> Any:
         inputs, deterministic = features["inputs"], key is None
         valid = inputs != self.known_vocabulary.pad_id
         hidden = model.hidden_states(inputs, features.get("segments"), inputs_valid=valid, deterministic=deterministic)
         return getattr(model, f"{self.head}_logits")(hidden, inputs_valid=valid, deterministic=deterministic)
 
-    def logits(
-        self, module: nn.Module, params: Any, features: Features, key: Key[Array, ""] | None = None
-    ) -> Float[Array, "..."]:
+    def logits(self, module: nn.Module, params: Any, features: Features, key: DropoutKey = None) -> Float[Array, "..."]:
         """The logits of the head for each row."""
         return self.apply(module, params, features, key)
 

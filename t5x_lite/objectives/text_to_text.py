@@ -16,7 +16,7 @@ from t5x_lite.decoding import greedy_decode
 from t5x_lite.errors import InputError
 from t5x_lite.layers.embedding import LazyLogits
 from t5x_lite.models.base import ModelConfig
-from t5x_lite.objectives.base import Features, ForwardObjective, Loss, Row, row_weights
+from t5x_lite.objectives.base import DropoutKey, Features, ForwardObjective, Loss, Row, row_weights
 from t5x_lite.objectives.losses import not_padding, segments_of, shift_right
 from t5x_lite.objectives.vocabulary_loss import vocabulary_loss
 from t5x_lite.tokenizers.vocabulary import Vocabulary
@@ -73,7 +73,7 @@ class TextToText(ForwardObjective):
                 f" model.max_length={most}; choose shorter rows or more positions"
             )
 
-    def forward(self, model: nn.Module, features: Features, key: Key[Array, ""] | None) -> LazyLogits:
+    def forward(self, model: nn.Module, features: Features, key: DropoutKey) -> LazyLogits:
         targets, segments = features["targets"], features.get("decoder_segments")
         inputs, valid = self._model_inputs(model, features)
         packed = {name: features[name] for name in ("inputs_segments", "decoder_segments") if name in features}

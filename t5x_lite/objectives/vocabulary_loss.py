@@ -57,14 +57,15 @@ def vocabulary_loss(
         with its few tokens.
     """
     embed = scores.axes.index("embed")
-    terms = functools.partial(_Terms, label_smoothing, z_loss, least_chunks, scores.kernel.shape[1 - embed], embed)
+    vocab_size = scores.kernel.shape[1 - embed]
 
     def own_sums(
         tokens: tuple[Array, Array, Array], kernel: Float[Array, "_ _"], bias: Array | None, shards: tuple[str, ...]
     ) -> "_Sums":
         hidden, targets, weights = tokens
         hidden = hidden.reshape(-1, hidden.shape[-1]).astype(scores.dtype)
-        return _sums(terms(shards), hidden, kernel, bias, targets.reshape(-1), weights.reshape(-1))
+        terms = _Terms(label_smoothing, z_loss, least_chunks, vocab_size, embed, shards)
+        return _sums(terms, hidden, kernel, bias, targets.reshape(-1), weights.reshape(-1))
 
     tokens = (scores.hidden, targets, jax.lax.stop_gradient(weights))
     sums = sum_over_tokens(own_sums, tokens, scores.kernel, scores.bias, axes=scores.axes, dtype=scores.dtype)
