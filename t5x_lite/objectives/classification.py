@@ -18,7 +18,7 @@ from t5x_lite.data.tasks.classification import ChoiceSets, Labeled
 from t5x_lite.data.tasks.tagging import Tagged
 from t5x_lite.models.base import ModelConfig
 from t5x_lite.objectives.base import DropoutKey, Features, Loss, Predictions, entropy, row_weights
-from t5x_lite.objectives.losses import weighted_loss
+from t5x_lite.objectives.losses import label_loss
 from t5x_lite.objectives.task import TaskObjective
 from t5x_lite.tokenizers.base import Tokenizer
 
@@ -45,7 +45,7 @@ class Classification(TaskObjective):
     def loss_of(self, outputs: Float[Array, "B C"], features: Features, whole: Features) -> Loss:
         weights, labels = row_weights(features), features["label"]
         if outputs.shape[-1] > 1:
-            return weighted_loss(outputs, labels.astype(jnp.int32), weights)
+            return label_loss(outputs, labels, weights)
         total = ((outputs[:, 0] - labels) ** 2 * weights).sum()
         return total, weights.sum(), {"loss": total}
 
@@ -103,7 +103,7 @@ class MultipleChoice(TaskObjective):
         return super().forward(model, rows, key).reshape(features["inputs"].shape[:2])
 
     def loss_of(self, outputs: Float[Array, "B C"], features: Features, whole: Features) -> Loss:
-        return weighted_loss(outputs, features["label"], row_weights(features))
+        return label_loss(outputs, features["label"], row_weights(features))
 
     def format_sample(self, row: dict[str, np.ndarray], tokenizer: Tokenizer, labels: tuple[str, ...] | None) -> str:
         """The text, and every answer with whether it is correct and whether the model takes it."""
@@ -138,7 +138,7 @@ class Tagging(TaskObjective):
 
     def loss_of(self, outputs: Float[Array, "B L C"], features: Features, whole: Features) -> Loss:
         tags = features["tags"]
-        return weighted_loss(outputs, tags, (tags >= 0) * row_weights(features)[:, None])
+        return label_loss(outputs, tags, (tags >= 0) * row_weights(features)[:, None])
 
     def predicts(self, model: ModelConfig) -> str:
         return "tags"
