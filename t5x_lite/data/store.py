@@ -255,13 +255,10 @@ def _write_rows(corpus: Corpus, tokenizer: Tokenizer | None, report: Progress, f
 
 
 def _check_filled(builders: dict[str, RowBuilder], corpus: Corpus) -> None:
-    for name, builder in builders.items():
+    for split, builder in builders.items():
         if not builder.rows:
             needs, remedy = builder.shortage
-            what = larger = ""
-            if not corpus.held_out_documents:
-                what = f" (held_out={corpus.held_out})"
-                larger = "a larger held_out, " if name == "held_out" else ""
-            raise InputError(
-                f"the corpus is too small: its {name} part{what} has {needs}; give more text, {larger}or {remedy}"
-            )
+            share = "" if corpus.held_out_documents else f" (held_out={corpus.held_out})"
+            larger = "a larger held_out, " if share and split == "held_out" else ""
+            problem = f"the corpus is too small: its {split} part{share} has {needs}"
+            raise InputError(f"{problem}; give more text, {larger}or {remedy}")

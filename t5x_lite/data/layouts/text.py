@@ -89,9 +89,8 @@ class SentenceRows(EncoderRows):
     def add(self, document: list[np.ndarray]) -> None:
         self.documents += 1
         separator = 1 if self._layout.across_documents else 0
-        size = sum(map(len, document))
-        self.tokens += size
-        self.skipped += not size
+        self.tokens += sum(map(len, document))
+        self.skipped += not any(map(len, document))
         for sentence in document:
             for start in range(0, len(sentence), self._room):
                 piece = sentence[start : start + self._room]

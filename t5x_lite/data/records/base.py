@@ -185,12 +185,10 @@ class UnrolledRecords(Records):
     def __iter__(self) -> Iterator[Record]:
         for example in self.examples:
             lists = [field_of(example, name, "fields") for name in self.fields]
-            if not all(isinstance(one, list) for one in lists) or len({len(one) for one in lists}) > 1:
+            if not all(isinstance(one, list) for one in lists) or len(set(map(len, lists))) > 1:
                 sizes = ", ".join(f"{len(one)}" if isinstance(one, list) else repr(one) for one in lists)
-                raise InputError(
-                    f"fields={self.fields} are not lists of one length in {example.location} ({sizes}); name lists "
-                    "whose items go together"
-                )
+                problem = f"are not lists of one length in {example.location} ({sizes})"
+                raise InputError(f"fields={self.fields} {problem}; name lists whose items go together")
             for number, items in enumerate(zip(*lists, strict=True), start=1):
                 fields = example.fields | dict(zip(self.fields, items, strict=True))
                 yield Record(f"item {number} of {example.location}", fields)
