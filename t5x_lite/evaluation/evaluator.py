@@ -11,7 +11,7 @@ import jax
 import numpy as np
 from jaxtyping import Int
 
-from t5x_lite.data import MixtureStore, Source, TextTemplate, TextToText, Tokenizer, TokenStore
+from t5x_lite.data import Data, MixtureStore, Part, TextTemplate, TextToText, Tokenizer, TokenStore
 from t5x_lite.data.stored_rows import read_rows, stack
 from t5x_lite.evaluation.predictions import (
     BatchGenerator,
@@ -202,13 +202,11 @@ def held_out_of(
     """
     data, settings = program.experiment.data, program.experiment.evaluation
     if not isinstance(store, MixtureStore):
-        words = (data.held_out_source or data.source).classes or words
-        return _evaluator(program, store, data.held_out_source, settings.metrics, words, questions)
-    parts = {}
-    for part in data.source.parts:
-        classes = (part.held_out_source or part.source).classes or ()
-        metrics = part_metrics(settings, part.name)
-        parts[part.name] = _evaluator(program, store.parts[part.name], part.held_out_source, metrics, classes)
+        return _evaluator(program, store, data, settings.metrics, words, questions)
+    parts = {
+        part.name: _evaluator(program, store.parts[part.name], part, part_metrics(settings, part.name))
+        for part in data.source.parts
+    }
     return MixtureEvaluator(program, parts)
 
 
@@ -220,12 +218,13 @@ def part_metrics(evaluation: Evaluation, part: str) -> tuple[str | Metric, ...]:
 def _evaluator(
     program: Program,
     store: TokenStore,
-    held_out_source: Source | None,
+    data: Data | Part,
     metrics: Sequence[str | Metric],
-    words: tuple[str, ...],
+    words: tuple[str, ...] = (),
     questions: Sequence[EvalPrompt] | None = None,
 ) -> Evaluator:
-    objective, tokenizer = program.objective, store.tokenizer
+    objective, tokenizer, held_out_source = program.objective, store.tokenizer, data.held_out_source
+    words = (held_out_source or data.source).classes or words
     if metrics and objective.asks_for_text:
         # A template may know more correct answers than the targets of the rows.
         prompt = held_out_source.prompt if isinstance(held_out_source, TextToText) else None

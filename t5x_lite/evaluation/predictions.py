@@ -74,17 +74,12 @@ class MeshFunction:
         )
 
     def __call__(self, params: Any, count: int, read: Callable[[Int[np.ndarray, "b"]], Any]) -> Any:
-        """The outputs [count ...] for rows 0 to `count`, which `read(numbers)` gives; the last row fills the last batch
-        up."""
+        """The outputs [count ...] for rows 0 to `count` of `read(numbers)`; the last row fills the last batch up."""
         parts = []
         for start in range(0, count, self._batch_size):
             batch = self._rows.to_devices(read(np.minimum(start + self._rows.numbers, count - 1)))
             parts.append(jax.device_get(self.compiled(params, batch)))
         return jax.tree.map(lambda *parts: np.concatenate(parts)[:count], *parts)
-
-
-_LENGTH_STEP = 8
-_LONGER_THAN_INPUT = 50
 
 
 @dataclass(frozen=True)
@@ -145,14 +140,7 @@ def questions_of(examples: Iterable[EvalExample], tokenizer: Tokenizer, length: 
 
 
 class BatchGenerator:
-    """Answers to questions, generated in batches of one shape.
-
-    Args:
-      program: the experiment on its mesh.
-      questions: in any order, which the answers keep.
-      tokenizer: decodes the answers.
-      settings: the method and the lengths.
-    """
+    """Answers to questions, generated in batches of one shape by the method and lengths of `settings`."""
 
     def __init__(self, program: Program, questions: Sequence[EvalPrompt], tokenizer: Tokenizer, settings: Evaluation):
         self.questions, self.tokenizer, experiment = questions, tokenizer, program.experiment
@@ -169,7 +157,7 @@ class BatchGenerator:
         features = jax.eval_shape(program.objective.corrupt, jax.random.key(0), row)
         input_length, target_length = (features[name].shape[0] for name in ("inputs", "targets"))
         longest = max(map(len, sources))
-        length = min(max(-(-longest // _LENGTH_STEP), 1) * _LENGTH_STEP, max(input_length, longest))
+        length = min(max(-(-longest // 8), 1) * 8, max(input_length, longest))  # a multiple of 8 where that fits
         self._inputs = np.full((len(sources), length), vocabulary.pad_id, np.int32)
         self._valid = np.zeros((len(sources), length), bool)
         for number, index in enumerate(self._order):
@@ -179,7 +167,7 @@ class BatchGenerator:
         if start_id is None:
             start_id = model.decoder_start_id(pad_id=vocabulary.pad_id, eos_id=vocabulary.eos_id)
         # Vaswani et al. 2017, section 6.1: no answer is longer than its input and fifty.
-        max_length = settings.max_length or min(longest + _LONGER_THAN_INPUT, target_length)
+        max_length = settings.max_length or min(longest + 50, target_length)
 
         def generate(params: Any, batch: dict[str, Array]) -> Int[Array, "B L"]:
             decoded = decode(

@@ -93,15 +93,7 @@ def task_report(held_out: Evaluator, params: Any, *, folder: str = "", submissio
 def write_predictions(
     generator: BatchGenerator, params: Any, source: TextToText, folder: str, submission: Submission
 ) -> str:
-    """Writes the model's answers to unlabeled examples; returns a remark on answers that are not a class, or "".
-
-    Args:
-      generator: has the questions of the source, all of them.
-      params: those of the model.
-      source: the examples in words.
-      folder: where the files go.
-      submission: their format.
-    """
+    """Writes the answers to the questions of an unlabeled source; returns a remark on those without a class, or ""."""
     texts = generator.answers(params)
     if submission == "jsonl":
         _write(folder, {"predictions.jsonl": _json_lines(generator.tokenizer, generator.questions, texts)})

@@ -42,13 +42,9 @@ def submission_of(objective: Objective, source: Source, wanted: Submission | Non
 def read_texts(
     prompt: PromptTemplate, examples: Sequence[Record], texts: Sequence[str], *, labeled: bool
 ) -> Predictions:
-    """The class, number, tags or text of each text; a text that is not the word of a class is `NO_CLASS`.
+    """The class, number, tags or text of each answer to examples; one that is not the word of a class is `NO_CLASS`.
 
-    Args:
-      prompt: that of the task.
-      examples: what the texts answer.
-      texts: the answers, in the same order.
-      labeled: whether the examples have correct answers; otherwise references are None.
+    Without `labeled` the examples have no correct answers, and the references are None.
     """
     # The correct text for a candidate whose label is False is unknown.
     are_known = labeled and prompt.references_are_texts

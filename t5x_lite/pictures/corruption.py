@@ -10,7 +10,6 @@ import numpy as np
 from jaxtyping import Bool, Int
 
 from t5x_lite.data.layouts.base import Row
-from t5x_lite.data.layouts.sentences import SentenceRule
 from t5x_lite.data.records.base import Source
 from t5x_lite.data.stored_rows import stack
 from t5x_lite.errors import InputError
@@ -160,18 +159,16 @@ def draw_corruption(
     features = jax.device_get(features)
     if objective.unit != "token":
         features.pop("targets", None)  # they are not tokens
-    shown, names = [], []
+    drawn = {}
     for number, row in enumerate(rows):
         of_row = {name: value[number] for name, value in features.items()}
-        found = strips(tokenizer.vocabulary, row.get("ids", row.get("inputs")), of_row)
-        shown.append([(strip.name, _lines(_words(tokenizer, strip))) for strip in found])
-        names.append(f"row {number}, label {float(of_row['label']):g}" if "label" in of_row else f"row {number}")
-    return _draw(type(objective).__name__, dict(zip(names, shown, strict=True)), masks)
+        label = f", label {float(of_row['label']):g}" if "label" in of_row else ""
+        before_and_after = strips(tokenizer.vocabulary, row.get("ids", row.get("inputs")), of_row)
+        drawn[f"row {number}{label}"] = [(one.name, _lines(_words(tokenizer, one))) for one in before_and_after]
+    return _draw(type(objective).__name__, drawn, masks)
 
 
-def rows_of_texts(
-    objective: Objective, tokenizer: Tokenizer, texts: Sequence[str], sentences: SentenceRule = "punctuation"
-) -> list[Row]:
+def rows_of_texts(objective: Objective, tokenizer: Tokenizer, texts: Sequence[str]) -> list[Row]:
     """Texts as the objective's rows; `InputError` where they do not fill one."""
     if isinstance(texts, str) or not all(isinstance(text, str) for text in texts):
         raise InputError(f"rows={texts!r} are none; give a list of texts, or rows of a store")
@@ -180,7 +177,7 @@ def rows_of_texts(
             f"rows are texts, and {type(objective).__name__} reads {objective.layout.unit_name}; give rows of a store"
         )
     builder = objective.layout.start(tokenizer.vocabulary)
-    for ids in objective.layout.tokenize(list(texts), tokenizer, sentences):
+    for ids in objective.layout.tokenize(list(texts), tokenizer, "punctuation"):
         builder.add(ids)
     builder.finish()
     if not (rows := builder.take()):

@@ -97,9 +97,7 @@ def draw_attention(
     axes = picture.subplots()
     image = _show(axes, weights)
     _label(axes, queries, keys)
-    axes.set(ylabel="looks", xlabel="at")
-    if title:
-        axes.set_title(title)
+    axes.set(ylabel="looks", xlabel="at", title=title)
     picture.colorbar(image, ax=axes, label="weight", shrink=min(1.0, 2.4 / height), aspect=12)
     return picture
 

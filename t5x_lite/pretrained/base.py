@@ -31,34 +31,6 @@ class Neighbour(NamedTuple):
     """The cosine of the two vectors."""
 
 
-def draw_positions_of(config: ModelConfig, params: Any) -> "Picture":
-    """What the model knows of positions: T5's bias, sinusoids or learned vectors."""
-    from t5x_lite.pictures import RelativeBias, draw_positions, draw_relative_bias
-
-    biases = {
-        name.removesuffix("position_bias").strip("_") or "decoder": RelativeBias(
-            np.asarray(params[name]["bias"]),
-            bidirectional=name == "encoder_position_bias" or getattr(config, "full_prefix", False),
-            max_distance=config.relative_max_distance,
-        )
-        for name in ("encoder_position_bias", "decoder_position_bias", "position_bias")
-        if name in params
-    }
-    if biases:
-        return draw_relative_bias(biases)
-    if getattr(config, "positions", None) == "sinusoidal":
-        return draw_positions({"both stacks": sinusoidal_positions(config.max_length, config.embed_dim)})
-    if "position" in params:
-        stacks = {"decoder": params}
-    elif "embeddings" in params:
-        stacks = {"encoder": params["embeddings"]}
-    else:
-        stacks = {name: params[f"{name}_embeddings"] for name in ("encoder", "decoder")}
-    # Some families have rows before that of the first position.
-    most = getattr(config, "discriminator", config).max_length
-    return draw_positions({name: np.asarray(below["position"]["embedding"])[-most:] for name, below in stacks.items()})
-
-
 _METHODS = (
     *("attention", "generate", "generate_ids", "score", "fill_mask", "encode", "encode_words", "detect_replacements"),
     *("classify", "choose", "tag", "answer"),
@@ -135,7 +107,33 @@ class Pretrained:
 
     def plot_positions(self) -> "Picture":
         """What the model knows of positions: vectors and their cosines, or T5's bias by distance."""
-        return draw_positions_of(self.config, self.params)
+        from t5x_lite.pictures import RelativeBias, draw_positions, draw_relative_bias
+
+        config, params = self.config, self.params
+        biases = {
+            name.removesuffix("position_bias").strip("_") or "decoder": RelativeBias(
+                np.asarray(params[name]["bias"]),
+                bidirectional=name == "encoder_position_bias" or getattr(config, "full_prefix", False),
+                max_distance=config.relative_max_distance,
+            )
+            for name in ("encoder_position_bias", "decoder_position_bias", "position_bias")
+            if name in params
+        }
+        if biases:
+            return draw_relative_bias(biases)
+        if getattr(config, "positions", None) == "sinusoidal":
+            return draw_positions({"both stacks": sinusoidal_positions(config.max_length, config.embed_dim)})
+        if "position" in params:
+            stacks = {"decoder": params}
+        elif "embeddings" in params:
+            stacks = {"encoder": params["embeddings"]}
+        else:
+            stacks = {name: params[f"{name}_embeddings"] for name in ("encoder", "decoder")}
+        # Some families have rows before that of the first position.
+        most = getattr(config, "discriminator", config).max_length
+        return draw_positions(
+            {name: np.asarray(below["position"]["embedding"])[-most:] for name, below in stacks.items()}
+        )
 
     def __getattr__(self, name: str) -> Callable[..., NoReturn]:
         """A method that other models have; calling it raises an `InputError` that names those of this one."""

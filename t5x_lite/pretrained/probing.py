@@ -28,9 +28,6 @@ from t5x_lite.pretrained.encoder import (
     check_pooling,
 )
 
-Tell = Callable[[str], None]
-"""Called with a line about the progress."""
-
 
 class Labeled(NamedTuple):
     """A text, or a pair, and its label as the data writes it."""
@@ -84,7 +81,7 @@ def probe_texts(
     pooling: Pooling = "mean",
     l2: float = 1.0,
     seed: int = 0,
-    tell: Tell = lambda line: None,
+    tell: Callable[[str], None] = lambda line: None,
 ) -> Probes:
     """How well a linear classifier predicts the label of a text, or of a pair, from `PretrainedEncoder.encode`.
 
@@ -93,6 +90,7 @@ def probe_texts(
       pooling: mean or cls. Texts of more tokens than the model takes are cut.
       l2: see `fit_probe`.
       seed: of the bootstrap's draws.
+      tell: is called with a line about the progress.
     """
     check_pooling(pooling)
     if pooling == "tokens":
@@ -116,7 +114,7 @@ def probe_tags(
     layers: Sequence[Layers] = (),
     l2: float = 1.0,
     seed: int = 0,
-    tell: Tell = lambda line: None,
+    tell: Callable[[str], None] = lambda line: None,
 ) -> Probes:
     """How well it predicts the tag of a word from the vector of its first piece; see `probe_texts`."""
     model, choices, remarks = _begin(model, layers)
@@ -193,7 +191,7 @@ def _probe(
     score: Callable[[Sequence[str]], tuple[Figures, Intervals]],
     sizes: tuple[int, int],
     l2: float,
-    tell: Tell,
+    tell: Callable[[str], None],
     remarks: list[str],
 ) -> Probes:
     """A probe on each choice of layers; the first rows of the features are those of training, with these labels."""

@@ -21,7 +21,6 @@ from t5x_lite.pretrained.batches import Batch, Row, apply_model, map_rows, named
 Examples = Iterable[tuple[str, str]]
 """(input, output) of solved tasks."""
 
-_SHORTEST_ANSWER = 8  # answers to score are padded to this length, twice it, ...
 DEFAULT_TEMPLATE = "{input}\n{output}\n\n"
 
 
@@ -344,7 +343,7 @@ class PretrainedTextModel(Pretrained):
         """That of each answer after the prompt, which messages call `name`."""
         longest, pad_id = max(map(len, answers)), self._vocabulary.pad_id
         row = self._row(name, self._prompt_ids(prompt), longest)
-        length, room = power(longest, _SHORTEST_ANSWER), self._room(len(row.ids))
+        length, room = power(longest, 8), self._room(len(row.ids))
         length = length if room is None else min(length, room)
 
         def score_batch(indices: list[int], batch: Batch) -> Float[Array, "B"]:

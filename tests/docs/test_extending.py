@@ -1,4 +1,4 @@
-"""The parts of one's own that docs/extending.md shows: each block is a file, and each config a whole run."""
+"""The examples of docs/extending.md: each block is a file, and each config a whole run."""
 
 import importlib.util
 import io

@@ -55,17 +55,17 @@ def experiment(tmp_path_factory):
 @pytest.fixture(scope="module")
 def run(experiment, tmp_path_factory):
     """(folder, what was printed, the compiled decoding) of a run that scores what it writes."""
-    folder, sheets = tmp_path_factory.mktemp("run"), []
+    folder, evaluators = tmp_path_factory.mktemp("run"), []
 
     class Kept(Evaluator):
         def __init__(self, *args, **options):
             super().__init__(*args, **options)
-            sheets.append(self)
+            evaluators.append(self)
 
     with (folder / "printed.txt").open("w") as file, pytest.MonkeyPatch.context() as patch:
         patch.setattr(evaluator, "Evaluator", Kept)
         loop.train(experiment, folder / "run", Console(file=file, width=300), jax.devices()[:1])
-    (held_out,) = sheets
+    (held_out,) = evaluators
     return folder / "run", (folder / "printed.txt").read_text(), held_out
 
 

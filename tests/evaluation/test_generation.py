@@ -51,8 +51,8 @@ def experiment():
 
 
 @pytest.fixture(scope="module")
-def sheet(experiment, questions, tokenizer, make_params):
-    """`sheet(**fields, devices=1)`: (answer sheet, parameters) of an experiment with these fields."""
+def make_generator(experiment, questions, tokenizer, make_params):
+    """`make_generator(**fields, devices=1)`: (generator, parameters) of an experiment with these fields."""
 
     def make(devices: int = 1, **fields):
         changed = replace(experiment, **fields)
@@ -105,25 +105,25 @@ def test_references(tokenizer):
 
 
 @pytest.fixture(scope="module")
-def answers(sheet):
-    one, params = sheet()
+def answers(make_generator):
+    one, params = make_generator()
     found = one.answers(params)
     assert one._generate.compiled._cache_size() == 1, "two batches, the second filled up: one shape, one compilation"
     return found
 
 
-def test_an_answer_is_what_the_input_alone_gets(answers, sheet, questions, tokenizer):
-    _, params = sheet()
+def test_an_answer_is_what_the_input_alone_gets(answers, make_generator, questions, tokenizer):
+    _, params = make_generator()
     expected = [tokenizer.decode(alone(TRANSFORMER, params, question.ids, start_id=0)) for question in questions]
     assert len(set(expected)) >= 4, "answers depend on the input"
     assert answers == expected
 
 
-def test_what_is_forced_and_suppressed_holds_here_too(sheet, questions, tokenizer):
+def test_what_is_forced_and_suppressed_holds_here_too(make_generator, questions, tokenizer):
     first, *others = tokenizer.encode("QRST")
     never = tuple(i for i in range(TRANSFORMER.vocab_size) if i not in others)
-    says = GenerationDefaults(start_id=40, forced_first_id=first, suppressed_ids=never, ends=False)
-    one, params = sheet(generation=says)
+    defaults = GenerationDefaults(start_id=40, forced_first_id=first, suppressed_ids=never, ends=False)
+    one, params = make_generator(generation=defaults)
     limits = {"eos_id": None, "pad_id": 0, "forced_first_id": first, "suppressed_ids": never}
     for question, answer in zip(questions[:2], one.answers(params), strict=False):
         inputs, start_ids = jnp.asarray([question.ids], jnp.int32), jnp.array([40], jnp.int32)
@@ -134,19 +134,19 @@ def test_what_is_forced_and_suppressed_holds_here_too(sheet, questions, tokenize
         assert set(answer[1:]) <= set("RST")
 
 
-def test_eight_devices_write_what_one_does(answers, sheet):
+def test_eight_devices_write_what_one_does(answers, make_generator):
     """With beams, which are gathered from each other at every token."""
     settings = Evaluation(max_length=MAX_LENGTH, num_beams=3)
-    one, params = sheet(evaluation=settings)
+    one, params = make_generator(evaluation=settings)
     found = one.answers(params)
     assert found != answers
-    eight, params = sheet(devices=8, mesh=MeshShape(1, 2, 2, 2), evaluation=settings)
+    eight, params = make_generator(devices=8, mesh=MeshShape(1, 2, 2, 2), evaluation=settings)
     assert eight.answers(params) == found
 
 
-def test_a_decoder_reads_the_eos_of_the_input_as_its_first_token(sheet, questions, tokenizer):
+def test_a_decoder_reads_the_eos_of_the_input_as_its_first_token(make_generator, questions, tokenizer):
     objective = SequenceToSequence(input_length=24, target_length=24, packed=False)
-    one, params = sheet(model=GPT, objective=objective)
+    one, params = make_generator(model=GPT, objective=objective)
     found = one.answers(params)
     # The input and all of the answer before it, in one row; what is behind it is not seen.
     logits = jax.jit(lambda ids: GPT.build().apply({"params": params}, ids))
@@ -160,11 +160,11 @@ def test_a_decoder_reads_the_eos_of_the_input_as_its_first_token(sheet, question
         assert answer == tokenizer.decode(ids[len(question.ids) :])
 
 
-def test_the_longest_answer(experiment, sheet):
+def test_the_longest_answer(experiment, make_generator):
     """Fifty more than the longest input, but no more than a row of targets, for which there are positions."""
     sizes = []
     for settings in (Evaluation(), Evaluation(max_length=5)):
-        one, params = sheet(evaluation=settings)
+        one, params = make_generator(evaluation=settings)
         shape = (4, one._inputs.shape[1])
         batch = {name: jax.ShapeDtypeStruct(shape, dtype) for name, dtype in (("inputs", "int32"), ("valid", "bool"))}
         sizes.append(jax.eval_shape(one._generate.compiled, params, batch).shape[1])

@@ -160,7 +160,7 @@ def test_one_part_has_the_figures_that_it_has_among_the_others(run, capsys, tmp_
 
 
 def test_other_pairs_are_compared_with_what_the_parts_are_trained_on(run, capsys, tmp_path):
-    """And scored by the metrics that are asked for."""
+    """And scored by the given metrics."""
     path = tmp_path / "test.tsv"
     path.write_text("first: zero\tno\nfirst: One  TWO\tno\nnext: one two\ttwo\n")
     assert main(["evaluate", str(run[0]), "--pairs", str(path), "--metrics", "exact_match", "--json"]) == 0

@@ -1,4 +1,4 @@
-"""Answers in the formats of benchmarks, whose names of examples and classes are their own."""
+"""Answers in the formats of benchmarks, with their names of examples and classes."""
 
 import json
 
@@ -105,8 +105,8 @@ def test_texts_are_read_back():
     assert read_texts(reading.SQUAD_2_0.prompt, [question], ["unanswerable"], labeled=False).predicted == [""]
 
     wsc = {"text": "It fits if it is small.", "span1_text": "the box", "span2_text": "it", "span2_index": 3}
-    said = [read_texts(super_glue.WSC.prompt, [Record("", wsc)], [text], labeled=False) for text in ("box", "it")]
-    assert [one.predicted for one in said] == [[1], [0]]
+    read = [read_texts(super_glue.WSC.prompt, [Record("", wsc)], [text], labeled=False) for text in ("box", "it")]
+    assert [one.predicted for one in read] == [[1], [0]]
 
 
 def test_each_kind_of_answer_has_its_formats():
@@ -115,10 +115,10 @@ def test_each_kind_of_answer_has_its_formats():
     writer, pairs = SequenceToSequence(8, 8), TextToText(EXAMPLES, CLASSES)
     assert submission_of(writer, pairs) == "jsonl"
     assert submission_of(writer, pairs, "superglue") == "superglue"
-    for source, asked, sentence in (
+    for source, submission, sentence in (
         (TextToText(EXAMPLES, TextTemplate("{a}", "{b}")), "glue", "answers of TextTemplate; choose jsonl"),
         (pairs, "conll", "answers of LabelTemplate; choose jsonl or glue or superglue"),
         (EXAMPLES, "squad", "answers of JsonlFiles; choose jsonl"),
     ):
         with pytest.raises(InputError, match=sentence):
-            submission_of(writer, source, asked)
+            submission_of(writer, source, submission)

@@ -1,6 +1,6 @@
 """The notebooks, run from the first cell to the last in kernels of their own, as their readers run them.
 
-All that differs is the number of steps: a cell that says `steps = 2000` says fewer here.
+All that differs is the number of steps: a cell that has `steps = 2000` has fewer here.
 """
 
 import importlib.util
@@ -26,7 +26,7 @@ STEPS = {2000: 120, 1000: 100}
 
 
 class Executed:
-    """A notebook that ran: what its cells said, and its kernel, which still knows the names."""
+    """A notebook that ran: the outputs of its cells, and its kernel."""
 
     def __init__(self, client: NotebookClient):
         self._client = client
@@ -55,7 +55,7 @@ class Executed:
 
 @pytest.fixture(scope="module")
 def environment(tmp_path_factory: pytest.TempPathFactory, quick_compiler: str) -> Iterator[dict[str, str]]:
-    """A reader's, but for a temporary folder of the tests' own, in which one notebook finds what another one made."""
+    """A reader's, but for a temporary folder, in which one notebook reads the files of another one."""
     folder = tmp_path_factory.mktemp("notebooks")
     spec = folder / "jupyter" / "kernels" / "tested" / "kernel.json"
     spec.parent.mkdir(parents=True)

@@ -29,9 +29,9 @@ def test_what_is_hidden_is_coloured(tokenizer):
     texts = [text for text in picture.axes[0].texts if text.get_bbox_patch() is not None]
     marked = [text.get_text() for text in texts if text.get_bbox_patch().get_facecolor()[:3] == rgb(COLORS["hidden"])]
     sentinels = [word for word in marked if word.startswith("<extra_id_")]
-    spelled = [text.get_text() for text in picture.axes[0].texts]
-    assert spelled[0] == "row 0"
-    assert {"text", "model reads", "is asked for"} <= set(spelled)
+    words = [text.get_text() for text in picture.axes[0].texts]
+    assert words[0] == "row 0"
+    assert {"text", "model reads", "is asked for"} <= set(words)
     # Each sentinel stands in the inputs and in the targets, each hidden byte in the text alone.
     assert len(sentinels) == 2 * len(set(sentinels))
     assert len(marked) - len(sentinels) == objective.raw_length - (objective.input_length - 1 - len(set(sentinels)))
@@ -97,7 +97,7 @@ def shown(vocabulary, raw, **features):
     return {strip.name: (strip.ids.tolist(), strip.roles) for strip in strips(vocabulary, np.array(raw), features)}
 
 
-def test_spans_are_found_where_the_targets_spell_them():
+def test_spans_are_those_in_the_targets():
     """Though their tokens stand elsewhere too."""
     found = shown(T5, [10, 11, 10, 11, 12], inputs=[10, 11, 99, 12, 1], targets=[99, 10, 11, 98, 1])
     hidden = ["", "", "hidden", "hidden", ""]

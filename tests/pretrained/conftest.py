@@ -1,4 +1,4 @@
-"""A T5 as a run; encoders with random parameters and a tokenizer of their own."""
+"""A T5 as a run; encoders with random parameters and a small tokenizer."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -25,7 +25,7 @@ SIZES = {"vocab_size": 150, "num_heads": 3, "mlp_dim": 17, "num_layers": 4, "max
 
 @pytest.fixture(scope="session")
 def write_step(t5) -> Callable[..., Experiment]:
-    """`write_step(folder, step, params, **model)`: a checkpoint of the tiny T5, its architecture changed as said."""
+    """`write_step(folder, step, params, **model)`: a checkpoint of the tiny T5, with these fields of its config."""
 
     def write(folder: Path, step: int, params: Any, **model: Any) -> Experiment:
         tokenizer = make_tokenizer(Bytes(), lambda: iter(()))

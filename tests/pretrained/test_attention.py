@@ -135,11 +135,11 @@ def test_an_encoder_decoder_looks_in_three_ways(model):
 
 
 def test_without_an_answer_an_encoder_decoder_reads_its_own(model):
-    written = model.generate_ids([[100, 101, 1]], max_length=5)[0]
+    written = model.generate_ids([[100, 101, 1]], max_length=6)[0]
     eos = np.flatnonzero(np.append(written, 1) == 1)[0]
-    (own,) = model.attention(["ab"], max_length=5)
+    (maps,) = model.attention(["ab"], max_length=6)
     decoder = sown(model, jnp.array([[100, 101, 1]]), jnp.array([[0, *written[:eos]]], jnp.int32))["decoder"]
-    np.testing.assert_allclose(own["cross"].weights, stacked(decoder, "cross_attention"), atol=1e-5)
+    np.testing.assert_allclose(maps["cross"].weights, stacked(decoder, "cross_attention"), atol=1e-5)
 
 
 def test_stacks_that_share_their_layers(make_params):
@@ -177,9 +177,9 @@ BAD = {
 
 @pytest.mark.parametrize("name", BAD)
 def test_bad_input(bert, name):
-    ask, message = BAD[name]
+    call, message = BAD[name]
     with pytest.raises(InputError, match=message):
-        ask(bert.attention("the wall"))
+        call(bert.attention("the wall"))
 
 
 @pytest.mark.parametrize(

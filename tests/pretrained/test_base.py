@@ -9,10 +9,14 @@ import pytest
 from t5x_lite.errors import InputError
 from t5x_lite.layers.positions import sinusoidal_positions
 from t5x_lite.models import BartConfig, GptConfig, RobertaConfig, T5DecoderConfig, TransformerConfig
-from t5x_lite.pretrained.base import draw_positions_of
+from t5x_lite.pretrained import Pretrained
 from t5x_lite.tokenizers.base import format_token
 
 SIZES = {"vocab_size": 20, "embed_dim": 6, "num_heads": 2, "mlp_dim": 5}
+
+
+def plot_positions(config, params):
+    return Pretrained(config, None, params, None).plot_positions()
 
 
 def cosine(a, b):
@@ -69,11 +73,11 @@ FAMILIES = {
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_learned_positions_begin_with_the_first_one(make_params, family):
-    config, (stack, place) = FAMILIES[family]
+    config, (stack, embeddings) = FAMILIES[family]
     ids = jnp.ones((1, 2), jnp.int32)
     params = make_params(config.build(), 0, ids, ids)
-    table = np.asarray((params if place is None else params[place])["position"]["embedding"])
-    picture = draw_positions_of(config, params)
+    table = np.asarray((params if embeddings is None else params[embeddings])["position"]["embedding"])
+    picture = plot_positions(config, params)
     shown = {axes.get_title(): axes.images[0].get_array() for axes in picture.axes if axes.images}
     np.testing.assert_array_equal(shown[f"{stack}: vectors"], table[-9:])
     assert len(table) - 9 == {"roberta": 2, "gpt": 0, "bart": 2}[family]
@@ -82,7 +86,7 @@ def test_learned_positions_begin_with_the_first_one(make_params, family):
 
 def test_sinusoids_and_biases(model):
     config = TransformerConfig(**SIZES, max_length=9)
-    shown = draw_positions_of(config, {}).axes[0]
+    shown = plot_positions(config, {}).axes[0]
     assert shown.get_title() == "both stacks: vectors"
     np.testing.assert_array_equal(shown.images[0].get_array(), sinusoidal_positions(9, 6))
     titles = [axes.get_title() for axes in model.plot_positions().axes if axes.lines]
@@ -90,5 +94,5 @@ def test_sinusoids_and_biases(model):
     for full_prefix in (True, False):
         config = T5DecoderConfig(20, embed_dim=6, num_heads=2, head_dim=3, mlp_dim=5, full_prefix=full_prefix)
         bias = np.random.default_rng(0).normal(size=(32, 2)).astype(np.float32)
-        lines = draw_positions_of(config, {"position_bias": {"bias": bias}}).axes[0].lines
+        lines = plot_positions(config, {"position_bias": {"bias": bias}}).axes[0].lines
         assert (lines[0].get_xdata().max() > 0) == full_prefix, "a causal one has no bias of what follows"

@@ -13,7 +13,7 @@ def test_special_tokens_and_segments(wordpiece):
     assert one == Row([cls, *wall, sep], [0] * (len(wall) + 2))
     assert pair.ids == [cls, *wall, sep, *fall, sep]
     assert pair.segments == [0] * (len(wall) + 2) + [1] * (len(fall) + 1)
-    assert token_rows(wordpiece, ("the wall", "fall"), 70) == [pair], "a pair on its own is one text"
+    assert token_rows(wordpiece, ("the wall", "fall"), 70) == [pair], "a pair by itself is one text"
 
 
 @pytest.mark.parametrize(
@@ -56,13 +56,13 @@ def test_longer_texts_are_cut_where_that_is_asked_for(wordpiece):
 def test_words_know_their_first_pieces(wordpiece):
     """In the row of the running text, or in the next one where it is full; an invisible word is an unknown token."""
     sentence = ["the", "bottles", "walls", "fall"]
-    (row, *others), (places,) = word_rows(wordpiece, [sentence], 70)
+    (row, *others), (positions,) = word_rows(wordpiece, [sentence], 70)
     assert (row.ids, others) == (token_rows(wordpiece, [" ".join(sentence)], 70)[0].ids, [])
     pieces = [len(wordpiece.encode(word)) for word in sentence]
     assert pieces[2] > 1
-    assert places == [(0, 1 + sum(pieces[:number])) for number in range(4)]
-    rows, places = word_rows(wordpiece, [["wall"] * 5, ["fall", "\u200b", "wall"]], 5)
-    assert places == [[(0, 1), (0, 2), (0, 3), (1, 1), (1, 2)], [(2, 1), (2, 2), (2, 3)]]
+    assert positions == [(0, 1 + sum(pieces[:number])) for number in range(4)]
+    rows, positions = word_rows(wordpiece, [["wall"] * 5, ["fall", "\u200b", "wall"]], 5)
+    assert positions == [[(0, 1), (0, 2), (0, 3), (1, 1), (1, 2)], [(2, 1), (2, 2), (2, 3)]]
     assert rows[2].ids[2] == wordpiece.vocabulary.unk_id
     assert [len(row.ids) for row in rows] == [5, 4, 5]
 
@@ -72,9 +72,9 @@ def test_words_of_byte_level_bpe_begin_with_their_blanks():
     texts = [f"{number} green bottles hanging on the wall" for number in range(50)]
     tokenizer = make_tokenizer(ByteLevelBPE(vocab_size=300), lambda: iter(texts))
     sentence = ["green", "bottles", "on", "the", "wall"]
-    (row,), (places,) = word_rows(tokenizer, [sentence], 70)
+    (row,), (positions,) = word_rows(tokenizer, [sentence], 70)
     assert row.ids[1:-1] == tokenizer.encode(" ".join(sentence))
-    for (_, position), word in zip(places, sentence, strict=True):
+    for (_, position), word in zip(positions, sentence, strict=True):
         assert word.startswith(tokenizer.decode([row.ids[position]]).strip())
 
 

@@ -53,12 +53,10 @@ def test_continuations_are_greedy_whatever_prompts_stand_together(gpt, logits_of
 
 def test_several_answers_and_scores(gpt):
     options = {"max_length": 4, "num_beams": 2, "num_results": 2}
-    plain = gpt.generate(PROMPTS, **options)
-    assert [len(answer) for answer in plain] == [2] * 4
-    scored = gpt.generate(PROMPTS, scores=True, **options)
-    assert [[one.text for one in answer] for answer in scored] == plain
-    assert all(first.score >= second.score for first, second in scored)
-    assert gpt.generate(PROMPTS[0], scores=True, **options)[1].text == plain[0][1]
+    (plain,) = gpt.generate(PROMPTS[:1], **options)
+    first, second = gpt.generate(PROMPTS[0], scores=True, **options)
+    assert [first.text, second.text] == plain
+    assert first.score >= second.score
 
 
 def test_sampling_depends_on_seed_and_place(gpt):
@@ -75,8 +73,8 @@ def test_sampling_depends_on_seed_and_place(gpt):
 
 def test_examples_are_shown_before_the_prompt(gpt):
     examples = [("1", "2"), ("3", "4")]
-    expected = gpt.generate("1>2;3>4;5>", max_length=20).partition(";")[0].strip()
-    assert gpt.generate("5", examples=examples, template="{input}>{output};", max_length=20) == expected
+    expected = gpt.generate("1>2;3>4;5>", max_length=5).partition(";")[0].strip()
+    assert gpt.generate("5", examples=examples, template="{input}>{output};", max_length=5) == expected
 
 
 def test_score_is_the_sum_over_the_answers_tokens(gpt, log_probabilities):
@@ -96,7 +94,7 @@ def test_score_is_the_sum_over_the_answers_tokens(gpt, log_probabilities):
     assert begun == pytest.approx(log_probabilities([1, *encode("ab")]).sum(), abs=1e-4)
     blank = gpt.score("Is it", ["no"], examples=[("a", "b")], template="{input}? {output}\n")[0]
     assert blank.log_probability == pytest.approx(log_probabilities(encode("a? b\nIs it? no"))[-3:].sum(), abs=1e-4), (
-        "the blank before an answer is its own"
+        "the blank before an answer belongs to it"
     )
 
 

@@ -98,13 +98,13 @@ def test_suggestions_are_the_likeliest_tokens(bert):
     probabilities = softmax(outputs["masked_lm_logits"][0], axis=-1)
     vocabulary, decode = bert.tokenizer.vocabulary, bert.tokenizer.decode
     ordinary = [i for i in range(vocabulary.size) if i not in vocabulary.special_ids]
-    places = np.flatnonzero(ids[0] == vocabulary.mask_id)
-    for place, suggestions in zip(places, bert.fill_mask(text, top_k=3), strict=True):
-        best = sorted(ordinary, key=lambda token: -probabilities[place, token])[:3]
+    positions = np.flatnonzero(ids[0] == vocabulary.mask_id)
+    for position, suggestions in zip(positions, bert.fill_mask(text, top_k=3), strict=True):
+        best = sorted(ordinary, key=lambda token: -probabilities[position, token])[:3]
         assert [suggestion.token for suggestion in suggestions] == [decode([token]) for token in best]
-        np.testing.assert_allclose([s.probability for s in suggestions], probabilities[place, best], rtol=1e-4)
+        np.testing.assert_allclose([s.probability for s in suggestions], probabilities[position, best], rtol=1e-4)
         filled = np.asarray(ids[0]).copy()
-        filled[place] = best[0]
+        filled[position] = best[0]
         assert suggestions[0].text == decode(filled)
         assert suggestions[0].text.count("[MASK]") == 1
     one = bert.fill_mask("the [MASK] bottles")
@@ -203,7 +203,7 @@ def test_a_folder_that_transformers_opens(electra, bert, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("ask", "message"),
+    ("call", "message"),
     [
         (lambda model: model.generate("a"), "a BertConfig cannot generate; use encode and fill_mask"),
         (
@@ -222,9 +222,9 @@ def test_a_folder_that_transformers_opens(electra, bert, tmp_path):
         (lambda model: model(np.ones((1, 71), int)), "max_length=70"),
     ],
 )
-def test_what_it_refuses(bert, ask, message):
+def test_what_it_refuses(bert, call, message):
     with pytest.raises(InputError, match=message):
-        ask(bert)
+        call(bert)
 
 
 def test_without_a_head_or_a_tokenizer(electra, make_encoder, bert):

@@ -1,4 +1,4 @@
-"""The linear probe against scikit-learn's own, and its figures against the metrics they are sums of."""
+"""The linear probe against scikit-learn, and its figures against the metrics."""
 
 import random
 import warnings
@@ -55,25 +55,25 @@ TAGS = ("O", "O", "B-PER", "I-PER", "B-LOC", "I-LOC", "I-ORG")
 
 @pytest.fixture(scope="module")
 def tagged():
-    """Two taggings of sentences that agree in most places."""
+    """Two taggings of sentences that agree on most words."""
     source = random.Random(0)
     right = [source.choices(TAGS, k=source.randrange(1, 12)) for _ in range(300)]
-    said = [[tag if source.random() < 0.8 else source.choice(TAGS) for tag in sentence] for sentence in right]
-    return said, right
+    predicted = [[tag if source.random() < 0.8 else source.choice(TAGS) for tag in sentence] for sentence in right]
+    return predicted, right
 
 
 def test_figures_of_tags_are_those_of_the_metrics_and_sentences_are_drawn(tagged):
-    said, right = tagged
-    figures, ends = score_tags(said, right, resamples=200)
+    predicted, right = tagged
+    figures, ends = score_tags(predicted, right, resamples=200)
     assert list(figures) == ["f1", "precision", "recall", "accuracy"]
-    whole = Predictions("tags", said, right)
+    whole = Predictions("tags", predicted, right)
     assert {f"entities_{name}": value for name, value in figures.items()} == score(whole, ("entities",)).figures
     drawn = np.random.default_rng(0).integers(0, 300, 300)
     some = score(whole.take(drawn), ("entities",)).figures
     assert ends["f1"][0] - 0.02 < some["entities_f1"] < ends["f1"][1] + 0.02
     # The same sentence again and again is no more evidence than it alone.
-    repeated = score_tags(said[:30] * 10, right[:30] * 10, resamples=200)[1]["f1"]
-    once = score_tags(said[:30], right[:30], resamples=200)[1]["f1"]
+    repeated = score_tags(predicted[:30] * 10, right[:30] * 10, resamples=200)[1]["f1"]
+    once = score_tags(predicted[:30], right[:30], resamples=200)[1]["f1"]
     assert np.diff(repeated) < np.diff(once)
 
 
@@ -84,14 +84,14 @@ def test_tags_that_are_no_entities_have_an_accuracy():
 
 
 def test_figures_of_labels_and_of_what_is_drawn_are_those_of_the_metrics():
-    """A label that is neither there nor said in what is drawn has no part in the mean."""
-    said, right = list("abbcca"), list("ababcd")
-    numbers = [["abcd".index(label) for label in side] for side in (said, right)]
+    """A label that is neither correct nor predicted in a sample does not count in its mean."""
+    predicted, right = list("abbcca"), list("ababcd")
+    numbers = [["abcd".index(label) for label in side] for side in (predicted, right)]
 
     def figures(some):
         return score(Predictions("classes", *numbers).take(some), ("accuracy", "macro_f1")).figures
 
-    found, ends = score_labels(said, right, resamples=40)
+    found, ends = score_labels(predicted, right, resamples=40)
     assert found == figures(np.arange(6))
     assert ends == {name: pytest.approx(pair) for name, pair in bootstrap(figures, 6, resamples=40).items()}
 

@@ -86,7 +86,7 @@ def test_words_by_their_first_pieces(bert, sentences):
         np.testing.assert_allclose(words, tokens[firsts], atol=1e-5)
 
 
-def test_what_is_longer_than_the_model_takes_is_told(bert, texts, sentences):
+def test_what_is_longer_than_the_model_takes_is_remarked(bert, texts, sentences):
     long = Labeled("the wall " * 60, "with")
     probes = probe_texts(bert, [*texts[0], long], texts[1], layers=("last",))
     assert probes.remarks == ("1 texts were cut to the tokens that the model takes",)

@@ -1,4 +1,4 @@
-"""What is written, against Transformers and against the model asked token by token."""
+"""Generated texts, against Transformers and against the model without a cache."""
 
 import jax
 import jax.numpy as jnp
@@ -69,7 +69,7 @@ def continued(theirs, row, **options):
 
 
 def ended(ids, model):
-    """Up to EOS: Transformers fills up with other ids than it says."""
+    """Up to EOS: Transformers pads with other ids than its config has."""
     eos = model.known_vocabulary.eos_id if model.generation.ends else None
     return ids[: ids.index(eos) + 1] if eos in ids else ids
 
@@ -86,8 +86,8 @@ def test_greedy_ids_are_those_of_transformers(pair):
 def test_beams_and_scores_are_those_of_transformers(pair, options):
     theirs, ours = pair
     penalty = {"alpha": 0.0} if options["length_penalty"] == 0 else {"length_power": 1.3}
-    asked = {"max_length": LENGTH, "num_beams": 4, "num_results": 4, "scores": True, **penalty}
-    ids, scores = (np.asarray(x) for x in ours.generate_ids(ROWS, **asked))
+    searched = ours.generate_ids(ROWS, max_length=LENGTH, num_beams=4, num_results=4, scores=True, **penalty)
+    ids, scores = map(np.asarray, searched)
     for row, some, values in zip(ROWS, ids.tolist(), scores, strict=True):
         expected, their_scores = continued(
             theirs, row, num_beams=4, num_return_sequences=4, output_scores=True, do_sample=False, **options
@@ -131,8 +131,8 @@ def test_scores_are_the_log_probabilities_of_the_uncached_model(ours, searched):
     apply = jax.jit(lambda *args: ours.module.apply({"params": ours.params}, *args[:2], inputs_valid=args[2]))
     log_probabilities = log_softmax(apply(inputs, decoder_inputs, valid), axis=-1)
     of_each = np.take_along_axis(log_probabilities, ids[..., None], axis=-1)[..., 0]
-    places = np.arange(LENGTH)[None]
-    written = places <= np.where(ids == eos, places, LENGTH).min(1, keepdims=True)
+    positions = np.arange(LENGTH)[None]
+    written = positions <= np.where(ids == eos, positions, LENGTH).min(1, keepdims=True)
     np.testing.assert_allclose(np.where(written, of_each, 0).sum(1), scores[:, 0], atol=1e-4)
     assert (ids[~written] == pad).all()
     for some in ids.reshape(4, 3, -1).tolist():
@@ -190,8 +190,8 @@ def test_examples_come_before_the_task():
     prompt = make_prompt("dog", examples, None)
     assert DEFAULT_TEMPLATE == "{input}\n{output}\n\n"
     assert prompt == Prompt("cat\nKatze\n\n{output}\n{input}\n\ndog\n", "", "\n\n")
-    asked = make_prompt("dog", examples[:1], "Q: {input}\nA: {output}\n\n")
-    assert asked == Prompt("Q: cat\nA: Katze\n\nQ: dog\nA:", " ", "\n\n")
+    prompt = make_prompt("dog", examples[:1], "Q: {input}\nA: {output}\n\n")
+    assert prompt == Prompt("Q: cat\nA: Katze\n\nQ: dog\nA:", " ", "\n\n")
     assert make_prompt("dog", [], "{input} -> {output}") == Prompt("dog ->", " ", "")
 
 
@@ -259,9 +259,11 @@ def test_what_cannot_be_meant(options, message):
 
 
 def test_a_method_stands_for_the_options_that_choose_it(model):
-    options = {"max_length": 4, "num_beams": 2, "num_results": 2}
-    searched = model.generate(["alpha", "beta"], **options)
-    assert model.generate(["alpha", "beta"], max_length=4, method=BeamSearch(2, num_results=2)) == searched
-    assert [len(answers) for answers in searched] == [2, 2]
-    ids = model.generate_ids([[3, 4, 1]], max_length=4, method=Greedy())
-    assert ids.tolist() == model.generate_ids([[3, 4, 1]], max_length=4).tolist()
+    options = {"max_length": 6, "num_beams": 2, "num_results": 2}
+    searched = model.generate("alpha", **options)
+    assert model.generate(["alpha"], max_length=6, method=BeamSearch(2, num_results=2)) == [searched]
+    assert len(searched) == 2
+    ids = model.generate_ids([[3, 4, 1]], max_length=6, method=Greedy())
+    assert ids.tolist() == model.generate_ids([[3, 4, 1]], max_length=6).tolist()
+    with pytest.raises(TypeError, match="num_beam"):
+        model.generate("alpha", method=Greedy(), num_beam=2)
