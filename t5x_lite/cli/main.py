@@ -19,7 +19,7 @@ from t5x_lite.cli.processes import keep_memory
 from t5x_lite.errors import InputError
 
 _MARKED = re.compile(r'^@subcommand\ndef (\w+)\(.*\n    """(.+?): (.+)"""$', re.MULTILINE)
-_USAGE = """t5x_lite {version}: T5, BERT, ELECTRA, BART, GPT and their kin in JAX, from text to checkpoints
+_USAGE = """t5x_lite {version}: T5, BERT, ELECTRA, BART, GPT and related models in JAX, from text to checkpoints
 
 usage: python -m t5x_lite COMMAND ...
 

@@ -261,7 +261,7 @@ class _T5Fields:
 
     def read(self, theirs: dict[str, Any], tensors: Tensors) -> dict[str, Any]:
         projection = theirs.get("feed_forward_proj", "relu")
-        if projection not in _PROJECTIONS:
+        if not isinstance(projection, str) or projection not in _PROJECTIONS:
             raise InputError(
                 f"feed_forward_proj={projection!r} in config.json is unknown; known are {', '.join(_PROJECTIONS)}"
             )

@@ -226,6 +226,7 @@ def test_a_silent_config_means_as_many_layers_on_either_side(tmp_path, params_of
         ({"model_type": "absent"}, "model_type=None"),
         ({"d_model": "absent", "d_kv": None}, "lacks d_model, d_kv"),
         ({"feed_forward_proj": "gated-swiglu"}, "feed_forward_proj='gated-swiglu'"),
+        ({"feed_forward_proj": ["relu"]}, r"feed_forward_proj=\['relu'\]"),
         ({"num_layers": 0}, "num_encoder_layers=0"),
     ],
 )
