@@ -17,7 +17,8 @@ from t5x_lite.data.records.text import PythonDocs, TextFiles
 from t5x_lite.data.records.tfds import Tfds
 from t5x_lite.data.store import SplitFigures, TokenStore, prepare
 from t5x_lite.data.stored_rows import Rows
-from t5x_lite.data.tasks.classification import Choices, ChoiceSets, Delimited, DelimitedChoices, Labeled, LabeledTexts
+from t5x_lite.data.tasks.classification import Delimited, Labeled, LabeledTexts
+from t5x_lite.data.tasks.multiple_choice import Choices, ChoiceSets, DelimitedChoices
 from t5x_lite.data.tasks.question_answering import Questions, QuestionWindows
 from t5x_lite.data.tasks.tagging import Tagged, TaggedWords
 from t5x_lite.data.tasks.templates import (

@@ -11,7 +11,8 @@ from flax import linen as nn
 from jaxtyping import Array, Float, Int, Key
 
 from t5x_lite.data.layouts.text import Stream
-from t5x_lite.data.tasks.classification import Delimited, DelimitedChoices
+from t5x_lite.data.tasks.classification import Delimited
+from t5x_lite.data.tasks.multiple_choice import DelimitedChoices
 from t5x_lite.decoding import Greedy, decode
 from t5x_lite.errors import InputError
 from t5x_lite.layers.embedding import LazyLogits

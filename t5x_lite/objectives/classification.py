@@ -14,7 +14,8 @@ from flax import linen as nn
 from jaxtyping import Array, Float
 
 from t5x_lite.data.layouts.base import Layout
-from t5x_lite.data.tasks.classification import ChoiceSets, Labeled
+from t5x_lite.data.tasks.classification import Labeled
+from t5x_lite.data.tasks.multiple_choice import ChoiceSets
 from t5x_lite.data.tasks.tagging import Tagged
 from t5x_lite.models.base import ModelConfig
 from t5x_lite.objectives.base import DropoutKey, Features, Loss, Predictions, entropy, row_weights

@@ -12,7 +12,7 @@ from flax import linen as nn
 from jaxtyping import Array, Float
 
 from t5x_lite.data.stored_rows import stack
-from t5x_lite.data.tasks.classification import Choice
+from t5x_lite.data.tasks.multiple_choice import Choice
 from t5x_lite.data.tasks.question_answering import ContextQuestion
 from t5x_lite.data.tasks.tagging import TaggedSentence
 from t5x_lite.errors import InputError
