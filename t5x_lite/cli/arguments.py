@@ -33,7 +33,7 @@ ExperimentOptions = Annotated[Experiment, tyro.conf.arg(name=""), tyro.conf.Flag
 
 
 def subcommand(function: Callable[[list[str]], int | None]) -> Callable[[list[str]], int | None]:
-    """Marks a function in `cli/commands` as the command of its name.
+    """Registers a function in `cli/commands` as the command of its name.
 
     Its docstring is one line, `NAME ARGUMENTS: what it does`. `t5x-lite --help` reads it from the source, without
     importing the libraries of the command.

@@ -83,7 +83,7 @@ def test_repeating_makes_room_and_keeps_what_is_shared():
     assert [int(several.slot(jnp.int32(position))) for position in range(5)] == [0, 1, 2, 6, 10]
 
 
-def test_parameters_are_laid_out_for_as_many_sequences_as_there_are():
+def test_parameters_are_packed_for_the_number_of_sequences():
     one, few = make_cache(4)
     _, many = make_cache(9)
     assert isinstance(one.output, jax.Array)

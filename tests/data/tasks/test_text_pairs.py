@@ -59,7 +59,7 @@ def sides_of(row, length):
     return sides
 
 
-def spelled(pairs):
+def as_lists(pairs):
     return [(source.tolist(), target.tolist()) for source, target in pairs]
 
 
@@ -76,11 +76,11 @@ def test_every_pair_is_whole_in_one_packed_row(lengths, seed):
         assert len(sources) == len(targets)
         inside = list(zip(sources, targets, strict=True))
         # A row's pairs keep their order.
-        numbers = [spelled(pairs).index(pair) for pair in inside]
+        numbers = [as_lists(pairs).index(pair) for pair in inside]
         assert numbers == sorted(numbers)
-        assert spelled(layout.pairs_of(columns_of(row, layout.length), VOCABULARY)) == inside
+        assert as_lists(layout.pairs_of(columns_of(row, layout.length), VOCABULARY)) == inside
         found += inside
-    assert sorted(map(str, found)) == sorted(map(str, spelled(pairs)))
+    assert sorted(map(str, found)) == sorted(map(str, as_lists(pairs)))
     assert builder.tokens == sum(len(source) + len(target) + 2 for source, target in pairs)
     assert builder.padding == rows.size - builder.tokens
     assert (builder.documents, builder.skipped, builder.too_long) == (len(pairs), 0, 0)
@@ -93,10 +93,10 @@ def test_every_pair_is_whole_in_one_packed_row(lengths, seed):
 def test_unpacked_rows_are_the_pairs_in_order(seed):
     pairs, layout = random_pairs(seed), TextPairs(15, 13, packed=False)
     rows, builder = build(layout, pairs)
-    assert [pair for row in rows for pair in zip(*sides_of(row, 15), strict=True)] == spelled(pairs)
+    assert [pair for row in rows for pair in zip(*sides_of(row, 15), strict=True)] == as_lists(pairs)
     assert [
-        pair for row in rows for pair in spelled(layout.pairs_of(columns_of(row, layout.length), VOCABULARY))
-    ] == spelled(pairs)
+        pair for row in rows for pair in as_lists(layout.pairs_of(columns_of(row, layout.length), VOCABULARY))
+    ] == as_lists(pairs)
     assert builder.padding == (rows == PAD).sum()
 
 
@@ -164,13 +164,13 @@ def test_a_pair_over_the_lengths(lengths, problem):
         build(TextPairs(*lengths), [SHORT, LONG])
     for packed in (True, False):
         rows, builder = build(TextPairs(*lengths, packed=packed, too_long="skip"), [SHORT, LONG, SHORT, LONG])
-        assert [pair for row in rows for pair in zip(*sides_of(row, lengths[0]), strict=True)] == 2 * spelled([SHORT])
+        assert [pair for row in rows for pair in zip(*sides_of(row, lengths[0]), strict=True)] == 2 * as_lists([SHORT])
         assert (builder.documents, builder.skipped, builder.too_long) == (4, 2, 2)
         number, found = builder.first_too_long
         assert number == 2 and problem in found
         rows, builder = build(TextPairs(*lengths, packed=packed, too_long="cut"), [SHORT, LONG])
         cut, short = sorted(pair for row in rows for pair in zip(*sides_of(row, lengths[0]), strict=True))
-        assert [short] == spelled([SHORT])
+        assert [short] == as_lists([SHORT])
         assert cut == tuple(ids[: length - 1].tolist() for ids, length in zip(LONG, lengths, strict=True))
         assert (builder.skipped, builder.too_long, builder.first_too_long[0]) == (0, 1, 2)
     # At the lengths exactly, nothing is too long.
@@ -193,7 +193,7 @@ def test_a_tokenizer_that_pads_with_eos_can_have_a_pair_a_row():
     builder.add([np.array([10, 11]), np.array([20])])
     (row,) = builder.take()
     assert (row["inputs"].tolist(), row["targets"].tolist()) == ([10, 11, 7, 7, 7], [20, 7, 7, 7])
-    assert spelled(layout.pairs_of(row, Vocabulary(size=50, pad_id=7, eos_id=7))) == [([10, 11], [20])]
+    assert as_lists(layout.pairs_of(row, Vocabulary(size=50, pad_id=7, eos_id=7))) == [([10, 11], [20])]
     assert (builder.padding, builder.tokens) == (4, 5)
 
 
