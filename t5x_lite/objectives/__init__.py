@@ -2,22 +2,16 @@
 
 from t5x_lite.objectives.bart_denoising import BartDenoising
 from t5x_lite.objectives.base import Features, Mean, Metrics, NoObjective, Objective, Predictions, Row, corrupt_rows
-from t5x_lite.objectives.causal_language_model import (
-    CausalClassification,
-    CausalLanguageModel,
-    CausalMultipleChoice,
-    CausalTask,
-)
-from t5x_lite.objectives.classification import Classification, MultipleChoice, Tagging
+from t5x_lite.objectives.causal_language_model import CausalLanguageModel
+from t5x_lite.objectives.causal_tasks import CausalClassification, CausalMultipleChoice, CausalTask
+from t5x_lite.objectives.classification import Classification, MultipleChoice
 from t5x_lite.objectives.distillation import Distillation
-from t5x_lite.objectives.masked_language_model import (
-    MaskedLanguageModel,
-    NextSentencePrediction,
-    SentenceOrderPrediction,
-    SpanBoundary,
-)
+from t5x_lite.objectives.masked_language_model import MaskedLanguageModel
 from t5x_lite.objectives.question_answering import QuestionAnswering
 from t5x_lite.objectives.replaced_tokens import ReplacedTokenDetection
+from t5x_lite.objectives.sentence_pairs import NextSentencePrediction, SentenceOrderPrediction
+from t5x_lite.objectives.span_boundary import SpanBoundary
+from t5x_lite.objectives.span_corruption import SpanCorruption
 from t5x_lite.objectives.t5_denoising import (
     BertStyleDenoising,
     Deshuffling,
@@ -25,8 +19,8 @@ from t5x_lite.objectives.t5_denoising import (
     MassStyleDenoising,
     PrefixLanguageModel,
     ReplaceSpans,
-    SpanCorruption,
 )
+from t5x_lite.objectives.tagging import Tagging
 from t5x_lite.objectives.text_to_text import SequenceToSequence, TextToText
 
 __all__ = [

@@ -1,8 +1,6 @@
-"""Masked language models: some tokens of a row are hidden and predicted.
+"""The masked language model: some tokens of a row are hidden and predicted (Devlin et al. 2019, section 3.1).
 
-BERT's, alone and with next sentence prediction (Devlin et al. 2019, section 3.1), with dynamic masking (Liu et al.
-2019, section 4.1), which masks a row afresh every time it is seen; ALBERT's (Lan et al. 2020, section 3.1) and
-SpanBERT's (Joshi et al. 2020).
+With dynamic masking (Liu et al. 2019, section 4.1), which masks a row afresh every time it is seen.
 """
 
 from dataclasses import dataclass
@@ -21,11 +19,10 @@ from t5x_lite.errors import InputError
 from t5x_lite.layers.embedding import LazyLogits
 from t5x_lite.models.base import ModelConfig
 from t5x_lite.objectives import masking
-from t5x_lite.objectives.base import DropoutKey, Features, ForwardObjective, Loss, Mean, Row, check_length, row_weights
-from t5x_lite.objectives.losses import label_loss
+from t5x_lite.objectives.base import DropoutKey, Features, ForwardObjective, Loss, Row, check_length, row_weights
 from t5x_lite.objectives.vocabulary_loss import vocabulary_loss
 from t5x_lite.tokenizers.vocabulary import Vocabulary
-from t5x_lite.validation import Density, NonNegative, Positive, Range, Share
+from t5x_lite.validation import Density, NonNegative, Range, Share
 
 InputFormat = Literal["segment-pair", "sentence-pair", "full-sentences", "doc-sentences"]
 """The four of Liu et al. 2019, section 4.2."""
@@ -201,128 +198,6 @@ class MaskedLanguageModel(ForwardObjective):
         logits = module.apply({"params": params}, method=lambda model: self.token_scores(model, features, None).dense())
         used = features["targets"] != self.known_vocabulary.pad_id
         return jnp.where(used, logits.argmax(axis=-1), self.known_vocabulary.pad_id)
-
-
-@dataclass(frozen=True)
-class _SentencePairs(MaskedLanguageModel):
-    """The masked language model and a binary classification of the pair, one mean added to the other."""
-
-    input_format: InputFormat = "segment-pair"
-    """Which pairs: segment-pair (as many sentences as fit) or sentence-pair (one each)."""
-
-    heads: ClassVar[tuple[str, ...]] = ("masked_lm", "sentence_pair")
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if not self.is_pair:
-            raise InputError(
-                f"input_format={self.input_format!r} has no pairs, which {type(self).__name__} asks about; "
-                "choose segment-pair or sentence-pair"
-            )
-
-    def forward(self, model: nn.Module, features: Features, key: DropoutKey) -> tuple[LazyLogits, Float[Array, "B 2"]]:
-        hidden = self.encode(model, features, key)
-        return self.scores_of(model, hidden, features), model.sentence_pair_logits(hidden)
-
-    def loss_of(self, outputs: tuple[LazyLogits, Array], features: Features, whole: Features) -> Loss:
-        total, weight, metrics = super().loss_of(outputs[0], features, whole)
-        loss, rows, figures = label_loss(outputs[1], features["label"], row_weights(features))
-        metrics |= {f"pair_{name}": Mean(value, rows) for name, value in figures.items()}
-        # total / weight is the mean over tokens plus the mean over rows, both over the whole batch.
-        return total + loss * self.predictions_per(row_weights(whole), whole), weight, metrics
-
-
-@dataclass(frozen=True)
-class NextSentencePrediction(_SentencePairs):
-    """BERT's objective: masked tokens, and whether B follows A or is from another document (Devlin et al. 2019, 3.1).
-
-    Which of the two is drawn every time a row is seen. Label 0: B follows; 1: it does not.
-    """
-
-    with_other: ClassVar[bool] = True
-
-    def arrange(self, key: Key[Array, ""], row: Row) -> Features:
-        """`[CLS] A [SEP] B [SEP]`, or with the column `other` instead of B."""
-        vocabulary, length = self.known_vocabulary, self.input_length
-        ids, other = row["ids"], row["other"]
-        index = jnp.arange(length)
-        position, size = index - jnp.argmax(ids == vocabulary.sep_id) - 1, (other != vocabulary.pad_id).sum()
-        stranger = jnp.where(position == size, vocabulary.sep_id, vocabulary.pad_id)
-        stranger = jnp.where(position < size, other[position.clip(0, other.shape[0] - 1)], stranger)
-        is_other = jax.random.bernoulli(key)
-        inputs = jnp.where(is_other & (position >= 0), stranger, ids).astype(ids.dtype)
-        return {"inputs": inputs, "segments": self.segments_of(inputs), "label": is_other.astype(jnp.int32)}
-
-
-@dataclass(frozen=True)
-class SentenceOrderPrediction(_SentencePairs):
-    """ALBERT's objective: masked n-grams, and whether the two segments were swapped (Lan et al. 2020, section 3.1).
-
-    Half of the rows are swapped, drawn every time a row is seen. Label 0: in order; 1: swapped.
-    """
-
-    longest_ngram: Positive = 3
-    """Words hidden together: n of them with a probability in proportion to 1 / n; 1 hides tokens one by one."""
-
-    def arrange(self, key: Key[Array, ""], row: Row) -> Features:
-        """`[CLS] A [SEP] B [SEP]` or `[CLS] B [SEP] A [SEP]`."""
-        ids = row["ids"]
-        is_separator = ids == self.known_vocabulary.sep_id
-        first = jnp.argmax(is_separator)
-        second = jnp.argmax(is_separator.at[first].set(False))
-        swapped = jax.random.bernoulli(key)
-        inputs = jnp.where(swapped, masking.swap_segments(ids, first, second), ids)
-        return {"inputs": inputs, "segments": self.segments_of(inputs), "label": swapped.astype(jnp.int32)}
-
-    def choose(self, key: Key[Array, ""], ids: Int[Array, "L"]) -> Bool[Array, "L"]:
-        if self.longest_ngram == 1:
-            return super().choose(key, ids)
-        shares = masking.harmonic_shares(self.longest_ngram)
-        return self.choose_spans(key, ids, shares).number >= 0
-
-
-@dataclass(frozen=True)
-class SpanBoundary(MaskedLanguageModel):
-    """Spans of whole words, the masked language model on their tokens, and the span-boundary objective added to it.
-
-    Joshi et al. 2020: span lengths in words are geometric up to a longest (section 3.1); mask, random or the tokens
-    themselves are drawn once a span; a token's second prediction sees the span's neighbours and its index in it alone
-    (section 3.2). Rows are single segments (section 3.3).
-    """
-
-    input_format: InputFormat = "doc-sentences"
-    """How text fills a row; the paper has one segment of one document."""
-    span_probability: Density = 0.2
-    """p of the geometric distribution of span lengths."""
-    longest_span: Positive = 10
-    """Words in a span at most; with p = 0.2 the mean is 3.8."""
-
-    heads: ClassVar[tuple[str, ...]] = ("masked_lm", "span_boundary")
-
-    def mask(self, key: Key[Array, ""], ids: Int[Array, "L"]) -> Features:
-        """Beside the masked language model's, for each predicted position: the `left` and `right` neighbours of its
-        span, and its `offset` in the span, from 0."""
-        choose_key, hide_key = jax.random.split(key)
-        spans = self.choose_spans(choose_key, ids, masking.geometric_shares(self.span_probability, self.longest_span))
-        features = self.hide(hide_key, ids, spans.number >= 0, group=spans.number)
-        positions = features["positions"]
-        start, end = spans.start[positions], spans.end[positions]
-        return features | {
-            "left": (start - 1).clip(0),
-            "right": (end + 1).clip(0, ids.shape[0] - 1),
-            "offset": (positions - start).clip(0),
-        }
-
-    def forward(self, model: nn.Module, features: Features, key: DropoutKey) -> tuple[LazyLogits, LazyLogits]:
-        hidden = self.encode(model, features, key)
-        left, right = (gather_positions(hidden, features[side]) for side in ("left", "right"))
-        tokens = self.scores_of(model, hidden, features)
-        return tokens, model.span_boundary_scores(left, right, features["offset"])
-
-    def loss_of(self, outputs: tuple[LazyLogits, LazyLogits], features: Features, whole: Features) -> Loss:
-        total, weight, metrics = super().loss_of(outputs[0], features, whole)
-        boundary, _, figures = super().loss_of(outputs[1], features, whole)
-        return total + boundary, weight, metrics | {f"boundary_{n}": Mean(x, weight) for n, x in figures.items()}
 
 
 def gather_positions(hidden: Float[Array, "B L D"], positions: Int[Array, "B P"]) -> Float[Array, "B P D"]:

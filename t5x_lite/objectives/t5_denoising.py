@@ -1,4 +1,4 @@
-"""T5's objectives (Raffel et al. 2020, section 3.3): span corruption, token noise, deshuffling, prefixes."""
+"""T5's objectives beside span corruption (Raffel et al. 2020, section 3.3): token noise, deshuffling, prefixes."""
 
 from dataclasses import dataclass
 from typing import ClassVar, Self
@@ -9,144 +9,10 @@ from jaxtyping import Array, Bool, Int, Key
 
 from t5x_lite.errors import InputError
 from t5x_lite.objectives import masking
-from t5x_lite.objectives.text_to_text import SpanLength, StreamDenoising, closed, kept_ids
+from t5x_lite.objectives.span_corruption import Noise, replace_spans
+from t5x_lite.objectives.text_to_text import StreamDenoising, closed, kept_ids
 from t5x_lite.tokenizers.vocabulary import Vocabulary
-from t5x_lite.validation import Density, Share
-
-
-@dataclass(frozen=True)
-class Noise(StreamDenoising):
-    """Base of objectives that take an exact number of ids of a row as noise."""
-
-    noise_density: Density = 0.15
-    """Share of the raw ids that is noise."""
-
-    @property
-    def num_noise_tokens(self) -> int:
-        return self.noise_in(self.raw_length)
-
-    def noise_in(self, length: int) -> int:
-        """Noise tokens in `length` raw ids: at least one, and not all."""
-        return min(max(round(length * self.noise_density), 1), length - 1)
-
-
-@dataclass(frozen=True)
-class SpanCorruption(Noise):
-    """Noise spans become one sentinel each in the input; the target lists each sentinel and its span (section 3.1.4).
-
-    >>> objective = SpanCorruption(input_length=512)
-    >>> objective.raw_length, objective.target_length, objective.num_noise_spans
-    (568, 114, 28)
-    """
-
-    input_length: int = 512
-    """Ids of the input, sentinels and EOS included; filled exactly."""
-    mean_span_length: SpanLength = 3.0
-    """Raw ids in a noise span, on average (3 for T5 and mT5, 20 for ByT5)."""
-
-    pads_inputs: ClassVar[bool] = False
-    targets_are_text: ClassVar[bool] = False
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        # Where most is noise, there is at most one span for each id that is kept, and some lengths are impossible.
-        if (length := self.input_size(self.raw_length)) != self.input_length:
-            raise InputError(
-                f"input_length={self.input_length} cannot be filled exactly with noise_density={self.noise_density}; "
-                f"choose {length}"
-            )
-
-    def for_vocabulary(self, vocabulary: Vocabulary) -> Self:
-        if self.num_noise_spans > vocabulary.num_sentinels:
-            raise InputError(
-                f"input_length={self.input_length} makes {self.num_noise_spans} noise spans but the tokenizer has "
-                f"{vocabulary.num_sentinels} sentinels; raise tokenizer.extra_ids or mean_span_length"
-            )
-        return super().for_vocabulary(vocabulary)
-
-    def input_size(self, raw_length: int) -> int:
-        return raw_length - self.noise_in(raw_length) + self._spans_in(raw_length) + 1
-
-    @property
-    def num_noise_spans(self) -> int:
-        return self._spans_in(self.raw_length)
-
-    @property
-    def target_length(self) -> int:
-        """All noise, a sentinel for each span, EOS."""
-        return self.num_noise_tokens + self.num_noise_spans + 1
-
-    def _spans_in(self, length: int) -> int:
-        noise = self.noise_in(length)
-        return min(max(round(noise / self.mean_span_length), 1), length - noise)
-
-    def sides(self, key: Key[Array, ""], raw: Int[Array, "R"]) -> tuple[Int[Array, "I"], Int[Array, "T"]]:
-        mask = self.noise_mask(key)
-        return replace_spans(raw, mask, self.known_vocabulary, self.input_length, self.target_length)
-
-    def noise_mask(self, key: Key[Array, ""]) -> Bool[Array, "R"]:
-        """Which raw ids are noise.
-
-        Noise and non-noise are each cut at random into `num_noise_spans` non-empty spans, all cuts equally likely, and
-        laid out in turns, non-noise first.
-        """
-        length, noise, spans = self.raw_length, self.num_noise_tokens, self.num_noise_spans
-        noise_key, other_key = jax.random.split(key)
-        noise_lengths = random_segmentation(noise_key, noise, spans)
-        other_lengths = random_segmentation(other_key, length - noise, spans)
-        ends = jnp.cumsum(jnp.stack([other_lengths, noise_lengths], axis=1).reshape(-1))
-        # A position is noise if an odd number of spans end before it.
-        passed = jnp.zeros(length, jnp.int32).at[ends[:-1]].set(1)
-        return jnp.cumsum(passed) % 2 == 1
-
-
-def random_segmentation(key: Key[Array, ""], num_items: int, num_segments: int) -> Int[Array, "S"]:
-    """Lengths of `num_segments` non-empty segments of `num_items` items; every such segmentation is equally likely."""
-    # The segments' first items: a random subset of the items but the first, drawn as the positions of the largest of
-    # independent random numbers (which tie once in 40,000 rows of 500).
-    order = jax.random.bits(key, (num_items - 1,)).astype(jnp.uint32)
-    _, cuts = jax.lax.top_k(order, num_segments - 1)
-    bounds = jnp.concatenate([jnp.zeros(1, jnp.int32), jnp.sort(cuts) + 1, jnp.full(1, num_items, jnp.int32)])
-    return jnp.diff(bounds)
-
-
-def replace_spans(
-    raw: Int[Array, "R"], noise: Bool[Array, "R"], vocabulary: Vocabulary, input_length: int, target_length: int
-) -> tuple[Int[Array, "I"], Int[Array, "T"]]:
-    """(inputs, targets) of one row under a noise mask, each closed by EOS and padded to its length.
-
-    Sentinels count down from the top of the vocabulary. Where the row ends with text that is not noise, one more
-    sentinel closes the target, as in the paper's figure 2:
-
-    >>> words = "Thank you for inviting me to your party last week .".split()
-    >>> noise = jnp.array([word in ("for", "inviting", "last") for word in words])
-    >>> vocabulary = Vocabulary(size=100, first_sentinel_id=99, num_sentinels=10)
-    >>> inputs, targets = replace_spans(jnp.arange(10, 21), noise, vocabulary, 11, 7)
-    >>> render = lambda ids: " ".join(words[i - 10] if i < 21 else f"<{99 - i}>" for i in ids.tolist() if i > 1)
-    >>> render(inputs)
-    'Thank you <0> me to your party <1> week .'
-    >>> render(targets)
-    '<0> for inviting <1> last <2>'
-    """
-    starts = noise & ~jnp.pad(noise[:-1], (1, 0))
-    span = jnp.cumsum(starts) - 1  # the last span that begins before or at a position
-    sentinel = (vocabulary.first_sentinel_id - span).astype(raw.dtype)
-
-    kept = ~noise | starts
-    inputs = jnp.full(input_length, vocabulary.pad_id, raw.dtype)
-    inputs = inputs.at[jnp.where(kept, jnp.cumsum(kept) - 1, input_length)].set(
-        jnp.where(starts, sentinel, raw), mode="drop"
-    )
-    inputs = inputs.at[kept.sum()].set(vocabulary.eos_id, mode="drop")
-
-    position = jnp.cumsum(noise) + span  # of a noise token in the target, after all noise and sentinels before it
-    targets = jnp.full(target_length, vocabulary.pad_id, raw.dtype)
-    targets = targets.at[jnp.where(noise, position, target_length)].set(raw, mode="drop")
-    targets = targets.at[jnp.where(starts, position - 1, target_length)].set(sentinel, mode="drop")
-    end = noise.sum() + starts.sum()
-    targets = targets.at[jnp.where(noise[-1], target_length, end)].set(sentinel[-1] - 1, mode="drop")
-    targets = targets.at[end + ~noise[-1]].set(vocabulary.eos_id, mode="drop")
-    return inputs, targets
+from t5x_lite.validation import Share
 
 
 @dataclass(frozen=True)

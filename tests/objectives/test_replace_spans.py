@@ -7,7 +7,7 @@ import pytest
 from t5x_lite.data import Vocabulary
 from t5x_lite.errors import InputError
 from t5x_lite.objectives import ReplaceSpans
-from t5x_lite.objectives.t5_denoising import replace_spans
+from t5x_lite.objectives.span_corruption import replace_spans
 
 EOS, TOP = 1, 299
 

@@ -10,7 +10,7 @@ from scipy.stats import chisquare
 from t5x_lite.data import Vocabulary
 from t5x_lite.errors import InputError
 from t5x_lite.objectives import SpanCorruption, corrupt_rows
-from t5x_lite.objectives.t5_denoising import random_segmentation, replace_spans
+from t5x_lite.objectives.span_corruption import random_segmentation, replace_spans
 
 EOS = 1
 

@@ -6,7 +6,8 @@ import pytest
 
 from t5x_lite.data import Vocabulary
 from t5x_lite.objectives import Deshuffling
-from t5x_lite.objectives.t5_denoising import drop_tokens, mask_token_id, mask_tokens, replace_spans
+from t5x_lite.objectives.span_corruption import replace_spans
+from t5x_lite.objectives.t5_denoising import drop_tokens, mask_token_id, mask_tokens
 
 SENTENCE = "Thank you for inviting me to your party last week ."
 WORDS = [*SENTENCE.split(), "apple"]
