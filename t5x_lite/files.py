@@ -79,7 +79,6 @@ class GrowingFile:
         self._file = open(self._path, "ab", buffering=0) if self._whole is None else None  # noqa: SIM115
 
     def write(self, data: bytes) -> None:
-        """Appends."""
         if self._file is not None:
             self._file.write(data)
         else:
@@ -91,7 +90,6 @@ class GrowingFile:
         """Does nothing, for callers that expect a file."""
 
     def close(self) -> None:
-        """Writes what is not written yet."""
         if self._file is not None:
             self._file.close()
         else:

@@ -48,7 +48,6 @@ def memory_table(plan: Plan) -> Table:
 
 
 def memory_by_use(plan: Plan) -> dict[str, int]:
-    """The bytes of a chip, by their use."""
     memory = plan.memory
     return {
         "parameters": memory.parameters,

@@ -20,7 +20,6 @@ Row = dict[str, Any]
 
 
 def legend() -> Text:
-    """What the styles of masked rows mean."""
     words = {"hidden": "hidden", "random": "shown as a random token", "kept": "predicted and shown as it is"}
     return Text("  ").join(Text(f" {word} ", STYLES[kind]) for kind, word in words.items())
 
@@ -105,7 +104,6 @@ def _masked(tokenizer: Tokenizer, row: Row, features: Row) -> Iterator[tuple[str
 def _example(
     tokenizer: Tokenizer, row: Row, features: Row, layout: Layout, labels: tuple[str, ...]
 ) -> Iterator[tuple[str, Text]]:
-    """An example of a task."""
     for number, ids in enumerate(np.atleast_2d(row["ids"])):
         yield f"choice {number}" if number else "row", tokens(tokenizer, ids, added_ids=layout.added_ids)
     if "swapped" in features:

@@ -106,8 +106,6 @@ _PRODUCTS = {
 
 @dataclass(frozen=True, kw_only=True)
 class _GptFamily(HuggingFaceFamily):
-    """What the two have in common."""
-
     prefix: str = "transformer"
     constants: tuple[str, ...] = (".attn.bias", ".attn.masked_bias")  # causal masks in early files
     body: tuple[str, ...]

@@ -89,8 +89,6 @@ _FIELDS = (
 
 @dataclass(frozen=True, kw_only=True)
 class _EncoderDecoderFamily(HuggingFaceFamily):
-    """What the two have in common."""
-
     prefix: str = "model"
     body: tuple[str, ...] = ("shared", "encoder", "decoder")
     start_id: int

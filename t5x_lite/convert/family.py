@@ -40,8 +40,6 @@ class Field(Protocol):
 
 @dataclass(frozen=True)
 class Numbers:
-    """Numbers that have other names there."""
-
     names: Mapping[str, str | tuple[str, float | str]]
     """Ours, by theirs; (ours, default) where a config.json may leave it out: a number, or another of their fields."""
 
@@ -77,7 +75,6 @@ class ActivationName:
     default: str = "gelu"
     """What holds where a config.json leaves it out."""
     names: Mapping[str, tuple[str, ...]] = field(default_factory=lambda: ACTIVATIONS)
-    """Theirs, by ours."""
 
     def read(self, theirs: dict[str, Any], tensors: Tensors) -> dict[str, Any]:
         name = theirs.get(self.theirs) or self.default

@@ -44,7 +44,6 @@ class Data(Validated):
 
     @property
     def training_sources(self) -> tuple[Source, ...]:
-        """The corpora to train on."""
         return tuple(p.source for p in self.source.parts) if isinstance(self.source, Mixture) else (self.source,)
 
     @property

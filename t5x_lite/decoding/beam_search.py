@@ -24,11 +24,9 @@ class Texts(NamedTuple):
     values: Float[Array, "B N"]
 
     def beside(self, others: "Texts") -> "Texts":
-        """These, then others."""
         return Texts(*(jnp.concatenate(pair, axis=1) for pair in zip(self, others, strict=True)))
 
     def best(self, number: int) -> tuple["Texts", Int[Array, "B N"]]:
-        """The best of them, and which they are."""
         values, order = jax.lax.top_k(self.values, number)
         return Texts(jnp.take_along_axis(self.ids, order[..., None], axis=1), values), order
 
@@ -37,13 +35,11 @@ class Candidates(NamedTuple):
     """Continuations of the beginnings, best first."""
 
     values: Float[Array, "B C"]
-    """Their log-probabilities."""
     beams: Int[Array, "B C"]
     """What they continue."""
     tokens: Int[Array, "B C"]
 
     def texts(self, running: Texts, index: Int[Array, ""]) -> Texts:
-        """Their ids as texts."""
         ids = jnp.take_along_axis(running.ids, self.beams[..., None], axis=1)
         return Texts(jax.lax.dynamic_update_slice_in_dim(ids, self.tokens[..., None], index, axis=2), self.values)
 

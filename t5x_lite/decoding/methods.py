@@ -65,7 +65,6 @@ class DecodingStart(NamedTuple):
     key: Key[Array, ""] | None
     """For random numbers, which depend on it, on the row's number and on the token's index alone."""
     rows: Int[Array, "B"]
-    """The numbers of the rows."""
 
 
 class Method(Validated, ABC):

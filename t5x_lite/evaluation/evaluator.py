@@ -35,7 +35,6 @@ class Evaluator:
     """Figures of parameters on held-out rows; what depends on the rows alone is computed once."""
 
     program: Program
-    """The experiment on its mesh."""
     tokenizer: Tokenizer
     rows: Rows
     given_questions: Sequence[EvalPrompt] | None = None
@@ -68,7 +67,6 @@ class Evaluator:
         return {"": self}
 
     def mean(self, scores: Mapping[str, Scores]) -> Scores:
-        """The scores of the one part."""
         return scores[""]
 
     def loss_figures(self, params: Any) -> dict[str, float]:
@@ -105,7 +103,6 @@ class Evaluator:
 
     @cached_property
     def words(self) -> int:
-        """Words in the targets."""
         return count_words(self.features["targets"], self.tokenizer)
 
     @cached_property
@@ -183,7 +180,6 @@ class MixtureEvaluator:
 
     @cached_property
     def baseline_loss(self) -> float:
-        """The mean over the parts."""
         return float(np.mean([part.baseline_loss for part in self.parts.values()]))
 
 
@@ -211,7 +207,6 @@ def held_out_of(
 
 
 def part_metrics(evaluation: Evaluation, part: str) -> tuple[str | Metric, ...]:
-    """The metrics of one part of a mixture."""
     return {one.part: one.metrics for one in evaluation.part_metrics}.get(part, evaluation.metrics)
 
 

@@ -28,7 +28,6 @@ def format_figure(name: str, value: float, metric: Metric | None = None) -> str:
 
 
 def format_signatures(metrics: Metrics) -> str:
-    """The signatures of metrics, a line each."""
     lines = ((metric, figure.rpartition("/")[2]) for figure, metric in metrics.items() if metric.signature)
     return "\n".join(f"{metric.label(figure)}: {metric.signature}" for metric, figure in lines)
 
@@ -91,6 +90,5 @@ def _one(unit: str) -> str:
 
 
 def loss_unit(experiment: Experiment) -> str:
-    """The unit of an experiment's loss."""
     in_nats = experiment.objective.in_nats(experiment.model)
     return f"nats {_one(experiment.objective.unit)}" if in_nats else "squared error"

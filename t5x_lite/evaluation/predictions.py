@@ -23,7 +23,6 @@ from t5x_lite.training.experiment import Evaluation
 from t5x_lite.training.step import Program
 
 Rows = Any
-"""A random-access sequence of rows."""
 
 
 def evaluate(program: Program, params: Any, rows: Rows, *, max_rows: int) -> dict[str, float]:

@@ -128,7 +128,6 @@ class AttentionInputs:
 
     @property
     def lengths(self) -> tuple[int, int]:
-        """L and M."""
         return self.query.shape[1], self.key.shape[1]
 
     @property

@@ -129,7 +129,6 @@ def along_diagonals(tiling: Tiling, tile: Float[Array, "L M"]) -> Float[Array, "
 
 
 def column(row: Float[Array, "1 C"]) -> Float[Array, "C 1"]:
-    """A row as a column."""
     return jnp.broadcast_to(row, (LANES, row.shape[1])).T[:, :1]
 
 

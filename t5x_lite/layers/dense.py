@@ -162,9 +162,7 @@ class LayerConfig:
     norm_first: bool = True
     attention_scale: float | None = None
     dropout_rate: float = 0.0
-    """Of the residual branches."""
     attention_dropout_rate: float = 0.0
-    """Of the attention weights."""
     mlp_dropout_rate: float = 0.0
     """Of the feed-forward layer's hidden units."""
     positions_share_dropout: bool = False
@@ -175,7 +173,6 @@ class LayerConfig:
     """Of the matrix that ends a residual branch; None means `kernel_init`."""
 
     def make_norm(self, dtype: Any) -> nn.Module:
-        """A norm of the layer."""
         return make_norm(self.norm, epsilon=self.norm_epsilon, dtype=dtype)
 
 

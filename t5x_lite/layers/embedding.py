@@ -64,7 +64,6 @@ class Embedding(nn.Module):
         return LazyLogits(x, self.embedding, None, self.axes, self.dtype)
 
     def output_kernel(self) -> Float[Array, "D V"]:
-        """The matrix of the tied output."""
         return self.embedding.T
 
 

@@ -106,7 +106,6 @@ class Classifier(nn.Module):
     dropout_rate: float = 0.1
     dtype: Any = jnp.float32
     use_bias: bool = True
-    """Whether the scores have one."""
 
     @nn.compact
     def __call__(self, x: Float[Array, "*batch D"], *, deterministic: bool = True) -> Float[Array, "*batch C"]:

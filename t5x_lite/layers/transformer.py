@@ -34,7 +34,6 @@ class Context:
     """The inputs that all layers of a stack share."""
 
     self_bias: DistanceBias | None = None
-    """Added to the logits of the self-attention."""
     self_mask: Mask | None = None
     memory: Float[Array, "B M D"] | None = None
     """The encoder's output, which cross-attention reads."""
@@ -47,13 +46,11 @@ class StepContext:
     """The inputs that all layers of a stack share while decoding."""
 
     self_bias: Float[Array, "_ _ Q S"]
-    """Added to the logits of the self-attention."""
     memory_bias: Float[Array, "B 1 1 M"]
     """Added to the logits of the cross-attention."""
     slot: Int[Array, ""]
     """Where the keys and values are written."""
     num_sequences: int = field(metadata={"static": True})
-    """Of each input."""
 
 
 class Layer(nn.Module):
@@ -132,7 +129,6 @@ class Layer(nn.Module):
         attend_to_memory: Callable[[Array], Array] | None,
         deterministic: bool,
     ) -> Float[Array, "B L D"]:
-        """Each sublayer with its norm, dropout and residual."""
 
         def residual(x: Array, sublayer: Callable[[Array], Array], norm: nn.Module) -> Array:
             if self.config.norm_first:

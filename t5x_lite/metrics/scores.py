@@ -131,6 +131,5 @@ def score_intervals(
 
 
 def _compared(metric: Metric, predictions: Predictions) -> Predictions:
-    """The predictions as the metric compares them."""
     is_read = predictions.type == "texts" and metric.compares and "texts" not in metric.compares
     return metric.read(predictions) if is_read else predictions

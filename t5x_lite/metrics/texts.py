@@ -156,6 +156,5 @@ def _first(predictions: Predictions) -> list[str]:
 
 
 def _matches(predictions: Predictions) -> np.ndarray:
-    """Whether each text is one of its references."""
     pairs = zip(predictions.predicted, predictions.references, strict=True)
     return np.array([text.strip() in map(str.strip, texts) for text, texts in pairs])

@@ -131,7 +131,6 @@ class TextConfig(ModelConfig):
 
     @property
     def kernel_init(self) -> nn.initializers.Initializer:
-        """Of the layers' kernels."""
         return nn.initializers.normal(0.02)
 
     def check_length(self, length: int) -> None:
@@ -148,7 +147,6 @@ class TextConfig(ModelConfig):
         return False
 
     def layer(self) -> LayerConfig:
-        """The shape of a layer."""
         return LayerConfig(
             num_heads=self.num_heads,
             head_dim=self.head_dim or self.embed_dim // self.num_heads,
@@ -237,7 +235,6 @@ class GeneratorConfig(TextConfig):
 
     @property
     def embedding_init(self) -> nn.initializers.Initializer:
-        """Of token and position embeddings."""
         return nn.initializers.normal(0.02)
 
     @property
@@ -291,7 +288,6 @@ class TextGenerator(TextModel):
         return self.token_embedding
 
     def output_kernel(self) -> Float[Array, "D V"]:
-        """The matrix that gives the logits."""
         return (self.output_table if self.config.tied else self.output).output_kernel()
 
     def _untrained_bias(self) -> Float[Array, "V"] | None:

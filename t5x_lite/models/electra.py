@@ -81,7 +81,6 @@ class ElectraPairConfig(ModelConfig):
 
     @property
     def num_heads(self) -> int:
-        """Divides the heads of both."""
         return math.gcd(self.generator.num_heads, self.discriminator.num_heads)
 
     def build(self, *, dtype: Any = jnp.float32, remat: Remat = "none") -> "ElectraPair":

@@ -107,7 +107,6 @@ class EncoderConfig(TextConfig):
         return _INIT
 
     def embeddings(self, dtype: Any) -> TokenEmbeddings:
-        """The module of the embeddings."""
         sizes = (self.vocab_size, self.token_embed_dim, self.max_length, self.num_segments)
         return TokenEmbeddings(*sizes, self.pad_id, self.norm_epsilon, dtype)
 

@@ -82,7 +82,6 @@ class EncoderDecoderConfig(GeneratorConfig):
         return EncoderDecoder(self, dtype=dtype, remat=remat)
 
     def decoder_layer(self) -> LayerConfig:
-        """The shape of a layer of the decoder."""
         return self.layer()
 
 
@@ -192,7 +191,6 @@ class EncoderDecoder(TextGenerator):
         inputs_segments: Int[Array, "B M"] | None = None,
         deterministic: bool = True,
     ) -> Float[Array, "B M D"]:
-        """The encoder's output."""
         bias = self._bias("encoder", inputs.shape[1])
         context = Context(bias, Mask.of_segments(inputs_segments, valid=inputs_valid))
         x = self._embed("encoder", inputs, self._positions(inputs, inputs_segments), deterministic)

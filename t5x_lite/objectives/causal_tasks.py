@@ -51,7 +51,6 @@ class CausalTask(TaskObjective):
 
     @property
     def marks(self) -> tuple[int, int, int]:
-        """The ids of start, delimiter and extract."""
         size = self.known_vocabulary.size
         return size, size + 1, size + 2
 

@@ -147,7 +147,6 @@ class Window:
     first: int
     """Which of the text's tokens that is."""
     size: int
-    """In tokens."""
 
     @classmethod
     def of_row(cls, segments: Int[np.ndarray, "L"], first: int) -> "Window":

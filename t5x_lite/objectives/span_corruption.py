@@ -72,7 +72,6 @@ class SpanCorruption(Noise):
 
     @property
     def target_length(self) -> int:
-        """All noise, a sentinel for each span, EOS."""
         return self.num_noise_tokens + self.num_noise_spans + 1
 
     def _spans_in(self, length: int) -> int:

@@ -36,7 +36,6 @@ class TaskObjective(ForwardObjective):
     """Whether `model.num_classes` is the number of the data's labels."""
     roles: ClassVar[tuple[str, ...]] = ("cls", "sep")
     has_segments: ClassVar[bool] = True
-    """Whether rows hold two segments."""
     submissions: ClassVar[tuple[str, ...]] = ("jsonl", "glue", "superglue")
     """The formats of files of predictions, the usual one first (see `evaluation.submissions`)."""
 
@@ -99,7 +98,6 @@ class TaskObjective(ForwardObjective):
         return getattr(model, f"{self.head}_logits")(hidden, inputs_valid=valid, deterministic=deterministic)
 
     def logits(self, module: nn.Module, params: Any, features: Features, key: DropoutKey = None) -> Float[Array, "..."]:
-        """The logits of the head for each row."""
         return self.apply(module, params, features, key)
 
     def predict(self, module: nn.Module, params: Any, features: Features) -> Array:

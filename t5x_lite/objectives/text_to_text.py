@@ -224,7 +224,6 @@ class SequenceToSequence(TextToText):
         return super().samples(module, params, self._first_pairs(features))
 
     def _first_pairs(self, features: Features) -> Features:
-        """Rows of one pair each."""
         if "inputs_segments" not in features:
             return features
         segments = {"inputs": "inputs_segments", "targets": "decoder_segments"}

@@ -88,7 +88,6 @@ class _Terms:
     least_chunks: int
     vocab_size: int
     embed: int
-    """Which dimension of the kernel is the width."""
     shards: tuple[str, ...]
     """The axes of the mesh that shard the vocabulary."""
 
@@ -99,7 +98,6 @@ class _Terms:
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
 def _sums(terms: _Terms, *inputs: Array | None) -> _Sums:
-    """Of the inputs of `_sums_and_gradients`."""
     return _sums_and_gradients(terms, *inputs, wanted=(False, False, False))[0]
 
 

@@ -116,7 +116,6 @@ class PreemptionSync:
         hosts.set_value(f"{_REQUESTS}/{self._process}", "")
 
     def close(self) -> None:
-        """Ends the thread."""
         self._closed.set()
         self._thread.join(5)
 

@@ -50,7 +50,6 @@ class ProcessConfig:
 
     @property
     def address(self) -> tuple[str, int]:
-        """The coordinator's host and port."""
         host, _, port = self.coordinator.rpartition(":")
         return host.strip("[]"), int(port)
 
@@ -79,8 +78,6 @@ def verify_processes(config: ProcessConfig, facts: Facts, *, timeout: float, hos
 
 @dataclass(frozen=True)
 class _Peer:
-    """A process that connected to process 0."""
-
     process_id: int
     host: str
     facts: Facts

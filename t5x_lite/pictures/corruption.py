@@ -201,7 +201,6 @@ def _words(tokenizer: Tokenizer, strip: Strip) -> Iterator[tuple[str, str]]:
 
 
 def _lines(words: Iterable[tuple[str, str]]) -> list[Words]:
-    """Words in lines of at most `_COLUMNS` characters."""
     lines: list[Words] = [[]]
     used = 0
     for word, role in words:

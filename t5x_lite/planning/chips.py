@@ -84,7 +84,6 @@ class Topology:
 
     chip: Chip
     shape: tuple[int, ...]
-    """Chips along each dimension."""
 
     @classmethod
     def parse(cls, name: str) -> "Topology":

@@ -24,7 +24,6 @@ class Collective:
 
     kind: str
     group_size: int
-    """Devices that take part in one of them."""
     count: int
     num_bytes: int
     """What each device receives at least: (n - 1) / n of the whole array in a group of n, twice that for an all-reduce,

@@ -70,7 +70,6 @@ class Instruction:
         return (*_CALLED.findall(self.attributes), *re.findall(r"[\w.\-]+", branches[1] if branches else ""))
 
     def attribute(self, name: str) -> str | None:
-        """The word after `name=`."""
         value = re.search(rf"\b{name}=%?([\w.\-]+)", self.attributes)
         return value[1] if value else None
 
@@ -97,7 +96,6 @@ class Computation:
 
     @property
     def parameters(self) -> tuple[Instruction, ...]:
-        """The arguments of a call, in order."""
         parameters = [instruction for instruction in self.instructions if instruction.opcode == "parameter"]
         return tuple(sorted(parameters, key=lambda parameter: int(parameter.operands[0])))
 

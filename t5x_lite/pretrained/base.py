@@ -28,7 +28,6 @@ class Neighbour(NamedTuple):
 
     token: str
     similarity: float
-    """The cosine of the two vectors."""
 
 
 _METHODS = (

@@ -67,7 +67,6 @@ def check_layers(layers: Layers, num_layers: int) -> None:
 
 
 def check_pooling(pooling: Pooling) -> None:
-    """Raises `InputError` for an unknown way of pooling."""
     if pooling not in get_args(Pooling):
         raise InputError(f"pooling={pooling!r} is unknown; choose one of {', '.join(get_args(Pooling))}")
 
@@ -258,7 +257,6 @@ class PretrainedEncoder(EncoderTasks):
 
     @property
     def num_layers(self) -> int:
-        """Of the encoder, whose layers `encode` chooses from."""
         return self._encoder.num_layers
 
 

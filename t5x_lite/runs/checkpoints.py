@@ -116,7 +116,6 @@ class Checkpoints:
         return [self._finished.popleft() for _ in range(len(self._finished))]
 
     def wait(self) -> None:
-        """Returns when everything is written."""
         self._orbax.wait()
         if self._writing is not None:
             self._writing.result()  # `finished` knows of it then

@@ -68,8 +68,6 @@ def train(
 
 @dataclass(frozen=True)
 class _Run:
-    """What the steps of one process share."""
-
     experiment: Experiment
     program: Program
     store: TokenStore

@@ -96,11 +96,9 @@ class Records:
             self._board.close()
 
     def advance(self, step: int) -> None:
-        """Moves the bar on."""
         self._bar.update(self._task, completed=step)
 
     def train(self, step: int, metrics: Figures) -> None:
-        """Figures of a train step."""
         (last_step, last_time), now = self._since, time.perf_counter()
         self._since = (step, now)
         unit, count = self._throughput

@@ -146,7 +146,6 @@ def _digest(params: Any) -> str:
 
 
 def tokenizer_files(folder: epath.PathLike) -> Files:
-    """The tokenizer's files by name."""
     return {path.name: path.read_bytes() for path in sorted(epath.Path(folder).iterdir())}
 
 

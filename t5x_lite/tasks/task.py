@@ -58,7 +58,6 @@ class Task:
         return Data(self.head(self.train), held_out_source=self._held_out(self.head), **options)
 
     def pairs(self, examples: Records) -> TextToText:
-        """Examples of the task in words."""
         return TextToText(examples, self.prompt)
 
     def part(self) -> Part:

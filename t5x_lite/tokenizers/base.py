@@ -145,7 +145,6 @@ def read_json(path: Path) -> dict[str, Any]:
 
 
 def write_config(folder: Path, **config: Any) -> None:
-    """Write the tokenizer_config.json of a tokenizer of ours."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / CONFIG_FILE).write_text(json.dumps({"format": 1, **config}, indent=2) + "\n", encoding="utf-8")
 

@@ -159,7 +159,6 @@ def with_albert_pieces(model: bytes) -> bytes:
 
 
 def parse_model(model: bytes) -> Any:
-    """The fields of a serialized model."""
     from sentencepiece import sentencepiece_model_pb2
 
     return sentencepiece_model_pb2.ModelProto.FromString(model)

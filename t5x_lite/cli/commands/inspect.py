@@ -178,7 +178,6 @@ def store_table(store: TokenStore) -> Table:
 
 
 def batch_table(experiment: Experiment, features: dict) -> Table:
-    """Every array of a batch: name, shape, type."""
     table = Table("batch", "shape", "type", box=None)
     arrays = {f"row: {name}": (column.shape, column.dtype) for name, column in experiment.objective.row_spec.items()}
     arrays |= {name: (value.shape[1:], value.dtype) for name, value in features.items()}

@@ -22,7 +22,6 @@ class _Document(NamedTuple):
 
     ids: np.ndarray
     ends: list[int]
-    """Where each sentence ends."""
     digest: bytes
     """Of the ids: documents with the same text are one."""
 

@@ -14,8 +14,6 @@ from t5x_lite.validation import Positive, Range
 
 
 class StreamRows(RowBuilder):
-    """See `Stream`."""
-
     def __init__(self, layout: Layout, vocabulary: Vocabulary) -> None:
         super().__init__(layout, vocabulary)
         self._eos = np.array([vocabulary.eos_id], np.int32)
@@ -77,8 +75,6 @@ class SentenceLayout(Layout):
 
 
 class SentenceRows(EncoderRows):
-    """See `Sentences` and `NumberedSentences`."""
-
     def __init__(self, layout: Layout, vocabulary: Vocabulary) -> None:
         super().__init__(layout, vocabulary)
         self._room = layout.length - 2

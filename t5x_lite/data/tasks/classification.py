@@ -24,7 +24,6 @@ class LabeledText(NamedTuple):
 
     location: str
     texts: tuple[str, ...]
-    """One text, or two."""
     label: float
     """The number of its class, or the number to predict."""
     name: Any = None

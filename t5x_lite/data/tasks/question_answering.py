@@ -95,8 +95,6 @@ class Questions(TaskSource):
 
 
 class QuestionRows(EncoderRows):
-    """See `QuestionWindows`."""
-
     def add(self, document: list[np.ndarray]) -> None:
         question, context, answer = document
         length, question = self._layout.length, question[: self._layout.question_length]

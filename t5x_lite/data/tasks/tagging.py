@@ -20,7 +20,6 @@ class TaggedSentence(NamedTuple):
     location: str
     words: tuple[str, ...]
     tags: tuple[int, ...]
-    """The number of each word's tag."""
 
     @property
     def texts(self) -> tuple[str]:
@@ -71,8 +70,6 @@ class TaggedWords(TaskSource):
 
 
 class TaggedRows(EncoderRows):
-    """See `Tagged`."""
-
     def add(self, document: list[np.ndarray]) -> None:
         ids, sizes, tags = document
         self.documents += 1

@@ -297,7 +297,6 @@ class CoreferenceTemplate(PromptTemplate):
 
 
 def _list_in(record: Record, name: str, option: str, items: str) -> list[str]:
-    """The list of texts in a field."""
     value = field_of(record, name, option)
     if not isinstance(value, list):
         raise InputError(f"{option}={name!r} is not a list of {items} in {record.location}; name one that is")
