@@ -100,11 +100,10 @@ def load_config(path: str) -> Experiment:
     return experiment
 
 
-def take_config(arguments: list[str], prog: str, options: type) -> tuple[str, list[str]]:
-    """The config's path, which comes first, and the other arguments. Without a config, prints the help of `options`."""
+def take_config(arguments: list[str], prog: str, usage: str) -> tuple[str, list[str]]:
+    """The config's path, which comes first, and the other arguments."""
     if not arguments or arguments[0] in ("-h", "--help"):
-        with contextlib.suppress(SystemExit):
-            parse(options, ["--help"], prog=f"{prog} CONFIG")
+        print(usage)
         raise SystemExit(0 if arguments else 2)
     if arguments[0].startswith("-"):
         raise InputError(f"{arguments[0]} stands where the config belongs; write {prog} CONFIG {arguments[0]} ...")

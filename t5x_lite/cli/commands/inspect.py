@@ -78,32 +78,34 @@ def save(schedule: Schedule, steps: int, picture: Path) -> None:
 
 
 PROG = "t5x-lite inspect"
+USAGE = f"""usage: {PROG} CONFIG [options]
+
+Prints the parameters with shapes and logical axes, the learning rate over the run, how much text there is and how much
+of its rows is padding, the shapes of a batch, and three real rows as the model sees them. Tokenizes the text first if
+that has not been done.
+
+  --schedule FILE.png    draw the learning rate into a picture too
+  --corruption FILE.png  draw the rows, before and after, with the masks of the attention
+
+and the options of train, without --workdir: "{PROG} CONFIG --help" lists them."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class InspectOptions(DataOptions):
-    """Print the parameters of CONFIG with shapes and logical axes, the learning rate over the run, the size of the text
-    and the padding of its rows, the shapes of a batch, and three real rows as the model reads them; the text is
-    tokenized first. Every field of the experiment is an option too: "inspect CONFIG --help" lists them."""
+@dataclass(frozen=True)
+class Inspect(DataOptions):
+    """Show what the config describes, with these fields of the experiment changed."""
 
+    experiment: ExperimentOptions
     schedule: str = ""
     """A PNG file to draw the learning rate into."""
     corruption: str = ""
     """A PNG file to draw the three rows into, before and after, and the masks of the attention."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Inspect(InspectOptions):
-    """Show what the config describes, with these fields of the experiment changed."""
-
-    experiment: ExperimentOptions
-
-
 @subcommand
 def inspect(arguments: list[str]) -> None:
     """inspect CONFIG [options]: parameters, learning rate, batch shapes, and three real rows"""
-    config, arguments = take_config(arguments, PROG, InspectOptions)
-    command = parse(Inspect, arguments, prog=f"{PROG} {config}", default=Inspect(experiment=load_config(config)))
+    config, arguments = take_config(arguments, PROG, USAGE)
+    command = parse(Inspect, arguments, prog=f"{PROG} {config}", default=Inspect(load_config(config)))
     experiment = command.apply(command.experiment)
     if command.corruption:
         check_output_path(Path(command.corruption).expanduser(), "corruption")

@@ -20,18 +20,27 @@ from t5x_lite.runs.records import print_line
 from t5x_lite.validation import Positive
 
 PROG = "t5x-lite plan"
+USAGE = f"""usage: {PROG} CONFIG --topology KIND:SHAPE [options]
+
+Compiles the train step of CONFIG for a slice of a TPU pod, on the machine at hand, and prints where each chip's memory
+goes, what the chips send each other, and how fast a step can be at most. No TPU, no account and no network is needed,
+but the TPU compiler (pip install 't5x_lite[tpu]'). A minute or two for the largest models.
+
+  --topology NAME      {", ".join(CHIPS)} and a shape: v5p:4x4x4, v5e:16x16
+  --search             try other meshes, remat policies and parts of the batch, and rank those that fit
+  --tries N            settings that --search compiles (default: 8)
+  --json               one line of JSON instead of tables
+  --plot FILE.png      draw memory and times into a picture too
+
+and every field of the experiment, such as --mesh.fsdp 64 --remat full --accumulation 4:
+"{PROG} CONFIG --help" lists them with CONFIG's values. Status 2 where the step does not fit."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class PlanOptions:
-    """Compile the train step of CONFIG for a slice of a TPU pod, on this machine, and print the memory of each chip,
-    the collectives and the least time of a step. Status 2 where the step does not fit.
+@dataclass(frozen=True)
+class PlanCommand:
+    """Plan what the config describes on a TPU slice, with these fields of the experiment changed."""
 
-    It needs the TPU compiler (pip install 't5x_lite[tpu]'), but no TPU, account or network, and takes a minute or two
-    for the largest models. Every field of the experiment is an option too, such as --mesh.fsdp 64 --remat full:
-    "plan CONFIG --help" lists them.
-    """
-
+    experiment: ExperimentOptions
     topology: str = ""
     """The slice: v4, v5e, v5p, v6e or tpu7x and its shape, such as v5p:4x4x4."""
     search: bool = False
@@ -44,22 +53,13 @@ class PlanOptions:
     """A PNG file to draw memory and times into; of a search, those of the best setting."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class PlanCommand(PlanOptions):
-    """Plan what the config describes on a TPU slice, with these fields of the experiment changed."""
-
-    experiment: ExperimentOptions
-
-
 @subcommand
 def plan(arguments: list[str]) -> None:
     """plan CONFIG --topology T: memory, collectives and speed on a TPU pod, before anyone pays for it"""
     # The TPU compiler gets its devices by name; this process runs nothing on them.
     jax.config.update("jax_platforms", "cpu")
-    config, arguments = take_config(arguments, PROG, PlanOptions)
-    command = parse(
-        PlanCommand, arguments, prog=f"{PROG} {config}", default=PlanCommand(experiment=load_config(config))
-    )
+    config, arguments = take_config(arguments, PROG, USAGE)
+    command = parse(PlanCommand, arguments, prog=f"{PROG} {config}", default=PlanCommand(load_config(config)))
     if not command.topology:
         raise InputError(f"--topology is missing; name a slice with one of {', '.join(CHIPS)}, such as v5p:4x4x4")
     topology, picture = Topology.parse(command.topology), Path(command.plot).expanduser()

@@ -21,25 +21,42 @@ from t5x_lite.training.experiment import flat_fields
 from t5x_lite.validation import Positive
 
 PROG = "t5x-lite train"
+USAGE = f"""usage: {PROG} CONFIG [options]
+
+Trains what CONFIG describes, from text to checkpoints; CONFIG is a Python file that binds `experiment`. If the
+workdir holds checkpoints of the same experiment, training goes on from the last one. SIGTERM and Ctrl-C save and exit.
+
+  --workdir FOLDER     checkpoints, records and pictures go there, on a disk or in a bucket such as gs://bucket/run
+                       (default: runs/<name of CONFIG>)
+  --text PATH ...      train on these files, globs or folders (.txt, .jsonl, .gz) instead of the config's source
+  --pairs PATH ...     the same for objectives on pairs: .tsv (source TAB target) or .jsonl, and their .gz
+  --held-out-pairs PATH ...  pairs to evaluate on, instead of a part of the others
+  --examples PATH ...  the same for tasks, whose files are like those of the config
+  --held-out-examples PATH ...  examples to evaluate on
+
+On several hosts run the same command on each. On a TPU pod, on GKE and in a SLURM step they find each other; elsewhere
+
+  --coordinator HOST:PORT --num-processes N --process-id I   say where process 0 listens, and which one this is
+  --join-timeout SECONDS     how long to wait for the others at the start (default: 300)
+  --local-processes N        N processes on this machine's CPUs: a pod in miniature
+
+A signal to one of them saves the same step on all and ends them with status 75, for a supervisor to start them again.
+
+and every field of the experiment, such as --steps 200 --objective.noise-density 0.3 --mesh.fsdp 4:
+"{PROG} CONFIG --help" lists them with CONFIG's values."""
+
 PACKAGES = ("t5x_lite", "jax", "jaxlib", "libtpu", "flax", "optax", "orbax-checkpoint", "grain", "numpy", "tokenizers")
 """Those whose version must be the same on all hosts."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class TrainOptions(DataOptions):
-    """Train what CONFIG describes, a Python file that binds `experiment`, from text to checkpoints.
+@dataclass(frozen=True)
+class Train(DataOptions):
+    """Train what the config describes, with these fields of the experiment changed."""
 
-    If the workdir holds checkpoints of the same experiment, training resumes from the last one. SIGTERM and Ctrl-C save
-    a checkpoint and exit. On several hosts run the same command on each: on a TPU pod, on GKE and in a SLURM step they
-    find each other, elsewhere by --coordinator. A signal to one of them saves the same step on all and ends them with
-    status 75, for a supervisor to start them again.
-
-    Every field of the experiment is an option too, such as --steps 200 --mesh.fsdp 4: "train CONFIG --help" lists them.
-    """
-
-    workdir: str = ""
-    """Checkpoints, records and pictures go there, on a disk or in a bucket such as gs://bucket/run; by default to a
-    folder of the config's name in runs/."""
+    experiment: ExperimentOptions
+    workdir: str
+    """Checkpoints, records and pictures go there, on a disk or in a bucket such as gs://bucket/run; if it holds
+    checkpoints of this experiment, training goes on."""
     coordinator: str = ""
     """HOST:PORT of process 0, for several hosts; on a TPU pod, on GKE and in a SLURM step it is found."""
     num_processes: int = 0
@@ -52,18 +69,11 @@ class TrainOptions(DataOptions):
     """Processes to run on this machine's CPUs: a pod in miniature."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Train(TrainOptions):
-    """Train what the config describes, with these fields of the experiment changed."""
-
-    experiment: ExperimentOptions
-
-
 @subcommand
 def train(arguments: list[str]) -> int:
     """train CONFIG [options]: pretrain or fine-tune, on one host or many; goes on from its own checkpoints"""
-    config, arguments = take_config(arguments, PROG, TrainOptions)
-    default = Train(experiment=load_config(config), workdir=f"runs/{Path(config).stem}")
+    config, arguments = take_config(arguments, PROG, USAGE)
+    default = Train(load_config(config), f"runs/{Path(config).stem}")
     command = parse(Train, arguments, prog=f"{PROG} {config}", default=default)
     experiment = command.apply(command.experiment)
     if command.local_processes != 1:
