@@ -17,7 +17,7 @@ from t5x_lite.data.tasks.classification import Labeled
 from t5x_lite.data.tasks.multiple_choice import ChoiceSets
 from t5x_lite.models.base import ModelConfig
 from t5x_lite.objectives.base import DropoutKey, Features, Loss, Predictions, row_weights
-from t5x_lite.objectives.losses import label_loss
+from t5x_lite.objectives.losses import weighted_loss
 from t5x_lite.objectives.task import TaskObjective
 from t5x_lite.tokenizers.base import Tokenizer
 
@@ -44,7 +44,7 @@ class Classification(TaskObjective):
     def loss_of(self, outputs: Float[Array, "B C"], features: Features, whole: Features) -> Loss:
         weights, labels = row_weights(features), features["label"]
         if outputs.shape[-1] > 1:
-            return label_loss(outputs, labels, weights)
+            return weighted_loss(outputs, labels.astype(jnp.int32), weights)
         total = ((outputs[:, 0] - labels) ** 2 * weights).sum()
         return total, weights.sum(), {"loss": total}
 
@@ -102,7 +102,7 @@ class MultipleChoice(TaskObjective):
         return super().forward(model, rows, key).reshape(features["inputs"].shape[:2])
 
     def loss_of(self, outputs: Float[Array, "B C"], features: Features, whole: Features) -> Loss:
-        return label_loss(outputs, features["label"], row_weights(features))
+        return weighted_loss(outputs, features["label"], row_weights(features))
 
     def format_sample(self, row: dict[str, np.ndarray], tokenizer: Tokenizer, labels: tuple[str, ...] | None) -> str:
         """The text, and every answer with whether it is correct and whether the model takes it."""

@@ -35,13 +35,6 @@ def weighted_loss(
     return loss, weights.sum(), {"loss": loss, "accuracy": (correct * weights).sum()}
 
 
-def label_loss(logits: Float[Array, "*batch C"], labels: Array, weights: Float[Array, "*batch"]) -> Loss:
-    """`weighted_loss` of a few classes, where `argmax` is quick."""
-    loss = (cross_entropy(logits, labels.astype(jnp.int32)) * weights).sum()
-    correct = logits.argmax(axis=-1) == labels
-    return loss, weights.sum(), {"loss": loss, "accuracy": (correct * weights).sum()}
-
-
 def shift_right(
     targets: Int[Array, "B L"], start_id: int, segments: Int[Array, "B L"] | None = None
 ) -> Int[Array, "B L"]:

@@ -19,8 +19,6 @@ class Spans(NamedTuple):
     """First position of that span; 0 outside."""
     end: Int[Array, "L"]
     """Last position of that span; 0 outside."""
-    drawn: Int[Array, "L"]
-    """By number of a span: the words drawn for it, before the last one was cut; 0 where there is none."""
 
 
 def mask_counts(max_length: int, rate: float) -> Int[np.ndarray, "L1"]:
@@ -123,11 +121,11 @@ def choose_spans(
     ends_run = run != jnp.pad(run[1:], (0, 1), constant_values=-1)
 
     def unfinished(carry: tuple) -> Bool[Array, ""]:
-        _, total, _, _, open_ = carry
+        _, total, _, open_ = carry
         return open_ & (total < count)
 
     def next_span(carry: tuple) -> tuple:
-        turn, total, taken, drawn, _ = carry
+        turn, total, taken, _ = carry
         length_key, start_key = jax.random.split(jax.random.fold_in(key, turn))
         size = 1 + jax.random.choice(length_key, len(length_shares), p=jnp.asarray(length_shares, jnp.float32))
         # Words in or next to a span are not free.
@@ -136,7 +134,6 @@ def choose_spans(
         end_of_free = jnp.where(free, jnp.where(ends_run, index + 1, length), index)
         room = jax.lax.cummin(end_of_free, reverse=True) - index
         room = jnp.where(free & (word_lengths <= count - total), room, 0)
-        drawn = drawn.at[turn].set(jnp.where(room.any(), size, 0))
         size = jnp.minimum(size, room.max())
         span_start = jnp.argmax(jnp.where(room >= size, jax.random.uniform(start_key, (length,)), -1.0))
         covers = (span_start + index).clip(0, length - 1)
@@ -144,13 +141,12 @@ def choose_spans(
         size = ((tokens - first_token[span_start] <= count - total) & (index < size)).sum()
         covered = (index >= span_start) & (index < span_start + size)
         total = total + jnp.where(covered, word_lengths, 0).sum()
-        return turn + 1, total, jnp.where(covered, turn, taken), drawn, size > 0
+        return turn + 1, total, jnp.where(covered, turn, taken), size > 0
 
-    none = jnp.zeros(length, jnp.int32)
-    start = (jnp.int32(0), jnp.int32(0), none - 1, none, jnp.bool_(True))
-    _, _, taken, drawn, _ = jax.lax.while_loop(unfinished, next_span, start)
+    start = (jnp.int32(0), jnp.int32(0), jnp.full(length, -1, jnp.int32), jnp.bool_(True))
+    _, _, taken, _ = jax.lax.while_loop(unfinished, next_span, start)
     number = jnp.where(candidates, taken[word], -1)
-    return Spans(number, *_bounds(number), drawn)
+    return Spans(number, *_bounds(number))
 
 
 def hide(

@@ -12,7 +12,7 @@ from t5x_lite.errors import InputError
 from t5x_lite.layers.embedding import LazyLogits
 from t5x_lite.objectives import masking
 from t5x_lite.objectives.base import DropoutKey, Features, Loss, Mean, Row, row_weights
-from t5x_lite.objectives.losses import label_loss
+from t5x_lite.objectives.losses import weighted_loss
 from t5x_lite.objectives.masked_language_model import InputFormat, MaskedLanguageModel
 from t5x_lite.validation import Positive
 
@@ -40,7 +40,7 @@ class _SentencePairs(MaskedLanguageModel):
 
     def loss_of(self, outputs: tuple[LazyLogits, Array], features: Features, whole: Features) -> Loss:
         total, weight, metrics = super().loss_of(outputs[0], features, whole)
-        loss, rows, figures = label_loss(outputs[1], features["label"], row_weights(features))
+        loss, rows, figures = weighted_loss(outputs[1], features["label"], row_weights(features))
         metrics |= {f"pair_{name}": Mean(value, rows) for name, value in figures.items()}
         # total / weight is the mean over tokens plus the mean over rows, both over the whole batch.
         return total + loss * self.predictions_per(row_weights(whole), whole), weight, metrics

@@ -12,7 +12,7 @@ from t5x_lite.data.layouts.base import Layout
 from t5x_lite.data.tasks.tagging import Tagged
 from t5x_lite.models.base import ModelConfig
 from t5x_lite.objectives.base import Features, Loss, Predictions, entropy, row_weights
-from t5x_lite.objectives.losses import label_loss
+from t5x_lite.objectives.losses import weighted_loss
 from t5x_lite.objectives.task import TaskObjective
 from t5x_lite.tokenizers.base import Tokenizer
 
@@ -40,7 +40,7 @@ class Tagging(TaskObjective):
 
     def loss_of(self, outputs: Float[Array, "B L C"], features: Features, whole: Features) -> Loss:
         tags = features["tags"]
-        return label_loss(outputs, tags, (tags >= 0) * row_weights(features)[:, None])
+        return weighted_loss(outputs, tags, (tags >= 0) * row_weights(features)[:, None])
 
     def predicts(self, model: ModelConfig) -> str:
         return "tags"

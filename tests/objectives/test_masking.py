@@ -211,20 +211,11 @@ def test_span_lengths_are_geometric(long_rows):
     rows, spans = long_rows
     check_spans(rows, spans, candidates_of(rows))
     assert ((spans.number >= 0).sum(1) == 77).all()
-    drawn = spans.drawn[spans.drawn > 0]
+    # Seven spans of ten words fit into the budget, so that none of them is cut.
+    lengths = np.array([len(span) for number in spans.number for span in spans_of(number)[:7]])
     shares = 0.8 ** np.arange(10) / (0.8 ** np.arange(10)).sum()
-    assert chisquare(np.bincount(drawn, minlength=11)[1:], len(drawn) * shares).pvalue > 1e-3
-    assert drawn.mean() == pytest.approx(3.8, abs=0.1)
-
-
-def test_spans_have_the_length_that_was_drawn_but_the_last_is_cut(long_rows):
-    _, spans = long_rows
-    for number, drawn in zip(spans.number, spans.drawn, strict=True):
-        lengths = [len(span) for span in spans_of(number)]
-        asked = drawn[: len(lengths)].tolist()
-        assert (drawn[len(lengths) :] == 0).all()
-        assert lengths[:-1] == asked[:-1]
-        assert lengths[-1] == min(asked[-1], 77 - sum(lengths[:-1]))
+    assert chisquare(np.bincount(lengths, minlength=11)[1:], len(lengths) * shares).pvalue > 1e-3
+    assert lengths.mean() == pytest.approx(3.8, abs=0.1)
 
 
 def test_spans_lie_anywhere_but_across_a_special_id():
@@ -249,7 +240,6 @@ def test_a_span_with_no_place_long_enough_becomes_shorter():
 
     spans = over_rows(ten_words, row[None])
     assert [span.tolist() for span in spans_of(spans.number[0])] == [[1, 2], [6]]
-    assert spans.drawn[0, :3].tolist() == [10, 10, 0]
 
 
 @pytest.mark.parametrize("choose", [choose_tokens, masking.choose_words, choose_spans])
