@@ -105,7 +105,6 @@ class Objective(Validated, ABC):
     def corrupt(self, key: Key[Array, ""], row: Row) -> Features:
         """One row of the data to one row of features; pure, with static shapes."""
 
-    @abstractmethod
     def loss(
         self,
         module: nn.Module,
@@ -118,6 +117,8 @@ class Objective(Validated, ABC):
     ) -> Loss:
         """(sum, weight, metrics) over the features of a batch; the caller divides the sum by the weight.
 
+        By default `loss_of` what `forward` gives; an objective defines these two, or `loss` itself.
+
         Args:
           features: where they have `valid` [B], rows for which it is false have no weight (they fill up the last batch
             of an evaluation).
@@ -125,6 +126,21 @@ class Objective(Validated, ABC):
             tokens, of sentence pairs) needs their weights over the whole batch for the sums to add up.
           frozen: the parameters of `frozen_model`; None leaves out what needs them.
         """
+        outputs = self.apply(module, params, features, key)
+        return self.loss_of(outputs, features, features if whole is None else whole)
+
+    def forward(self, model: nn.Module, features: Features, key: DropoutKey) -> Any:
+        """What `loss_of` needs of the model, which is bound to its parameters."""
+        raise NotImplementedError
+
+    def loss_of(self, outputs: Any, features: Features, whole: Features) -> Loss:
+        """`loss`, given what `forward` returns."""
+        raise NotImplementedError
+
+    def apply(self, module: nn.Module, params: Any, features: Features, key: DropoutKey = None) -> Any:
+        """`forward` of the model with these parameters."""
+        rngs = None if key is None else {"dropout": key}
+        return module.apply({"params": params}, method=lambda model: self.forward(model, features, key), rngs=rngs)
 
     @abstractmethod
     def predict(self, module: nn.Module, params: Any, features: Features) -> Int[Array, "B T"]:
@@ -194,37 +210,6 @@ class Objective(Validated, ABC):
                 "this objective does not know its vocabulary yet; call for_vocabulary(tokenizer.vocabulary)"
             )
         return self.vocabulary
-
-
-@dataclass(frozen=True)
-class ForwardObjective(Objective):
-    """Base of objectives whose loss follows from one call of the model."""
-
-    @abstractmethod
-    def forward(self, model: nn.Module, features: Features, key: DropoutKey) -> Any:
-        """What the loss needs of the model, which is bound to its parameters."""
-
-    @abstractmethod
-    def loss_of(self, outputs: Any, features: Features, whole: Features) -> Loss:
-        """`loss`, given what `forward` returns."""
-
-    def loss(
-        self,
-        module: nn.Module,
-        params: Any,
-        features: Features,
-        key: DropoutKey,
-        *,
-        whole: Features | None = None,
-        frozen: Any = None,
-    ) -> Loss:
-        outputs = self.apply(module, params, features, key)
-        return self.loss_of(outputs, features, features if whole is None else whole)
-
-    def apply(self, module: nn.Module, params: Any, features: Features, key: DropoutKey = None) -> Any:
-        """`forward` of the model with these parameters."""
-        rngs = None if key is None else {"dropout": key}
-        return module.apply({"params": params}, method=lambda model: self.forward(model, features, key), rngs=rngs)
 
 
 def row_weights(features: Features) -> Float[Array, "B"]:

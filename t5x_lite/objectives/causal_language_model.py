@@ -13,13 +13,13 @@ from t5x_lite.decoding import Greedy, decode
 from t5x_lite.errors import InputError
 from t5x_lite.layers.embedding import LazyLogits
 from t5x_lite.models.base import ModelConfig
-from t5x_lite.objectives.base import DropoutKey, Features, ForwardObjective, Loss, Row, check_length, row_weights
+from t5x_lite.objectives.base import DropoutKey, Features, Loss, Objective, Row, check_length, row_weights
 from t5x_lite.objectives.vocabulary_loss import vocabulary_loss
 from t5x_lite.validation import Range
 
 
 @dataclass(frozen=True)
-class CausalLanguageModel(ForwardObjective):
+class CausalLanguageModel(Objective):
     """Predicts every id of a row from those before it."""
 
     input_length: Annotated[int, Range(ge=2)] = 1024

@@ -11,6 +11,7 @@ from flax import linen as nn
 from jaxtyping import Array, Float
 
 from t5x_lite.errors import InputError
+from t5x_lite.layers.embedding import LazyLogits
 from t5x_lite.models.base import ModelConfig
 from t5x_lite.objectives.base import DropoutKey, Features, Loss, Mean
 from t5x_lite.objectives.losses import weighted_loss
@@ -72,6 +73,13 @@ class Distillation(MaskedLanguageModel):
             )
         return replace(self, teacher_model=teacher)
 
+    def forward(
+        self, model: nn.Module, features: Features, key: DropoutKey
+    ) -> tuple[Float[Array, "B L D"], LazyLogits]:
+        """(the encoder's output, the scores at the predicted positions)."""
+        hidden = self.encode(model, features, key)
+        return hidden, self.scores_of(model, hidden, features)
+
     def loss(
         self,
         module: nn.Module,
@@ -83,20 +91,14 @@ class Distillation(MaskedLanguageModel):
         frozen: Any = None,
     ) -> Loss:
         """Without `frozen` that of the masked language model alone, for evaluation."""
+        whole = features if whole is None else whole
+        hidden, scores = self.apply(module, params, features, key)
         if frozen is None:
-            return super().loss(module, params, features, key)
-
-        def outputs(module: nn.Module, params: Any, key: DropoutKey) -> tuple[Array, Array]:
-            def forward(model: nn.Module) -> tuple[Float[Array, "B L D"], Float[Array, "B P V"]]:
-                hidden = self.encode(model, features, key)
-                return hidden, self.scores_of(model, hidden, features).dense()
-
-            return module.apply({"params": params}, method=forward, rngs=None if key is None else {"dropout": key})
-
+            return self.loss_of(scores, features, whole)
         teacher = self.frozen_model.build(dtype=module.dtype)
-        target_hidden, target_logits = jax.lax.stop_gradient(outputs(teacher, frozen, None))
-        hidden, logits = outputs(module, params, key)
-
+        target_hidden, target_scores = self.apply(teacher, frozen, features)
+        logits = scores.dense()
+        target_hidden, target_logits = jax.lax.stop_gradient((target_hidden, target_scores.dense()))
         weights = self.prediction_weights(features)
         tokens, weight, metrics = weighted_loss(logits, features["targets"], weights)
         soft = (self.soft_losses(logits, target_logits) * weights).sum()
@@ -107,7 +109,6 @@ class Distillation(MaskedLanguageModel):
             pair = (x.astype(jnp.float32) for x in (hidden, target_hidden))
             cosine = ((1.0 - optax.losses.cosine_similarity(*pair, epsilon=1e-8)) * weights).sum()
             metrics |= {"cosine_loss": Mean(cosine, weights.sum())}
-            whole = features if whole is None else whole
             total += self.cosine_weight * cosine * self.predictions_per(self.token_weights(whole), whole)
         return total, weight, metrics
 

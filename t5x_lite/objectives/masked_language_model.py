@@ -19,7 +19,7 @@ from t5x_lite.errors import InputError
 from t5x_lite.layers.embedding import LazyLogits
 from t5x_lite.models.base import ModelConfig
 from t5x_lite.objectives import masking
-from t5x_lite.objectives.base import DropoutKey, Features, ForwardObjective, Loss, Row, check_length, row_weights
+from t5x_lite.objectives.base import DropoutKey, Features, Loss, Objective, Row, check_length, row_weights
 from t5x_lite.objectives.vocabulary_loss import vocabulary_loss
 from t5x_lite.tokenizers.vocabulary import Vocabulary
 from t5x_lite.validation import Density, NonNegative, Range, Share
@@ -29,7 +29,7 @@ InputFormat = Literal["segment-pair", "sentence-pair", "full-sentences", "doc-se
 
 
 @dataclass(frozen=True)
-class MaskedLanguageModel(ForwardObjective):
+class MaskedLanguageModel(Objective):
     """Hide 15 % of a row's tokens and predict them from the rest."""
 
     input_length: Annotated[int, Range(ge=8)] = 512

@@ -13,13 +13,13 @@ from jaxtyping import Array, Float, Int, Key
 from t5x_lite.errors import InputError
 from t5x_lite.models.base import ModelConfig
 from t5x_lite.objectives import masking
-from t5x_lite.objectives.base import DropoutKey, Features, ForwardObjective, Predictions, Row, check_length, entropy
+from t5x_lite.objectives.base import DropoutKey, Features, Objective, Predictions, Row, check_length, entropy
 from t5x_lite.tokenizers.base import Tokenizer
 from t5x_lite.tokenizers.vocabulary import Vocabulary  # noqa: F401 (read by doctests)
 
 
 @dataclass(frozen=True)
-class TaskObjective(ForwardObjective):
+class TaskObjective(Objective):
     """Base of objectives that train one head of a task, and the model below it. Nothing is random but dropout.
 
     The model may be any that has the head: see `models.base.TextModel` for what it offers.

@@ -16,7 +16,7 @@ from t5x_lite.decoding import greedy_decode
 from t5x_lite.errors import InputError
 from t5x_lite.layers.embedding import LazyLogits
 from t5x_lite.models.base import ModelConfig
-from t5x_lite.objectives.base import DropoutKey, Features, ForwardObjective, Loss, Row, row_weights
+from t5x_lite.objectives.base import DropoutKey, Features, Loss, Objective, Row, row_weights
 from t5x_lite.objectives.losses import not_padding, segments_of, shift_right
 from t5x_lite.objectives.vocabulary_loss import vocabulary_loss
 from t5x_lite.tokenizers.vocabulary import Vocabulary
@@ -26,7 +26,7 @@ SpanLength = Annotated[float, Range(ge=1, remedy="choose e.g. 3.0")]
 
 
 @dataclass(frozen=True)
-class TextToText(ForwardObjective):
+class TextToText(Objective):
     """Trains any model that writes text: an encoder-decoder, or a decoder, which reads both texts as one sequence.
 
     Features are `inputs` [B M] and `targets` [B L], each closed by EOS and padded; and for packed rows
