@@ -15,7 +15,7 @@ from t5x_lite.data.records.base import ComposedRecords, JoinedRecords, Record, R
 from t5x_lite.data.records.formats import ClassFiles, ConllFiles, JsonlFiles, ParallelFiles, SquadFiles, TableFiles
 from t5x_lite.data.records.text import PythonDocs, TextFiles
 from t5x_lite.data.records.tfds import Tfds
-from t5x_lite.data.store import SplitFigures, TokenStore, prepare
+from t5x_lite.data.store import SplitFigures, TokenStore
 from t5x_lite.data.stored_rows import Rows
 from t5x_lite.data.tasks.classification import Delimited, Labeled, LabeledTexts
 from t5x_lite.data.tasks.multiple_choice import Choices, ChoiceSets, DelimitedChoices
@@ -116,6 +116,5 @@ __all__ = [
     "load_tokenizer",
     "make_tokenizer",
     "prefetch",
-    "prepare",
     "split_sentences",
 ]

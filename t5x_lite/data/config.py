@@ -9,8 +9,8 @@ from t5x_lite.data.layouts.sentences import SentenceRule
 from t5x_lite.data.mixtures import Mixture, MixtureStore, of_part
 from t5x_lite.data.records.base import Source
 from t5x_lite.data.records.text import PythonDocs
-from t5x_lite.data.splits import Progress
-from t5x_lite.data.store import TokenStore, cached_tokenizer, prepare
+from t5x_lite.data.splits import Corpus, Documents, Progress
+from t5x_lite.data.store import TokenStore, cached_tokenizer, open_store
 from t5x_lite.errors import InputError
 from t5x_lite.tokenizers.config import SentencePiece, Tokenizer, TokenizerConfig
 from t5x_lite.validation import Validated
@@ -55,23 +55,40 @@ class Data(Validated):
     def prepare(
         self, layout: Layout, *, tokenizer: Tokenizer | None = None, progress: Progress | None = None
     ) -> TokenStore:
-        """Tokenizes the corpus into a store of rows, or opens the one that is there: see `store.prepare`.
+        """Tokenizes the corpus into a store of rows, or opens the one that is there.
 
+        The share `held_out` of the characters, in whole documents or pairs, is kept from training (see
+        `split_documents`), unless there is a `held_out_source`; the documents of each split become rows of their own.
         Each part of a mixture has a store, and its name in an `InputError`; a tokenizer is trained on all parts.
+
+        Args:
+          layout: how documents become rows.
+          tokenizer: used instead of making one, when a run is resumed.
+          progress: called with the stage and the share of it that is done, 0 to 1, or None where it is not known.
+
+        Raises:
+          InputError: a value out of range, unreadable text, a source without what the layout reads, a document that no
+            row can hold, a tokenizer without the special ids of the rows, or a corpus that does not fill a row of each
+            split.
+          OSError: the disk is full (nothing is left behind).
         """
         report = progress or (lambda stage, fraction: None)
-        if not isinstance(self.source, Mixture):
-            return prepare(
-                self.source,
-                self.tokenizer,
-                layout,
-                held_out=self.held_out,
-                cache_dir=self.cache_path,
-                held_out_source=self.held_out_source,
-                sentences=self.sentences,
-                tokenizer=tokenizer,
-                progress=report,
+        if isinstance(self.source, Mixture):
+            return self._prepare_parts(layout, tokenizer, report)
+        corpus, held_out_key = Corpus(Documents(self.source, layout, self.sentences), self.held_out), self.held_out
+        if self.held_out_source is not None:
+            corpus = replace(corpus, held_out_documents=Documents(self.held_out_source, layout, self.sentences))
+            held_out_key = ["source", self.held_out_source.fingerprint()]
+        elif not 0 < self.held_out < 0.5:
+            raise InputError(
+                f"held_out={self.held_out} is not a share of the corpus for evaluation; choose one in (0, 0.5)"
             )
+        source_key = self.source.fingerprint()
+        if tokenizer is None and self.tokenizer is not None:
+            tokenizer = cached_tokenizer(self.source, source_key, self.tokenizer, self.cache_path, report)
+        return open_store(corpus, source_key, held_out_key, tokenizer, self.cache_path, report)
+
+    def _prepare_parts(self, layout: Layout, tokenizer: Tokenizer | None, report: Progress) -> MixtureStore:
         if tokenizer is None and self.tokenizer is not None:
             key = self.source.fingerprint()
             tokenizer = cached_tokenizer(self.source, key, self.tokenizer, self.cache_path, report)

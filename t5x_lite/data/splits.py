@@ -99,7 +99,7 @@ class Corpus:
 
     documents: Documents
     held_out: float
-    held_out_documents: Documents | None
+    held_out_documents: Documents | None = None
 
     def documents_of(self, split: str) -> Iterator[Example]:
         """The documents of "train" or "held_out", in order."""

@@ -5,13 +5,13 @@ import errno
 import functools
 import json
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 from t5x_lite.data.layouts.base import Example, Layout, Row, RowBuilder, UnfitDocumentError
-from t5x_lite.data.layouts.sentences import SentenceRule, check_rule
 from t5x_lite.data.records.base import Source, digest
-from t5x_lite.data.splits import Corpus, Documents, Overlap, OverlapCounter, Progress, format_overlap
+from t5x_lite.data.splits import Corpus, Overlap, OverlapCounter, Progress, format_overlap
 from t5x_lite.data.stored_rows import SPLITS, Rows, RowWriter
 from t5x_lite.errors import InputError
 from t5x_lite.files import write_folder
@@ -100,51 +100,14 @@ class TokenStore:
         ]
 
 
-def prepare(
-    source: Source,
-    tokenizer_config: TokenizerConfig | None,
-    layout: Layout,
-    *,
-    held_out: float,
-    cache_dir: Path,
-    held_out_source: Source | None = None,
-    sentences: SentenceRule = "punctuation",
-    tokenizer: Tokenizer | None = None,
-    progress: Progress | None = None,
+def open_store(
+    corpus: Corpus, source_key: str, held_out_key: Any, tokenizer: Tokenizer | None, cache_dir: Path, report: Progress
 ) -> TokenStore:
-    """Tokenize a corpus into a store, or open the one that is there.
-
-    The share `held_out` of the characters, in whole documents or pairs, is kept from training (see `split_documents`),
-    unless there is a `held_out_source`; the documents of each split become rows of their own. The store appears at once
-    or not at all: a killed run leaves nothing that a later one reads.
-
-    Args:
-      source, held_out, held_out_source, sentences: as in `Data`.
-      tokenizer_config: how to make the tokenizer; a trained one is kept in `cache_dir`. None for data without text.
-      layout: how documents become rows.
-      cache_dir: folder for `tokenizers/` and `stores/`.
-      tokenizer: used instead of making one, when a run is resumed.
-      progress: called with the stage and the share of it that is done, 0 to 1, or None where it is not known.
-
-    Raises:
-      InputError: a value out of range, unreadable text, a source without what the layout reads, a document that no row
-        can hold, a tokenizer without the special ids of the rows, or a corpus that does not fill a row of each split.
-      OSError: the disk is full (nothing is left behind).
-    """
-    check_rule(sentences)
-    if held_out_source is None and not 0 < held_out < 0.5:
-        raise InputError(f"held_out={held_out} is not a share of the corpus for evaluation; choose one in (0, 0.5)")
-    corpus, held_out_key = Corpus(Documents(source, layout, sentences), held_out, None), held_out
-    if held_out_source is not None:
-        corpus = replace(corpus, held_out_documents=Documents(held_out_source, layout, sentences))
-        held_out_key = ["source", held_out_source.fingerprint()]
-    report = progress or (lambda stage, fraction: None)
-    cache_dir, source_key = Path(cache_dir), source.fingerprint()
-    if tokenizer is None and tokenizer_config is not None:
-        tokenizer = cached_tokenizer(source, source_key, tokenizer_config, cache_dir, report)
-    of_tokenizer = tokenizer.fingerprint if tokenizer else ""
-    of_rows = [layout, layout.spec, sentences if layout.reads_sentences else ""]
-    key = digest(_FORMAT, source_key, of_tokenizer, of_rows, held_out_key)
+    """The store of a corpus, which is written where it is not in `cache_dir`; the two keys stand for its documents and
+    for what is held out. It appears at once or not at all: a killed run leaves nothing that a later one reads."""
+    documents, layout = corpus.documents, corpus.documents.layout
+    of_rows = [layout, layout.spec, documents.sentences if layout.reads_sentences else ""]
+    key = digest(_FORMAT, source_key, tokenizer.fingerprint if tokenizer else "", of_rows, held_out_key)
     folder = cache_dir / "stores" / key
     if not _is_complete(folder):
         write_folder(folder, functools.partial(_write_store, corpus, tokenizer, report), _is_complete)

@@ -8,9 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from t5x_lite.data import Bytes, SentencePiece, Stream, TextFiles, prepare, splits, store
+from t5x_lite.data import Bytes, Data, SentencePiece, Stream, TextFiles, splits, store
 
 ROWS = Stream(32)
+
+
+def prepare(source, config, layout, *, cache_dir, tokenizer=None, progress=None, **options):
+    data = Data(source, config, cache_dir=str(cache_dir), **options)
+    return data.prepare(layout, tokenizer=tokenizer, progress=progress)
 
 
 def ids_of(rows) -> list[int]:
@@ -72,13 +77,13 @@ def test_a_full_disk_seen_by_array_record_is_an_oserror(corpus, tmp_path, monkey
 
 KILLED = """
 import os, signal, sys
-from pathlib import Path
-from t5x_lite.data import Bytes, Stream, TextFiles, prepare, splits
+from t5x_lite.data import Bytes, Data, Stream, TextFiles, splits
 splits._CHUNK_CHARACTERS = 500
 def die(stage, fraction):
     if stage == "tokenize" and fraction > 0.5:
         os.kill(os.getpid(), signal.SIGKILL)
-prepare(TextFiles((sys.argv[1],)), Bytes(), Stream(32), held_out=0.1, cache_dir=Path(sys.argv[2]), progress=die)
+data = Data(TextFiles((sys.argv[1],)), Bytes(), held_out=0.1, cache_dir=sys.argv[2])
+data.prepare(Stream(32), progress=die)
 """
 
 

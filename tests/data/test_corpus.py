@@ -18,7 +18,6 @@ from t5x_lite.data import (
     TextPairs,
     TextTemplate,
     TextToText,
-    prepare,
     splits,
 )
 from t5x_lite.data.splits import split_documents
@@ -50,9 +49,9 @@ def held(pairs=PAIRS, name="memory") -> TextToText:
     return TextToText(Held(pairs, name))
 
 
-def store_of(tmp_path, layout=None, source=None, **options):
-    options = {"held_out": 0.2, "cache_dir": tmp_path, "tokenizer": None, **options}
-    return prepare(source or held(), Bytes(), layout or TextPairs(*LENGTHS), **options)
+def store_of(tmp_path, layout=None, source=None, *, tokenizer=None, progress=None, **options):
+    data = Data(source or held(), Bytes(), cache_dir=str(tmp_path), **{"held_out": 0.2, **options})
+    return data.prepare(layout or TextPairs(*LENGTHS), tokenizer=tokenizer, progress=progress)
 
 
 def pairs_in(made, split) -> list[tuple[str, str]]:

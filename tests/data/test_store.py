@@ -14,7 +14,6 @@ from t5x_lite.data import (
     Sentences,
     Stream,
     WordPiece,
-    prepare,
     split_sentences,
     splits,
     stored_rows,
@@ -28,6 +27,11 @@ from t5x_lite.tokenizers.config import ByteTokenizer
 ROOT = Path(__file__).parents[2]
 LENGTH = 32
 ROWS = Stream(LENGTH)
+
+
+def prepare(source, config, layout, *, cache_dir, tokenizer=None, progress=None, **options):
+    data = Data(source, config, cache_dir=str(cache_dir), **options)
+    return data.prepare(layout, tokenizer=tokenizer, progress=progress)
 
 
 def ids_of(rows) -> list[int]:

@@ -14,7 +14,7 @@ from PIL import Image
 
 from t5x_lite import load
 from t5x_lite.cli import main
-from t5x_lite.data import prepare
+from t5x_lite.data import Data
 from t5x_lite.data.layouts.base import decode_image
 from t5x_lite.decoding import Greedy, decode
 from t5x_lite.errors import InputError
@@ -72,7 +72,7 @@ def test_a_source_a_metric_an_optimizer_and_a_schedule(files, run, tmp_path):
 def test_columns_of_every_type_are_stored_and_read_back(modules, tmp_path):
     colours = modules("colours")
     layout, source = colours.Pictures(), colours.Squares()
-    store = prepare(source, None, layout, held_out=0.25, cache_dir=tmp_path)
+    store = Data(source, None, held_out=0.25, cache_dir=str(tmp_path)).prepare(layout)
     assert store.tokenizer is None and len(store.train) + len(store.held_out) == 96
     pixels = {np.asarray(Image.open(io.BytesIO(file))).tobytes(): hue for file, hue in source.documents()}
     for row in [*store.train[:], *store.held_out[:]]:

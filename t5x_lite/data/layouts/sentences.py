@@ -53,7 +53,8 @@ def split_sentences(text: str, rule: SentenceRule) -> list[str]:
     """
     if rule == "line":
         return [sentence for line in text.splitlines() if (sentence := line.strip())]
-    check_rule(rule)
+    if rule not in get_args(SentenceRule):
+        raise InputError(f"sentences={rule!r} is unknown; choose one of {', '.join(get_args(SentenceRule))}")
     sentences = []
     for paragraph in _BLANK_LINE.split(text):
         paragraph, start = " ".join(paragraph.split()), 0
@@ -66,12 +67,6 @@ def split_sentences(text: str, rule: SentenceRule) -> list[str]:
         if rest := paragraph[start:].strip():
             sentences.append(rest)
     return sentences
-
-
-def check_rule(rule: str) -> None:
-    """Raises `InputError` for an unknown rule."""
-    if rule not in get_args(SentenceRule):
-        raise InputError(f"sentences={rule!r} is unknown; choose one of {', '.join(get_args(SentenceRule))}")
 
 
 def _is_end(match: re.Match[str]) -> bool:

@@ -110,11 +110,10 @@ def test_a_dataset_whose_code_needs_tensorflow(tmp_path, monkeypatch):
 
 WITHOUT_TENSORFLOW = """
 import sys
-from pathlib import Path
-from t5x_lite.data import SentencePiece, Stream, TextFiles, Tfds, batches, evaluation_batches, prefetch, prepare
+from t5x_lite.data import Data, SentencePiece, Stream, TextFiles, Tfds, batches, evaluation_batches, prefetch
 assert not {"tensorflow_datasets", "grain", "sentencepiece", "jax"} & set(sys.modules)
-text, cache = TextFiles((sys.argv[1],)), Path(sys.argv[2])
-made = prepare(text, SentencePiece(vocab_size=100), Stream(32), held_out=0.1, cache_dir=cache)
+data = Data(TextFiles((sys.argv[1],)), SentencePiece(vocab_size=100), held_out=0.1, cache_dir=sys.argv[2])
+made = data.prepare(Stream(32))
 stream = prefetch(batches(made.train, batch_size=4, seed=0))
 next(stream)
 stream.close()
