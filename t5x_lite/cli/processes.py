@@ -15,8 +15,6 @@ from typing import IO
 
 # Names and numbers of mallopt(3).
 _ARENA_MAX, _MMAP_MAX, _TRIM_THRESHOLD, _TOP_PAD = -8, -4, -1, -2
-# Of madvise(2).
-_HUGE_PAGES = 14
 _ACCELERATORS = ("libtpu", "jax_cuda12_plugin", "jax_cuda13_plugin", "jax_rocm7_plugin")
 
 
@@ -32,29 +30,7 @@ def keep_memory() -> bool:
     if not on_cpu or mallopt is None:  # macOS and musl have none
         return False
     settings = {_ARENA_MAX: 1, _MMAP_MAX: 0, _TRIM_THRESHOLD: -1, _TOP_PAD: 64 << 20}
-    kept = all(mallopt(name, value) == 1 for name, value in settings.items())
-    if kept:
-        _use_huge_pages()
-    return kept
-
-
-def _use_huge_pages() -> None:
-    """Asks Linux for pages of 2 MiB in the heap, which saves a step a twentieth of its time.
-
-    The heap grows to half of the machine's memory at once, which takes addresses and no memory. Where that is refused,
-    nothing changes; beyond its end pages are small.
-    """
-    libc, address = ctypes.CDLL(None), ctypes.c_void_p
-    if not all(hasattr(libc, name) for name in ("sbrk", "malloc", "free", "madvise")):
-        return
-    libc.sbrk.restype, libc.sbrk.argtypes = address, (ctypes.c_ssize_t,)
-    libc.malloc.restype, libc.malloc.argtypes = address, (ctypes.c_size_t,)
-    libc.free.restype, libc.free.argtypes = None, (address,)
-    libc.madvise.restype, libc.madvise.argtypes = ctypes.c_int, (address, ctypes.c_size_t, ctypes.c_int)
-    page = os.sysconf("SC_PAGE_SIZE")
-    first = -(-libc.sbrk(0) // page) * page
-    libc.free(libc.malloc(os.sysconf("SC_PHYS_PAGES") * page // 2))
-    libc.madvise(first, libc.sbrk(0) - first, _HUGE_PAGES)
+    return all(mallopt(name, value) == 1 for name, value in settings.items())
 
 
 _END_SECONDS = 90
