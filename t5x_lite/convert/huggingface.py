@@ -115,8 +115,11 @@ def export_folder(
             description["bad_words_ids"] = [[token_id] for token_id in forced.suppressed_ids]
     elif generation and not generation.ends:
         description |= dict.fromkeys(("bos_token_id", "eos_token_id"))
-    params = {name: value for name, value in params.items() if name not in _OURS_ALONE}
-    tensors = to_theirs(family.names(config), params)
+    params, abstract = (
+        {name: tree[name] for name in tree if name not in _OURS_ALONE}
+        for tree in (params, nn.unbox(abstract_params(config)))
+    )
+    tensors = to_theirs(family.names(config), params, abstract)
     tensors |= family.further_tensors(config, tensors)
     folder.mkdir(parents=True, exist_ok=True)
     save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})

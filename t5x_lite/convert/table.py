@@ -84,13 +84,21 @@ def to_ours(names: Names, tensors: Tensors, abstract: Any) -> Any:
     return traverse_util.unflatten_dict(params, sep="/")
 
 
-def to_theirs(names: Names, params: Any) -> dict[str, np.ndarray]:
-    """Their tensors from our parameter tree: the inverse of `to_ours`."""
+def to_theirs(names: Names, params: Any, abstract: Any) -> dict[str, np.ndarray]:
+    """Their tensors from our parameter tree: the inverse of `to_ours`.
+
+    Raises `InputError` with every parameter that is missing, left over, or of another shape than in `abstract`.
+    """
     parts: dict[str, list[np.ndarray]] = {}
-    for path, value in traverse_util.flatten_dict(jax.device_get(params), sep="/").items():
+    values, expected = (traverse_util.flatten_dict(tree, sep="/") for tree in (jax.device_get(params), abstract))
+    shapes = [{path: leaf.shape for path, leaf in tree.items()} for tree in (expected, values)]
+    if different := [path for path in expected | values if len({shape.get(path) for shape in shapes}) > 1]:
+        problems = (f"{path} has shape {shapes[1].get(path)}, not {shapes[0].get(path)}" for path in different)
+        raise InputError(f"the parameters do not fit their config: {'; '.join(problems)}; export those of this config")
+    for path in expected:
         tensor = tensor_name(names, path)
         which, of = tensor.part
-        value = np.asarray(value, np.float32)
+        value = np.asarray(values[path], np.float32)
         for layer, array in enumerate(value if tensor.is_stacked else value[None]):
             pieces = parts.setdefault(tensor.name.format(layer=layer), [np.empty(0)] * of)
             pieces[which] = array.T if tensor.transpose else array

@@ -114,6 +114,17 @@ def test_what_has_no_name_there_is_not_exported(tmp_path, params):
         export_folder(tmp_path, replace(UNTIED, activation="gelu"), params, None)
 
 
+def test_parameters_that_do_not_fit_their_config_are_not_exported(tmp_path, params):
+    layers = params["encoder"]["layers"]
+    without = params | {"encoder": params["encoder"] | {"layers": layers | {"feed_forward_norm": {}}}}
+    path = "encoder/layers/feed_forward_norm/scale"
+    with pytest.raises(InputError, match=rf"do not fit their config: {path} has shape None, not \(\d+, \d+\);"):
+        export_folder(tmp_path, CONFIG, without, None)
+    with pytest.raises(InputError, match=r"extra has shape \(3,\), not None;"):
+        export_folder(tmp_path, CONFIG, params | {"extra": np.ones(3)}, None)
+    assert not [*tmp_path.iterdir()]
+
+
 def test_mt5_is_told_by_its_vocabulary(tmp_path, params_of):
     config = replace(UNTIED, vocab_size=PRESETS["mt5-small"].vocab_size, embed_dim=1)
     export_folder(tmp_path, config, params_of(config), None)
