@@ -155,35 +155,26 @@ def draw_plan(name: str, plan: Plan) -> "Picture":
     memory, *times = figure.subplots(1, 2, width_ratios=(3, 2)) if plan.fits else [figure.subplots()]
     mesh = " x ".join(f"{axis} {size}" for axis, size in plan.mesh.items() if size > 1) or "of one device"
     figure.suptitle(f"{name} on {plan.topology}, mesh {mesh}, remat {plan.experiment.remat}")
-    _draw_memory(memory, plan)
-    for axes in times:
-        _draw_times(axes, plan)
-    return figure
-
-
-def _draw_memory(axes, plan: Plan) -> None:
     (unit, scale), left = memory_unit(plan), 0.0
     hbm = plan.topology.chip.hbm_bytes / scale
     for what, num_bytes in memory_by_use(plan).items():
         size = num_bytes / scale
-        axes.barh([""], [size], left=left, height=0.5, label=f"{what}: {size:,.2f}")
+        memory.barh([""], [size], left=left, height=0.5, label=f"{what}: {size:,.2f}")
         left += size
     # Below the legend.
-    axes.axvline(hbm, ymax=0.6, color="black", linestyle="--", label=f"memory of a chip: {hbm:,.0f}")
-    verdict = (
-        f"fits, {hbm - left:,.1f} {unit} are free" if plan.fits else f"{plan.missing / scale:,.1f} {unit} are missing"
-    )
-    axes.set(xlabel=unit, title=f"memory of a chip: {verdict}", xlim=(0, 1.05 * max(hbm, left)), ylim=(-0.4, 1.0))
-    axes.set_yticks([])
-    axes.legend(loc="upper center", ncols=2, frameon=False)
-
-
-def _draw_times(axes, plan: Plan) -> None:
-    names = {"compute": "matrix\nproducts", "hbm": "memory", "ici": "links between\nchips"}
-    for key, what in names.items():
-        milliseconds = plan.rooflines[key] * 1e3
-        bars = axes.bar([what], [milliseconds], color="tab:red" if key == plan.bound else "tab:gray", width=0.6)
-        axes.bar_label(bars, [f"{milliseconds:,.0f}" if milliseconds >= 100 else f"{milliseconds:.3g}"])
-    speed = f"{plan.per_second:,.0f} {plan.throughput[0]}/s"
-    axes.set(ylabel="ms a step, at least", title=f"at most {plan.mfu:.0%} MFU, {speed}")
-    axes.margins(y=0.12)
+    memory.axvline(hbm, ymax=0.6, color="black", linestyle="--", label=f"memory of a chip: {hbm:,.0f}")
+    room = hbm - left if plan.fits else plan.missing / scale
+    verdict = f"fits, {room:,.1f} {unit} are free" if plan.fits else f"{room:,.1f} {unit} are missing"
+    memory.set(xlabel=unit, title=f"memory of a chip: {verdict}", xlim=(0, 1.05 * max(hbm, left)), ylim=(-0.4, 1.0))
+    memory.set_yticks([])
+    memory.legend(loc="upper center", ncols=2, frameon=False)
+    for axes in times:
+        names = {"compute": "matrix\nproducts", "hbm": "memory", "ici": "links between\nchips"}
+        for key, what in names.items():
+            milliseconds = plan.rooflines[key] * 1e3
+            bars = axes.bar([what], [milliseconds], color="tab:red" if key == plan.bound else "tab:gray", width=0.6)
+            axes.bar_label(bars, [f"{milliseconds:,.0f}" if milliseconds >= 100 else f"{milliseconds:.3g}"])
+        speed = f"{plan.per_second:,.0f} {plan.throughput[0]}/s"
+        axes.set(ylabel="ms a step, at least", title=f"at most {plan.mfu:.0%} MFU, {speed}")
+        axes.margins(y=0.12)
+    return figure

@@ -31,9 +31,7 @@ class RobertaConfig(EncoderConfig):
     """The architecture of one RoBERTa: one segment, positions counted as in fairseq. The defaults are base."""
 
     vocab_size: Positive = 50_265
-    """Rows of the token embedding: the tokenizer's ids or more."""
     norm_epsilon: NormEpsilon = 1e-5
-    """Added to the variance in LayerNorm."""
     num_segments: Positive = 1
     """Rows of the segment embedding; the one row of the published models is added to every token."""
     pooler: bool = True
@@ -63,9 +61,7 @@ class AlbertConfig(EncoderConfig):
     """The architecture of one ALBERT: narrow embeddings, one layer's parameters for all. The defaults are base, v2."""
 
     vocab_size: Positive = 30_000
-    """Rows of the token embedding: the tokenizer's ids or more."""
     activation: Activation = "gelu_tanh"
-    """Of the feed-forward layer: gelu, gelu_tanh, relu, silu or tanh."""
     dropout_rate: Rate = 0.0
     """Dropout on embeddings and residual branches (0.1 in version 1 up to xlarge)."""
     attention_dropout_rate: Rate = 0.0
@@ -93,7 +89,6 @@ class DistilBertConfig(EncoderConfig):
 
     num_layers: Positive = 6
     head_dropout_rate: Rate = 0.2
-    """Dropout in the heads of tasks."""
 
     row_activation: ClassVar[str] = "relu"
 

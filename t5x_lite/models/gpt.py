@@ -16,7 +16,6 @@ class GptConfig(DecoderConfig):
     """The architecture of one GPT. The defaults are GPT-2 small."""
 
     vocab_size: Positive = 50_257
-    """Rows of the token embedding: the tokenizer's ids or more."""
     max_length: Annotated[int, Range(ge=4)] = 1024
     """Positions that can be used, prompt and answer together."""
     head_dim: Positive | None = None

@@ -35,7 +35,6 @@ class AbsolutePositionsConfig(EncoderDecoderConfig):
     shared_embedding: bool = True
     """Encoder and decoder read one embedding; otherwise each has its own."""
     output_bias: bool = False
-    """A number for each token of the output, added as a checkpoint brings it: it is not trained."""
     fixed_id: int | None = None
     """An id whose vector is read without being trained, as Transformers treats padding; None: all are trained."""
     start_id: int | None = None
@@ -73,7 +72,6 @@ class TransformerConfig(AbsolutePositionsConfig):
     """The architecture of one Transformer. The defaults are base (table 3), with the vocabulary of WMT14 en-de."""
 
     vocab_size: Positive = 37_000
-    """Rows of the embedding that encoder, decoder and output share: the tokenizer's ids or more."""
     positions: Literal["sinusoidal", "learned"] = "sinusoidal"
     """Sines and cosines (section 3.5), or a learned vector for each position (table 3, row E)."""
     norm_first: bool = False
@@ -96,19 +94,13 @@ class BartConfig(AbsolutePositionsConfig):
     """The architecture of one BART. The defaults are base."""
 
     vocab_size: Positive = 50_265
-    """Rows of the embedding that encoder, decoder and output share: the tokenizer's ids or more."""
     num_heads: Positive = 12
     """Attention heads a layer; each is embed_dim / num_heads wide."""
     embed_dim: Positive = 768
-    """Width of the residual stream (d_model)."""
     mlp_dim: Positive = 3072
-    """Width of the feed-forward layers (d_ff)."""
     activation: Activation = "gelu"
-    """Of the feed-forward layers: gelu, gelu_tanh, relu, silu or tanh."""
     attention_dropout_rate: Rate = 0.1
-    """Dropout on attention weights."""
     scale_embedding: bool = False
-    """Multiply the embeddings by sqrt(embed_dim)."""
     heads: tuple[TaskHead, ...] = ()
     """Heads of tasks on the decoder: classification, tagging, question_answering."""
     num_classes: Positive = 2

@@ -28,7 +28,6 @@ class QuestionAnswering(TaskObjective):
     """
 
     input_length: int = 384
-    """Ids of a row, special ones and padding included."""
     stride: int = 128
     """Tokens from the beginning of a window of a long text to that of the next."""
     question_length: int = 64

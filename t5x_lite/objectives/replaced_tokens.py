@@ -28,9 +28,7 @@ class ReplacedTokenDetection(MaskedLanguageModel):
     """
 
     mask_share: Share = 0.85
-    """Share of the predicted tokens that the generator sees as the mask token ..."""
     random_share: Share = 0.0
-    """... and as another token, drawn at random; the rest it sees as they are."""
     discriminator_weight: PositiveFloat = 50.0
     """Weight of the discriminator's loss, a mean over all tokens but padding."""
     temperature: PositiveFloat = 1.0

@@ -93,9 +93,7 @@ class AdamW(Adam):
 
     schedule: Schedule = LinearDecay()
     b2: Decay = 0.999
-    """Decay of the mean of squared gradients."""
     eps: float = 1e-6
-    """Added to the root of the second moment."""
     weight_decay: Annotated[float, Range(ge=0, remedy="choose e.g. 0.01")] = 0.01
     """Times the learning rate: the share of a weight that is lost at each step."""
 

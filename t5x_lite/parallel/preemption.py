@@ -131,21 +131,19 @@ class PreemptionSync:
                     self._on_request()
                 else:
                     continue
-                if self._in_loop:
-                    self._agree()
+                if not self._in_loop:
+                    return
+                with self._change:
+                    self._bound = self._next_step
+                hosts.set_value(f"{_BOUNDS}/{self._process}", json.dumps(self._bound))
+                while len(bounds := hosts.get_values(_BOUNDS)) < self._num_processes:
+                    if self._closed.wait(_POLL_SECONDS):
+                        return
+                with self._change:
+                    self._stop = max(map(json.loads, bounds))
+                    self._change.notify_all()
                 return
         except Exception as error:
             with self._change:
                 self._error = error
                 self._change.notify_all()
-
-    def _agree(self) -> None:
-        with self._change:
-            self._bound = self._next_step
-        hosts.set_value(f"{_BOUNDS}/{self._process}", json.dumps(self._bound))
-        while len(bounds := hosts.get_values(_BOUNDS)) < self._num_processes:
-            if self._closed.wait(_POLL_SECONDS):
-                return
-        with self._change:
-            self._stop = max(map(json.loads, bounds))
-            self._change.notify_all()

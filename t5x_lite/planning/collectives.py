@@ -8,7 +8,7 @@ import numpy as np
 from jaxtyping import Int
 
 from t5x_lite.planning.chips import Topology
-from t5x_lite.planning.hlo import HloProgram, Run
+from t5x_lite.planning.hlo import HloProgram
 
 KINDS = ("all-gather", "reduce-scatter", "all-reduce", "all-to-all", "collective-permute")
 
@@ -49,11 +49,17 @@ def read_collectives(
         # The TPU compiler writes a sum of which each device keeps a shard as a fusion of an all-reduce and a slice.
         if kind == "all-reduce" and run.computation.name.startswith("all-reduce-scatter"):
             kind = "reduce-scatter"
-        if kind not in KINDS or (identity := _identity(run)) in seen:
+        # An asynchronous collective is written several times: in a fusion that begins it, in those that run meanwhile,
+        # and in one that ends it, all with one channel id. Other collectives may have that id too.
+        instruction = run.instruction
+        op_name = re.search(r'op_name="([^"]*)"', instruction.attributes)
+        channel = instruction.attribute("channel_id")
+        one = (channel, instruction.arrays, op_name and op_name[1]) if channel else (instruction.name,)
+        if kind not in KINDS or (run.within, *one) in seen:
             continue
-        seen.add(identity)
-        group = _group(run.instruction.attributes, len(coordinates))
-        inputs = [array for operand in run.computation.operands(run.instruction) for array in operand.arrays]
+        seen.add((run.within, *one))
+        group = _group(instruction.attributes, len(coordinates))
+        inputs = [array for operand in run.computation.operands(instruction) for array in operand.arrays]
         size, sent = len(group), sum(array.num_bytes for array in inputs)
         received = {
             "all-gather": sent * (size - 1),
@@ -73,19 +79,6 @@ def read_collectives(
         )
     collectives = (Collective(*key, *figures, str(largest)) for key, (*figures, largest) in totals.items())
     return tuple(sorted(collectives, key=lambda collective: -collective.num_bytes))
-
-
-def _identity(run: Run) -> tuple:
-    """Equal for all instructions that stand for one collective.
-
-    An asynchronous collective is written several times: in a fusion that begins it, in those that run meanwhile, and
-    in one that ends it, all with one channel id. Other collectives may have that id too.
-    """
-    instruction = run.instruction
-    if (channel := instruction.attribute("channel_id")) is None:
-        return run.within, instruction.name
-    op_name = re.search(r'op_name="([^"]*)"', instruction.attributes)
-    return run.within, channel, instruction.arrays, op_name and op_name[1]
 
 
 def _group(attributes: str, num_devices: int) -> list[int]:

@@ -3,6 +3,7 @@
 import itertools
 import math
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import replace
 
 import jax
@@ -88,8 +89,13 @@ def search(experiment: Experiment, topology: Topology, report: Report, tries: in
     `tries` that are compiled; then comes the best of each mesh that divides, as `_estimate` ranks them, and then all
     others. A setting that needs more memory than one that did not fit is left out. `report` is called with each.
     """
-    plans: list[Plan] = []
-    for candidate in _ranked(experiment, topology):
+    num_devices, plans, own = len(topology.devices), [], []
+    with suppress(InputError):  # its mesh is for other slices
+        own = [replace(experiment, mesh=MeshShape(**experiment.mesh.sizes(num_devices)))]
+    ranked = sorted(_candidates(experiment, num_devices), key=_estimate(experiment, topology))
+    best_of_mesh = {candidate.mesh: candidate for candidate in reversed(ranked)}
+    firsts = sorted(best_of_mesh.values(), key=ranked.index)
+    for candidate in dict.fromkeys([*own, *firsts, *ranked]):
         if len(plans) == tries:
             break
         if any(not plan.fits and _needs_as_much(candidate, plan) for plan in plans):
@@ -100,19 +106,6 @@ def search(experiment: Experiment, topology: Topology, report: Report, tries: in
         except InputError:
             continue  # an axis of a parameter is not divided
     return sorted(plans, key=lambda plan: (not plan.fits, plan.seconds if plan.fits else plan.missing))
-
-
-def _ranked(experiment: Experiment, topology: Topology) -> list[Experiment]:
-    """The settings that are worth a try, the most promising first and none twice."""
-    num_devices = len(topology.devices)
-    try:
-        own = [replace(experiment, mesh=MeshShape(**experiment.mesh.sizes(num_devices)))]
-    except InputError:
-        own = []  # its mesh is for other slices
-    ranked = sorted(_candidates(experiment, num_devices), key=_estimate(experiment, topology))
-    best_of_mesh = {candidate.mesh: candidate for candidate in reversed(ranked)}
-    firsts = sorted(best_of_mesh.values(), key=ranked.index)
-    return list(dict.fromkeys([*own, *firsts, *ranked]))
 
 
 def _candidates(experiment: Experiment, num_devices: int) -> Iterator[Experiment]:

@@ -138,7 +138,21 @@ def average_checkpoints(
     """
     if output.exists():
         raise InputError(f"output={output} is there already; remove it or choose another --output")
-    experiment, tokenizer_files = _check_alike(folders)
+    descriptions = [read_description(folder) for folder in folders]
+    experiment, tokenizer_files = descriptions[-1]
+    last, fingerprint = experiment.model, _fingerprint(tokenizer_files)
+    for folder, (other, files) in zip(folders, descriptions, strict=True):
+        if type(other.model) is not type(last):
+            what = f"{type(other.model).__name__} there, {type(last).__name__} here"
+        elif other.model != last:
+            names = [field.name for field in dataclasses.fields(last)]
+            values = [(name, getattr(other.model, name), getattr(last, name)) for name in names]
+            what = ", ".join(f"model.{name} {one!r} there, {two!r} here" for name, one, two in values if one != two)
+        elif _fingerprint(files) != fingerprint:
+            what = "another tokenizer there"
+        else:
+            continue
+        raise InputError(f"{folder} is unlike {folders[-1]} ({what}); average checkpoints of one model and tokenizer")
     total: Any = None
     for folder in folders:
         progress(folder)
@@ -152,24 +166,6 @@ def average_checkpoints(
     write_model(output, experiment, tokenizer_files, mean)
 
 
-def _check_alike(folders: Sequence[Path]) -> tuple[Experiment, Files]:
-    """The last one's experiment and tokenizer; `InputError` where the model or tokenizer of another differs."""
-    descriptions = [read_description(folder) for folder in folders]
-    tokenizers = [tokenizer_from_files(files) for _, files in descriptions]
-    prints = [None if tokenizer is None else tokenizer.fingerprint for tokenizer in tokenizers]
-    last = descriptions[-1][0].model
-    for folder, (experiment, _), fingerprint in zip(folders, descriptions, prints, strict=True):
-        if type(experiment.model) is not type(last):
-            what = f"{type(experiment.model).__name__} there, {type(last).__name__} here"
-        elif experiment.model != last:
-            names = [field.name for field in dataclasses.fields(last)]
-            values = [(name, getattr(experiment.model, name), getattr(last, name)) for name in names]
-            what = ", ".join(
-                f"model.{name} {one!r} there, {other!r} here" for name, one, other in values if one != other
-            )
-        elif fingerprint != prints[-1]:
-            what = "another tokenizer there"
-        else:
-            continue
-        raise InputError(f"{folder} is unlike {folders[-1]} ({what}); average checkpoints of one model and tokenizer")
-    return descriptions[-1]
+def _fingerprint(tokenizer_files: Files) -> str | None:
+    tokenizer = tokenizer_from_files(tokenizer_files)
+    return None if tokenizer is None else tokenizer.fingerprint

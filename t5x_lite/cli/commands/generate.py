@@ -20,8 +20,31 @@ NOT_DECODING = ("run", "text", "file", "output", "examples", "template")
 """Options that are not arguments of the model's method."""
 
 
+@dataclass(frozen=True, kw_only=True)
+class TaskExamples(OfModel):
+    """Options for tasks that are shown by examples."""
+
+    examples: str | None = None
+    """A file of tasks that are done already, to be shown before each text: input, tab, output on each line."""
+    template: str | None = None
+    """How tasks are written, with {input} and {output}, \\n for a line break: "Q: {input}\\nA: {output}\\n\\n"."""
+
+    def options(self) -> dict[str, Any]:
+        """The examples in the file, and the template with line breaks and tabs for `\\n` and `\\t`."""
+        examples, template = [], self.template
+        for number, line in lines(Path(self.examples).expanduser()) if self.examples is not None else ():
+            sides = line.split("\t")
+            if len(sides) != 2:
+                tabs = f"examples={self.examples} has {len(sides) - 1} tabs in line {number}"
+                raise InputError(f"{tabs}; write input, tab, output")
+            examples.append((sides[0], sides[1]))
+        if template is not None:
+            template = template.replace("\\n", "\n").replace("\\t", "\t")
+        return {"examples": examples, "template": template}
+
+
 @dataclass(frozen=True)
-class Generate(OfModel):
+class Generate(TaskExamples):
     """What a model writes for texts: T5's spans behind <extra_id_0>, <extra_id_1>, ...; a translation; a continuation.
 
     An answer is one line: line breaks in it become blanks. With several answers a text there are as many lines for
@@ -54,10 +77,6 @@ class Generate(OfModel):
     """Of the sampling."""
     scores: bool = False
     """Print each answer's score and a tab before it."""
-    examples: str | None = None
-    """A file of tasks that are done already, to be shown before each text: input, tab, output on each line."""
-    template: str | None = None
-    """How tasks are written, with {input} and {output}, \\n for a line break: "Q: {input}\\nA: {output}\\n\\n"."""
     batch_size: int = 32
     """Texts that are decoded together."""
 
@@ -79,7 +98,7 @@ def generate(arguments: list[str]) -> None:
         raise InputError(f"output={command.output} is there already; choose another name, or remove it")
     if output is not None and not output.parent.is_dir():
         raise InputError(f"output={command.output} lies in no folder that there is; make {output.parent} first")
-    tasks = _tasks(command)
+    tasks = command.options()
     model = load(command.run)
     inputs = [text for text in texts if text.strip()] if in_file else texts
     options = {name: value for name, value in vars(command).items() if name not in NOT_DECODING}
@@ -93,20 +112,6 @@ def generate(arguments: list[str]) -> None:
         print("\n".join(written))
     else:
         write_atomically(output, "".join(f"{line}\n" for line in written))
-
-
-def _tasks(command: "Generate | ScoreAnswers") -> dict[str, Any]:
-    """The examples in the command's file, and its template with line breaks and tabs for `\\n` and `\\t`."""
-    examples, template = [], command.template
-    for number, line in lines(Path(command.examples).expanduser()) if command.examples is not None else ():
-        sides = line.split("\t")
-        if len(sides) != 2:
-            tabs = f"examples={command.examples} has {len(sides) - 1} tabs in line {number}"
-            raise InputError(f"{tabs}; write input, tab, output")
-        examples.append((sides[0], sides[1]))
-    if template is not None:
-        template = template.replace("\\n", "\n").replace("\\t", "\t")
-    return {"examples": examples, "template": template}
 
 
 def _line(answer: str | Answer) -> str:
@@ -125,7 +130,7 @@ def _bar(total: int, *, shown: bool) -> Iterator[Callable[[int], None]]:
 
 
 @dataclass(frozen=True)
-class ScoreAnswers(OfModel):
+class ScoreAnswers(TaskExamples):
     """How likely answers are behind a prompt, best first: log-probability, the same a token, answer."""
 
     prompt: tyro.conf.Positional[str]
@@ -135,10 +140,6 @@ class ScoreAnswers(OfModel):
     answer_context: str | None = None
     """A prompt that says nothing, such as "Answer:"; answers are then ranked, and printed first, by how much likelier
     they are behind the prompt than behind this."""
-    examples: str | None = None
-    """A file of tasks that are done already, to be shown before the prompt: input, tab, output on each line."""
-    template: str | None = None
-    """How tasks are written, with {input} and {output}, \\n for a line break: "Q: {input}\\nA: {output}\\n\\n"."""
 
 
 @subcommand
@@ -149,10 +150,8 @@ def score(arguments: list[str]) -> None:
         raise InputError(
             f'answers are missing; write t5x-lite score {command.run} "a prompt" "an answer" "another one"'
         )
-    tasks = _tasks(command)
-    scores = load(command.run).score(
-        command.prompt, list(command.answer), **tasks, answer_context=command.answer_context
-    )
+    options = command.options() | {"answer_context": command.answer_context}
+    scores = load(command.run).score(command.prompt, list(command.answer), **options)
     for one in sorted(scores, key=lambda one: -(one.log_probability if one.normalised is None else one.normalised)):
         normalised = "" if one.normalised is None else f"{one.normalised:10.4f}  "
         print(f"{normalised}{one.log_probability:10.4f}  {one.per_token:10.4f}  {one.answer}")
