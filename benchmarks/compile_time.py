@@ -41,7 +41,7 @@ def compile_seconds(depth: int) -> float:
     experiment = Experiment(model, SpanCorruption(128), Data(), AdamW(), steps=1, batch_size=8)
     vocabulary = Vocabulary(1024, first_sentinel_id=1023, num_sentinels=100)
     program = Program(experiment, experiment.objective.for_vocabulary(vocabulary), make_mesh(experiment.mesh))
-    batch = abstract_batch(experiment.objective.row_spec, 8)
+    batch = abstract_batch(experiment.objective.layout.spec, 8)
     start = time.perf_counter()
     program.train_step.lower(program.abstract_state, batch).compile()
     return time.perf_counter() - start

@@ -110,7 +110,7 @@ def random_batch(experiment: Any, vocabulary: Any) -> Any:
     random = np.random.default_rng(0)
     batch = {
         name: random.integers(1000, 30_000, (experiment.batch_size, *column.shape)).astype(np.int32)
-        for name, column in experiment.objective.row_spec.items()
+        for name, column in experiment.objective.layout.spec.items()
     }
     if vocabulary.cls_id is not None:
         batch["ids"][:, 0], batch["ids"][:, -1] = vocabulary.cls_id, vocabulary.sep_id

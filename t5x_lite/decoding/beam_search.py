@@ -94,11 +94,6 @@ class BeamSearch(Method):
                 "as beams"
             )
 
-    @property
-    def stops_when_full(self) -> bool:
-        """Whether num_beams ended texts of an input are final."""
-        return self.early_stopping or (self.num_beams == 1 and not self.exhaustive_eos)
-
     def length_penalty(self, length: Float[Array, ""] | float) -> Float[Array, ""] | float:
         """The divisor of the log-probability of a text of `length` tokens.
 
@@ -185,7 +180,7 @@ def _cannot_improve(
 ) -> Bool[Array, "B"]:
     """Where enough texts have ended and no beginning of `length` tokens can get a better score."""
     full = ended.values[:, -1] > NEVER
-    if method.stops_when_full:
+    if method.early_stopping or (method.num_beams == 1 and not method.exhaustive_eos):
         return full
     now, most = length.astype(jnp.float32), float(constraints.max_length)
     if method.length_power is not None:

@@ -9,7 +9,6 @@ from flax import linen as nn
 from jaxtyping import Array, Bool, Float, Int, Key
 
 from t5x_lite.decoding.methods import DecodingStart, GenerationConstraints, Method
-from t5x_lite.decoding.sampling import Greedy
 
 
 class Decoded(NamedTuple):
@@ -82,29 +81,3 @@ def _decode(
     apply = partial(module.apply, {"params": params})
     cache = apply(inputs, inputs_valid=inputs_valid, max_length=constraints.max_length, method="start_decoding")
     return method.write(DecodingStart(partial(apply, method="decode_step"), cache, start_ids, constraints, key, rows))
-
-
-def greedy_decode(
-    module: nn.Module,
-    params: Any,
-    inputs: Int[Array, "B M"],
-    *,
-    max_length: int,
-    inputs_valid: Bool[Array, "B M"] | None = None,
-    start_id: int = 0,
-    eos_id: int | None = 1,
-    pad_id: int = 0,
-) -> Int[Array, "B L"]:
-    """The ids of one text for each input: see `decode`. `start_id` is what the decoder reads first in every row."""
-    decoded = decode(
-        module,
-        params,
-        inputs,
-        method=Greedy(),
-        start_ids=jnp.full(len(inputs), start_id, jnp.int32),
-        max_length=max_length,
-        inputs_valid=inputs_valid,
-        eos_id=eos_id,
-        pad_id=pad_id,
-    )
-    return decoded.ids[:, 0]

@@ -152,7 +152,7 @@ class BatchGenerator:
         self._order = sorted(range(len(sources)), key=lambda index: len(sources[index]))
         share = num_parts("activation_batch", program.mesh.shape)
         batch_size = min(experiment.batch_size // experiment.accumulation, -(-len(sources) // share) * share)
-        row = abstract_batch(program.objective.row_spec)
+        row = abstract_batch(program.objective.layout.spec)
         features = jax.eval_shape(program.objective.corrupt, jax.random.key(0), row)
         input_length, target_length = (features[name].shape[0] for name in ("inputs", "targets"))
         longest = max(map(len, sources))

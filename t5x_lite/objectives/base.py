@@ -13,7 +13,7 @@ import tyro
 from flax import linen as nn
 from jaxtyping import Array, Float, Int, Key
 
-from t5x_lite.data.layouts.base import Layout, RowSpec
+from t5x_lite.data.layouts.base import Layout
 from t5x_lite.errors import InputError
 from t5x_lite.models.base import ModelConfig
 from t5x_lite.tokenizers.base import Tokenizer
@@ -96,11 +96,6 @@ class Objective(Validated, ABC):
     def layout(self) -> Layout:
         """How the examples of a source become rows."""
 
-    @property
-    def row_spec(self) -> RowSpec:
-        """The columns of one row."""
-        return self.layout.spec
-
     @abstractmethod
     def corrupt(self, key: Key[Array, ""], row: Row) -> Features:
         """One row of the data to one row of features; pure, with static shapes."""
@@ -167,8 +162,8 @@ class Objective(Validated, ABC):
         return f"input:  {tokenizer.decode(row['inputs'])}\ntarget: {text(targets)}\nmodel:  {text(row['answers'])}\n"
 
     def check_row(self, row: Row) -> None:
-        """Raises ValueError for a row whose columns do not have the names and shapes of `row_spec`."""
-        shapes, spec = {n: x.shape for n, x in row.items()}, {n: tuple(c.shape) for n, c in self.row_spec.items()}
+        """Raises ValueError for a row whose columns do not have the names and shapes of the layout's `spec`."""
+        shapes, spec = {n: x.shape for n, x in row.items()}, {n: tuple(c.shape) for n, c in self.layout.spec.items()}
         if shapes != spec:
             raise ValueError(f"the row has columns {shapes}; {type(self).__name__} takes {spec}")
 

@@ -12,7 +12,7 @@ from jaxtyping import Array, Bool, Int, Key
 
 from t5x_lite.data.layouts.text import Stream
 from t5x_lite.data.tasks.text_to_text import TextPairs, TooLong
-from t5x_lite.decoding import greedy_decode
+from t5x_lite.decoding import Greedy, decode
 from t5x_lite.errors import InputError
 from t5x_lite.layers.embedding import LazyLogits
 from t5x_lite.models.base import ModelConfig
@@ -88,16 +88,18 @@ class TextToText(Objective):
     def predict(self, module: nn.Module, params: Any, features: Features) -> Int[Array, "B T"]:
         """What the model writes for each input, greedily."""
         inputs, inputs_valid = self._model_inputs(module, features)
-        return greedy_decode(
+        decoded = decode(
             module,
             params,
             inputs,
+            method=Greedy(),
+            start_ids=jnp.full(len(inputs), self._start_id(module), jnp.int32),
             max_length=features["targets"].shape[1],
             inputs_valid=inputs_valid,
-            start_id=self._start_id(module),
             eos_id=self.known_vocabulary.eos_id,
             pad_id=self.known_vocabulary.pad_id,
         )
+        return decoded.ids[:, 0]
 
     def _model_inputs(
         self, model: nn.Module, features: Features

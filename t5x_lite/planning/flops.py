@@ -27,7 +27,7 @@ def step_flops(model: ModelConfig, objective: Objective, batch_size: int) -> int
       batch_size: rows of a step.
     """
     # Of two rows, since losses over the vocabulary cut their tokens into two chunks or more and pad the last one.
-    batch = abstract_batch(objective.row_spec, 2)
+    batch = abstract_batch(objective.layout.spec, 2)
     features = jax.eval_shape(lambda batch: corrupt_rows(objective, jax.random.key(0), batch), batch)
     params = nn.unbox(abstract_params(model))
 

@@ -120,7 +120,7 @@ def make_plan(experiment: Experiment, topology: Topology) -> Plan:
     mesh = make_mesh(experiment.mesh, topology.devices)
     check_mesh(experiment, mesh)
     program = Program(experiment, objective, mesh)
-    batch = abstract_batch(objective.row_spec, experiment.batch_size, sharding=batch_sharding(mesh))
+    batch = abstract_batch(objective.layout.spec, experiment.batch_size, sharding=batch_sharding(mesh))
 
     started = time.perf_counter()
     lowered = program.train_step.lower(program.abstract_state, batch)

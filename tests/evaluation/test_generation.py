@@ -11,7 +11,7 @@ from t5x_lite.data import Bytes, Data, TextFiles, Vocabulary, make_tokenizer
 from t5x_lite.data.stored_rows import stack
 from t5x_lite.data.tasks.templates import EvalExample
 from t5x_lite.data.tasks.text_to_text import TextPairs
-from t5x_lite.decoding import GenerationDefaults, Greedy, decode, greedy_decode
+from t5x_lite.decoding import GenerationDefaults, Greedy, decode
 from t5x_lite.evaluation.predictions import BatchGenerator, EvalPrompt, questions_of, questions_of_rows, separate
 from t5x_lite.models import GptConfig, TransformerConfig
 from t5x_lite.objectives import SequenceToSequence, corrupt_rows
@@ -71,7 +71,8 @@ def make_generator(experiment, questions, tokenizer, make_params):
 def alone(model, params, ids, start_id):
     """The answer to one input by itself, no padding anywhere."""
     inputs = jnp.asarray([ids], jnp.int32)
-    return np.asarray(greedy_decode(model.build(), params, inputs, max_length=MAX_LENGTH, start_id=start_id))[0]
+    options = {"start_ids": jnp.array([start_id], jnp.int32), "max_length": MAX_LENGTH, "eos_id": 1, "pad_id": 0}
+    return np.asarray(decode(model.build(), params, inputs, method=Greedy(), **options).ids)[0, 0]
 
 
 def test_packed_rows_come_apart_again():

@@ -124,7 +124,7 @@ def corrupted(t5_vocabulary) -> Callable[[Objective], tuple[np.ndarray, np.ndarr
 
     def make(objective: Objective) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         objective = objective.for_vocabulary(t5_vocabulary)
-        ids = np.arange(10, 10 + objective.row_spec["ids"].size, dtype=np.int32)
+        ids = np.arange(10, 10 + objective.layout.spec["ids"].size, dtype=np.int32)
         raw = np.random.default_rng(0).permuted(np.tile(ids, (2000, 1)), axis=1)
         features = jax.jit(lambda raw: corrupt_rows(objective, jax.random.key(0), {"ids": raw}))(raw)
         return raw, np.asarray(features["inputs"]), np.asarray(features["targets"])

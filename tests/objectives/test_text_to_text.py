@@ -50,7 +50,7 @@ def corrupt(objective):
 @pytest.fixture(scope="module")
 def raw(objective):
     """Rows in which documents end, and unknown tokens stand."""
-    raw = np.random.default_rng(0).integers(3, 100, size=(300, objective.row_spec["ids"].size)).astype(np.int32)
+    raw = np.random.default_rng(0).integers(3, 100, size=(300, objective.layout.spec["ids"].size)).astype(np.int32)
     raw[:, 9], raw[:, 17] = EOS, UNK
     return raw
 

@@ -239,7 +239,7 @@ def test_no_step_holds_the_logits_of_all_tokens(family, monkeypatch, make_model)
     objective, model = FAMILIES[family]
     objective = objective.for_vocabulary(Vocabulary(997, first_sentinel_id=996, num_sentinels=100))
     module, params = make_model(model)
-    raw = jnp.ones((4, objective.row_spec["ids"].size), jnp.int32)
+    raw = jnp.ones((4, objective.layout.spec["ids"].size), jnp.int32)
     shape = jax.eval_shape(lambda: corrupt_rows(objective, jax.random.key(0), {"ids": raw}))["targets"].shape
 
     def largest():

@@ -79,7 +79,7 @@ def step_of(model, objective: Objective, rows: int) -> int:
         return jax.grad(loss)(params)
 
     frozen = objective.frozen_model and nn.unbox(abstract_params(objective.frozen_model))
-    batch = abstract_batch(objective.row_spec, rows)
+    batch = abstract_batch(objective.layout.spec, rows)
     return traced_flops(jax.make_jaxpr(gradient)(nn.unbox(abstract_params(model)), frozen, batch).jaxpr)
 
 

@@ -60,7 +60,7 @@ def compile_step():
             mesh=shape,
         )
         program = Program(experiment, objective.for_vocabulary(WORDS), make_mesh(shape, chips))
-        spec, share = program.objective.row_spec, batch_sharding(program.mesh)
+        spec, share = program.objective.layout.spec, batch_sharding(program.mesh)
         batch = abstract_batch(spec, experiment.batch_size, sharding=share)
         return program.train_step.lower(program.abstract_state, batch).compile().as_text()
 
@@ -98,7 +98,7 @@ def test_no_chip_holds_the_logits_of_all_its_tokens(family, compile_step):
     objective, _ = FAMILIES[family]
     features = jax.eval_shape(
         lambda row: objective.for_vocabulary(WORDS).corrupt(jax.random.key(0), row),
-        abstract_batch(objective.row_spec),
+        abstract_batch(objective.layout.spec),
     )
     tokens = ROWS_PER_CHIP * features["targets"].size
     arrays = [array for run in read_hlo(compile_step(family, MeshShape(8))).runs() for array in run.instruction.arrays]

@@ -179,7 +179,7 @@ def store_table(store: TokenStore) -> Table:
 
 def batch_table(experiment: Experiment, features: dict) -> Table:
     table = Table("batch", "shape", "type", box=None)
-    arrays = {f"row: {name}": (column.shape, column.dtype) for name, column in experiment.objective.row_spec.items()}
+    arrays = {f"row: {name}": (column.shape, column.dtype) for name, column in experiment.objective.layout.spec.items()}
     arrays |= {name: (value.shape[1:], value.dtype) for name, value in features.items()}
     for name, (shape, dtype) in arrays.items():
         table.add_row(name, " x ".join(map(str, (experiment.batch_size, *shape))), str(np.dtype(dtype)))
