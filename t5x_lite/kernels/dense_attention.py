@@ -26,6 +26,12 @@ def dense_attention(inputs: AttentionInputs) -> Float[Array, "B L H K"]:
     return _attend(inputs, scalars).swapaxes(1, 2)
 
 
+def attention_weights(inputs: AttentionInputs) -> Float[Array, "B H L M"]:
+    """softmax(scale * query key^T + bias): how much each query takes of each value, without dropout."""
+    heads_first = {name: getattr(inputs, name).swapaxes(1, 2) for name in ("query", "key")}
+    return jax.nn.softmax(_logits(replace(inputs, **heads_first), inputs.scalars())[0], axis=-1)
+
+
 @jax.custom_vjp
 def _attend(inputs: AttentionInputs, scalars: Int[Array, "5"]) -> Float[Array, "B H L K"]:
     return _attend_forward(inputs, scalars)[0]

@@ -1,5 +1,6 @@
 """A tile of attention's logits: made inside a TPU kernel, with its bias by distance, its masks and its dropout."""
 
+import functools
 from dataclasses import dataclass
 from typing import Any
 
@@ -71,8 +72,8 @@ def logits_of(tiling: Tiling, refs: Refs, i: Array, j: Array, *, transposed: boo
     """The logits [L M] of the queries of block i for the keys of block j, or [M L] if `transposed`, where the bias in
     `refs` is in reverse: `MASKED_LOGIT` where a key is not seen, and minus infinity where there is no key."""
     rows, columns = ("key", "query") if transposed else ("query", "key")
-    num_rows, num_columns = _tile_shape(tiling, transposed)
     logits = tiling.scale * multiply(refs[rows][0, 0], refs[columns][0, 0], transposed=True)
+    num_rows, num_columns = logits.shape
     if "bias" in refs:
         # Row r begins at the strip's number num_rows - 1 - r, or if it is in reverse at num_rows - r.
         begin, first = first_distance(tiling, i, j), tiling.strip - num_rows + 1
@@ -82,18 +83,16 @@ def logits_of(tiling: Tiling, refs: Refs, i: Array, j: Array, *, transposed: boo
         strip = refs["bias"][0, :, pl.ds(begin, tiling.strip)]
         logits += _diagonal_tile(strip, first, num_rows)[:, :num_columns]
     queries, keys = _positions(tiling, refs, i, j, transposed=transposed)
-    seen = None
+    masks = []
     if tiling.causal:
-        seen = keys <= queries
-        if tiling.prefix:
-            seen |= (queries < tiling.prefix) & (keys < tiling.prefix)
+        in_prefix = (queries < tiling.prefix) & (keys < tiling.prefix)
+        masks.append((keys <= queries) | in_prefix if tiling.prefix else keys <= queries)
     if "valid" in refs:
-        valid = column(refs["valid"][0]) if transposed else refs["valid"][0]
-        seen = _and(seen, valid > 0.5)
+        masks.append((column(refs["valid"][0]) if transposed else refs["valid"][0]) > 0.5)
     if "query_segments" in refs:
-        seen = _and(seen, column(refs[f"{rows}_segments"][0]) == refs[f"{columns}_segments"][0])
-    if seen is not None:
-        logits = jnp.where(seen, logits, MASKED_LOGIT)
+        masks.append(column(refs[f"{rows}_segments"][0]) == refs[f"{columns}_segments"][0])
+    if masks:
+        logits = jnp.where(functools.reduce(jnp.logical_and, masks), logits, MASKED_LOGIT)
     if tiling.padded_memory > tiling.memory_length:
         logits = jnp.where(keys < tiling.memory_length, logits, -jnp.inf)
     return logits
@@ -141,18 +140,10 @@ def multiply(left: Array, right: Array, *, transposed: bool = False) -> Array:
 
 def _positions(tiling: Tiling, refs: Refs, i: Array, j: Array, *, transposed: bool) -> tuple[Array, Array]:
     """(which query of the whole row, which key) each element of a tile is of."""
-    shape = _tile_shape(tiling, transposed)
+    shape = (tiling.query_block, tiling.key_block)
+    shape = shape[::-1] if transposed else shape
     queries, keys = (jax.lax.broadcasted_iota(jnp.int32, shape, axis) for axis in ((1, 0) if transposed else (0, 1)))
     return refs["scalars"][QUERY] + i * tiling.query_block + queries, j * tiling.key_block + keys
-
-
-def _tile_shape(tiling: Tiling, transposed: bool) -> tuple[int, int]:
-    shape = (tiling.query_block, tiling.key_block)
-    return shape[::-1] if transposed else shape
-
-
-def _and(left: Array | None, right: Array) -> Array:
-    return right if left is None else left & right
 
 
 def _diagonal_tile(strip: Float[Array, "1 T"], first: int, num_rows: int) -> Float[Array, "R T"]:

@@ -13,7 +13,8 @@ from flax import linen as nn
 from jaxtyping import Array, Float, Key
 
 from t5x_lite.kernels.attention import attention_for
-from t5x_lite.kernels.masks import MASKED_LOGIT, AttentionInputs, DistanceBias, Mask
+from t5x_lite.kernels.dense_attention import attention_weights
+from t5x_lite.kernels.masks import AttentionInputs, DistanceBias, Mask
 from t5x_lite.layers.decoding_cache import CachedKeyValue, KeyValue
 from t5x_lite.layers.dense import Dense, LayerConfig, keep_mask
 from t5x_lite.parallel.partitioning import constrain_sharding, on_each_device
@@ -82,25 +83,6 @@ def attend_on_mesh(attend: Callable[[AttentionInputs], Array], inputs: Attention
     return on_each_device(of_device, arrays, axes, axes[".query"])
 
 
-def attention_weights(
-    query: Float[Array, "B L H K"],
-    key: Float[Array, "B M H K"],
-    *,
-    bias: DistanceBias | None = None,
-    mask: Mask | None = None,
-    scale: float,
-) -> Float[Array, "B H L M"]:
-    """softmax(scale * query key^T + bias) in float32: how much each query takes of each value."""
-    logits = jnp.einsum("BLHK,BMHK->BHLM", query, key, preferred_element_type=jnp.float32) * scale
-    axes = ("activation_batch", "activation_heads", "activation_length", "activation_memory")
-    logits = constrain_sharding(logits, *axes)
-    if bias is not None:
-        logits += bias.dense(*logits.shape[2:])
-    if mask is not None and (seen := mask.dense(*logits.shape[2:])) is not None:
-        logits = jnp.where(seen, logits, MASKED_LOGIT)
-    return jax.nn.softmax(logits, axis=-1)
-
-
 class Attention(nn.Module):
     """Multi-head attention (Vaswani et al. 2017, section 3.2.2), over itself or over a memory.
 
@@ -145,7 +127,8 @@ class Attention(nn.Module):
             key_value = self.project(x) if key_value is None else key_value
             options = {"bias": bias, "mask": mask, "scale": scale}
             if self.is_mutable_collection("intermediates"):
-                self.sow("intermediates", "weights", attention_weights(query, key_value["key"], **options))
+                inputs = AttentionInputs(query, **key_value, scale=scale, bias=bias, mask=mask or Mask())
+                self.sow("intermediates", "weights", attention_weights(inputs))
             dropping = c.attention_dropout_rate > 0.0 and not deterministic
             attended = dot_product_attention(
                 query,
