@@ -144,12 +144,12 @@ def _counted(number: int, what: str) -> str:
 
 
 if TYPE_CHECKING:
-    from t5x_lite.pictures import Picture
+    from t5x_lite.pictures.drawing import Picture
 
 
 def draw_plan(name: str, plan: Plan) -> "Picture":
     """A chip's memory, and the times of a step; of a plan that does not fit the memory alone."""
-    from t5x_lite.pictures import Picture  # here, since it loads matplotlib
+    from t5x_lite.pictures.drawing import Picture  # here, since it loads matplotlib
 
     figure = Picture(figsize=(10, 4.2), layout="constrained")
     memory, *times = figure.subplots(1, 2, width_ratios=(3, 2)) if plan.fits else [figure.subplots()]

@@ -20,7 +20,7 @@ from t5x_lite.tokenizers.base import format_token
 from t5x_lite.training.experiment import Experiment
 
 if TYPE_CHECKING:
-    from t5x_lite.pictures import Picture
+    from t5x_lite.pictures.drawing import Picture
 
 
 class Neighbour(NamedTuple):
@@ -106,7 +106,7 @@ class Pretrained:
 
     def plot_positions(self) -> "Picture":
         """What the model knows of positions: vectors and their cosines, or T5's bias by distance."""
-        from t5x_lite.pictures import RelativeBias, draw_positions, draw_relative_bias
+        from t5x_lite.pictures.drawing import RelativeBias, draw_positions, draw_relative_bias
 
         config, params = self.config, self.params
         biases = {

@@ -62,7 +62,7 @@ def finish(
 def plot_losses(metrics: epath.Path, picture: epath.Path, held_out: Evaluator | MixtureEvaluator) -> None:
     """Draws the losses of `metrics.jsonl` over the steps, and that of guessing as a line."""
     # Imported here: matplotlib is needed at a run's end alone.
-    from t5x_lite.pictures import Curve, draw_curves
+    from t5x_lite.pictures.drawing import Curve, draw_curves
 
     records, experiment = read_records(metrics), held_out.program.experiment
     curves = [

@@ -11,8 +11,7 @@ from t5x_lite.data.stored_rows import stack
 from t5x_lite.errors import InputError
 from t5x_lite.models import ElectraConfig, ElectraPairConfig, GptConfig
 from t5x_lite.objectives import CausalLanguageModel, ReplacedTokenDetection, SpanCorruption
-from t5x_lite.pictures import draw_corruption
-from t5x_lite.pictures.corruption import COLORS, rows_of_texts, strips
+from t5x_lite.pictures.corruption import COLORS, draw_corruption, rows_of_texts, strips
 
 TEXTS = ["The list is copied, and the copy is returned, whatever is in it." for _ in range(3)]
 

@@ -65,7 +65,7 @@ def draw(schedule: Schedule, steps: int, width: int = 60, height: int = 6) -> st
 
 def save(schedule: Schedule, steps: int, picture: Path) -> None:
     """Draws the learning rate over the steps into a PNG file."""
-    from t5x_lite.pictures import Picture  # here, since it loads matplotlib
+    from t5x_lite.pictures.drawing import Picture  # here, since it loads matplotlib
 
     check_output_path(picture, "schedule")
     figure = Picture(figsize=(8, 4.5), layout="constrained")
@@ -131,7 +131,7 @@ def inspect(arguments: list[str]) -> None:
             console.print(f"\n[bold]row {number}[/bold]  {name}" if name == "row" else f"[bold]{name}[/bold]")
             console.print(text)
     if command.corruption:
-        from t5x_lite.pictures import draw_corruption  # here, since it loads matplotlib
+        from t5x_lite.pictures.corruption import draw_corruption  # here, since it loads matplotlib
 
         picture = draw_corruption(prepared.objective, store.tokenizer, rows, model=experiment.model)
         picture.save(Path(command.corruption).expanduser())

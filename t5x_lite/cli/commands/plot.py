@@ -59,7 +59,7 @@ def plot(arguments: list[str]) -> None:
     command = parse(Plot, arguments, prog="t5x-lite plot")
     if not command.run:
         raise InputError("run is missing; write t5x-lite plot runs/a runs/b")
-    from t5x_lite.pictures import Curve, draw_curves
+    from t5x_lite.pictures.drawing import Curve, draw_curves
 
     out = Path(command.out).expanduser()
     check_output_path(out, "out")
