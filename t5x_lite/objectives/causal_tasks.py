@@ -49,15 +49,6 @@ class CausalTask(TaskObjective):
             )
         super().check_model(model)
 
-    @property
-    def marks(self) -> tuple[int, int, int]:
-        size = self.known_vocabulary.size
-        return size, size + 1, size + 2
-
-    def segments_of(self, ids: Int[Array, "*batch L"]) -> Int[Array, "*batch L"]:
-        """0 up to the delimiter, 1 after it up to `extract`; else 0."""
-        return masking.segments_of(ids, self.marks[1], self.known_vocabulary.pad_id)
-
     @abstractmethod
     def rows_of(self, features: Features) -> Int[Array, "B N L"]:
         """The N rows that the model reads of each example."""
@@ -70,7 +61,7 @@ class CausalTask(TaskObjective):
     ) -> tuple[Float[Array, "B C"], Float[Array, ""] | None]:
         """(the logits of the head, the mean loss of each example's tokens added up over the examples)."""
         ids, length, deterministic = self.rows_of(features), self.input_length, key is None
-        ends = jnp.argmax(ids == self.marks[-1], axis=2)
+        ends = jnp.argmax(ids == self.special_ids.sep_id, axis=2)
         valid = jnp.arange(length)[None, None] <= ends[..., None]
         rows, rows_valid = (x.reshape(-1, length) for x in (ids, valid))
         rows_hidden = model.hidden_states(rows, inputs_valid=rows_valid, deterministic=deterministic)
@@ -128,7 +119,7 @@ class CausalClassification(CausalTask, Classification):
         features, ids = super().corrupt(key, row), row["ids"]
         if not self.both_orders:
             return features
-        middle, end = (jnp.argmax(ids == mark) for mark in self.marks[1:])
+        middle, end = (jnp.argmax(ids == mark) for mark in (self.special_ids.delimiter_id, self.special_ids.sep_id))
         return features | {"swapped": masking.swap_segments(ids, middle, end)}
 
     def rows_of(self, features: Features) -> Int[Array, "B N L"]:

@@ -10,6 +10,7 @@ import numpy as np
 from flax import linen as nn
 from jaxtyping import Array, Float, Int, Key
 
+from t5x_lite.data.layouts.base import SpecialIds
 from t5x_lite.errors import InputError
 from t5x_lite.models.base import ModelConfig
 from t5x_lite.objectives import masking
@@ -59,8 +60,15 @@ class TaskObjective(Objective):
         return {"inputs": row["ids"]} | segments | others
 
     def segments_of(self, ids: Int[Array, "*batch L"]) -> Int[Array, "*batch L"]:
-        """Which of the two segments each id is of: see `masking.segments_of`."""
-        return masking.segments_of(ids, self.known_vocabulary.sep_id, self.known_vocabulary.pad_id)
+        """0 up to the separator of two texts, 1 after it up to the end; else 0."""
+        special = self.special_ids
+        separator_id = special.sep_id if special.delimiter_id is None else special.delimiter_id
+        return masking.segments_of(ids, separator_id, special.pad_id)
+
+    @property
+    def special_ids(self) -> SpecialIds:
+        """The ids around the texts of a row."""
+        return self.layout.special_ids(self.known_vocabulary)
 
     def check_model(self, model: ModelConfig) -> None:
         name = type(self).__name__
