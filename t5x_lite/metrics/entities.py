@@ -11,7 +11,6 @@ from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import numpy as np
-from jaxtyping import Int
 
 from t5x_lite.errors import InputError
 from t5x_lite.metrics.base import RatioMetric, Ratios
@@ -47,7 +46,26 @@ class Entities(RatioMetric):
         return replace(tags, predicted=predicted)
 
     def ratios(self, predictions: Predictions) -> Ratios:
-        correct, predicted, present = entity_counts(predictions.predicted, predictions.references, strict=self.strict).T
+        from seqeval import scheme
+        from seqeval.metrics.sequence_labeling import get_entities
+
+        def entities(tags: Sequence[str]) -> set[tuple]:
+            if not self.strict:
+                return set(get_entities(list(tags)))
+            return {entity.to_tuple()[1:] for entity in scheme.Entities([list(tags)], scheme.IOB2).entities[0]}
+
+        counts = []
+        pairs = zip(predictions.predicted, predictions.references, strict=True)
+        for number, (tags, right) in enumerate(pairs, start=1):
+            if len(tags) != len(right):
+                raise InputError(
+                    f"sentence {number} has {len(right)} tags and {len(tags)} predicted; give one for each"
+                )
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                predicted, present = entities(tags), entities(right)
+            counts.append((len(predicted & present), len(predicted), len(present)))
+        correct, predicted, present = np.array(counts).T
         ratios = {
             "precision": (correct, predicted),
             "recall": (correct, present),
@@ -64,32 +82,3 @@ class StrictEntities(Entities):
     name = "strict_entities"
     labels: ClassVar = {}
     strict = True
-
-
-def entity_counts(predictions: Tags, references: Tags, *, strict: bool = False) -> Int[np.ndarray, "N 3"]:
-    """Of each sentence, the number of correct, of predicted, and of reference entities, of all or `strict` of IOB2.
-
-    Raises `InputError` for another number of tags.
-
-    >>> entity_counts([["B-PER", "I-PER", "O", "B-LOC"]], [["B-PER", "I-PER", "O", "O"]]).tolist()
-    [[1, 2, 1]]
-    """
-    from seqeval import scheme
-    from seqeval.metrics.sequence_labeling import get_entities
-
-    def entities(tags: Sequence[str]) -> set[tuple]:
-        if not strict:
-            return set(get_entities(list(tags)))
-        return {entity.to_tuple()[1:] for entity in scheme.Entities([list(tags)], scheme.IOB2).entities[0]}
-
-    counts = []
-    for number, (predicted, tags) in enumerate(zip(predictions, references, strict=True), start=1):
-        if len(predicted) != len(tags):
-            raise InputError(
-                f"sentence {number} has {len(tags)} tags and {len(predicted)} predicted; give one for each"
-            )
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            found, right = entities(predicted), entities(tags)
-        counts.append((len(found & right), len(found), len(right)))
-    return np.array(counts)

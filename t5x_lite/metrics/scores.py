@@ -1,7 +1,6 @@
 """Metrics by their names, and the scores of predictions."""
 
 import importlib
-import inspect
 import pkgutil
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -27,7 +26,7 @@ def _named_metrics() -> dict[str, Metric]:
     for module in pkgutil.iter_modules(package.__path__, f"{package.__name__}."):
         importlib.import_module(module.name)
     classes = [cls for cls in below(Metric) if cls.__module__.startswith(package.__name__)]
-    return {cls.name: cls() for cls in classes if not inspect.isabstract(cls)}
+    return {cls.name: cls() for cls in classes if hasattr(cls, "name")}  # bases have none
 
 
 METRICS: Mapping[str, Metric] = _named_metrics()

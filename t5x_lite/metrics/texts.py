@@ -4,7 +4,6 @@ Where several references are correct, BLEU, chrF and ROUGE compare with the firs
 """
 
 import json
-from abc import abstractmethod
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -23,9 +22,11 @@ class CorpusMetric(Metric):
     compares = ("texts",)
     scale = "percent"
 
-    @abstractmethod
     def scorer(self) -> Any:
-        """sacrebleu's object for it."""
+        """sacrebleu's object of this name."""
+        from sacrebleu.metrics import METRICS
+
+        return METRICS[self.name.upper()]()
 
     def compute(self, predictions: Predictions) -> float:
         return self.scorer().corpus_score(list(predictions.predicted), [_first(predictions)]).score
@@ -54,11 +55,6 @@ class Bleu(CorpusMetric):
     name = "bleu"
     labels: ClassVar = {"bleu": "BLEU"}
 
-    def scorer(self) -> Any:
-        from sacrebleu.metrics import BLEU
-
-        return BLEU()
-
 
 @dataclass(frozen=True)
 class Chrf(CorpusMetric):
@@ -66,11 +62,6 @@ class Chrf(CorpusMetric):
 
     name = "chrf"
     labels: ClassVar = {"chrf": "chrF"}
-
-    def scorer(self) -> Any:
-        from sacrebleu.metrics import CHRF
-
-        return CHRF()
 
 
 @dataclass(frozen=True)
