@@ -8,23 +8,22 @@ from t5x_lite.data.batches import batches, evaluation_batches, prefetch
 from t5x_lite.data.config import Data
 from t5x_lite.data.layouts.base import Column, Layout, Row, RowBuilder, RowSpec
 from t5x_lite.data.layouts.segment_pairs import Pairs
-from t5x_lite.data.layouts.sentences import SentenceRule, split_sentences
+from t5x_lite.data.layouts.sentences import split_sentences
 from t5x_lite.data.layouts.text import Sentences, Stream
 from t5x_lite.data.mixtures import Equal, Fixed, Mixture, MixtureStore, Part, Proportional, Rates
 from t5x_lite.data.records.base import ComposedRecords, JoinedRecords, Record, Records, Source, UnrolledRecords
 from t5x_lite.data.records.formats import ClassFiles, ConllFiles, JsonlFiles, ParallelFiles, SquadFiles, TableFiles
 from t5x_lite.data.records.text import PythonDocs, TextFiles
 from t5x_lite.data.records.tfds import Tfds
-from t5x_lite.data.store import SplitFigures, TokenStore
+from t5x_lite.data.store import TokenStore
 from t5x_lite.data.stored_rows import Rows
 from t5x_lite.data.tasks.classification import Delimited, Labeled, LabeledTexts
-from t5x_lite.data.tasks.multiple_choice import Choices, ChoiceSets, DelimitedChoices
+from t5x_lite.data.tasks.multiple_choice import Choices, ChoiceSets
 from t5x_lite.data.tasks.question_answering import Questions, QuestionWindows
 from t5x_lite.data.tasks.tagging import Tagged, TaggedWords
 from t5x_lite.data.tasks.templates import (
     AnswerTemplate,
     CoreferenceTemplate,
-    EvalExample,
     LabelTemplate,
     NumberTemplate,
     PromptTemplate,
@@ -59,9 +58,7 @@ __all__ = [
     "CoreferenceTemplate",
     "Data",
     "Delimited",
-    "DelimitedChoices",
     "Equal",
-    "EvalExample",
     "Fixed",
     "JoinedRecords",
     "JsonlFiles",
@@ -89,10 +86,8 @@ __all__ = [
     "RowSpec",
     "Rows",
     "SentencePiece",
-    "SentenceRule",
     "Sentences",
     "Source",
-    "SplitFigures",
     "SquadFiles",
     "Stream",
     "TableFiles",

@@ -111,8 +111,7 @@ def _submitted(
     """The files of a benchmark for the first examples of a source."""
     prompt, documents = source.prompt, examples
     if isinstance(prompt, TagTemplate):
-        tokens = [tuple(field_of(one, prompt.tokens, "tokens")) for one in examples]
-        documents = [TaggedSentence(one.location, words, ()) for one, words in zip(examples, tokens, strict=True)]
+        documents = [TaggedSentence(tuple(field_of(one, prompt.tokens, "tokens")), ()) for one in examples]
     labels = getattr(prompt, "labels", prompt.answers)
     return submission_files(submission, predictions, documents, labels, task_of(source.examples))
 

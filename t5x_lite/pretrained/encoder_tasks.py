@@ -96,7 +96,7 @@ class EncoderTasks(Pretrained):
         if len(choices) < 2:
             raise InputError(f"choices={choices} leaves nothing to choose; give two or more")
         objective = replace(objective, num_choices=len(choices))
-        document = Choice("", context, tuple(choices), 0)
+        document = Choice(context, tuple(choices), 0)
         logits, _ = self._outputs(objective, [document], MultipleChoice.logits)
         return np.asarray(jax.nn.softmax(logits))[0].tolist()
 
@@ -110,7 +110,7 @@ class EncoderTasks(Pretrained):
         words = [text.split() if isinstance(text, str) else list(text) for text in ([sentences] if one else sentences)]
         if empty := [number for number, some in enumerate(words) if not some]:
             raise InputError(f"sentences[{empty[0]}] has no words; leave it out")
-        documents = [TaggedSentence("", tuple(some), (0,) * len(some)) for some in words]
+        documents = [TaggedSentence(tuple(some), (0,) * len(some)) for some in words]
         predictions = self._predictions(objective, documents)
         tagged = [list(map(TaggedWord, *pair)) for pair in zip(words, predictions.predicted, strict=True)]
         return tagged[0] if one else tagged
@@ -122,7 +122,7 @@ class EncoderTasks(Pretrained):
         """
         length = min(384, self._encoder.max_length)
         objective = self._task("answer", QuestionAnswering(length, max(length // 3, 1), max(length // 4, 1)))
-        predictions = self._predictions(objective, [ContextQuestion("", "", question, context, (), ())])
+        predictions = self._predictions(objective, [ContextQuestion("", question, context, (), ())])
         return FoundAnswer(predictions.predicted[0], predictions.no_answer[0])
 
     @property

@@ -16,7 +16,7 @@ CLASSES = LabelTemplate("{text}", labels=("no", "yes"))
 
 
 def named(*names):
-    return [LabeledText("", ("a",), 0.0, name) for name in names]
+    return [LabeledText(("a",), 0.0, name) for name in names]
 
 
 def test_glue_goes_by_the_datasets_own_index_and_names_of_classes():

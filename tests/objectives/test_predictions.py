@@ -72,9 +72,9 @@ def test_questions_whose_rows_are_there_are_answered_by_name():
     }
     prediction_outputs = np.stack([logits({5: 2.0}, {5: 2.0}), logits({}, {}), logits({9: 1.0}, {9: 1.0, 0: 4.0})])
     documents = [
-        ContextQuestion("there", "first", "?", CONTEXT, ("one",), (5,)),
-        ContextQuestion("there", "second", "?", CONTEXT, (), ()),
-        ContextQuestion("there", "not asked", "?", CONTEXT, (), ()),
+        ContextQuestion("first", "?", CONTEXT, ("one",), (5,)),
+        ContextQuestion("second", "?", CONTEXT, (), ()),
+        ContextQuestion("not asked", "?", CONTEXT, (), ()),
     ]
     tokenizer = create_autospec(Tokenizer, instance=True)
     tokenizer.encode_with_offsets.return_value = [TokenOffsets(np.arange(6), SPANS)]

@@ -39,7 +39,17 @@ class FileRecords(Records):
 
     def records_in(self, path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
         """(line number from 1, fields) of each record in a file."""
-        return json_records(path)
+        for number, line in lines(path):
+            if not line.strip():
+                continue
+            try:
+                record = json.loads(line)
+            except (json.JSONDecodeError, RecursionError) as error:
+                remedy = "write one JSON object a line, or name the file .txt"
+                raise InputError(f"{path}:{number} is not JSON ({error}); {remedy}") from None
+            if not isinstance(record, dict):
+                raise InputError(f"{path}:{number} is a {type(record).__name__}; write one JSON object a line")
+            yield number, record
 
     def files(self) -> list[Path]:
         """The files to read, sorted, each once, without empty ones; `InputError` for a path that gives none."""
@@ -133,18 +143,3 @@ def _decoded(content: bytes, path: Path, location: str, *, is_first: bool) -> st
             f"{path} is not UTF-8 at {location.format(start=error.start)} (byte 0x{content[error.start]:02x}); "
             "convert it, e.g. iconv -f LATIN1 -t UTF-8"
         ) from None
-
-
-def json_records(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Number from 1 of every line that is not blank, and its JSON object."""
-    for number, line in lines(path):
-        if not line.strip():
-            continue
-        try:
-            record = json.loads(line)
-        except (json.JSONDecodeError, RecursionError) as error:
-            remedy = "write one JSON object a line, or name the file .txt"
-            raise InputError(f"{path}:{number} is not JSON ({error}); {remedy}") from None
-        if not isinstance(record, dict):
-            raise InputError(f"{path}:{number} is a {type(record).__name__}; write one JSON object a line")
-        yield number, record

@@ -22,7 +22,6 @@ from t5x_lite.errors import InputError
 class LabeledText(NamedTuple):
     """An example of a task on whole texts."""
 
-    location: str
     texts: tuple[str, ...]
     label: float
     """The number of its class, or the number to predict."""
@@ -65,7 +64,7 @@ class LabeledTexts(TaskSource):
                 remedy = "correct it, leave such examples out by left_out, or name the classes in labels"
                 label = float(number_label(record, self.label, remedy))
         texts = tuple(text_in(record, name, "texts") for name in self.texts)
-        return [LabeledText(record.location, texts, label, name_of(record))]
+        return [LabeledText(texts, label, name_of(record))]
 
 
 class LabeledRows(EncoderRows):

@@ -17,7 +17,6 @@ from t5x_lite.validation import Range
 class Choice(NamedTuple):
     """A text with several answers."""
 
-    location: str
     context: str
     choices: tuple[str, ...]
     """Each after the question, where there is one."""
@@ -71,15 +70,15 @@ class Choices(TaskSource):
         known = (self.labels or tuple(map(str, range(len(answers)))))[: len(answers)]
         label = class_number(record, self.label, known, "correct them, or set labels") if self.label else 0
         texts = tuple(begin + answer.strip() for answer in answers)
-        return [Choice(record.location, text_in(record, self.context, "context"), texts, label, name_of(record))]
+        return [Choice(text_in(record, self.context, "context"), texts, label, name_of(record))]
 
     def read(self) -> Iterator[Choice]:
         """Every example; `InputError` too for another number of answers than before."""
         count = 0
-        for example in super().read():
+        for location, example in self._located():
             size = len(example.choices)
             if count not in (0, size):
-                raise InputError(f"{example.location} has {size} choices, those before it {count}; give as many")
+                raise InputError(f"{location} has {size} choices, those before it {count}; give as many")
             count = size
             yield example
 

@@ -19,7 +19,6 @@ from t5x_lite.validation import Positive
 class ContextQuestion(NamedTuple):
     """A question on a text."""
 
-    location: str
     id: str
     question: str
     context: str
@@ -48,16 +47,16 @@ class Questions(TaskSource):
         """Every example. Raises `InputError` too for two questions of one name, and at the end for answers that are
         not at their offsets, which it counts."""
         misplaced, first, names = 0, "", set[str]()
-        for question in super().read():
+        for location, question in self._located():
             if question.id in names:
-                problem = f"names two questions, the second in {question.location}"
+                problem = f"names two questions, the second in {location}"
                 raise InputError(f"{self.id}={question.id!r} {problem}; rename it")
             names.add(question.id)
             for answer, start in zip(question.answers, question.starts, strict=True):
                 there = question.context[start : start + len(answer)]
                 if there != answer or not answer.strip():
                     misplaced += 1
-                    first = first or f"{question.location} has {answer!r} where the text has {there!r}"
+                    first = first or f"{location} has {answer!r} where the text has {there!r}"
                     break
             if not misplaced:
                 yield question
@@ -91,7 +90,7 @@ class Questions(TaskSource):
         text_in(record, self.context, "context")
         context = field_of(record, self.context, "context")  # not stripped, since `starts` count in it
         name, question = str(field_of(record, self.id, "id")), text_in(record, self.question, "question")
-        return [ContextQuestion(record.location, name, question, context, tuple(answers), tuple(starts))]
+        return [ContextQuestion(name, question, context, tuple(answers), tuple(starts))]
 
 
 class QuestionRows(EncoderRows):

@@ -17,7 +17,6 @@ from t5x_lite.tokenizers.base import Tokenizer
 class TaggedSentence(NamedTuple):
     """Words and their tags."""
 
-    location: str
     words: tuple[str, ...]
     tags: tuple[int, ...]
 
@@ -57,7 +56,7 @@ class TaggedWords(TaskSource):
             raise InputError(f"tags={self.tags!r} {problem}; write one for each")
         if unknown := [tag for tag in tags if tag not in self.labels]:
             raise UnknownLabelError("tags", self.tags, self.labels, unknown, "name them in labels")
-        return [TaggedSentence(record.location, words, tuple(map(self.labels.index, tags)))]
+        return [TaggedSentence(words, tuple(map(self.labels.index, tags)))]
 
     def _column(self, example: Record, option: str) -> tuple[str, ...]:
         name = getattr(self, option)
