@@ -152,8 +152,9 @@ class MaskedLanguageModel(Objective):
         """The features of a row whose chosen positions are predicted; `group` as in `masking.hide`."""
         vocabulary, shares = self.known_vocabulary, (self.mask_share, self.random_share)
         inputs = masking.hide(key, ids, chosen, vocabulary, *shares, group=group)
-        positions, used = masking.chosen_positions(chosen, self.num_predictions)
-        targets = jnp.where(used, ids[positions], vocabulary.pad_id)
+        size = self.num_predictions
+        positions = jnp.nonzero(chosen, size=size, fill_value=0)[0]
+        targets = jnp.where(jnp.arange(size) < chosen.sum(), ids[positions], vocabulary.pad_id)
         return {"inputs": inputs, "positions": positions, "targets": targets}
 
     def forward(self, model: nn.Module, features: Features, key: DropoutKey) -> Any:

@@ -180,12 +180,6 @@ def random_tokens(key: Key[Array, ""], length: int, vocabulary: Vocabulary) -> I
     return tokens
 
 
-def chosen_positions(chosen: Bool[Array, "L"], size: int) -> tuple[Int[Array, "P"], Bool[Array, "P"]]:
-    """(the first `size` chosen positions in order, filled up with 0; whether each is one)."""
-    positions = jnp.nonzero(chosen, size=size, fill_value=0)[0]
-    return positions, jnp.arange(size) < chosen.sum()
-
-
 def content_key(ids: Int[Array, "R"]) -> Key[Array, ""]:
     """A key that depends on the ids of a row alone."""
     factors = np.random.default_rng(0).integers(1 << 31, size=ids.shape[0], dtype=np.uint32) * 2 + 1

@@ -14,10 +14,8 @@ from t5x_lite.tasks.task import Task, template, tfds_task
 def _classes(config: str, submission: str, labels: tuple[str, ...], texts: tuple[str, ...], *metrics: str) -> Task:
     # The benchmark has names for the classes of inference alone.
     submitted = () if "entailment" in labels and config != "wnli" else (0, 1)
-    prompt, head = (
-        LabelTemplate(template(config, *texts), labels=labels),
-        partial(LabeledTexts, texts=texts, labels=labels),
-    )
+    prompt = LabelTemplate(template(config, *texts), labels=labels)
+    head = partial(LabeledTexts, texts=texts, labels=labels)
     return tfds_task(config, f"glue/{config}", prompt, head, *metrics, submission=submission, submitted=submitted)
 
 

@@ -306,13 +306,6 @@ def test_a_group_shares_its_fate():
     assert (at_random[:, 0] != at_random[:, 1]).mean() > 0.9
 
 
-def test_positions_in_order_and_places_left_over():
-    chosen = jnp.array([False, True, False, True, False])
-    positions, used = masking.chosen_positions(chosen, 4)
-    assert positions.tolist() == [1, 3, 0, 0]
-    assert used.tolist() == [True, True, False, False]
-
-
 def test_content_keys_follow_the_ids_and_their_order():
     ids = jnp.array([5, 6, 7, 8])
     draws = {

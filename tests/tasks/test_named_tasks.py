@@ -230,5 +230,5 @@ def test_race_and_swag_name_the_right_choice(tmp_path):
         ("swag startphrase: He nods. He ending0: sits, still. ending1: runs. ending2: eats. ending3: sings.", "ending2")
     ]
     assert (task.dev, task.test) == (None, None)
-    ((_, context, choices, label, _),) = task.head_data().source.read()
+    ((context, choices, label, _),) = task.head_data().source.read()
     assert (context, choices[2], label) == ("He nods.", "He eats.", 2)
