@@ -24,13 +24,21 @@ def print_plan(console: Console, name: str, plan: Plan) -> None:
         memory_table(plan),
     ]
     if plan.fits:
+        numbers = (Column(name, justify="right") for name in ("among", "count", "MB a chip", "ms"))
+        collectives = Table("collective", *numbers, "largest input", box=None)
+        for each in plan.cost.collectives:
+            amounts = f"{each.num_bytes / 1e6:,.1f}", f"{each.seconds * 1e3:,.2f}"
+            collectives.add_row(each.kind, f"{each.group_size:,}", f"{each.count:,}", *amounts, each.largest)
+        times = Table("a step at least", Column("ms", justify="right"), box=None)
+        for name, what in (("compute", "matrix products"), ("hbm", "memory"), ("ici", "links between chips")):
+            times.add_row(f"{name}: {what}", _milliseconds(plan.rooflines[name]))
         compiled = plan.cost.flops * topology.num_chips
         figures = (
             f"\nmodel FLOPs {plan.model_flops:.3e} a step, compiled {compiled:.3e} "
             f"({compiled / plan.model_flops:.2f} times)\n"
             f"at most {plan.mfu:.1%} MFU and {plan.per_second:,.0f} {unit}/s, bound by {plan.bound}"
         )
-        shown += ["", collectives_table(plan), "", roofline_table(plan), figures]
+        shown += ["", collectives, "", times, figures]
     for part in (*shown, f"compiled in {plan.compile_seconds:.0f} s"):
         console.print(part, highlight=False, markup=False, soft_wrap=True)
 
@@ -61,24 +69,6 @@ def memory_by_use(plan: Plan) -> dict[str, int]:
 def memory_unit(plan: Plan) -> tuple[str, int]:
     """The unit of a chip's memory, and its bytes: MiB for models of less than one GiB."""
     return ("GiB", GIB) if plan.memory.total >= GIB else ("MiB", 2**20)
-
-
-def collectives_table(plan: Plan) -> Table:
-    """What a chip receives in a step, by operation and size of the group."""
-    figures = (Column(name, justify="right") for name in ("among", "count", "MB a chip", "ms"))
-    table = Table("collective", *figures, "largest input", box=None)
-    for each in plan.cost.collectives:
-        amounts = f"{each.num_bytes / 1e6:,.1f}", f"{each.seconds * 1e3:,.2f}"
-        table.add_row(each.kind, f"{each.group_size:,}", f"{each.count:,}", *amounts, each.largest)
-    return table
-
-
-def roofline_table(plan: Plan) -> Table:
-    """The three lower bounds of a step's time."""
-    table = Table("a step at least", Column("ms", justify="right"), box=None)
-    for name, what in (("compute", "matrix products"), ("hbm", "memory"), ("ici", "links between chips")):
-        table.add_row(f"{name}: {what}", _milliseconds(plan.rooflines[name]))
-    return table
 
 
 def ranking(plans: list[Plan]) -> Table:

@@ -68,7 +68,16 @@ def write_tokenizer(folder: Path, tokenizer: Tokenizer, model_type: str) -> None
             (folder / "spiece.model").write_bytes(model)
             described = {"tokenizer_class": "T5Tokenizer", "extra_ids": extra_ids} | tokens
         case EncoderSentencePieceTokenizer():
-            described = _write_encoder_model(folder, tokenizer)
+            albert = isinstance(tokenizer, AlbertTokenizer)
+            (folder / ("spiece.model" if albert else "sentencepiece.bpe.model")).write_bytes(tokenizer.model)
+            cls, sep = ("[CLS]", "[SEP]") if albert else ("<s>", "</s>")
+            described = {
+                "tokenizer_class": "AlbertTokenizer" if albert else "XLMRobertaTokenizer",
+                **{"bos_token": cls, "cls_token": cls, "eos_token": sep, "sep_token": sep},
+                **{"pad_token": "<pad>", "unk_token": "<unk>"},
+                "mask_token": _mask(tokenizer.mask_token, lstrip=True),
+                **tokenizer.options,
+            }
         case MarianTokenizer():
             tokenizer.write_files(folder)
             described = {"tokenizer_class": "MarianTokenizer", "separate_vocabs": False} | tokens
@@ -77,23 +86,6 @@ def write_tokenizer(folder: Path, tokenizer: Tokenizer, model_type: str) -> None
         case _:
             raise InputError(f"a {type(tokenizer).__name__} has no Hugging Face counterpart; leave the tokenizer out")
     (folder / CONFIG_FILE).write_text(json.dumps(described, indent=2) + "\n", encoding="utf-8")
-
-
-def _write_encoder_model(folder: Path, tokenizer: EncoderSentencePieceTokenizer) -> dict[str, Any]:
-    albert = isinstance(tokenizer, AlbertTokenizer)
-    (folder / ("spiece.model" if albert else "sentencepiece.bpe.model")).write_bytes(tokenizer.model)
-    cls, sep, name = ("[CLS]", "[SEP]", "AlbertTokenizer") if albert else ("<s>", "</s>", "XLMRobertaTokenizer")
-    return {
-        "tokenizer_class": name,
-        "bos_token": cls,
-        "cls_token": cls,
-        "eos_token": sep,
-        "sep_token": sep,
-        "pad_token": "<pad>",
-        "unk_token": "<unk>",
-        "mask_token": _mask(tokenizer.mask_token, lstrip=True),
-        **tokenizer.options,
-    }
 
 
 def _write_subwords(folder: Path, tokenizer: SubwordTokenizer, family: str) -> dict[str, Any]:

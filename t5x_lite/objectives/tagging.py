@@ -63,8 +63,7 @@ class Tagging(TaskObjective):
         return Predictions("tags", list(predicted.values()), list(references.values()), list(map(str, predicted)))
 
     def default_metrics(self, predictions: Predictions) -> tuple[str, ...]:
-        are_entities = any("-" in tag for tags in predictions.references for tag in tags)
-        return ("entities", "strict_entities") if are_entities else ("accuracy",)
+        return ("entities", "strict_entities") if are_entities(predictions.references) else ("accuracy",)
 
     def format_sample(self, row: dict[str, np.ndarray], tokenizer: Tokenizer, labels: tuple[str, ...] | None) -> str:
         """The words with their tags, and the model's where it has another one."""
@@ -82,3 +81,13 @@ class Tagging(TaskObjective):
         """The loss of the best answer that is the same for all words: the entropy of the tags."""
         tags = features["tags"]
         return entropy(tags[tags >= 0])
+
+
+def are_entities(tags: Iterable[Sequence[str]]) -> bool:
+    """Whether the tags of sentences mark entities, as `B-PER` and `I-PER` do, and O what is none.
+
+    >>> are_entities([["O", "I-PER"], ["O"]]), are_entities([["NOUN", "VERB"]])
+    (True, False)
+    """
+    found = {tag for sentence in tags for tag in sentence}
+    return found != {"O"} and all(tag == "O" or tag[1:2] == "-" for tag in found)

@@ -16,6 +16,7 @@ from t5x_lite.metrics.base import Figures, Intervals
 from t5x_lite.metrics.entities import Tags
 from t5x_lite.metrics.scores import score, score_intervals
 from t5x_lite.objectives import Predictions
+from t5x_lite.objectives.tagging import are_entities
 from t5x_lite.pretrained.base import Pretrained
 from t5x_lite.pretrained.batches import Text
 from t5x_lite.pretrained.encoder import (
@@ -282,13 +283,3 @@ def score_tags(predicted: Tags, right: Tags, *, resamples: int = 1000, seed: int
         {name.removeprefix("entities_"): some[name] for name in (*names, "accuracy") if name in some}
         for some in (figures, intervals)
     )
-
-
-def are_entities(tags: Tags) -> bool:
-    """Whether tags mark entities, as `B-PER` and `I-PER` do, and O what is none.
-
-    >>> are_entities([["O", "I-PER"], ["O"]]), are_entities([["NOUN", "VERB"]])
-    (True, False)
-    """
-    found = {tag for sentence in tags for tag in sentence}
-    return found != {"O"} and all(tag == "O" or tag[1:2] == "-" for tag in found)

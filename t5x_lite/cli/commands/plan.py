@@ -14,7 +14,7 @@ from t5x_lite.cli.plan_tables import draw_plan, plan_json, print_plan, ranking
 from t5x_lite.errors import InputError
 from t5x_lite.files import check_output_path
 from t5x_lite.planning.chips import CHIPS, GIB, Topology
-from t5x_lite.planning.plan import Plan, make_plan
+from t5x_lite.planning.plan import make_plan
 from t5x_lite.planning.search import nearest_fit, search, settings
 from t5x_lite.runs.records import print_line
 from t5x_lite.validation import Positive
@@ -93,14 +93,10 @@ def plan(arguments: list[str]) -> None:
             "choose a larger slice or a smaller batch, or raise --tries"
         )
     if not best.fits:
-        raise InputError(does_not_fit(config, best, nearest))
-
-
-def does_not_fit(config: str, plan: Plan, nearest: Plan | None) -> str:
-    """How much is missing, and what to change."""
-    hbm = plan.topology.chip.hbm_bytes / GIB
-    missing = f"{config} does not fit {plan.topology}: {plan.missing / GIB:.1f} GiB more than a chip's {hbm:.0f} GiB"
-    if nearest is None:
-        return f"{missing}, and none of the nearest other settings fits; choose a larger slice or a smaller batch"
-    option = "" if nearest.topology == plan.topology else f"--topology {nearest.topology} "
-    return f"{missing}; it fits with {option}{settings(nearest.experiment, nearest.topology)}"
+        hbm = topology.chip.hbm_bytes / GIB
+        missing = f"{config} does not fit {topology}: {best.missing / GIB:.1f} GiB more than a chip's {hbm:.0f} GiB"
+        if nearest is None:
+            remedy = "choose a larger slice or a smaller batch"
+            raise InputError(f"{missing}, and none of the nearest other settings fits; {remedy}")
+        option = "" if nearest.topology == topology else f"--topology {nearest.topology} "
+        raise InputError(f"{missing}; it fits with {option}{settings(nearest.experiment, nearest.topology)}")
