@@ -1,7 +1,7 @@
 """What a model is trained to do: the objectives of the literature."""
 
 from t5x_lite.objectives.bart_denoising import BartDenoising
-from t5x_lite.objectives.base import Features, Mean, Metrics, Objective, Predictions, Row, corrupt_rows
+from t5x_lite.objectives.base import Features, Mean, Metrics, NoObjective, Objective, Predictions, Row, corrupt_rows
 from t5x_lite.objectives.causal_language_model import CausalLanguageModel
 from t5x_lite.objectives.causal_tasks import CausalClassification, CausalMultipleChoice, CausalTask
 from t5x_lite.objectives.classification import Classification, MultipleChoice
@@ -41,6 +41,7 @@ __all__ = [
     "Metrics",
     "MultipleChoice",
     "NextSentencePrediction",
+    "NoObjective",
     "Objective",
     "Predictions",
     "PrefixLanguageModel",
