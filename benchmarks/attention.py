@@ -3,7 +3,7 @@
     python benchmarks/attention.py [--rounds 7] [--skip-cpu] [--skip-tpu]
 
 CPU: forward and backward in float32, gradients of queries, keys, values and bias, 8 heads of 64. Ours and torch's each
-run in a process of their own, with glibc's allocator told to keep what is freed, and are asked in turns (A B B A).
+run in a process of their own, with glibc's allocator set to keep what is freed, and take turns (A B B A).
 Torch does it by `scaled_dot_product_attention` with the bias as its mask, and in plain operations: the faster in a
 round is what ours is compared with. Short rows are done ten times for one figure. Ratios are the median of the rounds',
 time over time. Operations are those of six matrix products.

@@ -47,7 +47,7 @@ class Worker:
         """What it said of itself when it was ready."""
 
     def seconds(self, *request: Any, times: int = 1) -> float:
-        """How long one piece of work took it; short ones are told better by the mean of several `times`."""
+        """How long one piece of work took it; short ones are measured better by the mean of several `times`."""
         return statistics.fmean(self._ask(request) for _ in range(times))
 
     def cpu_seconds(self) -> float:

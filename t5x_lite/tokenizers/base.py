@@ -203,7 +203,7 @@ class ByteTokenizer(SplittingTokenizer):
         return bytes(value for value in values if 0 <= value < 256).decode(errors="replace")
 
     def _shown_mark(self, token_id: int) -> str | None:
-        # Where sentinels reuse byte ids, only those that UTF-8 does not use, from 0xF5 on, can be told from text.
+        # Where sentinels reuse byte ids, only those that UTF-8 does not use, from 0xF5 on, differ from text.
         is_text = not self.extra_ids and token_id < 0xF5 + _BYTE_OFFSET
         return None if is_text else super()._shown_mark(token_id)
 
