@@ -73,6 +73,7 @@ def test_inspect_a_student_with_its_teacher(run, experiments, make_run, write_co
     assert "holds no checkpoint" in err
 
 
+@pytest.mark.slow
 def test_train_then_evaluate_then_fill_in(run, experiments, write_config, tmp_path):
     config, workdir = write_config(experiments["electra"], tmp_path / "config.py"), tmp_path / "run"
     status, out, err = run("train", config, "--workdir", workdir)

@@ -209,30 +209,40 @@ def is_frozen(path):
     return path.startswith("embeddings") or "/self_attention/" in path
 
 
-def test_steps_keep_frozen_parameters_on_one_device_and_on_eight(program, frozen_run):
-    """And their average. Only trained numbers have moments, two each, and count in the norm of the gradient."""
-    results = {}
+def two_steps(program):
+    """(the parameters, the norm of the gradient) after two steps, in which frozen parameters and their average stay.
+
+    Only trained numbers have moments, two each, and count in the norm of the gradient.
+    """
+    state = program.init()
+    before, selected = flat(state.params), program.trained.select(jax.device_get(state.params))
+    moments = sum(leaf.size for leaf in jax.tree.leaves(state.opt_state) if leaf.ndim)
+    assert moments == 2 * sum(leaf.size for leaf in jax.tree.leaves(selected))
+    state, metrics = program.train_step(state, jax.device_put(RAW))
+    first_moment = jax.device_get(jax.tree.leaves(optax.tree.get(state.opt_state, "mu")))
+    norm = np.linalg.norm(np.concatenate([leaf.reshape(-1) for leaf in first_moment]))
+    assert float(metrics["gradient_norm"]) == pytest.approx(norm / (1 - 0.9), rel=1e-5)
+    state, metrics = program.train_step(state, jax.device_put(RAW))
+    for kept in (state.params, state.average):
+        for path, leaf in flat(kept).items():
+            first = len(leaf) if is_frozen(path) else int("/layers/" in path)
+            np.testing.assert_array_equal(leaf[:first], before[path][:first], err_msg=path)
+            assert is_frozen(path) or (leaf[first:] != before[path][first:]).any(), path
+    return flat(state.params), float(metrics["gradient_norm"])
+
+
+def test_steps_keep_frozen_parameters(program):
+    two_steps(program)
+
+
+@pytest.mark.slow
+def test_eight_devices_keep_them_too(program, frozen_run):
     mesh = MeshShape(2, 2, tensor=2)
     eight = Program(replace(frozen_run, mesh=mesh), program.objective, make_mesh(mesh, jax.devices()[:8]))
-    for name, on in (("one", program), ("eight", eight)):
-        state = on.init()
-        before, selected = flat(state.params), on.trained.select(jax.device_get(state.params))
-        moments = sum(leaf.size for leaf in jax.tree.leaves(state.opt_state) if leaf.ndim)
-        assert moments == 2 * sum(leaf.size for leaf in jax.tree.leaves(selected))
-        state, metrics = on.train_step(state, jax.device_put(RAW))
-        first_moment = jax.device_get(jax.tree.leaves(optax.tree.get(state.opt_state, "mu")))
-        norm = np.linalg.norm(np.concatenate([leaf.reshape(-1) for leaf in first_moment]))
-        assert float(metrics["gradient_norm"]) == pytest.approx(norm / (1 - 0.9), rel=1e-5)
-        state, metrics = on.train_step(state, jax.device_put(RAW))
-        results[name] = flat(state.params), float(metrics["gradient_norm"])
-        for kept in (state.params, state.average):
-            for path, leaf in flat(kept).items():
-                first = len(leaf) if is_frozen(path) else int("/layers/" in path)
-                np.testing.assert_array_equal(leaf[:first], before[path][:first], err_msg=path)
-                assert is_frozen(path) or (leaf[first:] != before[path][first:]).any(), path
-    assert results["eight"][1] == pytest.approx(results["one"][1], rel=1e-4)
-    for path, leaf in results["one"][0].items():
-        np.testing.assert_allclose(results["eight"][0][path], leaf, rtol=1e-3, atol=1e-4, err_msg=path)
+    (params, norm), (expected, expected_norm) = two_steps(eight), two_steps(program)
+    assert norm == pytest.approx(expected_norm, rel=1e-4)
+    for path, leaf in expected.items():
+        np.testing.assert_allclose(params[path], leaf, rtol=1e-3, atol=1e-4, err_msg=path)
 
 
 def test_a_run_resumes_with_frozen_parameters_and_prints_them(finished, frozen_run, train, console, tmp_path):

@@ -129,7 +129,8 @@ CASES = {
 }
 
 
-@pytest.mark.parametrize("family", ["GPT", pytest.param("BART", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("family", ["GPT", "BART"])
 def test_eight_devices_are_one(experiment, data, share_program, family):
     model, objective = CASES[family]
     store = data.prepare(objective.layout)
