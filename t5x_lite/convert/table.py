@@ -91,9 +91,11 @@ def to_theirs(names: Names, params: Any, abstract: Any) -> dict[str, np.ndarray]
     """
     parts: dict[str, list[np.ndarray]] = {}
     values, expected = (traverse_util.flatten_dict(tree, sep="/") for tree in (jax.device_get(params), abstract))
-    shapes = [{path: leaf.shape for path, leaf in tree.items()} for tree in (expected, values)]
-    if different := [path for path in expected | values if len({shape.get(path) for shape in shapes}) > 1]:
-        problems = (f"{path} has shape {shapes[1].get(path)}, not {shapes[0].get(path)}" for path in different)
+    problems = [f"{path} is missing" for path in expected if path not in values]
+    problems += [f"{path} is not of this architecture" for path in values if path not in expected]
+    common = [(path, values[path].shape, leaf.shape) for path, leaf in expected.items() if path in values]
+    problems += [f"{path} has shape {shape}, not {wanted}" for path, shape, wanted in common if shape != wanted]
+    if problems:
         raise InputError(f"the parameters do not fit their config: {'; '.join(problems)}; export those of this config")
     for path in expected:
         tensor = tensor_name(names, path)

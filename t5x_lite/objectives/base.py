@@ -126,11 +126,11 @@ class Objective(Validated, ABC):
 
     def forward(self, model: nn.Module, features: Features, key: DropoutKey) -> Any:
         """What `loss_of` needs of the model, which is bound to its parameters."""
-        raise NotImplementedError
+        raise NotImplementedError(f"{type(self).__name__} defines neither loss nor forward, one of which trains it")
 
     def loss_of(self, outputs: Any, features: Features, whole: Features) -> Loss:
         """`loss`, given what `forward` returns."""
-        raise NotImplementedError
+        raise NotImplementedError(f"{type(self).__name__} defines forward, and no loss_of for what it returns")
 
     def apply(self, module: nn.Module, params: Any, features: Features, key: DropoutKey = None) -> Any:
         """`forward` of the model with these parameters."""

@@ -46,6 +46,8 @@ def read_collectives(
     seen: set[tuple] = set()
     for run in program.runs():
         kind = run.instruction.opcode.removesuffix("-start").removeprefix("ragged-")
+        if kind not in KINDS:
+            continue
         # The TPU compiler writes a sum of which each device keeps a shard as a fusion of an all-reduce and a slice.
         if kind == "all-reduce" and run.computation.name.startswith("all-reduce-scatter"):
             kind = "reduce-scatter"
@@ -55,7 +57,7 @@ def read_collectives(
         op_name = re.search(r'op_name="([^"]*)"', instruction.attributes)
         channel = instruction.attribute("channel_id")
         one = (channel, instruction.arrays, op_name and op_name[1]) if channel else (instruction.name,)
-        if kind not in KINDS or (run.within, *one) in seen:
+        if (run.within, *one) in seen:
             continue
         seen.add((run.within, *one))
         group = _group(instruction.attributes, len(coordinates))

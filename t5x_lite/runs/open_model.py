@@ -19,7 +19,6 @@ from t5x_lite.files import is_in_bucket, local_or_bucket
 from t5x_lite.models import abstract_params
 from t5x_lite.runs.checkpoints import (
     Checkpoint,
-    Files,
     Folder,
     is_checkpoint,
     read_checkpoint,
@@ -139,16 +138,17 @@ def average_checkpoints(
     if output.exists():
         raise InputError(f"output={output} is there already; remove it or choose another --output")
     descriptions = [read_description(folder) for folder in folders]
+    prints = [getattr(tokenizer_from_files(files), "fingerprint", None) for _, files in descriptions]
     experiment, tokenizer_files = descriptions[-1]
-    last, fingerprint = experiment.model, _fingerprint(tokenizer_files)
-    for folder, (other, files) in zip(folders, descriptions, strict=True):
+    last = experiment.model
+    for folder, (other, _), fingerprint in zip(folders, descriptions, prints, strict=True):
         if type(other.model) is not type(last):
             what = f"{type(other.model).__name__} there, {type(last).__name__} here"
         elif other.model != last:
             names = [field.name for field in dataclasses.fields(last)]
             values = [(name, getattr(other.model, name), getattr(last, name)) for name in names]
             what = ", ".join(f"model.{name} {one!r} there, {two!r} here" for name, one, two in values if one != two)
-        elif _fingerprint(files) != fingerprint:
+        elif fingerprint != prints[-1]:
             what = "another tokenizer there"
         else:
             continue
@@ -164,8 +164,3 @@ def average_checkpoints(
             jax.tree.map(lambda sum, leaf: np.add(sum, leaf, out=sum), total, params)
     mean = jax.tree.map(lambda sum: (sum / len(folders)).astype(np.float32), total)
     write_model(output, experiment, tokenizer_files, mean)
-
-
-def _fingerprint(tokenizer_files: Files) -> str | None:
-    tokenizer = tokenizer_from_files(tokenizer_files)
-    return None if tokenizer is None else tokenizer.fingerprint

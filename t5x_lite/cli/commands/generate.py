@@ -25,7 +25,7 @@ class TaskExamples(OfModel):
     """Options for tasks that are shown by examples."""
 
     examples: str | None = None
-    """A file of tasks that are done already, to be shown before each text: input, tab, output on each line."""
+    """A file of tasks that are done already, which the model reads first: input, tab, output on each line."""
     template: str | None = None
     """How tasks are written, with {input} and {output}, \\n for a line break: "Q: {input}\\nA: {output}\\n\\n"."""
 
