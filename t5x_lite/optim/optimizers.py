@@ -16,8 +16,9 @@ from t5x_lite.models import ModelConfig, abstract_params
 from t5x_lite.optim.masks import TrainableMask, with_layer_rates
 from t5x_lite.optim.schedules import InverseSqrt, LinearDecay, Schedule, T5InverseSqrt
 from t5x_lite.parallel import logical_axes
-from t5x_lite.validation import NonNegative, Range, Validated, check_fields
+from t5x_lite.validation import NonNegative, Positive, PositiveFloat, Range, Validated, check_fields
 
+_UNCHANGED = "(unchanged)"
 Axes = Any
 """A tree like the parameters, with a tuple of logical axes at each leaf."""
 
@@ -105,13 +106,14 @@ class AdamW(Adam):
 class Lamb(AdamW):
     """LAMB (You et al. 2020): AdamW's update, scaled for each matrix to the length of the matrix; for large batches.
 
-    A matrix is that of one layer, also where a stack keeps all layers in one array.
+    A matrix is that of one layer, also where a stack keeps all layers in one array. Norms and biases take AdamW's
+    update as it is, as in the authors' and ALBERT's code.
     """
 
     schedule: Schedule = LinearDecay(peak=1.76e-3, warmup_steps=3125, total_steps=125_000)
 
     def scaling(self, axes: Axes) -> list[optax.GradientTransformation]:
-        return [*super().scaling(axes), each_layer(optax.scale_by_trust_ratio(), axes)]
+        return [*super().scaling(axes), each_layer(optax.scale_by_trust_ratio(), axes, only=decays(axes))]
 
 
 @dataclass(frozen=True)
@@ -121,11 +123,11 @@ class Adafactor(Optimizer):
     schedule: Schedule = T5InverseSqrt()
     decay_rate: Decay = 0.8
     """Second moments decay by 1 - step ** -decay_rate."""
-    clipping_threshold: float = 1.0
+    clipping_threshold: PositiveFloat = 1.0
     """Updates of a matrix with a larger root mean square are scaled down to it."""
-    min_scale: float = 1e-3
+    min_scale: PositiveFloat = 1e-3
     """Lower bound of a parameter's scale, so that zeros can leave zero."""
-    min_dim_size_to_factor: int = 128
+    min_dim_size_to_factor: Positive = 128
     """Matrices with both dimensions at least this large keep factored second moments."""
 
     def scaling(self, axes: Axes) -> list[optax.GradientTransformation]:
@@ -145,22 +147,27 @@ def decays(axes: Axes) -> Any:
     return jax.tree.map_with_path(lambda path, _: path[-1].key not in ("scale", "bias"), axes, is_leaf=_is_axes)
 
 
-def each_layer(transformation: optax.GradientTransformation, axes: Axes) -> optax.GradientTransformation:
+def each_layer(
+    transformation: optax.GradientTransformation, axes: Axes, only: Any = None
+) -> optax.GradientTransformation:
     """Applies a transformation of whole matrices to each layer of a scanned stack separately.
 
     Factored moments, clipping by root mean square and parameter scale belong to the matrix of one layer, while the
-    parameters of all layers are one array.
+    parameters of all layers are one array. `only` is a tree like `axes`, false for parameters that stay as they are.
     """
     # Stacks differ in depth, and one vmap has one length: the stack is the first name of the path.
     labels = jax.tree.map_with_path(
         lambda path, names: path[0].key if "layers" in names else "", axes, is_leaf=_is_axes
     )
+    if only is not None:
+        labels = jax.tree.map(lambda label, included: label if included else _UNCHANGED, labels, only)
     over_layers = optax.GradientTransformation(
         jax.vmap(transformation.init),
         lambda updates, state, params=None: jax.vmap(transformation.update)(updates, state, params),
     )
     names = sorted(set(jax.tree.leaves(labels)))  # in one order in all processes, which compile one program
-    return optax.partition({name: over_layers if name else transformation for name in names}, labels)
+    others = {"": transformation, _UNCHANGED: optax.identity()}
+    return optax.partition({name: others.get(name, over_layers) for name in names}, labels)
 
 
 def _with_axes_of_factors(

@@ -8,7 +8,7 @@ from flax import linen as nn
 from t5x_lite.errors import InputError
 from t5x_lite.models.base import abstract_params
 from t5x_lite.optim.optimizers import Adafactor, Adam, AdamW, Lamb, decays, each_layer
-from t5x_lite.optim.schedules import Constant, InverseSqrt
+from t5x_lite.optim.schedules import Constant, InverseSqrt, LinearDecay
 from t5x_lite.parallel import MeshShape, logical_axes, make_mesh, shardings
 
 AXES = {"layers": {"kernel": ("layers", "embed", "mlp"), "scale": ("layers", "norm")}, "embedding": ("vocab", "embed")}
@@ -95,6 +95,24 @@ def test_lamb_treats_each_layer_of_a_stack_by_itself(trees):
     for layer in range(3):
         np.testing.assert_allclose(ours["layers"]["kernel"][layer], alone[layer], rtol=1e-5)
     np.testing.assert_allclose(ours["embedding"], alone[-1], rtol=1e-5)
+    adamw = run(AdamW(Constant(0.01), weight_decay=0.1).build(AXES), params, gradients)
+    np.testing.assert_allclose(ours["layers"]["scale"], adamw["layers"]["scale"], rtol=1e-6)
+
+
+def test_lamb_moves_a_bias_of_zeros_by_the_rate():
+    """In 3,125 steps of one gradient, as ALBERT warms up, by the sum of the rates."""
+    rates = LinearDecay(peak=1.76e-3, warmup_steps=3125, total_steps=125_000)
+    transformation = Lamb(rates).build({"dense": {"bias": ("embed",)}})
+
+    @jax.jit
+    def after(bias):
+        def step(carry, _):
+            updates, state = transformation.update({"dense": {"bias": jnp.full(4, 0.3)}}, carry[1], carry[0])
+            return (optax.apply_updates(carry[0], updates), state), None
+
+        return jax.lax.scan(step, (bias, transformation.init(bias)), length=3125)[0][0]["dense"]["bias"]
+
+    np.testing.assert_allclose(after({"dense": {"bias": jnp.zeros(4)}}), -1.76e-3 * 3126 / 2, rtol=1e-3)
 
 
 @pytest.mark.parametrize("make", [Adam, AdamW, Lamb])
