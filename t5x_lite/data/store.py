@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from t5x_lite.checksums import find_damage, is_checked, write_checksums
 from t5x_lite.data.layouts.base import Example, Layout, Row, RowBuilder, UnfitDocumentError
 from t5x_lite.data.records.base import Source, digest
 from t5x_lite.data.splits import Corpus, Overlap, OverlapCounter, Progress, format_overlap
@@ -137,11 +138,11 @@ def _is_tokenizer(folder: Path) -> bool:
 
 
 def _is_complete(folder: Path) -> bool:
-    """Whether every file of a store is there with the size it was written with."""
+    """Whether every file of a store is as it was written; of the rows, which hold checksums of their own, the size."""
     try:
-        sizes = json.loads((folder / _SUMMARY).read_text())["sizes"]
-        return all((folder / name).stat().st_size == size for name, size in sizes.items())
-    except (OSError, ValueError, KeyError):
+        damage = find_damage(folder, sizes_alone=True) or find_damage(folder, lambda name: ".array_record" not in name)
+        return is_checked(folder) and not damage
+    except (OSError, InputError):
         return False
 
 
@@ -156,15 +157,14 @@ def _write_store(corpus: Corpus, tokenizer: Tokenizer | None, report: Progress, 
         raise
     if tokenizer:
         tokenizer.save(folder / "tokenizer")
-    sizes = {str(file.relative_to(folder)): file.stat().st_size for file in sorted(folder.rglob("*")) if file.is_file()}
     summary = {
         "format": _FORMAT,
         "layout": {"class": type(layout).__name__, **asdict(layout)},
         "columns": {name: [*column.shape] for name, column in layout.spec.items()},
         "splits": {split: asdict(one) for split, one in figures.items()},
-        "sizes": sizes,
     }
     (folder / _SUMMARY).write_text(json.dumps(summary, indent=2) + "\n")
+    write_checksums(folder)
 
 
 def _write_rows(corpus: Corpus, tokenizer: Tokenizer | None, report: Progress, folder: Path) -> dict[str, SplitFigures]:

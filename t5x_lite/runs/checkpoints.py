@@ -2,12 +2,14 @@
 
 A checkpoint is a self-contained folder: the experiment, the tokenizer, the parameters, and what only training needs
 (step, optimizer state). Writing is asynchronous and atomic: a folder has its final name when it is complete. Each
-process of a run writes its shards; folders are on a disk or in a bucket.
+process of a run writes its shards and their checksums; folders are on a disk or in a bucket.
 """
 
+import re
 import time
+import warnings
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,8 +22,10 @@ import orbax.checkpoint.experimental.v1 as ocp
 from etils import epath
 from jax.sharding import Sharding
 
+from t5x_lite.checksums import file_names, find_damage, is_checked, write_checksums
 from t5x_lite.errors import InputError
 from t5x_lite.files import is_in_bucket
+from t5x_lite.parallel import hosts
 from t5x_lite.training.experiment import Checkpointing, Experiment
 from t5x_lite.training.step import TrainState
 
@@ -48,7 +52,7 @@ class Saved:
     blocked_seconds: float
     """In which training waited: for the write before, and for the copy of the state."""
     written_seconds: float
-    """From the beginning until it was complete."""
+    """From the beginning until it was complete, checksums included."""
     written_at: float
     """In seconds since 1970."""
 
@@ -104,10 +108,13 @@ class Checkpoints:
             metrics=None if held_out_loss is None else {"loss": held_out_loss},
         )
         blocked = time.monotonic() - began
-        # Called in a thread of Orbax's when all is written.
-        writing.on_complete(
-            lambda _: self._finished.append(Saved(step, blocked, time.monotonic() - began, time.time()))
-        )
+
+        def complete(_: Any) -> None:
+            """Called in a thread of Orbax's when all is written."""
+            _write_checksums(self.folder / str(step))
+            self._finished.append(Saved(step, blocked, time.monotonic() - began, time.time()))
+
+        writing.on_complete(complete)
         self._started, self._writing = step, writing
         return step
 
@@ -140,6 +147,17 @@ def write_checkpoint(folder: Folder, step: int, experiment: Experiment, tokenize
 def write_model(folder: Folder, experiment: Experiment, tokenizer_files: Files, params: Any) -> None:
     """Writes `folder` as a checkpoint without step and optimizer state; it exists when it is complete."""
     ocp.save_checkpointables(_absolute(folder), _model_items(experiment, tokenizer_files, params))
+    _write_checksums(folder)
+
+
+_SHARD = re.compile(r".*/ocdbt\.process_(\d+)/.*")
+
+
+def _write_checksums(folder: Folder) -> None:
+    """Of the shards that this process wrote to a complete checkpoint, and in process 0 of all other files."""
+    process, shards = jax.process_index(), {name: _SHARD.fullmatch(name) for name in file_names(folder)}
+    names = [name for name, shard in shards.items() if (int(shard[1]) if shard else 0) == process]
+    write_checksums(folder, names, process)
 
 
 def read_checkpoint(folder: Folder, sharding: Sharding) -> Checkpoint:
@@ -147,7 +165,8 @@ def read_checkpoint(folder: Folder, sharding: Sharding) -> Checkpoint:
 
     Raises `InputError` if the folder is not a checkpoint of ours, or is truncated.
     """
-    experiment, tokenizer_files = read_description(folder)
+    _check(folder, lambda name: not name.startswith("training/"))
+    experiment, tokenizer_files = _description(folder)
     metadata = _metadata(folder)
     name = "average" if "average" in metadata else "params"
     abstract = jax.tree.map(
@@ -158,6 +177,11 @@ def read_checkpoint(folder: Folder, sharding: Sharding) -> Checkpoint:
 
 def read_description(folder: Folder) -> tuple[Experiment, Files]:
     """The experiment and the tokenizer's files of the checkpoint in `folder`; raises as `read_checkpoint` does."""
+    _check(folder, lambda name: not name.startswith(("training/", "params/", "average/")))
+    return _description(folder)
+
+
+def _description(folder: Folder) -> tuple[Experiment, Files]:
     metadata = _metadata(folder)
     items = _load(folder, {name: None for name in ("experiment", "tokenizer") if name in metadata})
     if "experiment.json" not in items["experiment"]:
@@ -168,7 +192,7 @@ def read_description(folder: Folder) -> tuple[Experiment, Files]:
         part: {name: np.asarray(content).tobytes() for name, content in contents.items()}
         for part, contents in items.items()
     }
-    return Experiment.from_json(files["experiment"]["experiment.json"].decode()), files.get("tokenizer", {})
+    return Experiment.from_json(files["experiment"]["experiment.json"]), files.get("tokenizer", {})
 
 
 def read_state(folder: Folder, abstract: TrainState) -> TrainState:
@@ -192,6 +216,19 @@ def read_state(folder: Folder, abstract: TrainState) -> TrainState:
     return TrainState(params=items["params"], finite=finite, average=average, **items["training"])
 
 
+def _check(folder: Folder, wanted: Callable[[str], bool]) -> None:
+    """Raises `InputError` where files of a checkpoint are damaged; it names the run's last one that is not."""
+    if not is_checkpoint(folder):
+        return
+    if damage := find_damage(folder, wanted):
+        others = [step for step in steps_of_run(folder.parent.parent) if step.name != folder.name]
+        good = next((step for step in reversed(others) if not find_damage(step)), None)
+        remedy = f"use {good}, the last one of the run that is not" if good else "use a copy of it"
+        raise InputError(f"{folder} is damaged: {damage}; {remedy}")
+    if not is_checked(folder):
+        warnings.warn(f"{folder} has files without a checksum, whose damage would not be noticed", stacklevel=3)
+
+
 def is_checkpoint(folder: Folder) -> bool:
     """Whether `folder` looks like one of ours."""
     return (folder / "_CHECKPOINT_METADATA").exists() and (folder / "params").is_dir()
@@ -200,8 +237,27 @@ def is_checkpoint(folder: Folder) -> bool:
 def steps_of_run(run: Folder) -> list[Folder]:
     """The folders of a run's complete checkpoints in the order of their steps, without opening any."""
     folder = run / "checkpoints"
-    steps = [child for child in folder.iterdir() if child.name.isdigit()] if folder.is_dir() else []
+    steps = [child for child in folder.iterdir() if re.fullmatch("[0-9]+", child.name)] if folder.is_dir() else []
     return sorted(steps, key=lambda child: int(child.name))
+
+
+def leave_damaged(run: Folder) -> list[str]:
+    """Makes the latest checkpoint of a run one whose files are what was written: later ones move to its folder
+    `damaged`. Returns a sentence for each of them; every process calls it, and reads a share of the files."""
+    remarks = []
+    for folder in reversed(steps_of_run(run)):
+        damages = hosts.exchange(find_damage(folder, share=(jax.process_index(), jax.process_count())))
+        if not any(damages):
+            if not is_checked(folder):
+                remarks.append(f"{folder} has files without a checksum, whose damage would not be noticed")
+            break
+        aside = run / "damaged" / f"{folder.name}-{int(time.time())}"
+        remarks.append(f"{folder} is damaged: {max(damages)}; it is now {aside}")
+        with hosts.in_turn():
+            if hosts.is_first():
+                aside.parent.mkdir(exist_ok=True)
+                folder.rename(aside)
+    return remarks
 
 
 def _absolute(folder: Folder) -> Folder:

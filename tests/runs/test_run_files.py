@@ -11,9 +11,10 @@ from fsspec.implementations.local import LocalFileSystem
 from rich.console import Console
 
 from t5x_lite import files
+from t5x_lite.checksums import write_checksums
 from t5x_lite.errors import InputError
 from t5x_lite.files import GrowingFile, is_in_bucket, local_or_bucket, write_atomically
-from t5x_lite.runs.checkpoints import Saved, steps_of_run
+from t5x_lite.runs.checkpoints import Saved, leave_damaged, steps_of_run
 from t5x_lite.runs.records import Records, read_records
 from t5x_lite.runs.workdir import begin, open_workdir, remove_if_empty, saved_tokenizer, tokenizer_files
 
@@ -129,6 +130,27 @@ def test_a_run_begins_and_goes_on(location, tiny):
     begin(run, tiny, store)
     remove_if_empty(run)
     assert (run / "experiment.json").exists()
+
+
+def test_damaged_checkpoints_are_set_aside(location):
+    run = location / "run"
+    for step in (8, 9, 10):
+        folder = run / "checkpoints" / str(step)
+        (folder / "params").mkdir(parents=True)
+        (folder / "params" / "x").write_text("x" * step)
+        if step > 8:
+            write_checksums(folder)
+    assert leave_damaged(run) == []
+    (run / "checkpoints" / "10" / "params" / "x").write_text("y" * 10)
+    (remark,) = leave_damaged(run)
+    aside = next((run / "damaged").iterdir())
+    assert str(aside) in remark and "params/x is not what was written" in remark
+    assert (aside / "params" / "x").read_text() == "y" * 10
+    assert [path.name for path in steps_of_run(run)] == ["8", "9"]
+    (run / "checkpoints" / "9" / "params" / "x").unlink()
+    damaged, unchecked = leave_damaged(run)
+    assert "params/x is missing" in damaged and "8 has files without a checksum" in unchecked
+    assert [path.name for path in steps_of_run(run)] == ["8"]
 
 
 def test_a_bucket_that_cannot_be_written_to(monkeypatch):

@@ -1,4 +1,4 @@
-"""`average` and `convert`: new checkpoints made from others."""
+"""`average` and `convert`: new checkpoints made from others; `verify`: whether files are what was written."""
 
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -6,10 +6,11 @@ from pathlib import Path
 import tyro
 from rich.console import Console
 
+from t5x_lite.checksums import file_names, find_damage, is_checked
 from t5x_lite.cli.arguments import parse, subcommand
 from t5x_lite.data import Data
 from t5x_lite.errors import InputError
-from t5x_lite.files import check_is_new, write_atomically
+from t5x_lite.files import check_is_new, local_or_bucket, write_atomically
 from t5x_lite.models import ModelConfig
 from t5x_lite.models.electra import Part
 from t5x_lite.objectives import (
@@ -25,7 +26,7 @@ from t5x_lite.objectives import (
 from t5x_lite.objectives.base import NoObjective
 from t5x_lite.optim.optimizers import Adafactor
 from t5x_lite.pretrained import Pretrained, load
-from t5x_lite.runs.checkpoints import is_checkpoint, write_checkpoint
+from t5x_lite.runs.checkpoints import is_checkpoint, steps_of_run, write_checkpoint
 from t5x_lite.runs.open_model import average_checkpoints, last_checkpoints
 from t5x_lite.runs.records import print_line
 from t5x_lite.runs.workdir import tokenizer_files
@@ -71,6 +72,34 @@ def average(arguments: list[str]) -> None:
         output = sources[0] / "averaged" / f"last-{last}"
     average_checkpoints(folders, output, lambda folder: print_line(console, f"reading {folder}"))
     print(f"{output}: the mean of {len(folders)} checkpoints ({', '.join(folder.name for folder in folders)})")
+
+
+@dataclass(frozen=True)
+class Verify:
+    """Whether the files of checkpoints, exported folders and token stores are what was written, by their checksums."""
+
+    folder: tyro.conf.Positional[str]
+    """A run, one of its checkpoints, a folder that `convert` or `export` made, or a token store."""
+
+
+@subcommand
+def verify(arguments: list[str]) -> None:
+    """verify RUN: compare the files of a run's checkpoints with their checksums"""
+    command = parse(Verify, arguments, prog="t5x-lite verify")
+    folder = local_or_bucket(command.folder)
+    if not folder.is_dir():
+        raise InputError(f"{folder} is not a folder; name a run, a checkpoint, an exported folder or a token store")
+    folders = steps_of_run(folder) or [folder]
+    damages = {
+        one: find_damage(one) or ("" if file_names(one) and is_checked(one) else "files without a checksum")
+        for one in folders
+    }
+    for one, damage in damages.items():
+        print(f"{one}: {damage or 'as it was written'}")
+    if any(damages.values()):
+        good = [one for one, damage in damages.items() if not damage]
+        listed = "; ".join(f"{one} is damaged: {damage}" for one, damage in damages.items() if damage)
+        raise InputError(f"{listed}; use {f'{good[-1]}, the last one that is not' if good else 'a copy of it'}")
 
 
 @dataclass(frozen=True)
