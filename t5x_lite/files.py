@@ -1,5 +1,6 @@
 """Writing on a disk or in a bucket: small files, growing files, folders that exist when they are complete."""
 
+import json
 import os
 import re
 import shutil
@@ -8,6 +9,7 @@ import time
 import uuid
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from etils import epath
 
@@ -16,6 +18,8 @@ from t5x_lite.errors import InputError
 # Without it etils reaches buckets through TensorFlow, where that is installed.
 os.environ.setdefault("EPATH_USE_TF", "0")
 
+MOST_BYTES = 1 << 28
+"""Of a file that is read as a whole: descriptions, vocabularies, tokenizers."""
 _BUCKET_SECONDS = 30.0
 _HOST = re.sub(r"[^A-Za-z0-9]", "_", socket.gethostname())
 _TEMPORARY = re.compile(r"\.tmp-.+-(?P<host>\w+)-(?P<pid>\d+)-[0-9a-f]{8}")
@@ -48,6 +52,39 @@ def check_output_path(path: Path, option: str, suffixes: tuple[str, ...] = (".pn
         )
     if not path.absolute().parent.is_dir():
         raise InputError(f"{option}={path} lies in no folder; make the folder first, or choose another one")
+
+
+def read_bytes(path: epath.PathLike, what: str = "") -> bytes:
+    """The content of a regular file of at most `MOST_BYTES`.
+
+    Raises `InputError`, which begins with `what`, where it cannot be read or is larger, and for a pipe or a device,
+    which may have no end.
+    """
+    path = epath.Path(path) if is_in_bucket(path) else Path(path)
+    try:
+        if path.exists() and not path.is_file():
+            problem = "is not a file"
+        elif path.exists() and (size := epath.Path(path).stat().length) > MOST_BYTES:
+            problem = f"has {size:,} bytes, more than any file of its kind"
+        else:
+            return path.read_bytes()
+    except (OSError, ValueError) as error:
+        problem = f"cannot be read ({getattr(error, 'strerror', None) or error})"
+    raise InputError(f"{f'{what}: ' if what else ''}{path} {problem}; correct the path")
+
+
+def read_json(path: epath.PathLike) -> dict[str, Any]:
+    """The JSON object in a file, an empty one where there is no file; `InputError` when it holds something else."""
+    if not os.path.lexists(path) and not epath.Path(path).exists():
+        return {}
+    read = read_bytes(path)
+    try:
+        content = json.loads(read.decode())
+    except (ValueError, RecursionError) as error:
+        raise InputError(f"{path} cannot be read as JSON ({error}); it may be truncated: copy it again") from None
+    if not isinstance(content, dict):
+        raise InputError(f"{path} does not hold a JSON object; copy it again")
+    return content
 
 
 def write_atomically(path: epath.PathLike, content: str | bytes) -> None:

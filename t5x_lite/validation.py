@@ -13,12 +13,16 @@ t5x_lite.errors.InputError: num_heads=0 is too small; choose 1 or more
 
 import dataclasses
 import functools
+import math
 import operator
 import types
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from t5x_lite.errors import InputError
+
+MOST_INT = 2**31
+"""Steps, ids and sizes are below it: arrays count them in 32 bits."""
 
 
 @dataclass(frozen=True)
@@ -37,9 +41,16 @@ class Range:
     """What to choose instead; by default the bounds say it."""
 
     def problem(self, value: Any) -> str | None:
-        """What is wrong with `value` and what to choose; None where it lies in the range. NaN lies in none."""
+        """What is wrong with `value` and what to choose; None where it lies in the range.
+
+        Only finite numbers do, and without a bound from above only those below `MOST_INT`.
+        """
         if not isinstance(value, int | float):
             return "is not a number; give one"
+        if isinstance(value, float) and not math.isfinite(value):
+            return f"is not finite; {self.remedy or 'choose a finite number'}"
+        if self.le is None and self.lt is None and abs(value) >= MOST_INT:
+            return f"is too large; {self.remedy or f'choose one below {MOST_INT:,}'}"
         bounds = ((operator.ge, self.ge), (operator.gt, self.gt), (operator.le, self.le), (operator.lt, self.lt))
         if all(bound is None or compare(value, bound) for compare, bound in bounds):
             return None
@@ -68,6 +79,7 @@ class OneOf:
 
 Positive = Annotated[int, Range(ge=1)]
 NonNegative = Annotated[int, Range(ge=0)]
+Seed = Annotated[int, Range(ge=0, lt=2**63, remedy="choose one from 0 to 2**63 - 1")]
 PositiveFloat = Annotated[float, Range(gt=0)]
 Rate = Annotated[float, Range(ge=0, lt=1, remedy="choose e.g. 0.1, or 0 to turn it off")]
 """A share of what is dropped, smoothed or hidden: in [0, 1)."""
@@ -88,6 +100,8 @@ class Validated:
 
 def check_fields(config: Any, prefix: str = "") -> None:
     """Raises `InputError` for the first field of a dataclass outside its `Range`, `OneOf` or `Literal`.
+
+    Numbers without a range have that of `Range()`.
 
     A field that may be None, as in `Positive | None`, is checked where it is not. `prefix` comes before the names in
     the message: `evaluation.` for a group of an experiment. Types are not checked here.
@@ -114,4 +128,6 @@ def _rules_of(annotation: Any) -> list[Range | OneOf]:
         return [rule for rules in options for rule in rules] if all(options) else []
     if origin is Literal:
         return [OneOf(arguments)]
+    if annotation in (int, float):
+        return [Range()]
     return [rule for rule in arguments[1:] if isinstance(rule, Range | OneOf)] if origin is Annotated else []

@@ -91,6 +91,7 @@ _FIELDS = (
 class _EncoderDecoderFamily(HuggingFaceFamily):
     prefix: str = "model"
     body: tuple[str, ...] = ("shared", "encoder", "decoder")
+    constants: tuple[str, ...] = (".version",)  # in early files
     start_id: int
     """The id that the published models' decoders begin with, and those whose config.json does not name one."""
 
@@ -235,7 +236,7 @@ MARIAN = _Marian(
     model_type="marian",
     name="Marian",
     config=TransformerConfig,
-    constants=(".embed_positions.weight",),
+    constants=(".version", ".embed_positions.weight"),
     ids={"pad_token_id": 58_100, "eos_token_id": 0},
     start_id=58_100,
     fields=(

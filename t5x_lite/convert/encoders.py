@@ -17,6 +17,7 @@ from t5x_lite.convert.family import (
     Layers,
     Numbers,
     is_tied,
+    refuse,
 )
 from t5x_lite.convert.table import Names, Tensors, drop_copy, has
 from t5x_lite.errors import InputError
@@ -128,11 +129,21 @@ class _FairseqPositions(Numbers):
         return super().write(config, family) | {"max_position_embeddings": config.max_length + config.pad_id + 1}
 
 
-def _heads(dense: str, norm: str, layers: Layers, classes: Classes | None = None, **dropout: Any) -> Heads:
+def _heads(
+    dense: str, norm: str, layers: Layers, classes: Classes | None = None, kind: type[Heads] = Heads, **dropout: Any
+) -> Heads:
     """A family's heads: its masked language model's layers, and what differs from `TASK_LAYERS` and `TASK_CLASSES`."""
     masked_lm = {"masked_lm": {"transform/dense": dense, "transform/norm": norm}}
     model = {("masked_lm",): "ForMaskedLM", (): "Model"}
-    return Heads(masked_lm | TASK_LAYERS | layers, TASK_CLASSES | (classes or {}) | model, **dropout)
+    return kind(masked_lm | TASK_LAYERS | layers, TASK_CLASSES | (classes or {}) | model, **dropout)
+
+
+class _ElectraHeads(Heads):
+    def read(self, theirs: dict[str, Any], tensors: Tensors) -> dict[str, Any]:
+        fields = super().read(theirs, tensors)
+        if fields["heads"] == ("multiple_choice",):
+            refuse(theirs, summary_type="first", summary_use_proj=True, summary_activation="gelu")
+        return fields
 
 
 BERT = EncoderFamily(
@@ -270,6 +281,7 @@ ELECTRA = EncoderFamily(
             "multiple_choice": {"dense": "sequence_summary.summary", "scores": "classifier"},
         },
         {("replaced_token",): "ForPreTraining"},
+        _ElectraHeads,
     ),
 )
 FAMILIES = (BERT, ROBERTA, XLM_ROBERTA, ALBERT, DISTILBERT, ELECTRA)

@@ -3,7 +3,7 @@
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Protocol, get_args, get_type_hints
 
 import numpy as np
 
@@ -206,7 +206,7 @@ class Heads:
         return "tagging" if by_token else next(iter(fitting), None)
 
     def _is_named(self, theirs: dict[str, Any], task: str) -> bool:
-        return str((theirs.get("architectures") or [""])[0]).endswith(self.classes[(task,)])
+        return class_of(theirs).endswith(self.classes[(task,)])
 
 
 def task_of(config: ModelConfig) -> str | None:
@@ -245,6 +245,12 @@ class HuggingFaceFamily(ABC):
         Raises `InputError` for what we do not have."""
         for entry in (*self.fields, self.heads):
             fields = entry.read(theirs, tensors) | fields
+        types = get_type_hints(self.config)
+        for name, value in fields.items():
+            allowed = {*get_args(types[name]), types[name]} & {bool, int, float, type(None)}
+            allowed |= {int} if float in allowed else set()
+            if isinstance(value, list | dict) or (allowed and type(value) not in allowed):
+                raise InputError(f"config.json gives {name} the value {value!r:.99}; it is damaged: fetch it again")
         return self.config(**fields)
 
     def export_config(self, config: Any, vocabulary: Vocabulary | None) -> dict[str, Any]:
@@ -276,10 +282,17 @@ class HuggingFaceFamily(ABC):
         return {}
 
 
+def class_of(theirs: dict[str, Any]) -> str:
+    """The class that a config.json names; empty where it names none."""
+    named = theirs.get("architectures")
+    return str(named[0]) if isinstance(named, list) and named else ""
+
+
 def our_fields(theirs: dict[str, Any]) -> dict[str, Any]:
     """The fields that an export of ours keeps in a config.json for itself."""
     fields = theirs.get(OURS)
-    return fields if isinstance(fields, dict) else {}
+    items = fields.items() if isinstance(fields, dict) else ()
+    return {name: value for name, value in items if value is None or isinstance(value, int | float)}
 
 
 def is_tied(theirs: dict[str, Any]) -> bool:

@@ -6,8 +6,8 @@ from typing import Any
 
 from t5x_lite.data import Vocabulary
 from t5x_lite.decoding import GenerationDefaults
+from t5x_lite.files import read_json
 from t5x_lite.models import ModelConfig
-from t5x_lite.tokenizers.base import read_json
 
 _ROLES = {"pad_token_id": "pad_id", "bos_token_id": "cls_id", "eos_token_id": "eos_id"}
 

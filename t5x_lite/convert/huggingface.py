@@ -1,6 +1,7 @@
 """Hugging Face folders: `config.json`, `model.safetensors` (one file or several) and the tokenizer's files."""
 
 import json
+import zlib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -9,16 +10,17 @@ import jax
 import numpy as np
 from flax import linen as nn
 
+from t5x_lite.checksums import write_checksums
 from t5x_lite.convert import decoders, encoder_decoders, encoders
-from t5x_lite.convert.family import HuggingFaceFamily
+from t5x_lite.convert.family import HuggingFaceFamily, class_of
 from t5x_lite.convert.generation import read_generation, read_vocabulary
 from t5x_lite.convert.table import to_ours, to_theirs
 from t5x_lite.convert.tokenizers import read_tokenizer, write_tokenizer
 from t5x_lite.data import Tokenizer, Vocabulary
 from t5x_lite.decoding import GenerationDefaults
 from t5x_lite.errors import InputError
+from t5x_lite.files import read_json
 from t5x_lite.models import ModelConfig, abstract_params
-from t5x_lite.tokenizers.base import read_json
 
 FAMILIES: list[HuggingFaceFamily] = [
     family for module in (encoder_decoders, decoders, encoders) for family in module.FAMILIES
@@ -28,6 +30,8 @@ FAMILIES: list[HuggingFaceFamily] = [
 # Pretraining heads that no class of theirs has.
 _OURS_ALONE = ("span_boundary",)
 _EARLY_BERT = {"hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size", "vocab_size"}
+_CHECKSUMS = "t5x_lite_crc32"
+"""The metadata of model.safetensors with the CRC-32 of each tensor in an export of ours."""
 # What older and other programs write.
 _PICKLES = (".bin", ".pt", ".pth", ".ckpt", ".h5", ".msgpack")
 
@@ -57,14 +61,22 @@ def import_folder(folder: Path) -> Imported:
     """
     theirs = _read_config(folder)
     known = {family.model_type: family for family in FAMILIES}
-    family = known.get(theirs.get("model_type"))
+    model_type = theirs.get("model_type")
+    family = known.get(model_type) if isinstance(model_type, str) else None
     if family is None:
-        raise InputError(
-            f"model_type={theirs.get('model_type')!r} in {folder} is not known; known are {', '.join(known)}"
-        )
+        raise InputError(f"model_type={model_type!r} in {folder} is not known; known are {', '.join(known)}")
     tensors = family.canonical_tensors(theirs, _read_tensors(folder, theirs))
     config = family.import_config(theirs, tensors)
-    params = to_ours(family.names(config), tensors, nn.unbox(abstract_params(config)))
+    try:
+        params = to_ours(family.names(config), tensors, nn.unbox(abstract_params(config)))
+    except InputError:
+        named, classes = class_of(theirs), [family.name + end for end in family.heads.classes.values()]
+        if named and named not in classes:
+            raise InputError(
+                f"{folder} holds a {named!r}, which is not one of the classes that we have: {', '.join(classes)}; "
+                "save it from one of them"
+            ) from None
+        raise
     tokenizer, pad_id = read_tokenizer(folder, theirs), getattr(config, "pad_id", None)
     vocabulary = read_vocabulary(theirs, family.ids, config) if tokenizer is None else tokenizer.vocabulary
     problem = ""
@@ -122,11 +134,28 @@ def export_folder(
     tensors = to_theirs(family.names(config), params, abstract)
     tensors |= family.further_tensors(config, tensors)
     folder.mkdir(parents=True, exist_ok=True)
-    save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
     if tokenizer is not None:
         write_tokenizer(folder, tokenizer, description["model_type"])
+    # Among the weights, so that a program that writes these anew leaves no checksums of the old ones.
+    sums = {name: zlib.crc32(tensor) for name, tensor in tensors.items()}
+    weights = folder / "model.safetensors"
+    save_file(tensors, weights, metadata={"format": "pt", _CHECKSUMS: json.dumps(sums)})
+    _sort_metadata(weights)
     # Last, since it makes the folder one of theirs.
     (folder / "config.json").write_text(json.dumps(description, indent=2) + "\n")
+    write_checksums(folder)
+
+
+def _sort_metadata(file: Path) -> None:
+    """Gives equal weights equal files: the library writes its metadata in any order."""
+    with file.open("r+b") as opened:
+        size = int.from_bytes(opened.read(8), "little")
+        header = json.loads(opened.read(size))
+        header["__metadata__"] = dict(sorted(header["__metadata__"].items()))
+        sorted_header = json.dumps(header, separators=(",", ":"), ensure_ascii=False).encode()
+        if len(sorted_header) <= size:
+            opened.seek(8)
+            opened.write(sorted_header.ljust(size))
 
 
 def _read_config(folder: Path) -> dict[str, Any]:
@@ -155,7 +184,7 @@ def _read_tensors(folder: Path, theirs: dict[str, Any]) -> dict[str, np.ndarray]
         remedy = "fetch it, or name another folder"
         if pickles:
             # The class of the weights: another one would lose heads, or add untrained ones.
-            name = next(iter(theirs.get("architectures") or ()), "AutoModel")
+            name = class_of(theirs) or "AutoModel"
             call = f"transformers.{name}.from_pretrained({str(folder)!r}).save_pretrained('new_folder')"
             remedy = (
                 f"it has {', '.join(pickles)}, which we do not open; if you trust it, convert it once with "
@@ -167,7 +196,15 @@ def _read_tensors(folder: Path, theirs: dict[str, Any]) -> dict[str, np.ndarray]
         try:
             # Framework flax, because numpy's does not know bfloat16.
             with safe_open(file, "flax") as opened, jax.default_device(jax.local_devices(backend="cpu")[0]):
-                tensors |= {name: np.asarray(opened.get_tensor(name)) for name in opened.keys()}  # noqa: SIM118
-        except (SafetensorError, OSError) as error:
+                found = {name: np.asarray(opened.get_tensor(name)) for name in opened.keys()}  # noqa: SIM118
+                sums = json.loads((opened.metadata() or {}).get(_CHECKSUMS, "{}"))
+        except (SafetensorError, OSError, ValueError) as error:
             raise InputError(f"{file} cannot be read ({error}); it is missing or truncated: fetch it again") from None
+        if isinstance(sums, dict) and (
+            different := [n for n in sums if n in found and zlib.crc32(found[n]) != sums[n]]
+        ):
+            raise InputError(
+                f"{file} is damaged: {different[0]} is not what was written; use a copy, or export it again"
+            )
+        tensors |= found
     return tensors

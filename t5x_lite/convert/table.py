@@ -15,6 +15,7 @@ from flax import traverse_util
 from t5x_lite.errors import InputError
 
 Tensors = Mapping[str, np.ndarray]
+_MOST_PROBLEMS = 8
 
 
 @dataclass(frozen=True)
@@ -53,10 +54,14 @@ def tensor_name(names: Names, path: str) -> TensorName:
 def to_ours(names: Names, tensors: Tensors, abstract: Any) -> Any:
     """Our parameter tree (float32) with the shapes of `abstract`, from their tensors.
 
-    Raises `InputError` with every name that is missing, left over, or of another shape.
+    Raises `InputError` with the names that are missing, left over, or of another shape, of many the first.
     """
     params, problems, used = {}, [], set()
-    for path, leaf in traverse_util.flatten_dict(abstract, sep="/").items():
+    flat = traverse_util.flatten_dict(abstract, sep="/")
+    deepest = max((leaf.shape[0] for path, leaf in flat.items() if tensor_name(names, path).is_stacked), default=0)
+    if deepest > len(tensors):
+        raise InputError(f"config.json has {deepest:,} layers, the weights {len(tensors):,} tensors; fetch both again")
+    for path, leaf in flat.items():
         tensor = tensor_name(names, path)
         layers, expected = (range(leaf.shape[0]), leaf.shape[1:]) if tensor.is_stacked else (range(1), leaf.shape)
         theirs = [tensor.name.format(layer=layer) for layer in layers]
@@ -80,7 +85,9 @@ def to_ours(names: Names, tensors: Tensors, abstract: Any) -> Any:
     problems += [f"{name} is not of this architecture" for name in unknown]
     if problems:
         remedy = "save it without what is not of it, such as a task's head" if unknown else "fetch it again"
-        raise InputError(f"the checkpoint does not fit its config.json: {'; '.join(problems)}; {remedy}")
+        more = f"; and {len(problems) - _MOST_PROBLEMS} more" if len(problems) > _MOST_PROBLEMS else ""
+        listed = "; ".join(problems[:_MOST_PROBLEMS])
+        raise InputError(f"the checkpoint does not fit its config.json: {listed}{more}; {remedy}")
     return traverse_util.unflatten_dict(params, sep="/")
 
 

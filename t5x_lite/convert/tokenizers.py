@@ -7,9 +7,10 @@ from typing import Any
 
 from tokenizers import Tokenizer as Library
 
-from t5x_lite.data import MarianFiles, SentencePiece, Tokenizer, TokenizerFile, make_tokenizer
+from t5x_lite.data import Bytes, MarianFiles, SentencePiece, Tokenizer, TokenizerFile, make_tokenizer
 from t5x_lite.errors import InputError
-from t5x_lite.tokenizers.base import CONFIG_FILE, read_json
+from t5x_lite.files import read_json
+from t5x_lite.tokenizers.base import CONFIG_FILE, MOST_IDS
 from t5x_lite.tokenizers.config import ByteTokenizer, SentencePieceTokenizer
 from t5x_lite.tokenizers.marian import SOURCE_FILE, MarianTokenizer
 from t5x_lite.tokenizers.sentencepiece import AlbertTokenizer, EncoderSentencePieceTokenizer
@@ -41,7 +42,7 @@ def read_tokenizer(folder: Path, config: Mapping[str, Any]) -> Tokenizer | None:
     described, family = read_json(folder / CONFIG_FILE), config.get("model_type")
     if described.get("tokenizer_class") == "ByT5Tokenizer":
         # ByT5 was pretrained with its last byte ids as sentinels and never saw the extra ids of this class.
-        return ByteTokenizer(described.get(_OUR_EXTRA_IDS, 0))
+        return make_tokenizer(Bytes(_extra_ids(described, _OUR_EXTRA_IDS, 0)), iter)
     is_t5 = family in _T5 or described.get("tokenizer_class") in _T5_CLASSES
     others = (SOURCE_FILE, TOKENIZER_FILE, "vocab.txt", "vocab.json", "sentencepiece.bpe.model", "spiece.model")
     names = (SOURCE_FILE, "spiece.model", TOKENIZER_FILE) if is_t5 else others
@@ -54,8 +55,15 @@ def read_tokenizer(folder: Path, config: Mapping[str, Any]) -> Tokenizer | None:
         return make_tokenizer(TokenizerFile(str(path)), iter)
     layout = "xlm-roberta" if path.name != "spiece.model" else "t5" if is_t5 else "albert"
     # mT5's sentinels are pieces of its model; T5's 100 come after it.
-    extra_ids = described.get("extra_ids", 0 if family == "mt5" else 100)
+    extra_ids = _extra_ids(described, "extra_ids", 0 if family == "mt5" else 100)
     return make_tokenizer(SentencePiece(extra_ids=extra_ids, model_file=str(path), layout=layout), iter)
+
+
+def _extra_ids(described: Mapping[str, Any], name: str, default: int) -> int:
+    number = described.get(name, default)
+    if type(number) is not int or not 0 <= number < MOST_IDS:
+        raise InputError(f"{name}={number!r} in {CONFIG_FILE} is not a number of ids; it is damaged: fetch it again")
+    return number
 
 
 def write_tokenizer(folder: Path, tokenizer: Tokenizer, model_type: str) -> None:

@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TaskID, TextColumn, TimeRemainingColumn
 
 from t5x_lite.evaluation.figures import Figures, Metrics, format_figure, format_signatures, format_spans
-from t5x_lite.files import GrowingFile, is_in_bucket
+from t5x_lite.files import GrowingFile, is_in_bucket, read_bytes
 from t5x_lite.metrics.scores import Scores
 from t5x_lite.runs.checkpoints import Saved
 
@@ -78,7 +78,7 @@ class Records:
             SpinnerColumn(),
             TextColumn("step {task.completed}/{task.total}"),
             BarColumn(),
-            TextColumn("{task.fields[figures]}"),
+            TextColumn("{task.fields[figures]}", markup=False),
             TimeRemainingColumn(),
             console=console,
             disable=not console.is_terminal or console.quiet,
@@ -163,9 +163,22 @@ def _open_boards_in_buckets() -> None:
 
 
 def read_records(path: epath.PathLike) -> list[dict[str, Any]]:
-    """The records of a `metrics.jsonl`; a last line that a killed run left unfinished is skipped."""
+    """The records of a `metrics.jsonl`: its steps and kinds, and figures that are finite numbers, or None.
+
+    What is not a record is skipped, such as a last line that a killed run left unfinished.
+    """
     records, path = [], epath.Path(path)
-    for line in path.read_text().splitlines() if path.exists() else []:
-        with contextlib.suppress(ValueError):
-            records.append(json.loads(line))
+    for line in read_bytes(path).decode(errors="replace").splitlines() if path.exists() else []:
+        with contextlib.suppress(ValueError, RecursionError):
+            record = json.loads(line)
+            step, kind = (record.get(name) if isinstance(record, dict) else None for name in ("step", "kind"))
+            if isinstance(kind, str) and type(step) is int and 0 <= step < 1 << 62:
+                records.append({name: value for name, value in record.items() if _is_valid(name, value)})
     return records
+
+
+def _is_valid(name: str, value: Any) -> bool:
+    """Whether a record's field has a value of its type: a text in two of them, elsewhere a figure."""
+    if name in ("kind", "at"):
+        return isinstance(value, str)
+    return value is None or (isinstance(value, int | float) and abs(value) < 1e300)

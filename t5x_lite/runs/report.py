@@ -28,7 +28,7 @@ from t5x_lite.training.step import Program, TrainState
 @contextmanager
 def preparation(console: Console) -> Iterator[Callable[[str, float | None], None]]:
     """A bar for the stages of `Data.prepare`: call it with the stage and the share done, None if that is not known."""
-    columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
+    columns = (SpinnerColumn(), TextColumn("{task.description}", markup=False), BarColumn(), TimeElapsedColumn())
     with Progress(*columns, console=console, disable=not console.is_terminal) as bar:
         tasks: dict[str, Any] = {}
 

@@ -22,7 +22,7 @@ from etils import epath
 
 from t5x_lite.data import Tokenizer, TokenStore, load_tokenizer
 from t5x_lite.errors import InputError
-from t5x_lite.files import is_in_bucket, write_atomically
+from t5x_lite.files import is_in_bucket, read_bytes, read_json, write_atomically
 from t5x_lite.parallel import hosts
 from t5x_lite.runs.checkpoints import Files, is_checkpoint, steps_of_run
 from t5x_lite.training.experiment import Experiment, differences
@@ -63,7 +63,7 @@ def _open_workdir(workdir: epath.Path, experiment: Experiment) -> None:
     if has_begun(workdir):
         if not (workdir / "store.json").exists():
             raise InputError(f"workdir={workdir} holds converted parameters, no run; choose another --workdir")
-        before = Experiment.from_json((workdir / "experiment.json").read_text())
+        before = Experiment.from_json(read_bytes(workdir / "experiment.json"))
         if changed := differences(before, experiment):
             fields = ", ".join(f"{field} ({old!r} there, {new!r} here)" for field, old, new in changed)
             raise InputError(f"workdir={workdir} holds a run that differs in {fields}; choose another --workdir")
@@ -112,7 +112,9 @@ def begin(workdir: epath.Path, experiment: Experiment, store: TokenStore, teache
     if teacher is not None:
         figures["teacher"] = _digest(teacher)
     if has_begun(workdir):
-        before = json.loads(record.read_text())
+        before = read_json(record)
+        if missing := {"key", "tokenizer"} - before.keys():
+            raise InputError(f"{record} is damaged: it lacks {', '.join(sorted(missing))}; put a copy back")
         if before["tokenizer"] != figures["tokenizer"]:
             raise InputError(f"{folder} is not the tokenizer that the run began with; put that one back")
         if before["key"] != store.key:
@@ -146,7 +148,7 @@ def _digest(params: Any) -> str:
 
 
 def tokenizer_files(folder: epath.PathLike) -> Files:
-    return {path.name: path.read_bytes() for path in sorted(epath.Path(folder).iterdir())}
+    return {path.name: read_bytes(path) for path in sorted(epath.Path(folder).iterdir()) if path.is_file()}
 
 
 def tokenizer_from_files(files: Files) -> Tokenizer | None:

@@ -15,6 +15,8 @@ from tokenizers.pre_tokenizers import ByteLevel
 from t5x_lite.errors import InputError
 from t5x_lite.tokenizers.vocabulary import Vocabulary
 
+MOST_IDS = 1 << 24
+"""Of any tokenizer: a larger id is a damaged file's."""
 CONFIG_FILE = "tokenizer_config.json"
 SENTINEL = re.compile(r"<extra_id_(\d+)>")
 
@@ -121,27 +123,6 @@ class SplittingTokenizer(Tokenizer):
 
     def _append_mark(self, text: str, mark: str) -> str:
         return text + mark
-
-
-def read_bytes(path: Path, what: str) -> bytes:
-    """The content of a file; `InputError` that begins with `what` when it cannot be read."""
-    try:
-        return path.read_bytes()
-    except OSError as error:
-        raise InputError(f"{what}: {path} cannot be read ({error.strerror}); correct the path") from None
-
-
-def read_json(path: Path) -> dict[str, Any]:
-    """The JSON object in a file, an empty one where there is no file; `InputError` when it holds something else."""
-    if not path.exists():
-        return {}
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise InputError(f"{path} cannot be read as JSON ({error}); it may be truncated: copy it again") from None
-    if not isinstance(content, dict):
-        raise InputError(f"{path} does not hold a JSON object; copy it again")
-    return content
 
 
 def write_config(folder: Path, **config: Any) -> None:

@@ -9,7 +9,8 @@ from typing import Annotated, Any, Literal
 import numpy as np
 
 from t5x_lite.errors import InputError
-from t5x_lite.tokenizers.base import CONFIG_FILE, ByteTokenizer, Tokenizer, read_bytes, read_json
+from t5x_lite.files import read_bytes, read_json
+from t5x_lite.tokenizers.base import CONFIG_FILE, ByteTokenizer, Tokenizer
 from t5x_lite.tokenizers.marian import MarianTokenizer, open_marian
 from t5x_lite.tokenizers.sentencepiece import (
     MODEL_FILE,
@@ -201,7 +202,7 @@ def load_tokenizer(folder: Path) -> Tokenizer:
             "marian": MarianFiles(str(folder)),
         }
         config = configs[saved["kind"]]
-    except (ValueError, KeyError, TypeError, AttributeError):
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         raise InputError(f"tokenizer file {path} is corrupt; copy the folder again or make a new tokenizer") from None
     return make_tokenizer(config, iter)
 

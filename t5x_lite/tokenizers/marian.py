@@ -11,7 +11,8 @@ from typing import Literal
 import numpy as np
 
 from t5x_lite.errors import InputError
-from t5x_lite.tokenizers.base import SplittingTokenizer, pack_continuations, read_bytes, read_json, write_config
+from t5x_lite.files import read_bytes, read_json
+from t5x_lite.tokenizers.base import MOST_IDS, SplittingTokenizer, pack_continuations, write_config
 from t5x_lite.tokenizers.sentencepiece import open_processor
 from t5x_lite.tokenizers.vocabulary import Vocabulary
 
@@ -98,6 +99,6 @@ def open_marian(folder: Path, what: str) -> MarianTokenizer:
     source, target = (read_bytes(folder / name, what) for name in (SOURCE_FILE, TARGET_FILE))
     read_bytes(folder / IDS_FILE, what)
     ids = read_json(folder / IDS_FILE)
-    if not all(isinstance(token_id, int) and token_id >= 0 for token_id in ids.values()):
+    if not all(type(token_id) is int and 0 <= token_id < MOST_IDS for token_id in ids.values()):
         raise InputError(f"{folder / IDS_FILE} gives no ids to its pieces; copy it again")
     return MarianTokenizer(source, target, ids, name=str(folder))

@@ -16,14 +16,14 @@ from tokenizers import AddedToken, decoders, models, normalizers, pre_tokenizers
 from tokenizers import Tokenizer as Library
 
 from t5x_lite.errors import InputError
+from t5x_lite.files import read_bytes, read_json
 from t5x_lite.tokenizers.base import (
     CONFIG_FILE,
+    MOST_IDS,
     SENTINEL,
     Tokenizer,
     TokenOffsets,
     pack_continuations,
-    read_bytes,
-    read_json,
     token_offsets,
     write_config,
 )
@@ -126,9 +126,13 @@ class SubwordTokenizer(Tokenizer):
         try:
             self.description = _canonical(description)
             self._marked = Library.from_str(json.dumps(self.description))
-        except Exception as error:  # the library raises nothing narrower
+        except BaseException as error:  # the library raises nothing narrower, and panics
+            if isinstance(error, KeyboardInterrupt | SystemExit):
+                raise
             raise InputError(f"{name} is not a tokenizer.json ({error}); copy it again") from None
         ids: dict[str, int] = self._marked.get_vocab(with_added_tokens=True)
+        if not ids or max(ids.values()) >= MOST_IDS:
+            raise InputError(f"{name} has ids up to {max(ids.values(), default=0):,}; it is damaged: copy it again")
         self.special = {role: special[role] for role in ROLES if special.get(role) in ids}
         if {"cls_token", "sep_token"} <= self.special.keys():
             self.special["eos_token"] = self.special["sep_token"]
@@ -213,7 +217,7 @@ class SubwordTokenizer(Tokenizer):
         prefix = self.description["model"].get("continuing_subword_prefix") or ""
         mark = prefix or ("Ġ" if '"ByteLevel"' in pipeline else "▁" if json.dumps("▁") in pipeline else "")
         continuing = {token_id for token, token_id in ids.items() if token.startswith(mark) == bool(prefix)}
-        apart = {*special.values(), *(token["id"] for token in self.description["added_tokens"])}
+        apart = {*special.values(), *(ids[token] for token in self._added if token in ids)}
         return Vocabulary(
             size,
             **{f"{role.removesuffix('token')}id": token_id for role, token_id in special.items()},

@@ -17,7 +17,7 @@ from t5x_lite.optim.optimizers import Optimizer, ParameterAverage
 from t5x_lite.parallel import MeshShape
 from t5x_lite.training import serialization
 from t5x_lite.training.initialization import FromScratch, Start
-from t5x_lite.validation import NonNegative, Positive, check_fields
+from t5x_lite.validation import NonNegative, Positive, Seed, check_fields
 
 
 @dataclass(frozen=True)
@@ -99,7 +99,7 @@ class Experiment:
     """A moving average of the parameters, for evaluation and whatever opens a checkpoint."""
     start: Start = FromScratch()
     """The parameters before the first step: FromScratch, FromModel or FromRun."""
-    seed: NonNegative = 0
+    seed: Seed = 0
     """Determines initial parameters, order of the data, corruption and dropout."""
     remat: Remat = "none"
     """What the backward pass computes again to save memory: none, dots (all but matrix products), full; or offload,
@@ -128,6 +128,13 @@ class Experiment:
         _check_mixture(self)
         if predicts == "texts" and (self.evaluation.metrics or self.evaluation.part_metrics):
             _check_generation(self.evaluation, self.model)
+        check_fields(self.generation, prefix="generation.")
+        for field in ("start_id", "forced_first_id", "forced_last_id", "pad_id", "eos_id"):
+            token, size = getattr(self.generation, field), self.model.vocab_size
+            if token is not None and size is not None and not 0 <= token < size:
+                raise InputError(
+                    f"generation.{field}={token} is not an id of model.vocab_size={size}; choose one below, or None"
+                )
         if self.batch_size % self.accumulation:
             raise InputError(
                 f"accumulation={self.accumulation} does not divide batch_size={self.batch_size}; "
@@ -139,7 +146,7 @@ class Experiment:
         return serialization.to_json(self)
 
     @staticmethod
-    def from_json(text: str) -> "Experiment":
+    def from_json(text: str | bytes) -> "Experiment":
         """The experiment that `to_json` wrote. Raises `InputError` for unknown classes and fields."""
         return serialization.from_json(Experiment, text)
 

@@ -16,7 +16,7 @@ def to_json(value: Any) -> str:
     return json.dumps(_encode(value), indent=2)
 
 
-def from_json(cls: type[T], text: str) -> T:
+def from_json(cls: type[T], text: str | bytes) -> T:
     """The dataclass `cls` that `to_json` wrote.
 
     A value's class is the annotated one or a subclass. Absent fields keep their defaults. Raises `InputError` for text
@@ -24,9 +24,12 @@ def from_json(cls: type[T], text: str) -> T:
     """
     try:
         data = json.loads(text)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise InputError(f"the experiment is not valid JSON ({error}); the file may be truncated") from None
-    return _decode(data, cls, "experiment")
+    try:
+        return _decode(data, cls, "experiment")
+    except RecursionError:
+        raise InputError("the experiment is nested too deeply; the file may be damaged") from None
 
 
 def check_types(value: Any) -> None:
@@ -58,7 +61,7 @@ def _decode(data: Any, annotation: Any, path: str) -> Any:
 def _decode_dataclass(data: dict[str, Any], annotation: Any, path: str) -> Any:
     known = {cls.__name__: cls for option in _options(annotation) for cls in _subclasses(option)}
     name = data.get("class")
-    if name not in known:
+    if not isinstance(name, str) or name not in known:
         raise InputError(
             f"{path} is of class {name!r}, which is not known; import the file or module that "
             f"defines it first (--import on the command line); known are {', '.join(sorted(known)) or 'none'}"

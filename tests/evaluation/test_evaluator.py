@@ -145,7 +145,7 @@ def test_what_cannot_be_decoded_is_refused(tiny, experiment):
         ({"max_length": -1}, "evaluation.max_length=-1"),
         ({"num_beams": 265}, "evaluation.num_beams=265 is wider than the vocabulary of 264 ids"),
         ({"max_length": 65}, "evaluation.max_length=65 exceeds model.max_length=64"),
-        ({"num_beams": 2, "alpha": float("nan")}, "alpha=nan is not in"),
+        ({"num_beams": 2, "alpha": float("nan")}, "alpha=nan is not"),
     ):
         with pytest.raises(InputError, match=message):
             replace(experiment, evaluation=replace(experiment.evaluation, **change))

@@ -190,5 +190,5 @@ def test_phases(averaged, tiny, run, begun):
 
 @pytest.mark.parametrize("decay", [1.0, -0.1, float("nan")])
 def test_a_decay_out_of_range_is_named(decay):
-    with pytest.raises(InputError, match=r"average.decay=.* is not in \[0, 1\); choose e.g. 0.999"):
+    with pytest.raises(InputError, match=r"average.decay=.* is not (in \[0, 1\)|finite); choose e.g. 0.999"):
         ParameterAverage(decay)

@@ -11,6 +11,7 @@ from flax import traverse_util
 from jaxtyping import Float, Int
 from rich.console import Console
 from rich.table import Column, Table
+from rich.text import Text
 
 from t5x_lite.cli.arguments import DataOptions, ExperimentOptions, load_config, parse, subcommand, take_config
 from t5x_lite.cli.rows import describe_row, legend
@@ -128,7 +129,8 @@ def inspect(arguments: list[str]) -> None:
     for number, row in enumerate(rows):
         one = {name: values[number] for name, values in features.items()}
         for name, text in describe_row(store.tokenizer, row, one, store.layout, labels):
-            console.print(f"\n[bold]row {number}[/bold]  {name}" if name == "row" else f"[bold]{name}[/bold]")
+            title = Text.assemble((f"\nrow {number}", "bold"), f"  {name}") if name == "row" else Text(name, "bold")
+            console.print(title)
             console.print(text)
     if command.corruption:
         from t5x_lite.pictures.corruption import draw_corruption  # here, since it loads matplotlib
@@ -182,5 +184,5 @@ def batch_table(experiment: Experiment, features: dict) -> Table:
     arrays = {f"row: {name}": (column.shape, column.dtype) for name, column in experiment.objective.layout.spec.items()}
     arrays |= {name: (value.shape[1:], value.dtype) for name, value in features.items()}
     for name, (shape, dtype) in arrays.items():
-        table.add_row(name, " x ".join(map(str, (experiment.batch_size, *shape))), str(np.dtype(dtype)))
+        table.add_row(Text(name), " x ".join(map(str, (experiment.batch_size, *shape))), str(np.dtype(dtype)))
     return table

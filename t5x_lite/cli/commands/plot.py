@@ -10,7 +10,7 @@ import tyro
 from t5x_lite.cli.arguments import parse, subcommand
 from t5x_lite.errors import InputError
 from t5x_lite.evaluation.figures import loss_unit
-from t5x_lite.files import check_output_path, local_or_bucket
+from t5x_lite.files import check_output_path, local_or_bucket, read_bytes
 from t5x_lite.runs.records import read_records
 from t5x_lite.training.experiment import Experiment
 
@@ -96,7 +96,7 @@ def open_run(folder: str, name: str) -> Run:
     records, described = read_records(path / "metrics.jsonl"), path / "experiment.json"
     if not records:
         raise InputError(f"{folder} has no metrics.jsonl with records in it; name the folder of a run that has trained")
-    return Run(name, records, Experiment.from_json(described.read_text()) if described.exists() else None)
+    return Run(name, records, Experiment.from_json(read_bytes(described)) if described.exists() else None)
 
 
 def short_names(folders: tuple[str, ...]) -> list[str]:
