@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Int, Key
 
 from t5x_lite.errors import InputError
-from t5x_lite.objectives.text_to_text import SpanLength, StreamDenoising
+from t5x_lite.objectives.text_to_text import SpanLength, StreamDenoising, kept_ids
 from t5x_lite.tokenizers.vocabulary import Vocabulary
 from t5x_lite.validation import Density
 
@@ -43,11 +43,12 @@ class SpanCorruption(Noise):
     mean_span_length: SpanLength = 3.0
     """Raw ids in a noise span, on average (3 for T5 and mT5, 20 for ByT5)."""
 
-    pads_inputs: ClassVar[bool] = False
     targets_are_text: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        if self._is_shortened:
+            return
         # Where most is noise, there is at most one span for each id that is kept, and some lengths are impossible.
         if (length := self.input_size(self.raw_length)) != self.input_length:
             raise InputError(
@@ -66,13 +67,31 @@ class SpanCorruption(Noise):
     def input_size(self, raw_length: int) -> int:
         return raw_length - self.noise_in(raw_length) + self._spans_in(raw_length) + 1
 
+    def target_size(self, raw_length: int) -> int:
+        """Ids of the target of a row, EOS included."""
+        return self.noise_in(raw_length) + self._spans_in(raw_length) + 1
+
+    @property
+    def raw_length(self) -> int:
+        return self._longest - self._is_shortened
+
+    @property
+    def _is_shortened(self) -> bool:
+        """Whether a row has one id less than would fit, as in the paper's code, so that the target is no longer than
+        the input. Either may then end with a padding id."""
+        return self.noise_density == 0.5 and self.target_size(self._longest) > self.input_length
+
+    @property
+    def pads_inputs(self) -> bool:
+        return self.input_size(self.raw_length) < self.input_length
+
     @property
     def num_noise_spans(self) -> int:
         return self._spans_in(self.raw_length)
 
     @property
     def target_length(self) -> int:
-        return self.num_noise_tokens + self.num_noise_spans + 1
+        return self.input_length if self._is_shortened else self.target_size(self.raw_length)
 
     def _spans_in(self, length: int) -> int:
         noise = self.noise_in(length)
@@ -113,8 +132,9 @@ def replace_spans(
 ) -> tuple[Int[Array, "I"], Int[Array, "T"]]:
     """(inputs, targets) of one row under a noise mask, each closed by EOS and padded to its length.
 
-    Sentinels count down from the top of the vocabulary. Where the row ends with text that is not noise, one more
-    sentinel closes the target, as in the paper's figure 2:
+    Each span of noise is one sentinel in the inputs, and each span of other text one in the targets; sentinels count
+    down from the top of the vocabulary. Where the row ends with text that is not noise, one more sentinel closes the
+    target, as in the paper's figure 2; where it begins with noise, so does the target, as in the paper's code.
 
     >>> words = "Thank you for inviting me to your party last week .".split()
     >>> noise = jnp.array([word in ("for", "inviting", "last") for word in words])
@@ -126,22 +146,15 @@ def replace_spans(
     >>> render(targets)
     '<0> for inviting <1> last <2>'
     """
-    starts = noise & ~jnp.pad(noise[:-1], (1, 0))
-    span = jnp.cumsum(starts) - 1  # the last span that begins before or at a position
-    sentinel = (vocabulary.first_sentinel_id - span).astype(raw.dtype)
+    sides = ((noise, input_length), (~noise, target_length))
+    return tuple(_with_sentinels(raw, hidden, vocabulary, length) for hidden, length in sides)
 
-    kept = ~noise | starts
-    inputs = jnp.full(input_length, vocabulary.pad_id, raw.dtype)
-    inputs = inputs.at[jnp.where(kept, jnp.cumsum(kept) - 1, input_length)].set(
-        jnp.where(starts, sentinel, raw), mode="drop"
-    )
-    inputs = inputs.at[kept.sum()].set(vocabulary.eos_id, mode="drop")
 
-    position = jnp.cumsum(noise) + span  # of a noise token in the target, after all noise and sentinels before it
-    targets = jnp.full(target_length, vocabulary.pad_id, raw.dtype)
-    targets = targets.at[jnp.where(noise, position, target_length)].set(raw, mode="drop")
-    targets = targets.at[jnp.where(starts, position - 1, target_length)].set(sentinel, mode="drop")
-    end = noise.sum() + starts.sum()
-    targets = targets.at[jnp.where(noise[-1], target_length, end)].set(sentinel[-1] - 1, mode="drop")
-    targets = targets.at[end + ~noise[-1]].set(vocabulary.eos_id, mode="drop")
-    return inputs, targets
+def _with_sentinels(
+    raw: Int[Array, "R"], hidden: Bool[Array, "R"], vocabulary: Vocabulary, length: int
+) -> Int[Array, "length"]:
+    """The row with one sentinel for each span that is hidden, closed by EOS and padded."""
+    starts = hidden & ~jnp.pad(hidden[:-1], (1, 0))
+    sentinels = (vocabulary.first_sentinel_id + 1 - jnp.cumsum(starts)).astype(raw.dtype)
+    shown = jnp.where(starts, sentinels, raw)
+    return kept_ids(shown, ~hidden | starts, vocabulary.eos_id, vocabulary.pad_id, length)

@@ -134,8 +134,8 @@ def drop_tokens(
 
 @dataclass(frozen=True)
 class ReplaceSpans(TokenNoise):
-    """Adjacent noise tokens become one sentinel in the input; the target lists each sentinel and the tokens that it
-    replaces ("i.i.d. noise, replace spans" in table 3).
+    """Adjacent noise tokens become one sentinel in the input, and adjacent other tokens one in the target ("i.i.d.
+    noise, replace spans" in table 3), see `replace_spans`.
 
     The number of spans differs from row to row, so rows end with padding.
     """
@@ -147,13 +147,20 @@ class ReplaceSpans(TokenNoise):
 
     @property
     def most_sentinels(self) -> int:
-        """Sentinels in a row without adjacent noise tokens, the one that closes the target included."""
-        noise = self.num_noise_tokens
-        return min(noise, self.raw_length - noise) + 1
+        """Of either side, in a row with as few neighbours among noise or other tokens as possible."""
+        return max(min(self.num_noise_tokens, self._num_kept + 1), self._most_kept_spans)
+
+    @property
+    def _num_kept(self) -> int:
+        return self.raw_length - self.num_noise_tokens
+
+    @property
+    def _most_kept_spans(self) -> int:
+        return min(self._num_kept, self.num_noise_tokens + 1)
 
     @property
     def target_length(self) -> int:
-        return self.num_noise_tokens + self.most_sentinels + 1
+        return self.num_noise_tokens + self._most_kept_spans + 1
 
     def for_vocabulary(self, vocabulary: Vocabulary) -> Self:
         if self.most_sentinels > vocabulary.num_sentinels:

@@ -129,9 +129,13 @@ class TextToText(Objective):
 class StreamDenoising(TextToText):
     """Base of objectives that make both texts of one row of a stream of text."""
 
-    @cached_property
+    @property
     def raw_length(self) -> int:
         """Ids of a row: the most whose input has at most `input_length` ids."""
+        return self._longest
+
+    @cached_property
+    def _longest(self) -> int:
         return bisect.bisect_right(range(2, 1 << 40), self.input_length, key=self.input_size) + 1
 
     def input_size(self, raw_length: int) -> int:

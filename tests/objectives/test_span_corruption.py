@@ -20,10 +20,7 @@ def vocabulary(size, sentinels):
 
 
 def paper_lengths(inputs_length, noise_density, mean_span_length):
-    """(raw length, targets length, noise, spans) by the rule of the T5 paper's code (`random_spans_helper`).
-
-    Its special case for a density of 0.5, which shortens some rows by one id, is left out.
-    """
+    """(raw length, targets length, noise, spans) by the rule of the T5 paper's code (`random_spans_helper`)."""
 
     def lengths(tokens):
         noise = round(tokens * noise_density)
@@ -33,6 +30,8 @@ def paper_lengths(inputs_length, noise_density, mean_span_length):
     tokens = inputs_length
     while lengths(tokens + 1)[0] <= inputs_length:
         tokens += 1
+    if noise_density == 0.5 and lengths(tokens)[1] > inputs_length:
+        return tokens - 1, lengths(tokens)[1] - 1, *lengths(tokens - 1)[2:]
     return tokens, *lengths(tokens)[1:]
 
 
@@ -67,6 +66,7 @@ CASES = {
     "ByT5": SpanCorruption(input_length=512, mean_span_length=20.0),
     "dense": SpanCorruption(input_length=61, noise_density=0.5, mean_span_length=1.0),
     "short": SpanCorruption(input_length=6),
+    "half": SpanCorruption(input_length=96, noise_density=0.5),
     "mostly noise": SpanCorruption(input_length=17, noise_density=0.8, mean_span_length=2.0),
 }
 
@@ -117,6 +117,15 @@ def test_every_raw_id_is_on_one_side_in_order(rows):
             restored += spans.pop(token) if token > top else [token]
         assert restored == row
         assert not spans
+
+
+def test_half_of_the_ids_as_noise_may_leave_a_padding_id():
+    objective = SpanCorruption(input_length=27, noise_density=0.5).for_vocabulary(vocabulary(100, 20))
+    assert (objective.raw_length, objective.target_length, objective.pads_inputs) == (38, 27, True)
+    raw = {"ids": jnp.arange(3, 41, dtype=jnp.int32)}
+    for side in objective.corrupt(jax.random.key(0), raw).values():
+        assert side[-2:].tolist() == [EOS, 0]
+        assert (side[:-2] > EOS).all()
 
 
 def test_rows_begin_with_text_and_end_with_noise(rows):
@@ -195,8 +204,9 @@ def render(ids, words):
     [
         # The paper's figure 2.
         ("for inviting last", "Thank you <0> me to your party <1> week .", "<0> for inviting <1> last <2>"),
-        ("Thank you week .", "<0> for inviting me to your party last <1>", "<0> Thank you <1> week ."),
-        ("Thank", "<0> you for inviting me to your party last week .", "<0> Thank <1>"),
+        # As in the paper's code, a target that begins with noise has no sentinel before it.
+        ("Thank you week .", "<0> for inviting me to your party last <1>", "Thank you <0> week ."),
+        ("Thank", "<0> you for inviting me to your party last week .", "Thank <0>"),
         ("you inviting .", "Thank <0> for <1> me to your party last week <2>", "<0> you <1> inviting <2> ."),
     ],
 )
