@@ -77,7 +77,7 @@ class ActivationName:
     names: Mapping[str, tuple[str, ...]] = field(default_factory=lambda: ACTIVATIONS)
 
     def read(self, theirs: dict[str, Any], tensors: Tensors) -> dict[str, Any]:
-        name = theirs.get(self.theirs) or self.default
+        name = self.default if theirs.get(self.theirs) is None else theirs[self.theirs]
         for ours, known in self.names.items():
             if name in known:
                 return {"activation": ours}

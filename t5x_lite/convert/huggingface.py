@@ -14,6 +14,7 @@ from t5x_lite.checksums import write_checksums
 from t5x_lite.convert import decoders, encoder_decoders, encoders
 from t5x_lite.convert.family import HuggingFaceFamily, class_of
 from t5x_lite.convert.generation import read_generation, read_vocabulary
+from t5x_lite.convert.origin import GENERATION_FILE, Origin, read_origin
 from t5x_lite.convert.table import to_ours, to_theirs
 from t5x_lite.convert.tokenizers import read_tokenizer, write_tokenizer
 from t5x_lite.data import Tokenizer, Vocabulary
@@ -46,6 +47,7 @@ class Imported:
     vocabulary: Vocabulary
     """The tokenizer's; without one, that of config.json."""
     generation: GenerationDefaults
+    origin: Origin | None
 
 
 def is_huggingface_folder(folder: Path) -> bool:
@@ -88,7 +90,8 @@ def import_folder(folder: Path) -> Imported:
         raise InputError(
             f"the tokenizer in {folder} {problem}; put the tokenizer there that the model was trained with"
         )
-    return Imported(config, params, tokenizer, vocabulary, read_generation(folder, theirs, config, vocabulary))
+    generation = read_generation(folder, theirs, config, vocabulary)
+    return Imported(config, params, tokenizer, vocabulary, generation, read_origin(folder, theirs))
 
 
 def export_folder(
@@ -99,20 +102,26 @@ def export_folder(
     *,
     vocabulary: Vocabulary | None = None,
     generation: GenerationDefaults | None = None,
+    origin: Origin | None = None,
+    labels: tuple[str, ...] = (),
     part: str | None = None,
 ) -> None:
     """Writes a folder that Transformers' `from_pretrained` opens.
 
     Args:
       vocabulary: the special ids where there is no tokenizer; None means those of the published models.
-      generation: the defaults of the folder that the model came from.
+      generation: how it generates.
+      origin: the folder that the model came from, whose special ids and labels are written again.
+      labels: the names of the classes of a task's head, where they are known.
       part: the network to write of a model of several (ELECTRA); None means the one that is kept.
     """
     from safetensors.numpy import save_file
 
     if config.networks:
         config, params = config.separate(params, part or config.networks[0])
-    fitting = [family for family in FAMILIES if family.config is type(config) and family.fits(config, tokenizer)]
+    families = [family for family in FAMILIES if family.config is type(config)]
+    fitting = [family for family in families if family.fits(config, tokenizer)]
+    fitting += [family for family in families if origin and family.model_type == origin.model_type]
     if not fitting:
         known = ", ".join(dict.fromkeys(family.config.__name__ for family in FAMILIES))
         raise InputError(f"{type(config).__name__} has no Hugging Face counterpart; those with one are {known}")
@@ -127,6 +136,11 @@ def export_folder(
             description["bad_words_ids"] = [[token_id] for token_id in forced.suppressed_ids]
     elif generation and not generation.ends:
         description |= dict.fromkeys(("bos_token_id", "eos_token_id"))
+    if len(labels) == getattr(config, "num_classes", 0) and "id2label" in description:
+        description |= {"id2label": dict(enumerate(labels)), "label2id": {name: n for n, name in enumerate(labels)}}
+    if origin and origin.model_type == family.model_type:
+        num_classes = config.num_classes if "id2label" in description else None
+        description = origin.restore(description, num_classes)
     params, abstract = (
         {name: tree[name] for name in tree if name not in _OURS_ALONE}
         for tree in (params, nn.unbox(abstract_params(config)))
@@ -141,6 +155,8 @@ def export_folder(
     weights = folder / "model.safetensors"
     save_file(tensors, weights, metadata={"format": "pt", _CHECKSUMS: json.dumps(sums)})
     _sort_metadata(weights)
+    if origin and origin.generation:
+        (folder / GENERATION_FILE).write_text(json.dumps(json.loads(origin.generation), indent=2) + "\n")
     # Last, since it makes the folder one of theirs.
     (folder / "config.json").write_text(json.dumps(description, indent=2) + "\n")
     write_checksums(folder)

@@ -52,4 +52,5 @@ def load(path: str | Path) -> Pretrained:
         opened.experiment,
         opened.vocabulary,
         opened.generation,
+        opened.origin,
     )

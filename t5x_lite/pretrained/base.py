@@ -9,6 +9,7 @@ import numpy as np
 from flax import linen as nn
 
 from t5x_lite.convert import export_folder
+from t5x_lite.convert.origin import Origin
 from t5x_lite.data import Tokenizer, Vocabulary
 from t5x_lite.decoding import GenerationDefaults
 from t5x_lite.errors import InputError
@@ -54,6 +55,8 @@ class Pretrained:
     """Its special ids, where they are known without a tokenizer."""
     generation: GenerationDefaults = GenerationDefaults()
     """How the model generates, by the Hugging Face folder that it comes from."""
+    origin: Origin | None = None
+    """That folder, in its own words; None for a run that did not begin as one."""
 
     @property
     def abilities(self) -> tuple[str, ...]:
@@ -78,9 +81,10 @@ class Pretrained:
             self.config,
             self.params,
             self.tokenizer,
-            # Without a tokenizer and without `generation` the ids are those of the published models.
-            vocabulary=None if self.generation.pad_id is None else self._vocabulary,
+            vocabulary=self._vocabulary,
             generation=self.generation,
+            origin=self.origin,
+            labels=self._class_names,
             part=part or "discriminator",
         )
 
@@ -151,6 +155,12 @@ class Pretrained:
         if self.tokenizer is None:
             raise InputError("this checkpoint came without a tokenizer; give ids instead of text")
         return self.tokenizer
+
+    @property
+    def _class_names(self) -> tuple[str, ...]:
+        """The names of the classes, as the data of the run writes them or the folder that the model came from."""
+        known = self.experiment.data.source.classes if self.experiment else None
+        return known or (self.origin.labels if self.origin else ())
 
     @property
     def _vocabulary(self) -> Vocabulary:

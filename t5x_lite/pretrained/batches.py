@@ -70,6 +70,29 @@ def named_texts(texts: Any, *, pairs: bool = False) -> dict[str, Any]:
     return named
 
 
+def check_ids(
+    values: Any, size: int, *, name: str = "ids", shape: tuple[int, int] | None = None
+) -> Int[Array, "B L"] | Int[np.ndarray, "B L"]:
+    """Rows of ids as they are given to a model, or of segments, as an array.
+
+    Raises `InputError` for what is not a rectangle of integers, or not one of `shape`, and for values outside
+    0..size-1, for which a look-up would give NaN or another row.
+    """
+    if isinstance(values, jax.core.Tracer):  # inside a function that is compiled values are not known
+        return values
+    try:
+        ids = np.asarray(values)
+    except ValueError:
+        raise InputError(f"{name} are rows of several lengths; pad them to one") from None
+    if ids.ndim != 2 or ids.dtype.kind not in "iu" or (shape and ids.shape != shape):
+        wanted = "[B, L]" if shape is None else f"{list(shape)}, as the ids"
+        raise InputError(f"{name} of shape {ids.shape} and type {ids.dtype} are not rows; give integers {wanted}")
+    if ids.size and not 0 <= ids.min() <= ids.max() < size:
+        outside = ids.min() if ids.min() < 0 else ids.max()
+        raise InputError(f"{name} hold {outside}, and the model has 0 to {size - 1}; give those alone")
+    return ids
+
+
 def token_rows(tokenizer: Tokenizer, texts: Any, max_length: int) -> list[Row]:
     """A row for each text of a list, or one for a single text.
 

@@ -10,7 +10,7 @@ from jaxtyping import Array, Bool, Float, Int
 from t5x_lite.errors import InputError
 from t5x_lite.objectives.losses import not_padding, shift_right
 from t5x_lite.pictures.attention import AttentionMaps, make_map, sown_weights
-from t5x_lite.pretrained.batches import Row, apply_model, named_texts, pad_rows, padded_row
+from t5x_lite.pretrained.batches import Row, apply_model, check_ids, named_texts, pad_rows, padded_row
 from t5x_lite.pretrained.text_model import PretrainedTextModel, Prompt
 from t5x_lite.tokenizers.base import format_tokens
 
@@ -37,7 +37,7 @@ class PretrainedDecoder(PretrainedTextModel):
         if is_text:
             rows = [Row(self._prompt_ids(text)) for text in named_texts(texts).values()]
             texts, _, valid = pad_rows(rows, self._vocabulary.pad_id)
-        ids = jnp.asarray(texts)
+        ids = jnp.asarray(check_ids(texts, self.config.vocab_size))
         valid = jnp.ones(ids.shape, bool) if valid is None else jnp.asarray(valid)
         return apply_model(self.module, self.params, ids, inputs_valid=valid)
 
@@ -119,7 +119,7 @@ class PretrainedEncoderDecoder(PretrainedTextModel):
 
     def _ids(self, texts: list[str] | Int[Array, "B L"], ids_of: Callable[[str], list[int]]) -> Int[Array, "B L"]:
         if not isinstance(texts, list | tuple) or not all(isinstance(text, str) for text in texts):
-            return jnp.asarray(texts)
+            return jnp.asarray(check_ids(texts, self.config.vocab_size))
         rows = [Row(ids_of(text)) for text in named_texts(texts).values()]
         return jnp.asarray(pad_rows(rows, self._vocabulary.pad_id).ids)
 

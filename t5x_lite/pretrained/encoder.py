@@ -19,6 +19,7 @@ from t5x_lite.pretrained.batches import (
     Row,
     Text,
     apply_model,
+    check_ids,
     cut_rows,
     is_one,
     named_texts,
@@ -118,23 +119,26 @@ class PretrainedEncoder(EncoderTasks):
     """
 
     def __call__(
-        self, texts: Text | list[Text] | Int[Array, "B L"], segments: Int[Array, "B L"] | None = None
+        self,
+        texts: Text | list[Text] | Int[Array, "B L"],
+        segments: Int[Array, "B L"] | None = None,
+        *,
+        valid: Bool[Array, "B L"] | None = None,
     ) -> dict[str, Any]:
         """Every output for a batch: `hidden` [B L D], `pooled` [B D] where there is a pooler, `<head>_logits`.
 
-        Texts are padded to the longest; of ids, those equal to the padding id count as padding, and `segments` are 0
-        unless given. Of ELECTRA's pair there are two such dictionaries, `generator` and `discriminator`.
+        Texts are padded to the longest. Of ids, those count as padding where `valid` is false, by default those equal
+        to the padding id, and `segments` are 0 unless given. Of ELECTRA's pair there are two such dictionaries,
+        `generator` and `discriminator`.
         """
         if isinstance(texts, str | tuple | list) and (is_one(texts) or not texts or isinstance(texts[0], str | tuple)):
             inputs, segments, valid = pad_rows(self._rows(texts), self._pad_id)
         else:
-            inputs = np.asarray(texts)
-            if inputs.ndim != 2 or inputs.dtype.kind not in "iu":
-                raise InputError(
-                    f"ids of shape {inputs.shape} and type {inputs.dtype} are not rows; give integers [B, L]"
-                )
-            segments = np.zeros_like(inputs) if segments is None else np.asarray(segments)
-            valid = inputs != self._pad_id
+            inputs, most = check_ids(texts, self._encoder.vocab_size), max(self._encoder.num_segments, 1)
+            if segments is None:
+                segments = np.zeros_like(inputs)
+            segments = check_ids(segments, most, name="segments", shape=inputs.shape)
+            valid = inputs != self._pad_id if valid is None else np.asarray(valid, bool)
         return apply_model(self.module, self.params, inputs, segments, inputs_valid=valid)
 
     def fill_mask(self, texts: Text | list[Text], *, top_k: int = 5) -> list[Any]:

@@ -131,14 +131,13 @@ class EncoderTasks(Pretrained):
 
     @property
     def _pad_id(self) -> int:
-        # Without a tokenizer it is known only where positions depend on it; in BERT's vocabularies it is 0.
-        return self.tokenizer.vocabulary.pad_id if self.tokenizer else self._encoder.pad_id or 0
+        pad_id = None if self.tokenizer else self._encoder.pad_id  # positions may depend on it
+        return self._vocabulary.pad_id if pad_id is None else pad_id
 
     @property
     def _labels(self) -> tuple[str, ...]:
-        """The names of the classes, as far as the run knows them."""
-        count = self._encoder.num_classes
-        known = (self.experiment.data.source.classes if self.experiment else None) or ()
+        """The names of the classes, as far as they are known."""
+        count, known = self._encoder.num_classes, self._class_names
         return known if len(known) == count else tuple(map(str, range(count)))
 
     def _rows(self, texts: Any) -> list[Row]:

@@ -16,7 +16,7 @@ from t5x_lite.decoding import BeamSearch, Decoded, Greedy, Method, Sampling, dec
 from t5x_lite.errors import InputError
 from t5x_lite.pictures.attention import AttentionMaps
 from t5x_lite.pretrained.base import Pretrained
-from t5x_lite.pretrained.batches import Batch, Row, apply_model, map_rows, named_texts, pad_rows, power
+from t5x_lite.pretrained.batches import Batch, Row, apply_model, check_ids, map_rows, named_texts, pad_rows, power
 
 Examples = Iterable[tuple[str, str]]
 """(input, output) of solved tasks."""
@@ -203,6 +203,8 @@ class PretrainedTextModel(Pretrained):
         method, given = choose_method(**options), [np.asarray(row) for row in inputs]
         if not given or any(row.ndim != 1 or (row.size and row.dtype.kind not in "iu") for row in given):
             raise InputError("inputs are not rows of ids; give integers [B, M], or a list of lists of them")
+        for index, row in enumerate(given):
+            check_ids(row.astype(np.int64)[None], self.config.vocab_size, name=f"inputs[{index}]")
         rows = []
         for index, row in enumerate(given):
             valid = row != self._vocabulary.pad_id if inputs_valid is None else np.asarray(inputs_valid[index])

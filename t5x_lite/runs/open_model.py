@@ -62,7 +62,9 @@ def open_model(path: str | Path) -> OpenedModel:
         vocabulary = tokenizer.vocabulary
     else:
         vocabulary = experiment.generation.vocabulary(config.vocab_size) if config.vocab_size else None
-    return OpenedModel(config, checkpoint.params, tokenizer, vocabulary, experiment.generation, experiment)
+    return OpenedModel(
+        config, checkpoint.params, tokenizer, vocabulary, experiment.generation, experiment.origin, experiment
+    )
 
 
 def open_checkpoint(folder: Folder) -> Checkpoint:

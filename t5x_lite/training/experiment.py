@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from t5x_lite.convert.origin import Origin
 from t5x_lite.data import Data, Mixture
 from t5x_lite.decoding import BeamSearch, GenerationDefaults, Greedy, Method
 from t5x_lite.errors import InputError
@@ -109,6 +110,8 @@ class Experiment:
     evaluation: Evaluation = Evaluation()
     generation: GenerationDefaults = GenerationDefaults()
     """The ids that begin and end generated texts, where they differ from the model's config and the tokenizer."""
+    origin: Origin | None = None
+    """The Hugging Face folder that `convert` made the run from, in its own words."""
     checkpoints: Checkpointing = Checkpointing()
     logging: Logging = Logging()
 
@@ -151,7 +154,10 @@ class Experiment:
         return serialization.from_json(Experiment, text)
 
 
-NOT_MATHEMATICS = ("mesh", "remat", "evaluation", "generation", "checkpoints", "logging", "steps", "data.cache_dir")
+NOT_MATHEMATICS = (
+    *("mesh", "remat", "evaluation", "generation", "origin", "checkpoints", "logging", "steps"),
+    "data.cache_dir",
+)
 """Fields that a resumed run may change: they do not change what a step computes."""
 
 

@@ -177,6 +177,7 @@ def _write_run(folder: Path, model: Pretrained) -> None:
         steps=1,
         batch_size=8,
         generation=generation,
+        origin=model.origin,
     )
     write_checkpoint(folder / "checkpoints", 0, experiment, files, model.params)
     write_atomically(folder / "experiment.json", experiment.to_json() + "\n")
