@@ -136,7 +136,8 @@ class DataOptions:
     def apply(self, experiment: Experiment) -> Experiment:
         """The experiment on this data, a share of which is held out unless pairs or examples to hold out are given.
 
-        Raises `InputError` for two corpora at once, and for examples where there is no task.
+        Raises `InputError` for two corpora at once, for pairs where the objective has no use for them, and for examples
+        where there is no task.
         """
         data = experiment.data
         kinds = {
@@ -148,6 +149,10 @@ class DataOptions:
             raise InputError(
                 f"{' and '.join(given)} are two corpora; give --pairs to objectives on pairs, --examples to tasks, "
                 "else --text"
+            )
+        if kinds["--pairs"] and not experiment.objective.layout.has_examples:
+            raise InputError(
+                f"--pairs goes with objectives on pairs, and this is {type(experiment.objective).__name__}; give --text"
             )
         if self.text:
             data = replace(data, source=TextFiles(self.text), held_out_source=None)

@@ -125,7 +125,10 @@ class SubwordTokenizer(Tokenizer):
     ) -> None:
         try:
             self.description = _canonical(description)
+            _check_patterns(self.description)
             self._marked = Library.from_str(json.dumps(self.description))
+        except InputError as error:
+            raise InputError(f"{name} {error}") from None
         except BaseException as error:  # the library raises nothing narrower, and panics
             if isinstance(error, KeyboardInterrupt | SystemExit):
                 raise
@@ -232,6 +235,31 @@ def model_type(description: Mapping[str, Any]) -> str:
     model = description["model"]
     fields = {"merges": "BPE", "unk_id": "Unigram", "continuing_subword_prefix": "WordPiece"}
     return model.get("type") or next((kind for field, kind in fields.items() if field in model), "WordLevel")
+
+
+_PATTERN_PART = re.compile(r"\\.|\[(?:\\.|[^\]\\])*\]|\((?:\?[^():]*:)?|[)|*+]|\{\d+,\}|.", re.DOTALL)
+
+
+def _check_patterns(description: Any) -> None:
+    """Raises `InputError` for a regular expression that may take exponential time: one that repeats a group in which
+    something is repeated already, or which has alternatives."""
+    children = description.values() if isinstance(description, dict) else description
+    if isinstance(description, dict) and isinstance(pattern := description.get("Regex"), str):
+        groups = [False]  # whether a group that is open has repetitions or alternatives
+        parts = _PATTERN_PART.findall(pattern)
+        for part, after in zip(parts, [*parts[1:], ""], strict=True):
+            repeats = after in ("*", "+") or after[:1] == "{" != after
+            if part.startswith("("):
+                groups.append(False)
+            elif part == ")" and len(groups) > 1:
+                if groups.pop() and repeats:
+                    raise InputError(f"has the pattern {pattern!r:.99}, which can take forever; write it without")
+            elif part == "|":
+                groups[-1] = len(groups) > 1
+            groups[-1] |= repeats
+    for child in children:
+        if isinstance(child, dict | list):
+            _check_patterns(child)
 
 
 def _canonical(description: Mapping[str, Any]) -> dict[str, Any]:

@@ -108,7 +108,7 @@ BAD = {
     "an encoder writes nothing": (["BERT", "--metrics", "bleu"], "has no answers for; leave it out"),
     "two corpora": (["RUN", "--pairs", "TEST", "--text", "TEST"], "two corpora"),
     "no such pairs": (["RUN", "--pairs", "absent.tsv"], "absent.tsv"),
-    "no pairs": (["BERT", "--pairs", "absent.tsv"], "absent.tsv"),
+    "no use for pairs": (["BERT", "--pairs", "TEST"], "--pairs goes with objectives on pairs"),
 }
 
 

@@ -194,3 +194,27 @@ def test_roles_that_must_be_there(wordpiece, role):
 def test_descriptions_of_nothing(wordpiece, change):
     with pytest.raises(InputError, match="is not a tokenizer.json"):
         SubwordTokenizer({**wordpiece.description, **change}, wordpiece.special)
+
+
+def split_at(pattern) -> dict:
+    return {"type": "Split", "pattern": {"Regex": pattern}, "behavior": "Isolated", "invert": False}
+
+
+@pytest.mark.parametrize("pattern", [r"(a+)+$", "(a|a)*b", "(?:a*){2,}", "((ab)*)*", "(x(y|z)+)+", "(?:(a)+|b)+"])
+def test_patterns_that_can_take_forever(byte_level, pattern):
+    change = {"pre_tokenizer": {"type": "Sequence", "pretokenizers": [split_at(pattern)]}}
+    with pytest.raises(InputError, match="tokenizer.json has the pattern .* which can take forever"):
+        SubwordTokenizer({**byte_level.description, **change}, byte_level.special)
+
+
+@pytest.mark.parametrize(
+    "pattern",
+    [
+        r"(?i:'s|'t|'re|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)",
+        r" ?[^(\s|[.,!?…。，、।۔،])]+",
+        r"\d{3}(?=(?:\d{3})*\b)",
+    ],
+)
+def test_patterns_that_others_use(byte_level, pattern):
+    change = {"pre_tokenizer": {"type": "Sequence", "pretokenizers": [split_at(pattern)]}}
+    assert SubwordTokenizer({**byte_level.description, **change}, byte_level.special).encode("a 12345")

@@ -15,10 +15,13 @@ from typing import IO, Any, ClassVar
 
 from t5x_lite.data.records.base import Record, Records
 from t5x_lite.errors import InputError
+from t5x_lite.files import MOST_BYTES
 
 JSON_ENDINGS = (".jsonl", ".json", ".jsonl.gz", ".json.gz")
 _WHOLE_HASH = 64 << 20
 _PART_HASH = 16 << 20
+_MOST_RATIO = 500
+"""Of text to its bytes in gzip, which reaches 1,000 for one byte again and again."""
 
 
 class FileRecords(Records):
@@ -119,8 +122,23 @@ def open_bytes(path: Path, *, decompress: bool = True) -> Iterator[IO[bytes]]:
 def lines(path: Path) -> Iterator[tuple[int, str]]:
     """Number from 1 and text of every line, blank ones too, without its end."""
     with open_bytes(path) as file:
-        for number, line in enumerate(file, start=1):
+        for number, line in enumerate(byte_lines(file, path), start=1):
             yield number, _decoded(line, path, f"line {number}", is_first=number == 1).rstrip("\r\n")
+
+
+def byte_lines(file: IO[bytes], path: Path) -> Iterator[bytes]:
+    """The lines of a file that `open_bytes` opened, with their ends.
+
+    Raises `InputError` for one of more than `MOST_BYTES`, and for what gzip made out of next to nothing.
+    """
+    size, total = path.stat().st_size, 0
+    while line := file.readline(MOST_BYTES + 1):
+        total += len(line)
+        if len(line) > MOST_BYTES:
+            raise InputError(f"{path} has a line of more than {MOST_BYTES >> 20} MiB; break it into shorter ones")
+        if total > max(MOST_BYTES, _MOST_RATIO * size):
+            raise InputError(f"{path} has {size:,} bytes and {total:,} or more of text; such gzip files are not read")
+        yield line
 
 
 def blocks(path: Path) -> Iterator[list[tuple[int, str]]]:
@@ -132,7 +150,7 @@ def blocks(path: Path) -> Iterator[list[tuple[int, str]]]:
 
 def whole_text(path: Path) -> str:
     with open_bytes(path) as file:
-        return _decoded(file.read(), path, "byte offset {start}", is_first=True)
+        return _decoded(b"".join(byte_lines(file, path)), path, "byte offset {start}", is_first=True)
 
 
 def _decoded(content: bytes, path: Path, location: str, *, is_first: bool) -> str:

@@ -133,5 +133,7 @@ class TextFiles(FileRecords):
 def _has_paragraphs(path: Path) -> bool:
     """Whether there is a blank line between two lines with text; reads no further than that."""
     with input_files.open_bytes(path) as file:
-        runs = itertools.groupby(bool(line.removeprefix(codecs.BOM_UTF8).strip()) for line in file)
+        runs = itertools.groupby(
+            bool(line.removeprefix(codecs.BOM_UTF8).strip()) for line in input_files.byte_lines(file, path)
+        )
         return sum(itertools.islice((1 for has_text, _ in runs if has_text), 2)) == 2

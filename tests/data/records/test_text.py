@@ -45,6 +45,19 @@ def test_json_lines_and_gzip(tmp_path):
     assert read(tmp_path / "c.txt.gz") == ["x", "y"]
 
 
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [(b"a\n" * 500_000, "has 1,006 bytes and 1,026 or more of text"), (b"a" * 2000, "has a line of more than")],
+)
+@pytest.mark.parametrize("document", ["paragraph", "line", "file"])
+def test_what_gzip_makes_out_of_nothing_is_not_read(tmp_path, monkeypatch, content, message, document):
+    monkeypatch.setattr(input_files, "MOST_BYTES", 1024)
+    (tmp_path / "bomb.txt.gz").write_bytes(gzip.compress(content))
+    monkeypatch.setattr(input_files, "_MOST_RATIO", 1)
+    with pytest.raises(InputError, match=message):
+        read(tmp_path / "bomb.txt.gz", document=document)
+
+
 def test_folders_globs_and_names_are_sorted_and_read_once(tmp_path):
     (tmp_path / "sub").mkdir()
     (tmp_path / ".hidden").mkdir()
