@@ -31,8 +31,16 @@ def is_in_bucket(path: epath.PathLike) -> bool:
 
 
 def local_or_bucket(name: epath.PathLike) -> Path | epath.Path:
-    """The folder that a user names, in their home for ~, in a bucket for gs:// or s3://."""
-    return epath.Path(name) if is_in_bucket(name) else Path(name).expanduser()
+    """The folder that a user names, in their home for ~, in a bucket for gs:// or s3://.
+
+    Raises `InputError` for other kinds of buckets, and what is not a path.
+    """
+    if "\0" in str(name) or not str(name):
+        raise InputError(f"{str(name)!r} is not the name of a file or folder; correct the path")
+    try:
+        return epath.Path(name) if is_in_bucket(name) else Path(name).expanduser()
+    except (KeyError, RuntimeError):  # an unknown scheme; a home that is not known
+        raise InputError(f"{name} is of no kind that is known; name a folder, or one in gs:// or s3://") from None
 
 
 def check_is_new(folder: Path, option: str) -> None:

@@ -17,7 +17,7 @@ from t5x_lite.parallel.mesh import BatchRows
 from t5x_lite.parallel.preemption import StopSignals
 from t5x_lite.runs import report
 from t5x_lite.runs.checkpoints import Checkpoints, leave_damaged
-from t5x_lite.runs.preparation import check_mesh, prepare, start_or_resume
+from t5x_lite.runs.preparation import check_memory, check_mesh, prepare, start_or_resume
 from t5x_lite.runs.records import Records, print_line, standard_output
 from t5x_lite.runs.workdir import open_workdir, remove_if_empty, tokenizer_files
 from t5x_lite.training.experiment import Experiment
@@ -47,6 +47,7 @@ def train(
     with StopSignals() as stop:
         mesh = make_mesh(experiment.mesh, devices)
         check_mesh(experiment, mesh)
+        check_memory(experiment, mesh)
         open_workdir(workdir, experiment)
         for remark in leave_damaged(workdir):
             print_line(console, f"WARNING: {remark}")

@@ -17,7 +17,7 @@ from t5x_lite.optim.optimizers import Adafactor
 from t5x_lite.optim.schedules import Constant
 from t5x_lite.parallel import MeshShape, make_mesh
 from t5x_lite.runs.checkpoints import write_checkpoint
-from t5x_lite.runs.preparation import check_mesh, first_state, prepare
+from t5x_lite.runs.preparation import check_memory, check_mesh, first_state, prepare
 from t5x_lite.runs.workdir import tokenizer_files
 from t5x_lite.training.initialization import FromModel, FromRun
 
@@ -182,3 +182,12 @@ def test_layers_of_a_model_that_shares_them(experiment_of, written, console):
 def test_what_the_devices_cannot_do_is_named(tiny, change, mesh, named):
     with pytest.raises(InputError, match=named):
         check_mesh(replace(tiny, **change), make_mesh(mesh))
+
+
+def test_what_no_machine_holds_is_refused_at_once(tiny):
+    mesh = make_mesh(MeshShape())
+    check_memory(tiny, mesh)
+    deep = replace(tiny, model=replace(tiny.model, num_encoder_layers=1 << 30))
+    for given in (deep, replace(tiny, batch_size=(1 << 31) - 8)):
+        with pytest.raises(InputError, match=r"batch_size=\d+ take [\d,.]+ GiB on each device.* choose smaller"):
+            check_memory(given, mesh)

@@ -60,6 +60,9 @@ def test_what_is_a_bucket():
     assert not is_in_bucket("runs/t5")
     assert not is_in_bucket(Path("gs:/bucket"))
     assert str(local_or_bucket("gs://bucket/a/../run")) == "gs://bucket/a/../run"
+    for name in ("foo://bucket", "", "a\0b", "~no-such-user/run"):
+        with pytest.raises(InputError, match="correct the path|no kind that is known"):
+            local_or_bucket(name)
     assert local_or_bucket("~/run") == Path.home() / "run"
 
 
