@@ -30,17 +30,20 @@ def is_in_bucket(path: epath.PathLike) -> bool:
     return "://" in str(path)
 
 
-def local_or_bucket(name: epath.PathLike) -> Path | epath.Path:
+def local_or_bucket(name: epath.PathLike, option: str = "folder") -> Path | epath.Path:
     """The folder that a user names, in their home for ~, in a bucket for gs:// or s3://.
 
-    Raises `InputError` for other kinds of buckets, and what is not a path.
+    Raises `InputError`, which names the option, for an empty name, a NUL, where TensorStore would end the name, and other
+    kinds of buckets.
     """
-    if "\0" in str(name) or not str(name):
-        raise InputError(f"{str(name)!r} is not the name of a file or folder; correct the path")
+    if not str(name) or "\0" in str(name):
+        raise InputError(f"{option}={str(name)!r} is not the name of a folder; give one")
     try:
         return epath.Path(name) if is_in_bucket(name) else Path(name).expanduser()
     except (KeyError, RuntimeError):  # an unknown scheme; a home that is not known
-        raise InputError(f"{name} is of no kind that is known; name a folder, or one in gs:// or s3://") from None
+        raise InputError(
+            f"{option}={name} is of no kind that is known; name a folder, or one in gs:// or s3://"
+        ) from None
 
 
 def check_is_new(folder: Path, option: str) -> None:

@@ -86,6 +86,8 @@ def _run(command: str, module: str, arguments: list[str]) -> int:
     logging.getLogger("asyncio").setLevel(logging.CRITICAL)
     warnings.filterwarnings("ignore", message="coroutine .* was never awaited", category=RuntimeWarning)
     try:
+        if nul := [argument for argument in arguments if "\0" in argument]:
+            raise InputError(f"argument {nul[0]!r} has a NUL in it, which ends the name of a file; leave it out")
         arguments = import_modules(arguments)
         if command in ("train", "generate"):
             keep_memory()
@@ -108,6 +110,8 @@ def _run(command: str, module: str, arguments: list[str]) -> int:
         ):
             path = error.filename or "a file"
             return _fail(f"{path}: {error.strerror}; choose another path or change its permissions", 2)
+        if "embedded null" in str(error):  # of a config
+            return _fail("the name of a file has a NUL in it, which ends names; correct the config", 2)
         if type(error).__name__ in ("NonFiniteError", "OtherProcessError"):
             return _fail(str(error), 1)
         raise

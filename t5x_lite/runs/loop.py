@@ -1,7 +1,7 @@
 """Training, from an experiment to a folder with checkpoints and figures. The only room with I/O and time."""
 
 from collections.abc import Sequence
-from contextlib import closing
+from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from os import PathLike
 from typing import Any
@@ -12,6 +12,7 @@ from rich.console import Console
 
 from t5x_lite.data import TokenStore, batches, prefetch
 from t5x_lite.evaluation.evaluator import Evaluator, MixtureEvaluator, held_out_of
+from t5x_lite.files import local_or_bucket
 from t5x_lite.parallel import batch_sharding, hosts, make_mesh
 from t5x_lite.parallel.mesh import BatchRows
 from t5x_lite.parallel.preemption import StopSignals
@@ -19,7 +20,7 @@ from t5x_lite.runs import report
 from t5x_lite.runs.checkpoints import Checkpoints, leave_damaged
 from t5x_lite.runs.preparation import check_memory, check_mesh, prepare, start_or_resume
 from t5x_lite.runs.records import Records, print_line, standard_output
-from t5x_lite.runs.workdir import open_workdir, remove_if_empty, tokenizer_files
+from t5x_lite.runs.workdir import open_workdir, tokenizer_files
 from t5x_lite.training.experiment import Experiment
 from t5x_lite.training.step import Program, TrainState
 
@@ -42,20 +43,16 @@ def train(
     Raises `InputError` for an experiment that does not fit its data, its devices or the folder, before anything that
     was in the folder is touched; `NonFiniteError` after writing `workdir/nonfinite` to look into.
     """
-    workdir = epath.Path(workdir)
+    workdir = epath.Path(local_or_bucket(workdir, "workdir"))
     console = Console(quiet=True) if not hosts.is_first() else console or standard_output()
-    with StopSignals() as stop:
+    with StopSignals() as stop, ExitStack() as opened:
         mesh = make_mesh(experiment.mesh, devices)
         check_mesh(experiment, mesh)
         check_memory(experiment, mesh)
-        open_workdir(workdir, experiment)
+        opened.enter_context(open_workdir(workdir, experiment))
         for remark in leave_damaged(workdir):
             print_line(console, f"WARNING: {remark}")
-        try:
-            prepared = prepare(experiment, console, workdir)
-        except BaseException:
-            remove_if_empty(workdir)
-            raise
+        prepared = prepare(experiment, console, workdir)
         program = Program(experiment, prepared.objective, mesh)
         with Checkpoints(workdir / "checkpoints", experiment.checkpoints) as checkpoints:
             stop.start_loop()

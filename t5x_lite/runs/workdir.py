@@ -10,9 +10,11 @@ metrics.jsonl, tensorboard/, loss.png, held_out.json, samples.txt
 import contextlib
 import hashlib
 import json
+import os
 import socket
 import tempfile
 import uuid
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -28,36 +30,84 @@ from t5x_lite.runs.checkpoints import Files, is_checkpoint, steps_of_run
 from t5x_lite.training.experiment import Experiment, differences
 
 
-def open_workdir(workdir: epath.Path, experiment: Experiment) -> None:
-    """Makes the folder, or checks that the run in it is this one.
+@contextlib.contextmanager
+def open_workdir(workdir: epath.Path, experiment: Experiment) -> Iterator[None]:
+    """A context in which the folder is this run's alone: it is made, or the run in it is this one.
 
-    Raises `InputError` for a path that is a file or cannot be written to, for a run that computes something else, and
-    for a folder that other hosts do not see.
+    Raises `InputError` for a path that is a file or cannot be written to, for a folder that another run has open, for a
+    run that computes something else, and for a folder that other hosts do not see. A folder that is empty at the end is
+    removed.
     """
-    with hosts.in_turn():
-        if hosts.is_first():
-            _open_workdir(workdir, experiment)
-    if blind := hosts_without(workdir):
-        raise InputError(
-            f"workdir={workdir} is not the same folder on all hosts: {', '.join(blind)} cannot see what process 0 "
-            "writes there; choose a folder that all share, or one in a bucket such as gs://bucket/run"
-        )
+    with contextlib.ExitStack() as lock:
+        with hosts.in_turn():
+            if hosts.is_first():
+                lock.enter_context(_opened(workdir))
+                _check_workdir(workdir, experiment)
+        if blind := hosts_without(workdir):
+            raise InputError(
+                f"workdir={workdir} is not the same folder on all hosts: {', '.join(blind)} cannot see what process 0 "
+                "writes there; choose a folder that all share, or one in a bucket such as gs://bucket/run"
+            )
+        yield
 
 
-def _open_workdir(workdir: epath.Path, experiment: Experiment) -> None:
-    try:
-        workdir.mkdir(parents=True, exist_ok=True)
-        probe = workdir / f".written-{uuid.uuid4().hex}"
-        probe.write_bytes(b"")
-        probe.unlink()
-    except (FileExistsError, NotADirectoryError):
-        raise InputError(f"workdir={workdir} is, or lies in, a file; choose a folder") from None
-    except Exception as error:
-        # Each kind of bucket has its own ways to fail.
-        if not isinstance(error, OSError) and not is_in_bucket(workdir):
+@contextlib.contextmanager
+def _opened(workdir: epath.Path) -> Iterator[None]:
+    with contextlib.ExitStack() as lock:
+        try:
+            workdir.mkdir(parents=True, exist_ok=True)
+            lock.callback(_remove_if_empty, workdir)
+            if not is_in_bucket(workdir):  # no object there ends with the process that holds it
+                lock.enter_context(_locked(workdir))
+            probe = workdir / f".written-{uuid.uuid4().hex}"
+            probe.write_bytes(b"")
+            probe.unlink()
+        except (FileExistsError, NotADirectoryError):
+            raise InputError(f"workdir={workdir} is, or lies in, a file; choose a folder") from None
+        except InputError:
             raise
-        reason = getattr(error, "strerror", None) or str(error).splitlines()[0]
-        raise InputError(f"workdir={workdir} cannot be written to ({reason}); choose another folder") from None
+        except Exception as error:
+            # Each kind of bucket has its own ways to fail.
+            if not isinstance(error, OSError) and not is_in_bucket(workdir):
+                raise
+            reason = getattr(error, "strerror", None) or str(error).splitlines()[0]
+            raise InputError(f"workdir={workdir} cannot be written to ({reason}); choose another folder") from None
+        yield
+
+
+@contextlib.contextmanager
+def _locked(workdir: epath.Path) -> Iterator[None]:
+    """Holds `flock` on a file in the folder: the system releases it however the process ends, and file systems that
+    hosts share pass it on, if they have locks at all."""
+    import fcntl  # Windows has none
+
+    path = os.path.join(workdir, ".lock")
+    while True:
+        with open(path, "a+", errors="replace") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                file.seek(0)
+                raise InputError(
+                    f"workdir={workdir} is in use by another run ({file.read(200)}); wait for its end, or choose "
+                    "another --workdir"
+                ) from None
+            except OSError:  # a file system without locks
+                pass
+            # Not the file that the run before has just removed, which holds nobody off.
+            if os.path.exists(path) and os.path.samestat(os.fstat(file.fileno()), os.stat(path)):
+                file.truncate(0)
+                file.write(f"process {os.getpid()} on {socket.gethostname()}")
+                file.flush()
+                try:
+                    yield
+                finally:
+                    with contextlib.suppress(OSError):
+                        os.unlink(path)
+                return
+
+
+def _check_workdir(workdir: epath.Path, experiment: Experiment) -> None:
     if is_checkpoint(workdir):
         raise InputError(f"workdir={workdir} is one checkpoint of a run; name the run's folder, two levels above")
     if has_begun(workdir):
@@ -83,11 +133,9 @@ def hosts_without(folder: epath.PathLike) -> list[str]:
     return [name for name in seen if name]
 
 
-def remove_if_empty(workdir: epath.Path) -> None:
-    """Removes the folder that `open_workdir` made, if nothing came of it."""
+def _remove_if_empty(workdir: epath.Path) -> None:
     with contextlib.suppress(OSError, ValueError):  # etils raises ValueError for a folder that is not empty
-        if hosts.is_first():
-            workdir.rmdir()
+        workdir.rmdir()
 
 
 def has_begun(workdir: epath.Path) -> bool:

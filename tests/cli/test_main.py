@@ -178,6 +178,9 @@ BAD = {
         ["train", "CONFIG", "--local-processes", "2", "--coordinator", "localhost:1"],
         "--local-processes and --coordinator are two ways to start",
     ),
+    "no workdir": (["train", "CONFIG", "--workdir", ""], "workdir='' is not the name of a folder; give one"),
+    "a NUL": (["train", "CONFIG", "--workdir", "a\0b"], r"argument 'a\x00b' has a NUL in it"),
+    "a NUL in a config": (["train", "NUL"], "the name of a file has a NUL in it"),
     "workdir in a file": (["train", "CONFIG", "--workdir", "CONFIG"], "file; choose a folder"),
 }
 
@@ -188,6 +191,8 @@ def test_bad_input_is_one_sentence_and_status_2(run, folder, trained, tmp_path, 
     for file, content in files.items():
         (tmp_path / f"{file}.txt").write_bytes(content)
     places = {file: tmp_path / f"{file}.txt" for file in files}
+    places["NUL"] = tmp_path / "nul.py"
+    places["NUL"].write_text((folder / "config.py").read_text().replace("/cache'", "/ca\\0che'"))
     places |= {"CONFIG": folder / "config.py", "RUN": trained, "FOLDER": tmp_path}
     arguments, expected = BAD[name]
     workdir = [] if arguments[0] != "train" or "--workdir" in arguments else ["--workdir", tmp_path / "run"]

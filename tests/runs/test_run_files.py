@@ -2,6 +2,10 @@
 
 import json
 import os
+import re
+import subprocess
+import sys
+import threading
 from pathlib import Path
 
 import fsspec
@@ -14,9 +18,10 @@ from t5x_lite import files
 from t5x_lite.checksums import write_checksums
 from t5x_lite.errors import InputError
 from t5x_lite.files import GrowingFile, is_in_bucket, local_or_bucket, write_atomically
+from t5x_lite.runs import loop
 from t5x_lite.runs.checkpoints import Saved, leave_damaged, steps_of_run
 from t5x_lite.runs.records import Records, read_records
-from t5x_lite.runs.workdir import begin, open_workdir, remove_if_empty, saved_tokenizer, tokenizer_files
+from t5x_lite.runs.workdir import begin, open_workdir, saved_tokenizer, tokenizer_files
 
 
 @pytest.fixture(scope="module")
@@ -61,7 +66,7 @@ def test_what_is_a_bucket():
     assert not is_in_bucket(Path("gs:/bucket"))
     assert str(local_or_bucket("gs://bucket/a/../run")) == "gs://bucket/a/../run"
     for name in ("foo://bucket", "", "a\0b", "~no-such-user/run"):
-        with pytest.raises(InputError, match="correct the path|no kind that is known"):
+        with pytest.raises(InputError, match="folder=.* is not the name of a folder|no kind that is known"):
             local_or_bucket(name)
     assert local_or_bucket("~/run") == Path.home() / "run"
 
@@ -116,12 +121,14 @@ def test_records_go_where_the_run_is(location):
 
 def test_a_run_begins_and_goes_on(location, tiny):
     run = location / "runs" / "one"
-    open_workdir(run, tiny)
-    remove_if_empty(run)
-    open_workdir(run, tiny)
+    for _ in range(2):
+        with open_workdir(run, tiny):
+            assert run.exists()
+        assert not run.exists(), "nothing came of it"
     assert saved_tokenizer(run) is None
     store = tiny.data.prepare(tiny.objective.layout)
-    begin(run, tiny, store)
+    with open_workdir(run, tiny):
+        begin(run, tiny, store)
     assert json.loads((run / "store.json").read_text())["key"] == store.key
     assert set(tokenizer_files(run / "tokenizer")) == {"tokenizer_config.json"}
     for step in (9, 10):
@@ -129,10 +136,84 @@ def test_a_run_begins_and_goes_on(location, tiny):
         (run / "checkpoints" / str(step) / "params" / "x").write_text("x")
     assert [path.name for path in steps_of_run(run)] == ["9", "10"]
     assert saved_tokenizer(run).fingerprint == store.tokenizer.fingerprint
-    open_workdir(run, tiny)
-    begin(run, tiny, store)
-    remove_if_empty(run)
-    assert (run / "experiment.json").exists()
+    with open_workdir(run, tiny):
+        begin(run, tiny, store)
+    assert {path.name for path in run.iterdir()} == {"checkpoints", "experiment.json", "store.json", "tokenizer"}
+
+
+def everything(folder: Path) -> dict[str, tuple[int, bytes]]:
+    """Times and contents of all in a folder."""
+    return {
+        str(path.relative_to(folder)): (path.stat().st_mtime_ns, path.read_bytes() if path.is_file() else b"")
+        for path in (folder, *folder.rglob("*"))
+    }
+
+
+def test_a_second_run_in_one_folder_is_refused_and_changes_nothing(tiny, tmp_path):
+    run = tmp_path / "run"
+    with open_workdir(epath.Path(run), tiny):
+        before = everything(run)
+        refusal = rf"workdir=.*run is in use by another run \(process {os.getpid()} on .+\); wait for its end, or"
+        with pytest.raises(InputError, match=refusal), open_workdir(epath.Path(run), tiny):
+            pass
+        assert everything(run) == before
+    assert not run.exists()
+
+
+HOLDER = """
+import sys, time
+from etils import epath
+from t5x_lite.runs.workdir import open_workdir
+with open_workdir(epath.Path(sys.argv[1]), None):
+    print("open", flush=True)
+    time.sleep(600)
+"""
+
+
+def test_a_killed_run_leaves_no_lock(tiny, tmp_path):
+    run = tmp_path / "run"
+    with subprocess.Popen([sys.executable, "-c", HOLDER, run], stdout=subprocess.PIPE, text=True) as holder:
+        assert holder.stdout.readline() == "open\n"
+        with (
+            pytest.raises(InputError, match=rf"in use by another run \(process {holder.pid} on "),
+            open_workdir(epath.Path(run), tiny),
+        ):
+            pass
+        holder.kill()
+    assert (run / ".lock").exists(), "it could not be removed"
+    with open_workdir(epath.Path(run), tiny):
+        assert str(os.getpid()) in (run / ".lock").read_text()
+    assert not run.exists()
+
+
+def test_one_at_a_time_whatever_the_moment(tiny, tmp_path):
+    """Six threads want the folder again and again, so that one opens the file that another is about to remove."""
+    run, inside, refused, seen = epath.Path(tmp_path / "run"), [], [], []
+
+    def work() -> None:
+        for _ in range(60):
+            try:
+                with open_workdir(run, tiny):
+                    inside.append(None)
+                    seen.append(len(inside))
+                    inside.pop()
+            except InputError as error:
+                refused.append(str(error))
+
+    threads = [threading.Thread(target=work) for _ in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert set(seen) == {1}
+    assert len(seen) + len(refused) == 360, "one ended otherwise"
+    assert not run.exists()
+
+
+def test_names_that_are_none(tiny):
+    for name in ("", "a\0b"):
+        with pytest.raises(InputError, match=f"workdir={re.escape(repr(name))} is not the name of a folder; give one"):
+            loop.train(tiny, name)
 
 
 def test_damaged_checkpoints_are_set_aside(location):
@@ -164,5 +245,6 @@ def test_a_bucket_that_cannot_be_written_to(monkeypatch):
         raise Refused("403: no permission\nand a long story")
 
     monkeypatch.setattr(type(epath.Path("gs://x")), "mkdir", refuse)
-    with pytest.raises(InputError, match=r"workdir=gs://closed/run cannot be written to \(403: no permission\)"):
-        open_workdir(epath.Path("gs://closed/run"), None)
+    refusal = r"workdir=gs://closed/run cannot be written to \(403: no permission\)"
+    with pytest.raises(InputError, match=refusal), open_workdir(epath.Path("gs://closed/run"), None):
+        pass

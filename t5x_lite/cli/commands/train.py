@@ -11,7 +11,6 @@ from rich.console import Console
 from t5x_lite.cli.arguments import DataOptions, ExperimentOptions, load_config, parse, subcommand, take_config
 from t5x_lite.cli.processes import run_local_processes
 from t5x_lite.errors import InputError
-from t5x_lite.files import local_or_bucket
 from t5x_lite.parallel import hosts
 from t5x_lite.parallel.preemption import Stopped
 from t5x_lite.parallel.processes import ProcessConfig
@@ -86,7 +85,7 @@ def train(arguments: list[str]) -> int:
     stopped = os.EX_TEMPFAIL if process is not None or os.environ.get("T5X_LITE_SUPERVISED") else 0
     try:
         with hosts.joined(process, facts, timeout=command.join_timeout):
-            finished = loop.train(experiment, local_or_bucket(command.workdir), console)
+            finished = loop.train(experiment, command.workdir, console)
     except Stopped:
         if process is None or hosts.is_first():
             console.print("stopped before the first step; there was nothing to save", highlight=False)
