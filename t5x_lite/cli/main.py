@@ -41,8 +41,8 @@ def find_commands() -> dict[str, tuple[str, str, str]]:
 def main(argv: list[str] | None = None) -> int:
     """Runs a command; returns the exit status.
 
-    0 is success, 1 a run that failed, 2 bad input, 75 a run on several hosts that a signal stopped and that a
-    supervisor should start again.
+    0 is success, 1 a run that failed, 2 bad input, 75 a run on several hosts that a signal stopped, or one of whose
+    hosts hangs or is gone, and that a supervisor should start again.
     """
     argv = sys.argv[1:] if argv is None else argv
     if not argv or argv[0] in ("-h", "--help", "help"):

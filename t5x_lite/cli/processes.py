@@ -33,8 +33,8 @@ def keep_memory() -> bool:
     return all(mallopt(name, value) == 1 for name, value in settings.items())
 
 
-_END_SECONDS = 90
-"""How long the others have after one has failed; without help they end within a minute."""
+_END_SECONDS = 60
+"""How long the others have after one has failed, before they are killed; all but one that hangs end by themselves."""
 
 
 def run_local_processes(count: int, arguments: list[str]) -> int:

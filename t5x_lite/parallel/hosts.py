@@ -10,8 +10,9 @@ import json
 import os
 import socket
 import sys
+import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
 
@@ -25,8 +26,10 @@ from t5x_lite.errors import InputError
 from t5x_lite.parallel.processes import Facts, ProcessConfig, verify_processes
 
 HEARTBEAT_SECONDS = 30
-"""A process counts as dead after so long without a heartbeat, which ends all others."""
+"""A process counts as lost after so long without a heartbeat, which ends all others."""
 
+_BEAT_SECONDS = 2.0
+_JAX_HEARTBEAT_SECONDS = 300  # JAX ends processes with a stack trace
 _JOIN_SECONDS = 120  # once all processes are verified
 _POLL_SECONDS = 0.05
 _LEAVE_SECONDS = 15
@@ -65,13 +68,18 @@ def detect_process(timeout: float) -> ProcessConfig | None:
 
 
 @contextmanager
-def joined(config: ProcessConfig | None, facts: Facts, *, timeout: float) -> Iterator[None]:
+def joined(
+    config: ProcessConfig | None, facts: Facts, *, timeout: float, remains: Callable[[], str] = str
+) -> Iterator[None]:
     """A context in which this process belongs to a run of several; nothing of JAX may have run before.
+
+    When one of the others gives no sign of life, or ends by itself, this one ends with a sentence; see `Heartbeat`.
 
     Args:
       config: this process; None where it is alone.
       facts: values that must be equal in all processes.
       timeout: seconds to wait for the others.
+      remains: what the sentence says of the run then, such as its last checkpoint.
 
     Raises:
       InputError: on all processes that connect, where others do not, or where facts or devices differ.
@@ -89,13 +97,102 @@ def joined(config: ProcessConfig | None, facts: Facts, *, timeout: float) -> Ite
         local_device_ids=config.local_device_ids,
         cluster_detection_method="deactivate",
         initialization_timeout=_JOIN_SECONDS,
-        heartbeat_timeout_seconds=HEARTBEAT_SECONDS,
+        heartbeat_timeout_seconds=_JAX_HEARTBEAT_SECONDS,
     )
+    heartbeat = Heartbeat(config, remains)
     device = jax.local_devices()[0]
     check_alike({"devices": f"{jax.local_device_count()} {device.device_kind}"}, "give every host the same devices")
     yield
+    exchange("")
+    heartbeat.close()
     # A process that ends otherwise does not wait for the others here: see `leave`.
     jax.distributed.shutdown()
+
+
+class Heartbeat:
+    """Two threads that end this process where another one of the run hangs or is gone; JAX would wait, then abort.
+
+    Each process publishes a count and asks for process 0's verdict. Process 0 watches the counts, so that requests grow
+    with the number of processes, and publishes which one has been silent for `HEARTBEAT_SECONDS`; that process 0 is
+    silent the others see for themselves. All end with status 75, on which launchers begin again, or with that of a
+    process that ended by itself. Time in which this process itself stood still does not count.
+    """
+
+    def __init__(self, config: ProcessConfig, remains: Callable[[], str], end: Callable[[int], Any] = os._exit):
+        self._config, self._remains, self._end = config, remains, end
+        self._last = {number: time.monotonic() for number in range(config.num_processes)}
+        self._counts: dict[int, list[Any]] = {}
+        self._verdict: tuple[int, str] | None = None
+        self._closed = threading.Event()
+        self._threads = [
+            threading.Thread(target=work, daemon=True, name="heartbeat") for work in (self._beat, self._watch)
+        ]
+        for thread in self._threads:
+            thread.start()
+
+    def close(self) -> None:
+        self._closed.set()
+        for thread in self._threads:
+            thread.join(5)
+
+    def _beat(self) -> None:
+        # A request waits for as long as process 0 is silent.
+        me = self._config.process_id
+        for count in itertools.count():
+            if self._closed.is_set():
+                return
+            with suppress(jax.errors.JaxRuntimeError):  # process 0 has ended
+                set_value(f"{_ROOT}/beat/{me}", json.dumps((me, socket.gethostname(), count)))
+                beats = map(json.loads, get_values(f"{_ROOT}/beat") if me == 0 else ())
+                for number, *beat in beats:  # its host and its count
+                    if self._counts.get(number) != beat:
+                        self._counts[number], self._last[number] = beat, time.monotonic()
+                if me and (verdict := get_values(f"{_ROOT}/verdict")):
+                    self._verdict = json.loads(verdict[0])
+                self._last[0] = time.monotonic()
+            self._closed.wait(_BEAT_SECONDS)
+
+    def _watch(self) -> None:
+        before = time.monotonic()
+        while not self._closed.wait(_BEAT_SECONDS / 4):
+            now = time.monotonic()
+            if now - before > _BEAT_SECONDS:
+                self._last = {number: last + now - before for number, last in self._last.items()}
+            before = now
+            if verdict := self._verdict or self._judge(now):
+                self._finish(*verdict)
+                return
+
+    def _judge(self, now: float) -> tuple[int, str] | None:
+        """The status and the reason to end with, if there is one; process 0 publishes it."""
+        first = self._config.process_id == 0
+        watched = range(1, self._config.num_processes) if first else (0,)
+        silent = [number for number in watched if now - self._last[number] > HEARTBEAT_SECONDS]
+        if not silent:
+            return None
+        hosts = {0: self._config.coordinator.rpartition(":")[0]}
+        hosts |= {number: host for number, (host, _) in self._counts.items()}
+        names = ", ".join(f"process {number} on {hosts.get(number, 'its host')}" for number in silent[:3])
+        names += f" and {len(silent) - 3} more" if len(silent) > 3 else ""
+        verdict = os.EX_TEMPFAIL, f"{names} gave no sign of life for {HEARTBEAT_SECONDS} s"
+        if first:
+            left = dict(map(json.loads, get_values(f"{_ROOT}/leave")))
+            if status := next((left[number] for number in silent if number in left), 0):
+                verdict = status, f"{names} ended with status {status}"
+            set_value(f"{_ROOT}/verdict/0", json.dumps(verdict))
+            self._closed.wait(3 * _BEAT_SECONDS)  # until the others have read it
+        return verdict
+
+    def _finish(self, status: int, reason: str) -> None:
+        remains: list[str] = []
+        # The disk may be what hangs.
+        thread = threading.Thread(target=lambda: remains.append(self._remains()), daemon=True)
+        thread.start()
+        thread.join(5)
+        if not self._closed.is_set():
+            sys.stderr.write(f"t5x-lite: {'; '.join([reason, *filter(None, remains)])}\n")
+            sys.stderr.flush()
+            self._end(status)
 
 
 def is_first() -> bool:
@@ -171,10 +268,13 @@ def leave(status: int) -> None:
         # Not jax.process_index(), which starts the devices and waits for all processes to do so.
         state = distributed.global_state
         if state.process_id:
-            set_value(f"{_ROOT}/leave/{state.process_id}", "")
+            set_value(f"{_ROOT}/leave/{state.process_id}", json.dumps((state.process_id, status)))
         else:
             deadline = time.monotonic() + _LEAVE_SECONDS
             while len(get_values(f"{_ROOT}/leave")) < state.num_processes - 1 and time.monotonic() < deadline:
+                if time.monotonic() > deadline - _LEAVE_SECONDS / 2:  # they do not fail alike: see `Heartbeat`
+                    verdict = (status, f"process 0 on {socket.gethostname()} ended with status {status}")
+                    set_value(f"{_ROOT}/verdict/0", json.dumps(verdict))
                 time.sleep(_POLL_SECONDS)
             time.sleep(0.2)  # until the last one that set its key has ended
     os._exit(status)

@@ -2,6 +2,7 @@
 
 import itertools
 import os
+import socket
 import threading
 import time
 from collections.abc import Callable
@@ -13,7 +14,9 @@ import pytest
 
 from t5x_lite.errors import InputError
 from t5x_lite.parallel import hosts, preemption
+from t5x_lite.parallel.hosts import Heartbeat
 from t5x_lite.parallel.preemption import PreemptionSync
+from t5x_lite.parallel.processes import ProcessConfig
 
 
 class Service:
@@ -21,8 +24,11 @@ class Service:
 
     def __init__(self):
         self.values: dict[str, str] = {}
+        self.answers = threading.Event()
+        self.answers.set()
 
     def key_value_set(self, key, value, allow_overwrite=False):
+        self.answers.wait()
         assert allow_overwrite or key not in self.values, f"{key} is set twice"
         self.values[key] = value
 
@@ -35,6 +41,7 @@ class Service:
         return self.values[key]
 
     def key_value_dir_get(self, folder):
+        self.answers.wait()
         return [(key, value) for key, value in self.values.items() if key.startswith(folder)]
 
 
@@ -196,6 +203,87 @@ def test_without_a_request_none_stops(processes):
         return any(stopped)
 
     assert processes(2, body) == [False, False]
+
+
+class Hearts:
+    """Processes with heartbeats, quick ones, and with which status each has ended."""
+
+    def __init__(self, monkeypatch, count: int):
+        monkeypatch.setattr(hosts, "HEARTBEAT_SECONDS", 1.0)
+        monkeypatch.setattr(hosts, "_BEAT_SECONDS", 0.1)
+        self.service, self.ended = Service(), {}
+        monkeypatch.setattr(hosts, "_client", lambda: self.service)
+        self.hearts = [
+            Heartbeat(ProcessConfig("first:1", count, number), lambda: "checkpoint 7 is there", self.end_of(number))
+            for number in range(count)
+        ]
+
+    def end_of(self, number: int) -> Callable[[int], None]:
+        return lambda status: self.ended.update({number: status})
+
+    def wait(self, count: int) -> dict[int, int]:
+        deadline = time.monotonic() + 30
+        while len(self.ended) < count and time.monotonic() < deadline:
+            time.sleep(0.02)
+        return self.ended
+
+
+@pytest.fixture
+def hearts(monkeypatch):
+    """`hearts(count)`: their `Hearts`."""
+    made = []
+
+    def make(count: int) -> Hearts:
+        made.append(Hearts(monkeypatch, count))
+        return made[-1]
+
+    yield make
+    for each in made:
+        each.service.answers.set()
+        for heart in each.hearts:
+            heart.close()
+    time.sleep(0.3)
+
+
+def test_one_that_is_silent_ends_the_others(hearts, capsys):
+    run = hearts(4)
+    time.sleep(1.5)
+    assert run.ended == {}
+    run.hearts[2].close()
+    assert run.wait(3) == {0: 75, 1: 75, 3: 75}
+    sentence = f"t5x-lite: process 2 on {socket.gethostname()} gave no sign of life for 1.0 s; checkpoint 7 is there\n"
+    assert capsys.readouterr().err == 3 * sentence
+
+
+def test_that_the_first_is_silent_the_others_see_for_themselves(hearts, capsys):
+    run = hearts(3)
+    time.sleep(0.5)
+    run.hearts[0].close()
+    run.service.answers.clear()
+    assert run.wait(2) == {1: 75, 2: 75}
+    sentence = "t5x-lite: process 0 on first gave no sign of life for 1.0 s; checkpoint 7 is there\n"
+    assert capsys.readouterr().err == 2 * sentence
+
+
+def test_one_that_failed_alone_ends_the_others_with_its_status(hearts, capsys):
+    run = hearts(3)
+    time.sleep(0.5)
+    run.service.key_value_set("t5x_lite/leave/1", "[1, 2]")
+    run.hearts[1].close()
+    assert run.wait(2) == {0: 2, 2: 2}
+    assert f"process 1 on {socket.gethostname()} ended with status 2; checkpoint 7" in capsys.readouterr().err
+
+
+def test_time_in_which_all_stood_still_does_not_count(hearts, monkeypatch):
+    """As on a machine that was asleep."""
+    later, now = [0.0], time.monotonic
+    monkeypatch.setattr(hosts, "time", SimpleNamespace(monotonic=lambda: now() + later[0], sleep=time.sleep))
+    run = hearts(2)
+    for _ in range(3):
+        time.sleep(0.4)
+        later[0] += 50
+    time.sleep(1.5)
+    assert run.ended == {}
 
 
 SLURM = {

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -171,6 +172,28 @@ def test_the_death_of_one_ends_the_others_and_two_go_on(start, alone, tmp_path):
     out, err = process.communicate(timeout=300)
     assert process.returncode == 0, err
     assert "resuming from step 80" in out
+    assert_same_run(tmp_path, alone)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [0, 1])
+def test_one_that_hangs_ends_the_others_and_the_same_command_goes_on(start, alone, tmp_path, number):
+    process = start("--local-processes", 2, "--workdir", tmp_path)
+    wait_for_steps(tmp_path, process, 45)
+    others = children(process)
+    os.kill(others[number], signal.SIGSTOP)
+    _, err = process.communicate(timeout=180)
+    assert process.returncode == os.EX_TEMPFAIL, err
+    assert re.fullmatch(
+        rf"(\[process 1\] )?t5x-lite: process {number} on .+ gave no sign of life for 30 s; the last complete "
+        rf"checkpoint is {tmp_path}/checkpoints/(40|80), and the same command goes on from there\n",
+        err,
+    )
+    assert not any(Path(f"/proc/{pid}").exists() for pid in others.values()), "the launcher ends the one that hangs"
+    process = start("--local-processes", 2, "--workdir", tmp_path)
+    out, err = process.communicate(timeout=300)
+    assert process.returncode == 0, err
+    assert "resuming from step" in out
     assert_same_run(tmp_path, alone)
 
 

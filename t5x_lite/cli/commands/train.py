@@ -3,6 +3,7 @@
 import os
 import platform
 from dataclasses import dataclass
+from functools import partial
 from importlib import metadata
 from pathlib import Path
 
@@ -11,11 +12,13 @@ from rich.console import Console
 from t5x_lite.cli.arguments import DataOptions, ExperimentOptions, load_config, parse, subcommand, take_config
 from t5x_lite.cli.processes import run_local_processes
 from t5x_lite.errors import InputError
+from t5x_lite.files import local_or_bucket
 from t5x_lite.parallel import hosts
 from t5x_lite.parallel.preemption import Stopped
 from t5x_lite.parallel.processes import ProcessConfig
 from t5x_lite.planning.chips import enlarge_stacks
 from t5x_lite.runs import loop
+from t5x_lite.runs.checkpoints import steps_of_run
 from t5x_lite.training.experiment import flat_fields
 from t5x_lite.validation import Positive
 
@@ -40,6 +43,7 @@ On several hosts run the same command on each. On a TPU pod, on GKE and in a SLU
   --local-processes N        N processes on this machine's CPUs: a pod in miniature
 
 A signal to one of them saves the same step on all and ends them with status 75, for a supervisor to start them again.
+So does, without saving, one that hangs or whose host is gone.
 
 and every field of the experiment, such as --steps 200 --objective.noise-density 0.3 --mesh.fsdp 4:
 "{PROG} CONFIG --help" lists them with CONFIG's values."""
@@ -84,13 +88,21 @@ def train(arguments: list[str]) -> int:
     enlarge_stacks()
     stopped = os.EX_TEMPFAIL if process is not None or os.environ.get("T5X_LITE_SUPERVISED") else 0
     try:
-        with hosts.joined(process, facts, timeout=command.join_timeout):
+        remains = partial(_remains, command.workdir)
+        with hosts.joined(process, facts, timeout=command.join_timeout, remains=remains):
             finished = loop.train(experiment, command.workdir, console)
     except Stopped:
         if process is None or hosts.is_first():
             console.print("stopped before the first step; there was nothing to save", highlight=False)
         return stopped
     return 0 if finished else stopped
+
+
+def _remains(workdir: str) -> str:
+    """What the same command would go on from."""
+    if steps := steps_of_run(local_or_bucket(workdir)):
+        return f"the last complete checkpoint is {steps[-1]}, and the same command goes on from there"
+    return "there is no complete checkpoint yet, and the same command begins again"
 
 
 def _process_config(command: Train) -> ProcessConfig | None:
