@@ -243,9 +243,13 @@ def steps_of_run(run: Folder) -> list[Folder]:
 
 def leave_damaged(run: Folder) -> list[str]:
     """Makes the latest checkpoint of a run one whose files are what was written: later ones move to its folder
-    `damaged`. Returns a sentence for each of them; every process calls it, and reads a share of the files."""
-    remarks = []
-    for folder in reversed(steps_of_run(run)):
+    `damaged`, and what is left of earlier ones whose removal was cut short goes too.
+
+    Returns a sentence for each of them; every process calls it, and reads a share of the files.
+    """
+    remarks, steps = [], steps_of_run(run)
+    while steps:
+        folder = steps.pop()
         damages = hosts.exchange(find_damage(folder, share=(jax.process_index(), jax.process_count())))
         if not any(damages):
             if not is_checked(folder):
@@ -257,6 +261,11 @@ def leave_damaged(run: Folder) -> list[str]:
             if hosts.is_first():
                 aside.parent.mkdir(exist_ok=True)
                 folder.rename(aside)
+    with hosts.in_turn():
+        for folder in steps if hosts.is_first() else ():
+            if not is_checkpoint(folder) or find_damage(folder, sizes_alone=True).endswith("is missing"):
+                epath.Path(folder).rmtree()
+                remarks.append(f"{folder} was removed in part; the rest is removed now")
     return remarks
 
 

@@ -222,6 +222,7 @@ def test_damaged_checkpoints_are_set_aside(location):
         folder = run / "checkpoints" / str(step)
         (folder / "params").mkdir(parents=True)
         (folder / "params" / "x").write_text("x" * step)
+        (folder / "_CHECKPOINT_METADATA").write_text("{}")
         if step > 8:
             write_checksums(folder)
     assert leave_damaged(run) == []
@@ -235,6 +236,21 @@ def test_damaged_checkpoints_are_set_aside(location):
     damaged, unchecked = leave_damaged(run)
     assert "params/x is missing" in damaged and "8 has files without a checksum" in unchecked
     assert [path.name for path in steps_of_run(run)] == ["8"]
+
+
+@pytest.mark.parametrize("removed", ["params/x", "_CHECKPOINT_METADATA"])
+def test_what_is_left_of_a_removed_checkpoint_is_removed(location, removed):
+    run = location / "run"
+    for step in (7, 8, 9):
+        folder = run / "checkpoints" / str(step)
+        (folder / "params").mkdir(parents=True)
+        (folder / "params" / "x").write_text("x")
+        (folder / "_CHECKPOINT_METADATA").write_text("{}")
+        write_checksums(folder)
+    (run / "checkpoints" / "8" / removed).unlink()
+    (remark,) = leave_damaged(run)
+    assert remark == f"{run / 'checkpoints' / '8'} was removed in part; the rest is removed now"
+    assert [path.name for path in steps_of_run(run)] == ["7", "9"]
 
 
 def test_a_bucket_that_cannot_be_written_to(monkeypatch):
