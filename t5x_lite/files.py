@@ -33,8 +33,8 @@ def is_in_bucket(path: epath.PathLike) -> bool:
 def local_or_bucket(name: epath.PathLike, option: str = "folder") -> Path | epath.Path:
     """The folder that a user names, in their home for ~, in a bucket for gs:// or s3://.
 
-    Raises `InputError`, which names the option, for an empty name, a NUL, where TensorStore would end the name, and other
-    kinds of buckets.
+    Raises `InputError`, which names the option, for an empty name, other kinds of buckets, and a NUL, where TensorStore
+    would end the name.
     """
     if not str(name) or "\0" in str(name):
         raise InputError(f"{option}={str(name)!r} is not the name of a folder; give one")

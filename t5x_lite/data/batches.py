@@ -1,7 +1,9 @@
 """Batches as a pure function of (seed, step), the same global batch for every number of hosts."""
 
+from collections import deque
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -69,16 +71,20 @@ def batches(
 def prefetch(
     dataset: "grain.MapDataset", start_step: int = 0, *, num_threads: int = 2, buffer_size: int = 8
 ) -> Iterator[Batch]:
-    """The batches of a dataset from `start_step` on, `buffer_size` of them read ahead by threads, which end with the
-    iterator's `close()`."""
-    import grain
-
-    options = grain.ReadOptions(num_threads=num_threads, prefetch_buffer_size=buffer_size)
-    iterator: Any = iter(dataset[start_step:].to_iter_dataset(options))
-    try:
-        yield from iterator
-    finally:
-        iterator.close()
+    """The batches of a dataset from `start_step` on, `buffer_size` of them read ahead by threads, which have ended when
+    the iterator's `close()` returns. Those of Grain's iterator may still read then."""
+    with ThreadPoolExecutor(num_threads, "read batches") as threads:
+        reads: deque[Future[Batch]] = deque()
+        try:
+            for step in range(start_step, len(dataset)):
+                reads.append(threads.submit(dataset.__getitem__, step))
+                if len(reads) > buffer_size:
+                    yield reads.popleft().result()
+            while reads:
+                yield reads.popleft().result()
+        finally:
+            for read in reads:
+                read.cancel()
 
 
 def evaluation_batches(

@@ -5,6 +5,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Any
 
 from t5x_lite.data.layouts.base import Example, Row
 from t5x_lite.data.records.base import Source, digest
@@ -140,6 +141,10 @@ class MixtureStore(TokenStore):
     parts: dict[str, TokenStore]
     shares: dict[str, float]
     """The share of each part among the examples drawn."""
+
+    def __exit__(self, *error: Any) -> None:
+        for store in self.parts.values():
+            store.__exit__(*error)
 
     def held_out_documents(self) -> Iterator[Example]:
         return itertools.chain.from_iterable(store.held_out_documents() for store in self.parts.values())

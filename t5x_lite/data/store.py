@@ -46,8 +46,8 @@ class SplitFigures:
 
 
 @dataclass(frozen=True, eq=False)
-class TokenStore:
-    """A tokenized corpus: the rows of two splits and the tokenizer that made them."""
+class TokenStore(contextlib.AbstractContextManager):
+    """A tokenized corpus: the rows of two splits and the tokenizer that made them. As a context it closes the rows."""
 
     key: str
     """Hash of everything that determines the rows."""
@@ -61,6 +61,10 @@ class TokenStore:
     """By split, "train" and "held_out"."""
     corpus: Corpus | None
     """The documents of the rows; None in a store of several."""
+
+    def __exit__(self, *error: Any) -> None:
+        self.train.close()
+        self.held_out.close()
 
     def held_out_documents(self) -> Iterator[Example]:
         """The documents of the held-out rows, in order, read from the source again."""

@@ -3,6 +3,7 @@
 import abc
 import contextlib
 import functools
+import threading
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,12 +12,15 @@ import numpy as np
 
 from t5x_lite.data.layouts.base import Row, RowSpec, decode_image
 from t5x_lite.data.records.tfds import import_tfds
+from t5x_lite.errors import InputError
 
 if TYPE_CHECKING:
     import grain
 
 SPLITS = ("train", "held_out")
 _SHARD_BYTES = 256 << 20
+_READ_BYTES = 1 << 15  # in one read of a file
+_POOL_THREADS = 64  # of ArrayRecord, which nothing changes
 
 
 class RowSequence(Sequence[Row]):
@@ -45,17 +49,49 @@ def stack(rows: Sequence[Row]) -> dict[str, np.ndarray]:
     return {name: np.stack([row[name] for row in rows]) for name in rows[0]}
 
 
+@functools.cache
+def _check_threads() -> None:
+    """Raises `InputError` where the system refuses the threads of ArrayRecord's pool.
+
+    The pool is made with the first reader, which would wait forever for the threads that were not refused.
+    """
+    ended, threads = threading.Event(), [threading.Thread(target=lambda: ended.wait()) for _ in range(_POOL_THREADS)]
+    started = []
+    try:
+        for thread in threads:
+            thread.start()
+            started.append(thread)
+    except RuntimeError:
+        raise InputError(
+            f"the system starts {len(started)} threads more and reading rows takes {_POOL_THREADS}; raise the limit of "
+            "processes (ulimit -u, or that of the container), or end other programs"
+        ) from None
+    finally:
+        ended.set()
+        for thread in started:
+            thread.join()
+
+
 class Rows(RowSequence):
-    """One split of a store as a sequence of rows; opened at the first read, safe to read from threads."""
+    """One split of a store as a sequence of rows; its files are opened at the first read, and read until `close`.
+
+    Threads may read, and wait for each other: ArrayRecord is asked for one record at a time, which it reads in the
+    thread that asks. Asked for several it starts tasks in 64 threads of its own, and TFDS's data source one more thread
+    for each call.
+    """
 
     def __init__(self, folder: Path, split: str, length: int, spec: RowSpec) -> None:
         self._folder, self._split, self._length, self.spec = folder, split, length, spec
+        self._lock = threading.Lock()
+        self._readers: dict[int, Any] = {}
+        self._is_closed = False
 
     def __len__(self) -> int:
         return self._length
 
     def __getitems__(self, indices: Iterable[int]) -> list[Row]:
-        records = self._records.__getitems__([int(index) for index in indices])
+        with self._lock:
+            features, encoded = self._info.features, [self._read(int(index)) for index in indices]
         return [
             {
                 name: decode_image(record[name], column)
@@ -63,12 +99,41 @@ class Rows(RowSequence):
                 else np.asarray(record[name]).astype(column.dtype, copy=False)
                 for name, column in self.spec.items()
             }
-            for record in records
+            for record in map(features.deserialize_example_np, encoded)
         ]
 
+    def close(self) -> None:
+        """Closes the files once no thread reads from them; a later read raises ValueError."""
+        with self._lock:
+            self._is_closed = True
+            while self._readers:
+                with contextlib.suppress(RuntimeError):  # what a read has raised already
+                    self._readers.popitem()[1].close()
+
     @functools.cached_property
-    def _records(self) -> Any:
-        return import_tfds().builder_from_directory(str(self._folder)).as_data_source(self._split)
+    def _info(self) -> Any:
+        return import_tfds().builder_from_directory(str(self._folder)).info
+
+    def _read(self, index: int) -> bytes:
+        from array_record.python.array_record_module import ArrayRecordReader
+
+        if self._is_closed:
+            raise ValueError(f"the rows of {self._folder} are closed")
+        shards = self._info.splits[self._split].file_instructions
+        number, position = divmod(index, shards[0].take)  # all shards but the last are full
+        try:
+            if number not in self._readers:
+                _check_threads()
+                options = "readahead_buffer_size:0,max_parallelism:0"
+                reader = ArrayRecordReader(shards[number].filename, options, file_reader_buffer_size=_READ_BYTES)
+                self._readers[number] = reader
+            self._readers[number].seek(position)
+            return self._readers[number].read()
+        except (RuntimeError, IndexError) as error:
+            reason = " ".join(str(error).split())[:200]
+            raise InputError(
+                f"the token store {self._folder} is damaged ({reason}); remove that folder, and it is made anew"
+            ) from None
 
 
 class RowWriter(contextlib.AbstractContextManager):
@@ -104,8 +169,13 @@ class RowWriter(contextlib.AbstractContextManager):
         self._writer = tfds.core.SequentialWriter(info, max_examples_per_shard=per_shard, file_format="array_record")
         self._writer.initialize_splits(list(SPLITS))
 
-    def __exit__(self, *exception: Any) -> None:
-        self._writer.close_all()
+    def __exit__(self, kind: type | None, *error: Any) -> None:
+        """Closes the files of every split, whatever happens to those of another; an error before goes first."""
+        with contextlib.ExitStack() as stack:
+            if kind is not None:
+                stack.enter_context(contextlib.suppress(Exception))
+            for split in SPLITS:
+                stack.callback(self._writer.close_splits, [split])
 
     def add(self, rows: dict[str, list[Row]]) -> None:
         """Appends rows to each split; ValueError for one whose columns are not those of the spec."""

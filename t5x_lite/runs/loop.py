@@ -53,6 +53,7 @@ def train(
         for remark in leave_damaged(workdir):
             print_line(console, f"WARNING: {remark}")
         prepared = prepare(experiment, console, workdir)
+        opened.enter_context(prepared.store)
         program = Program(experiment, prepared.objective, mesh)
         with Checkpoints(workdir / "checkpoints", experiment.checkpoints) as checkpoints:
             stop.start_loop()

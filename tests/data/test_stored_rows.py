@@ -1,7 +1,11 @@
+import shutil
+import threading
+
 import numpy as np
 import pytest
 
-from t5x_lite.data import Bytes, Data, Stream
+from t5x_lite.data import Bytes, Data, Stream, stored_rows
+from t5x_lite.errors import InputError
 
 LENGTH = 32
 ROWS = Stream(LENGTH)
@@ -32,3 +36,35 @@ def test_a_vocabulary_beyond_sixteen_bits(corpus, tmp_path):
     assert '"uint16"' in (small.path / "features.json").read_text()
     assert '"int32"' in (large.path / "features.json").read_text()
     np.testing.assert_array_equal(ids(small.train[:]), ids(large.train[:]))
+
+
+def test_a_flipped_bit_is_one_sentence(corpus, tmp_path):
+    data = Data(corpus, Bytes(), held_out=0.1, cache_dir=str(tmp_path))
+    folder = data.prepare(ROWS).path
+    shard = next(folder.glob("*train*array_record*"))
+    content = bytearray(shard.read_bytes())
+    content[len(content) // 3] ^= 4
+    shard.write_bytes(content)
+    message = f"the token store {folder} is damaged .*; remove that folder, and it is made anew"
+    with data.prepare(ROWS) as store, pytest.raises(InputError, match=message):
+        for row in store.train:
+            assert row["ids"].shape == (LENGTH,)
+    shutil.rmtree(folder)
+    assert ids(data.prepare(ROWS).train).shape[1] == LENGTH, "it is made anew"
+
+
+def test_where_threads_are_refused(corpus, tmp_path, monkeypatch):
+    store = Data(corpus, Bytes(), held_out=0.1, cache_dir=str(tmp_path)).prepare(ROWS)
+    before, start = threading.active_count(), threading.Thread.start
+
+    def refuse(thread):
+        if threading.active_count() > before + 10:
+            raise RuntimeError("can't start new thread")
+        start(thread)
+
+    stored_rows._check_threads.cache_clear()
+    with monkeypatch.context() as patch, pytest.raises(InputError, match="starts 11 threads more .* takes 64; raise"):
+        patch.setattr(threading.Thread, "start", refuse)
+        store.train[0]
+    assert threading.active_count() == before
+    assert len(store.train[0]) == 1

@@ -117,11 +117,12 @@ def evaluate(arguments: list[str]) -> None:
         examples = itertools.islice(experiment.data.source.eval_examples(), experiment.evaluation.num_texts)
         questions = questions_of(examples, tokenizer)
     program, params = _on_one_device(experiment, tokenizer, checkpoint.params)
-    held_out = held_out_of(program, store, questions, trained.data.source.classes or ())
-    if not of_task:
-        figures, metrics = text_report(held_out, params, folder=command.out, submission=submission)
-    else:
-        figures, metrics = task_report(held_out, params, folder=command.out, submission=command.submission)
+    with store:
+        held_out = held_out_of(program, store, questions, trained.data.source.classes or ())
+        if not of_task:
+            figures, metrics = text_report(held_out, params, folder=command.out, submission=submission)
+        else:
+            figures, metrics = task_report(held_out, params, folder=command.out, submission=command.submission)
     described = describe(figures, metrics) if figures else f"answers are in {command.out}"
     print(json.dumps(figures) if command.json else described)
 

@@ -118,14 +118,14 @@ def inspect(arguments: list[str]) -> None:
     if command.schedule:
         save(schedule, experiment.steps, Path(command.schedule).expanduser())
     prepared = prepare(experiment, console)
-    store, shown = prepared.store, prepared.store.rows_to_show
-    features = held_out_features(prepared.objective, shown, 3)
+    with prepared.store as store:
+        features = held_out_features(prepared.objective, store.rows_to_show, 3)
+        rows = [store.rows_to_show[number] for number in range(len(next(iter(features.values()))))]
     console.print(store_table(store), "")
     console.print(batch_table(experiment, features))
     if "positions" in features:
         console.print("\n", legend(), sep="")
     labels = experiment.data.source.classes or ()
-    rows = [shown[number] for number in range(len(next(iter(features.values()))))]
     for number, row in enumerate(rows):
         one = {name: values[number] for name, values in features.items()}
         for name, text in describe_row(store.tokenizer, row, one, store.layout, labels):

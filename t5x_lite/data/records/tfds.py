@@ -53,16 +53,17 @@ class Tfds(Records):
                     f"name={self.name!r} is on disk in {builder.data_dir} as {builder.info.file_format.value}, which "
                     "only TensorFlow reads; prepare it once with file_format=array_record in another data_dir"
                 ) from None
-        for start in range(0, len(rows), _BLOCK):
-            with _without_tensorflow():
-                block = rows.__getitems__(list(range(start, min(start + _BLOCK, len(rows)))))
-            for number, row in enumerate(block, start=start):
-                location = f"example {number} of split={self.split!r} of name={self.name!r}"
-                try:
-                    record = {name: _plain(value, features[name]) for name, value in row.items()}
-                except UnicodeDecodeError:
-                    raise InputError(f"{location} has text that is not UTF-8; choose another dataset") from None
-                yield Record(location, record)
+        with rows.data_source if hasattr(rows.data_source, "__exit__") else contextlib.nullcontext():
+            for start in range(0, len(rows), _BLOCK):
+                with _without_tensorflow():
+                    block = rows.__getitems__(list(range(start, min(start + _BLOCK, len(rows)))))
+                for number, row in enumerate(block, start=start):
+                    location = f"example {number} of split={self.split!r} of name={self.name!r}"
+                    try:
+                        record = {name: _plain(value, features[name]) for name, value in row.items()}
+                    except UnicodeDecodeError:
+                        raise InputError(f"{location} has text that is not UTF-8; choose another dataset") from None
+                    yield Record(location, record)
 
     def fingerprint(self) -> str:
         info = self._builder().info
