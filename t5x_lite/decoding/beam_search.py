@@ -94,6 +94,10 @@ class BeamSearch(Method):
                 "as beams"
             )
 
+    @property
+    def num_sequences(self) -> int:
+        return self.num_beams
+
     def length_penalty(self, length: Float[Array, ""] | float) -> Float[Array, ""] | float:
         """The divisor of the log-probability of a text of `length` tokens.
 

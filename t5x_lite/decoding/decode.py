@@ -9,6 +9,10 @@ from flax import linen as nn
 from jaxtyping import Array, Bool, Float, Int, Key
 
 from t5x_lite.decoding.methods import DecodingStart, GenerationConstraints, Method
+from t5x_lite.errors import InputError
+from t5x_lite.kernels.platform import free_memory
+
+_MANY_TOKENS = 1 << 16  # below which their memory is not estimated
 
 
 class Decoded(NamedTuple):
@@ -58,12 +62,32 @@ def decode(
       suppressed_ids: what is never written.
 
     Raises:
-      InputError: a maximum length below 1, a beam wider than the vocabulary, more rows than the model has positions.
+      InputError: a maximum length below 1, a beam wider than the vocabulary, more rows than the model has positions,
+        keys and values that do not fit into memory.
     """
     constraints = GenerationConstraints(max_length, eos_id, pad_id, forced_first_id, forced_last_id, suppressed_ids)
     method.check(module.config.vocab_size)
+    if max_length * method.num_sequences * len(inputs) > _MANY_TOKENS:
+        _check_memory(module, params, inputs, method.num_sequences, max_length)
     rows = jnp.arange(len(inputs)) if rows is None else rows
     return Decoded(*_decode(module, method, constraints, params, inputs, inputs_valid, start_ids, key, rows))
+
+
+def _check_memory(module: nn.Module, params: Any, inputs: Any, num_sequences: int, max_length: int) -> None:
+    """Raises `InputError` where the keys and values of all tokens to be written exceed the memory that is free."""
+
+    def cache_bytes(length: int) -> int:
+        start = partial(module.apply, inputs=inputs, max_length=length, method="start_decoding")
+        leaves = jax.eval_shape(lambda params: jax.tree.leaves(start({"params": params})), params)
+        return sum(leaf.size * leaf.dtype.itemsize for leaf in leaves)
+
+    # The loop's result is another copy of what it began with.
+    needed, free = 2 * (cache_bytes(2) - cache_bytes(1)) * num_sequences * max_length, free_memory()
+    if free is not None and needed > free:
+        raise InputError(
+            f"max_length={max_length:,} tokens of {len(inputs)} texts, {num_sequences} for each, need about "
+            f"{needed / 1e9:,.1f} GB and {free / 1e9:,.1f} GB are free; choose a smaller max_length, or fewer at once"
+        )
 
 
 @partial(jax.jit, static_argnums=(0, 1, 2))

@@ -73,6 +73,11 @@ class Method(Validated, ABC):
     num_results: Positive
     """Texts for each input."""
 
+    @property
+    def num_sequences(self) -> int:
+        """Texts that are written at once for each input."""
+        return self.num_results
+
     def check(self, vocab_size: int) -> None:
         """Raises `InputError` where the method does not fit so many ids."""
 

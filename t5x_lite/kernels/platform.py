@@ -1,5 +1,7 @@
 """Which platform a program is for, and what depends on that beside its operations."""
 
+import re
+from pathlib import Path
 from typing import Any, Literal
 
 import jax
@@ -43,3 +45,13 @@ def has_wired_slices(device: Any) -> bool:
 def unrolls_layers() -> bool:
     """Whether training compiles each layer by itself: a CPU's loop copies all that waits for the backward pass."""
     return platform() == "cpu"
+
+
+def free_memory() -> int | None:
+    """Bytes that arrays may still take on the devices of all processes; None where they do not say it."""
+    stats = [device.memory_stats() for device in jax.local_devices()]
+    if all(stats):
+        return jax.process_count() * sum(each["bytes_limit"] - each["bytes_in_use"] for each in stats)
+    if platform() != "cpu" or not (memory := Path("/proc/meminfo")).exists():
+        return None
+    return jax.process_count() * 1024 * int(re.search(r"MemAvailable: *(\d+) kB", memory.read_text())[1])

@@ -11,7 +11,7 @@ from t5x_lite.errors import InputError
 from t5x_lite.objectives.losses import not_padding, shift_right
 from t5x_lite.pictures.attention import AttentionMaps, make_map, sown_weights
 from t5x_lite.pretrained.batches import Row, apply_model, check_ids, named_texts, pad_rows, padded_row
-from t5x_lite.pretrained.text_model import PretrainedTextModel, Prompt
+from t5x_lite.pretrained.text_model import Examples, PretrainedTextModel, Prompt
 from t5x_lite.tokenizers.base import format_tokens
 
 
@@ -122,6 +122,15 @@ class PretrainedEncoderDecoder(PretrainedTextModel):
             return jnp.asarray(check_ids(texts, self.config.vocab_size))
         rows = [Row(ids_of(text)) for text in named_texts(texts).values()]
         return jnp.asarray(pad_rows(rows, self._vocabulary.pad_id).ids)
+
+    def _prompt(self, text: str, examples: Examples, template: str | None) -> Prompt:
+        for name, value in {"examples": list(examples) or None, "template": template}.items():
+            if value is not None:
+                raise InputError(
+                    f"{name}={value!r:.60} is for decoders, which continue a prompt, and {type(self.config).__name__} "
+                    "is an encoder-decoder, which answers a text as it was trained to; give the text alone"
+                )
+        return Prompt(text)
 
     def _prompt_ids(self, text: str) -> list[int]:
         return self._closed(self._tokenizer().encode(text))

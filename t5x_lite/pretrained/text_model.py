@@ -154,7 +154,7 @@ class PretrainedTextModel(Pretrained):
           texts: inputs of an encoder-decoder; prompts that a decoder continues.
           max_length: tokens of an answer, EOS included.
           seed: of the sampling: the sample for a text depends on it and on the text's index in the list alone.
-          examples: (input, output) of solved tasks, which the model reads before each text.
+          examples: (input, output) of solved tasks, which a decoder reads before each text.
           template: how tasks are written, `{input}` and after it `{output}` once each. A prompt is the template of
             each example and then that of the text up to its output; answers end where the next example would begin.
             Without it examples have ``"{input}\\n{output}\\n\\n"``, and a text without examples stays as it is.
@@ -167,7 +167,7 @@ class PretrainedTextModel(Pretrained):
           InputError: no texts, numbers out of range, a prompt and answer longer than the model has positions for.
         """
         method, examples, named = choose_method(**options), list(examples), named_texts(texts)
-        prompts = [make_prompt(text, examples, template) for text in named.values()]
+        prompts = [self._prompt(text, examples, template) for text in named.values()]
         prompt_ids = [self._prompt_ids(prompt.text) for prompt in prompts]
         rows = [self._row(name, ids, max_length) for name, ids in zip(named, prompt_ids, strict=True)]
         answers: list[Any] = []
@@ -241,7 +241,7 @@ class PretrainedTextModel(Pretrained):
         if not isinstance(prompt, str):
             raise InputError(f"prompt={prompt!r} is not a text; give a string")
         names = named_texts(answers if isinstance(answers, list | tuple) else [answers])
-        question = make_prompt(prompt, examples, template)
+        question = self._prompt(prompt, examples, template)
         answer_ids = [self._answer_ids(question.before + answer) for answer in names.values()]
         if empty := [name for name, ids in zip(names, answer_ids, strict=True) if not ids]:
             raise InputError(f"answers{empty[0].removeprefix('texts')} holds no token; give it some text")
@@ -283,6 +283,9 @@ class PretrainedTextModel(Pretrained):
     @abstractmethod
     def _attention(self, name: str, ids: list[int], answer: list[int] | None, max_length: int) -> AttentionMaps:
         """The attention over one text and an answer to it."""
+
+    def _prompt(self, text: str, examples: Examples, template: str | None) -> Prompt:
+        return make_prompt(text, examples, template)
 
     @abstractmethod
     def _prompt_ids(self, text: str) -> list[int]:

@@ -105,6 +105,11 @@ BAD = {
     "too long": (["generate", "gpt", "a" * 40, "--max-length", "20"], "exceeds the 48 positions"),
     "template": (["generate", "gpt", "a", "--template", "{input}"], "is not a template"),
     "examples": (["generate", "gpt", "a", "--examples", "IN"], "has 0 tabs in line 1"),
+    "examples of a T5": (["generate", "t5", "a", "--examples", "PAIRS"], "examples=[('a', 'b')] is for decoders"),
+    "template of a T5": (["score", "t5", "a", "b", "--template", "{input}{output}"], "is for decoders"),
+    "memory": (["generate", "t5", "a", "--max-length", "2000000000"], "max_length=2,000,000,000 tokens of 1 texts"),
+    "beams": (["generate", "t5", "a", "--max-length", "99999999", "--num-beams", "300"], "300 for each, need about"),
+    "beyond memory": (["generate", "t5", "a", "--max-length", str(10**30)], "max_length="),
     "no answers": (["score", "gpt", "a"], "answers are missing"),
 }
 
@@ -112,7 +117,7 @@ BAD = {
 @pytest.mark.parametrize("name", BAD)
 def test_bad_input_is_one_sentence_and_status_2(run, runs, tmp_path, name):
     places = dict(runs)
-    for file, content in {"IN": b"a\n", "EMPTY": b"", "LATIN": "caf\xe9".encode("latin-1")}.items():
+    for file, content in {"IN": b"a\n", "PAIRS": b"a\tb\n", "EMPTY": b"", "LATIN": "caf\xe9".encode("latin-1")}.items():
         places[file] = tmp_path / file
         places[file].write_bytes(content)
     arguments, expected = BAD[name]

@@ -25,7 +25,7 @@ class TaskExamples(OfModel):
     """Options for tasks that are shown by examples."""
 
     examples: str | None = None
-    """A file of tasks that are done already, which the model reads first: input, tab, output on each line."""
+    """A file of tasks that are done already, which a decoder reads first: input, tab, output on each line."""
     template: str | None = None
     """How tasks are written, with {input} and {output}, \\n for a line break: "Q: {input}\\nA: {output}\\n\\n"."""
 
@@ -68,7 +68,7 @@ class Generate(TaskExamples):
     num_results: int = 1
     """Answers for each text, of a search or a sampling."""
     temperature: float | None = None
-    """Sample, at this temperature."""
+    """Sample, at this temperature; 0 is greedy."""
     top_k: int = 0
     """Sample among so many tokens; 0 means all."""
     top_p: float = 1.0
