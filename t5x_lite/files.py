@@ -1,5 +1,6 @@
 """Writing on a disk or in a bucket: small files, growing files, folders that exist when they are complete."""
 
+import errno
 import json
 import os
 import re
@@ -106,8 +107,12 @@ def write_atomically(path: epath.PathLike, content: str | bytes) -> None:
         path.write_bytes(content)
         return
     temporary = path.with_name(f"{path.name}.{os.getpid()}.tmp")
-    temporary.write_bytes(content)
-    temporary.replace(path)
+    try:
+        temporary.write_bytes(content)
+        temporary.replace(path)
+    except OSError:
+        temporary.unlink(missing_ok=True)
+        raise
 
 
 class GrowingFile:
@@ -128,7 +133,8 @@ class GrowingFile:
 
     def write(self, data: bytes) -> None:
         if self._file is not None:
-            self._file.write(data)
+            if self._file.write(data) < len(data):  # as much as the disk had room for
+                raise OSError(errno.ENOSPC, "No space left on device", str(self._path))
         else:
             self._whole += data
             if time.monotonic() - self._written_at > _BUCKET_SECONDS:

@@ -3,6 +3,8 @@
 import contextlib
 import json
 import math
+import socket
+import struct
 import time
 from collections.abc import Iterable
 from typing import Any
@@ -12,7 +14,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TaskID, TextColumn, TimeRemainingColumn
 
 from t5x_lite.evaluation.figures import Figures, Metrics, format_figure, format_signatures, format_spans
-from t5x_lite.files import GrowingFile, is_in_bucket, read_bytes
+from t5x_lite.files import GrowingFile, read_bytes
 from t5x_lite.metrics.scores import Scores
 from t5x_lite.runs.checkpoints import Saved
 
@@ -60,15 +62,10 @@ class Records:
     ):
         self._file = self._board = None
         if workdir is not None:
-            # Imported here: TensorBoard's writer costs half a second that only training needs to pay.
-            from tensorboardX import SummaryWriter
-
             path = workdir / "metrics.jsonl"
             kept = [record for record in read_records(path) if record["step"] <= first]
             self._file = GrowingFile(path, "".join(json.dumps(record) + "\n" for record in kept).encode())
-            if is_in_bucket(workdir):
-                _open_boards_in_buckets()
-            self._board = SummaryWriter(str(workdir / "tensorboard"), purge_step=first + 1)
+            self._board = _Board(workdir / "tensorboard", first)
         self._console, self._steps, self._throughput = console, last, throughput
         self._began = time.perf_counter()
         self._since = (first, self._began)
@@ -143,23 +140,45 @@ class Records:
         # JSON has no NaN: it is written as null.
         figures = {name: value if math.isfinite(value) else None for name, value in metrics.items()}
         self._file.write((json.dumps({"step": step, "kind": kind} | more | figures) + "\n").encode())
-        for name, value in metrics.items():
-            self._board.add_scalar(f"{kind}/{name}", value, step)
+        self._board.write(step, {f"{kind}/{name}": value for name, value in metrics.items()})
 
 
-def _open_boards_in_buckets() -> None:
-    """Has TensorBoard's writer reach buckets through `GrowingFile`, not through a library for each of them."""
-    from tensorboardX.record_writer import register_writer_factory
+class _Board:
+    """A file of TensorBoard's events, which hides those of an earlier run from step `first` on.
 
-    class Factory:
-        def open(self, path: str) -> GrowingFile:
-            return GrowingFile(path)
+    It is written by the thread that calls. tensorboardX's own writer hands events to a thread through a pipe between
+    processes: when that thread fails, as it does on a full disk, the run waits for it forever.
+    """
 
-        def directory_check(self, path: str) -> None:
-            pass  # buckets have none
+    def __init__(self, folder: epath.Path, first: int):
+        # Imported here: it costs half a second that only training needs to pay.
+        from tensorboardX.proto.event_pb2 import Event, SessionLog
 
-    for scheme in ("gs", "s3", "az"):
-        register_writer_factory(scheme, Factory())
+        folder.mkdir(parents=True, exist_ok=True)
+        name = f"events.out.tfevents.{int(time.time())}.{socket.gethostname()}.{time.monotonic_ns()}"
+        self._file = GrowingFile(folder / name)
+        self._write(Event(step=first + 1, file_version="brain.Event:2"))
+        self._write(Event(step=first + 1, session_log=SessionLog(status=SessionLog.START)))
+
+    def write(self, step: int, figures: Figures) -> None:
+        from tensorboardX.proto.event_pb2 import Event
+        from tensorboardX.proto.summary_pb2 import Summary
+        from tensorboardX.summary import scalar
+
+        values = [scalar(name, value).value[0] for name, value in figures.items()]
+        self._write(Event(step=step, summary=Summary(value=values)))
+
+    def close(self) -> None:
+        self._file.close()
+
+    def _write(self, event: Any) -> None:
+        from tensorboardX.record_writer import masked_crc32c
+
+        event.wall_time = time.time()
+        content = event.SerializeToString()
+        length = struct.pack("<Q", len(content))
+        sums = [struct.pack("<I", masked_crc32c(part)) for part in (length, content)]
+        self._file.write(length + sums[0] + content + sums[1])
 
 
 def read_records(path: epath.PathLike) -> list[dict[str, Any]]:
