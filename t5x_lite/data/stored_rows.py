@@ -53,12 +53,13 @@ def stack(rows: Sequence[Row]) -> dict[str, np.ndarray]:
 def _check_threads() -> None:
     """Raises `InputError` where the system refuses the threads of ArrayRecord's pool.
 
-    The pool is made with the first reader, which would wait forever for the threads that were not refused.
+    The pool is made with the first reader. When a thread is refused then, those before it read memory that is freed
+    already, which ends the process, or are waited for without end.
     """
-    ended, threads = threading.Event(), [threading.Thread(target=lambda: ended.wait()) for _ in range(_POOL_THREADS)]
-    started = []
+    ended, started = threading.Event(), []
     try:
-        for thread in threads:
+        for _ in range(_POOL_THREADS):
+            thread = threading.Thread(target=ended.wait)
             thread.start()
             started.append(thread)
     except RuntimeError:
@@ -73,12 +74,8 @@ def _check_threads() -> None:
 
 
 class Rows(RowSequence):
-    """One split of a store as a sequence of rows; its files are opened at the first read, and read until `close`.
-
-    Threads may read, and wait for each other: ArrayRecord is asked for one record at a time, which it reads in the
-    thread that asks. Asked for several it starts tasks in 64 threads of its own, and TFDS's data source one more thread
-    for each call.
-    """
+    """One split of a store as a sequence of rows, safe to read from threads. Its files are opened at the first read of
+    each, and closed by `close`, which no thread may be reading at."""
 
     def __init__(self, folder: Path, split: str, length: int, spec: RowSpec) -> None:
         self._folder, self._split, self._length, self.spec = folder, split, length, spec
@@ -90,8 +87,21 @@ class Rows(RowSequence):
         return self._length
 
     def __getitems__(self, indices: Iterable[int]) -> list[Row]:
-        with self._lock:
-            features, encoded = self._info.features, [self._read(int(index)) for index in indices]
+        indices = np.fromiter(indices, np.int64)
+        # All shards but the last are full.
+        numbers, positions = np.divmod(indices, self._info.splits[self._split].file_instructions[0].take)
+        encoded: list[bytes] = [b""] * len(indices)
+        try:
+            for number in np.unique(numbers):
+                here = np.flatnonzero(numbers == number)
+                records = self._reader(int(number)).read(positions[here].tolist())
+                for position, record in zip(here, records, strict=True):
+                    encoded[position] = record
+        except (RuntimeError, IndexError) as error:
+            reason = " ".join(str(error).split())[:200]
+            raise InputError(
+                f"the token store {self._folder} is damaged ({reason}); remove that folder, and it is made anew"
+            ) from None
         return [
             {
                 name: decode_image(record[name], column)
@@ -99,11 +109,11 @@ class Rows(RowSequence):
                 else np.asarray(record[name]).astype(column.dtype, copy=False)
                 for name, column in self.spec.items()
             }
-            for record in map(features.deserialize_example_np, encoded)
+            for record in map(self._info.features.deserialize_example_np, encoded)
         ]
 
     def close(self) -> None:
-        """Closes the files once no thread reads from them; a later read raises ValueError."""
+        """Closes the files; a later read raises ValueError."""
         with self._lock:
             self._is_closed = True
             while self._readers:
@@ -114,26 +124,21 @@ class Rows(RowSequence):
     def _info(self) -> Any:
         return import_tfds().builder_from_directory(str(self._folder)).info
 
-    def _read(self, index: int) -> bytes:
+    def _reader(self, number: int) -> Any:
+        """That of a shard. TFDS's data source would leave it to be closed by the garbage collector, and starts a thread
+        for every read."""
         from array_record.python.array_record_module import ArrayRecordReader
 
-        if self._is_closed:
-            raise ValueError(f"the rows of {self._folder} are closed")
-        shards = self._info.splits[self._split].file_instructions
-        number, position = divmod(index, shards[0].take)  # all shards but the last are full
-        try:
+        with self._lock:
+            if self._is_closed:
+                raise ValueError(f"the rows of {self._folder} are closed")
             if number not in self._readers:
                 _check_threads()
-                options = "readahead_buffer_size:0,max_parallelism:0"
-                reader = ArrayRecordReader(shards[number].filename, options, file_reader_buffer_size=_READ_BYTES)
+                path = self._info.splits[self._split].file_instructions[number].filename
+                # Without reading ahead, as random access does not want it.
+                reader = ArrayRecordReader(path, "readahead_buffer_size:0", file_reader_buffer_size=_READ_BYTES)
                 self._readers[number] = reader
-            self._readers[number].seek(position)
-            return self._readers[number].read()
-        except (RuntimeError, IndexError) as error:
-            reason = " ".join(str(error).split())[:200]
-            raise InputError(
-                f"the token store {self._folder} is damaged ({reason}); remove that folder, and it is made anew"
-            ) from None
+            return self._readers[number]
 
 
 class RowWriter(contextlib.AbstractContextManager):
