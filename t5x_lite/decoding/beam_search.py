@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
-from t5x_lite.decoding.methods import DecodingStart, GenerationConstraints, Method, Step, best_tokens
+from t5x_lite.decoding.methods import DecodingStart, Method, best_tokens
 from t5x_lite.errors import InputError
 from t5x_lite.validation import Positive, Range
 
@@ -128,22 +128,22 @@ class BeamSearch(Method):
             cache=start.cache.repeat(beams),
         )
         last = jax.lax.while_loop(
-            lambda state: (state.index < constraints.max_length) & ~state.done.all(),
-            partial(_advance, start.step, self, constraints),
+            lambda state: (state.index < start.max_length) & ~state.done.all(),
+            partial(_advance, start, self),
             begin,
         )
         return last.ended.ids[:, : self.num_results], last.ended.values[:, : self.num_results]
 
 
-def _advance(step: Step, method: BeamSearch, constraints: GenerationConstraints, state: State) -> State:
-    beams, length = method.num_beams, state.index + 1
-    logits, cache = step(state.last[:, None], state.cache, state.index)
-    logits, log_z = constraints.apply(logits[:, 0], state.index)
+def _advance(start: DecodingStart, method: BeamSearch, state: State) -> State:
+    constraints, beams, length = start.constraints, method.num_beams, state.index + 1
+    logits, cache = start.step(state.last[:, None], state.cache, state.index)
+    logits, log_z = constraints.apply(logits[:, 0], state.index, start.max_length)
     past = state.running.values.reshape(-1, 1) - log_z
     candidates = _candidates(logits, past, beams)
 
     ends = constraints.ends(candidates.tokens)
-    at_end = length == constraints.max_length
+    at_end = length == start.max_length
     endings = candidates.texts(state.running, state.index)
     if not method.exhaustive_eos:
         eligible = (ends | at_end) & (jnp.arange(ends.shape[1]) < beams)[None]
@@ -165,7 +165,7 @@ def _advance(step: Step, method: BeamSearch, constraints: GenerationConstraints,
     chosen = jnp.take_along_axis(candidates.beams, order, axis=1)
     rows = jnp.arange(len(chosen))[:, None] * beams + chosen
     last = jax.lax.dynamic_index_in_dim(running.ids, state.index, axis=2, keepdims=False)
-    done = state.done | _cannot_improve(method, constraints, length, running, ended)
+    done = state.done | _cannot_improve(method, length, start.max_length, running, ended)
     return State(length, last.reshape(-1), running, ended, done, cache.take(rows.reshape(-1)))
 
 
@@ -180,13 +180,13 @@ def _candidates(logits: Float[Array, "R V"], past: Float[Array, "R 1"], beams: i
 
 
 def _cannot_improve(
-    method: BeamSearch, constraints: GenerationConstraints, length: Int[Array, ""], running: Texts, ended: Texts
+    method: BeamSearch, length: Int[Array, ""], max_length: Int[Array, ""], running: Texts, ended: Texts
 ) -> Bool[Array, "B"]:
     """Where enough texts have ended and no beginning of `length` tokens can get a better score."""
     full = ended.values[:, -1] > NEVER
     if method.early_stopping or (method.num_beams == 1 and not method.exhaustive_eos):
         return full
-    now, most = length.astype(jnp.float32), float(constraints.max_length)
+    now, most = length.astype(jnp.float32), max_length.astype(jnp.float32)
     if method.length_power is not None:
         penalty = method.length_penalty(now)
     else:

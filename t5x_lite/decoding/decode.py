@@ -1,10 +1,12 @@
 """From a model and its inputs to ids, by any method, compiled once for each shape."""
 
+from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from flax import linen as nn
 from jaxtyping import Array, Bool, Float, Int, Key
 
@@ -41,6 +43,7 @@ def decode(
     forced_first_id: int | None = None,
     forced_last_id: int | None = None,
     suppressed_ids: tuple[int, ...] = (),
+    room: int | None = None,
 ) -> Decoded:
     """Texts for each input, until all have ended or are `max_length` tokens long.
 
@@ -60,6 +63,8 @@ def decode(
       forced_first_id, forced_last_id: the first id of each text, and the last of one that reaches `max_length`, with
         probability one.
       suppressed_ids: what is never written.
+      room: L, by default `max_length`. A program is compiled for each of it, and serves every `max_length` up to it;
+        padding follows that.
 
     Raises:
       InputError: a maximum length below 1, a beam wider than the vocabulary, more rows than the model has positions,
@@ -69,8 +74,10 @@ def decode(
     method.check(module.config.vocab_size)
     if max_length * method.num_sequences * len(inputs) > _MANY_TOKENS:
         _check_memory(module, params, inputs, method.num_sequences, max_length)
+    constraints = replace(constraints, max_length=max(room or 0, max_length))
     rows = jnp.arange(len(inputs)) if rows is None else rows
-    return Decoded(*_decode(module, method, constraints, params, inputs, inputs_valid, start_ids, key, rows))
+    arrays = params, inputs, inputs_valid, start_ids, key, rows, np.int32(max_length)
+    return Decoded(*_decode(module, method, constraints, *arrays))
 
 
 def _check_memory(module: nn.Module, params: Any, inputs: Any, num_sequences: int, max_length: int) -> None:
@@ -101,7 +108,9 @@ def _decode(
     start_ids: Int[Array, "B"],
     key: Key[Array, ""] | None,
     rows: Int[Array, "B"],
+    max_length: Int[Array, ""],
 ) -> tuple[Int[Array, "B N L"], Float[Array, "B N"]]:
     apply = partial(module.apply, {"params": params})
     cache = apply(inputs, inputs_valid=inputs_valid, max_length=constraints.max_length, method="start_decoding")
-    return method.write(DecodingStart(partial(apply, method="decode_step"), cache, start_ids, constraints, key, rows))
+    step = partial(apply, method="decode_step")
+    return method.write(DecodingStart(step, cache, start_ids, constraints, key, rows, max_length))

@@ -22,6 +22,7 @@ class GenerationConstraints(Validated):
     """What a method of decoding has to obey: the arguments of `decode`."""
 
     max_length: Positive
+    """That there is room for; `DecodingStart.max_length` says how much of it is written."""
     eos_id: int | None
     pad_id: int
     forced_first_id: int | None = None
@@ -29,7 +30,7 @@ class GenerationConstraints(Validated):
     suppressed_ids: tuple[int, ...] = ()
 
     def apply(
-        self, logits: Float[Array, "R V"], index: Int[Array, ""]
+        self, logits: Float[Array, "R V"], index: Int[Array, ""], max_length: Int[Array, ""]
     ) -> tuple[Float[Array, "R V"], Float[Array, "R 1"]]:
         """(logits, log of their normaliser) of the token at `index`, minus infinity where one may not be written.
 
@@ -40,7 +41,7 @@ class GenerationConstraints(Validated):
             # A mask over all ids, not an update of a few: a CPU would copy all logits before each update.
             suppressed = np.isin(np.arange(logits.shape[1]), self.suppressed_ids)
             logits = jnp.where(suppressed, -jnp.inf, logits)
-        for position, token in {0: self.forced_first_id, self.max_length - 1: self.forced_last_id}.items():
+        for position, token in ((0, self.forced_first_id), (max_length - 1, self.forced_last_id)):
             if token is not None:
                 alone = jnp.where(jnp.arange(logits.shape[1]) == token, 0.0, -jnp.inf)
                 logits = jnp.where(index == position, alone[None, :], logits)
@@ -65,6 +66,8 @@ class DecodingStart(NamedTuple):
     key: Key[Array, ""] | None
     """For random numbers, which depend on it, on the row's number and on the token's index alone."""
     rows: Int[Array, "B"]
+    max_length: Int[Array, ""]
+    """Tokens to write at most."""
 
 
 class Method(Validated, ABC):

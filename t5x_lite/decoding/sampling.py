@@ -60,12 +60,12 @@ def write_left_to_right(
 
     def unfinished(carry: tuple) -> Bool[Array, ""]:
         index, _, _, _, ended, _ = carry
-        return (index < constraints.max_length) & ~ended.all()
+        return (index < start.max_length) & ~ended.all()
 
     def next_token(carry: tuple) -> tuple:
         index, last, ids, scores, ended, cache = carry
         logits, cache = start.step(last[:, None], cache, index)
-        logits, log_z = constraints.apply(logits[:, 0], index)
+        logits, log_z = constraints.apply(logits[:, 0], index, start.max_length)
         chosen = choose(logits, index).astype(jnp.int32)
         log_probability = (jnp.take_along_axis(logits, chosen[:, None], axis=1) - log_z)[:, 0]
         scores += jnp.where(ended, 0.0, log_probability)

@@ -21,6 +21,8 @@ from t5x_lite.pretrained.batches import Batch, Row, apply_model, check_ids, map_
 Examples = Iterable[tuple[str, str]]
 """(input, output) of solved tasks."""
 
+_SHORTEST = 32  # Decoding is compiled for answers of this length, twice it, four times it, ...
+
 DEFAULT_TEMPLATE = "{input}\n{output}\n\n"
 
 
@@ -324,6 +326,7 @@ class PretrainedTextModel(Pretrained):
         limits = self.generation.constraints(self._vocabulary)
 
         def decode_batch(indices: list[int], batch: Batch) -> Decoded:
+            most, room = self._room(batch.ids.shape[1]), power(max_length, _SHORTEST)
             decoded = decode(
                 self.module,
                 self.params,
@@ -334,9 +337,11 @@ class PretrainedTextModel(Pretrained):
                 inputs_valid=jnp.asarray(batch.valid),
                 key=jax.random.key(seed),
                 rows=jnp.array(indices, jnp.int32),
+                room=room if most is None else min(room, most),
                 **limits,
             )
             decoded = jax.device_get(decoded)
+            decoded = decoded._replace(ids=decoded.ids[..., :max_length])
             if progress:
                 progress(len(set(indices)))
             return decoded

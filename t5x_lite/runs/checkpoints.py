@@ -10,7 +10,7 @@ import time
 import warnings
 from collections import deque
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -85,7 +85,11 @@ class Checkpoints:
         return self
 
     def __exit__(self, *error: Any) -> None:
-        self._orbax.close()
+        try:
+            self._orbax.close()
+        finally:
+            with suppress(Exception):  # which was raised before
+                self._end_write()
 
     @property
     def latest(self) -> int | None:
@@ -102,6 +106,7 @@ class Checkpoints:
         training = {"training": {"step": state.step, "opt_state": state.opt_state}}
         average = {} if state.average is None else {"average": state.average}
         began = time.monotonic()
+        self._end_write()
         writing = self._orbax.save_checkpointables_async(
             step,
             _model_items(experiment, tokenizer_files, state.params) | training | average,
@@ -124,8 +129,14 @@ class Checkpoints:
 
     def wait(self) -> None:
         self._orbax.wait()
+        self._end_write()  # `finished` knows of it then
+
+    def _end_write(self) -> None:
+        """Waits for the last write, and has Orbax end its thread: it lives, with three open files, until it is asked
+        for its result."""
         if self._writing is not None:
-            self._writing.result()  # `finished` knows of it then
+            writing, self._writing = self._writing, None
+            writing.result()
 
 
 def _model_items(experiment: Experiment, tokenizer_files: Files, params: Any) -> dict[str, Any]:

@@ -47,7 +47,7 @@ def whole(tmp_path, start, write_pairs) -> tuple[Path, list[np.ndarray], int]:
 
 
 def check_end(process: subprocess.Popen, problem: str, disk: Path) -> None:
-    _, errors = process.communicate(timeout=180)
+    _, errors = process.communicate(timeout=600)
     assert process.returncode == 2, errors
     assert errors.startswith("t5x-lite: ") and errors.count("\n") == 1 and problem in errors, errors
     for step in steps_of_run(disk / "run"):
@@ -55,7 +55,7 @@ def check_end(process: subprocess.Popen, problem: str, disk: Path) -> None:
 
 
 def check_going_on(process: subprocess.Popen, params: list[np.ndarray], disk: Path) -> None:
-    _, errors = process.communicate(timeout=180)
+    _, errors = process.communicate(timeout=600)
     assert process.returncode == 0, errors
     again = jax.tree.leaves(t5x_lite.load(disk / "run").params)
     assert all(np.array_equal(one, other) for one, other in zip(params, again, strict=True))

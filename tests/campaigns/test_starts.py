@@ -11,7 +11,7 @@ import pytest
 pytestmark = [pytest.mark.slow, pytest.mark.least(3)]
 
 AT_ONCE = 3
-MOST_SECONDS = 180
+MOST_SECONDS = 600
 
 
 def check(process: subprocess.Popen, folder: Path) -> None:
