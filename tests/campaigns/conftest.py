@@ -7,6 +7,7 @@ T5X_LITE_CAMPAIGN_SEED chooses the draws, T5X_LITE_CAMPAIGN_MINUTES how long eac
 
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -120,3 +121,17 @@ def start(quick_compiler, tmp_path_factory) -> Callable[..., subprocess.Popen]:
         )
 
     return begin
+
+
+@pytest.fixture
+def preload(tmp_path) -> Callable[[str], dict[str, str]]:
+    """`preload(name)`: the environment in which a process runs with `name.c`, a file beside this one."""
+
+    def compile_library(name: str) -> dict[str, str]:
+        library, source = tmp_path / f"{name}.so", Path(__file__).with_name(f"{name}.c")
+        if not (compiler := shutil.which("cc")):
+            pytest.skip("needs a compiler of C")
+        subprocess.run([compiler, "-shared", "-fPIC", "-o", library, source, "-ldl"], check=True)
+        return {"LD_PRELOAD": str(library)}
+
+    return compile_library

@@ -74,17 +74,13 @@ def test_full(disk, whole, start, draws):
         check_going_on(start(*command, cache=disk / "cache"), params, disk)
 
 
-def test_read_only(tmp_path, whole, start, draws):
+def test_read_only(tmp_path, whole, start, draws, preload):
     config, params, _ = whole
-    library, source = tmp_path / "read_only.so", Path(__file__).with_name("read_only.c")
-    if not (compiler := shutil.which("cc")):
-        pytest.skip("needs a compiler of C")
-    subprocess.run([compiler, "-shared", "-fPIC", "-o", library, source, "-ldl"], check=True)
     disk, since = tmp_path / "folder", tmp_path / "since"
     command = "train", config, "--workdir", disk / "run"
-    preload = {"LD_PRELOAD": str(library), "READ_ONLY_FOLDER": str(disk), "READ_ONLY_SINCE": str(since)}
+    environment = preload("read_only") | {"READ_ONLY_FOLDER": str(disk), "READ_ONLY_SINCE": str(since)}
     for draw in draws:
-        process, lines = start(*command, cache=disk / "cache", **preload), draw.randrange(12)
+        process, lines = start(*command, cache=disk / "cache", **environment), draw.randrange(12)
         for _ in range(lines):
             process.stdout.readline()
         since.touch()

@@ -4,6 +4,7 @@ import os
 import shutil
 import signal
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -41,3 +42,26 @@ def test_on_pairs(tmp_path, draws, start, write_pairs):
     finally:
         for process, _ in running:
             process.kill()
+
+
+READ = """
+import sys
+from t5x_lite.data import Bytes, Data, Stream, TextFiles
+store = Data(TextFiles((sys.argv[1],)), Bytes(), held_out=0.1, cache_dir=sys.argv[2]).prepare(Stream(32))
+print(len(store.train[:]))
+"""
+
+
+def test_where_threads_are_refused(text_file, tmp_path, draws, preload):
+    command = [sys.executable, "-c", READ, text_file, tmp_path / "cache"]
+    rows = subprocess.run(command, check=True, capture_output=True).stdout
+    environment = os.environ | preload("few_threads")
+    for draw in draws:
+        most = draw.randrange(1, 80)
+        process = subprocess.run(
+            command, env=environment | {"MOST_THREADS": str(most)}, capture_output=True, timeout=MOST_SECONDS
+        )
+        if process.returncode:
+            assert b"InputError: the system starts" in process.stderr, (most, process)
+        else:
+            assert process.stdout == rows and most >= 64
