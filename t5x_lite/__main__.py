@@ -1,7 +1,5 @@
 """`python -m t5x_lite`."""
 
-import sys
+from t5x_lite.cli import run_and_exit
 
-from t5x_lite.cli import main
-
-sys.exit(main())
+run_and_exit()

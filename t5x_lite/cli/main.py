@@ -12,6 +12,7 @@ import traceback
 import warnings
 from pathlib import Path
 from types import ModuleType
+from typing import NoReturn
 
 import t5x_lite
 from t5x_lite.cache import cache_folder
@@ -72,6 +73,23 @@ def main(argv: list[str] | None = None) -> int:
     return status
 
 
+def run_and_exit() -> NoReturn:
+    """Runs the command of this process and ends the process: after a failure at once, since threads of Orbax's then
+    wait for minutes for files that nobody writes, and the interpreter for them."""
+    # TensorStore's native threads report here, of no object, what they cannot hand to a task that a failed write ended.
+    sys.unraisablehook = lambda error: None if error.object is None else sys.__unraisablehook__(error)
+    try:
+        status = main()
+    except Exception:
+        traceback.print_exc()
+        status = 1
+    if not status:
+        sys.exit()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(status)
+
+
 def _is_distributed() -> bool:
     """Whether this process is one of several, which wait for it when the interpreter ends."""
     return "jax" in sys.modules and sys.modules["jax"].distributed.is_initialized()
@@ -101,13 +119,12 @@ def _run(command: str, module: str, arguments: list[str]) -> int:
     except KeyboardInterrupt:
         return _fail("interrupted", 130)
     except Exception as error:
-        if _says_disk_full(error):
+        if disk := _disk_problem(error):
+            problem, _, remedy = disk
             where = f" at {error.filename}" if isinstance(error, OSError) and error.filename else ""
-            remedy = "all checkpoints saved before are complete: free some space and run it again"
-            return _fail(f"the disk is full{where}; {remedy}", 2)
-        if isinstance(error, PermissionError | NotADirectoryError | IsADirectoryError | FileExistsError) or (
-            isinstance(error, OSError) and error.errno == errno.EROFS
-        ):
+            saved = f"all checkpoints saved before are complete: {remedy} and run it again"
+            return _fail(f"the disk is {problem}{where}; {saved}", 2)
+        if isinstance(error, PermissionError | NotADirectoryError | IsADirectoryError | FileExistsError):
             path = error.filename or "a file"
             return _fail(f"{path}: {error.strerror}; choose another path or change its permissions", 2)
         if "embedded null" in str(error):  # of a config
@@ -174,13 +191,21 @@ def load_module(file: Path) -> ModuleType:
     return module
 
 
-def _says_disk_full(error: BaseException | None) -> bool:
-    # TensorStore reports a full disk as a ValueError; asynchronous writes wrap whatever happened.
+_DISKS = {
+    errno.ENOSPC: ("full", "No space left", "free some space"),
+    errno.EROFS: ("read-only", "Read-only file system", "make it writable"),
+}
+"""What may be wrong with a disk, how messages say it, and what to do."""
+
+
+def _disk_problem(error: BaseException | None) -> tuple[str, str, str] | None:
+    # TensorStore reports it as a ValueError; asynchronous writes wrap whatever happened.
     while error is not None:
-        if (isinstance(error, OSError) and error.errno == errno.ENOSPC) or "No space left" in str(error):
-            return True
+        for number, problem in _DISKS.items():
+            if (isinstance(error, OSError) and error.errno == number) or problem[1] in str(error):
+                return problem
         error = error.__cause__ or error.__context__
-    return False
+    return None
 
 
 def _fail(message: str, status: int) -> int:
