@@ -10,6 +10,7 @@ import time
 import warnings
 from collections import deque
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -176,20 +177,20 @@ def read_checkpoint(folder: Folder, sharding: Sharding) -> Checkpoint:
 
     Raises `InputError` if the folder is not a checkpoint of ours, or is truncated.
     """
-    _check(folder, lambda name: not name.startswith("training/"))
-    experiment, tokenizer_files = _description(folder)
-    metadata = _metadata(folder)
-    name = "average" if "average" in metadata else "params"
-    abstract = jax.tree.map(
-        lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=sharding), metadata[name]
-    )
-    return Checkpoint(experiment, tokenizer_files, _load(folder, {name: abstract})[name])
+    with _checked(folder, lambda name: not name.startswith("training/")):
+        experiment, tokenizer_files = _description(folder)
+        metadata = _metadata(folder)
+        name = "average" if "average" in metadata else "params"
+        abstract = jax.tree.map(
+            lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=sharding), metadata[name]
+        )
+        return Checkpoint(experiment, tokenizer_files, _load(folder, {name: abstract})[name])
 
 
 def read_description(folder: Folder) -> tuple[Experiment, Files]:
     """The experiment and the tokenizer's files of the checkpoint in `folder`; raises as `read_checkpoint` does."""
-    _check(folder, lambda name: not name.startswith(("training/", "params/", "average/")))
-    return _description(folder)
+    with _checked(folder, lambda name: not name.startswith(("training/", "params/", "average/"))):
+        return _description(folder)
 
 
 def _description(folder: Folder) -> tuple[Experiment, Files]:
@@ -225,6 +226,18 @@ def read_state(folder: Folder, abstract: TrainState) -> TrainState:
         average = items.get("average") or jax.tree.map(jnp.copy, items["params"])
     finite = jax.device_put(np.bool_(True), abstract.finite.sharding)
     return TrainState(params=items["params"], finite=finite, average=average, **items["training"])
+
+
+@contextmanager
+def _checked(folder: Folder, wanted: Callable[[str], bool]) -> Iterator[None]:
+    """A context in which a checkpoint is read while a thread compares its files; see `_check`, whose error goes before
+    any that reading them gives."""
+    with ThreadPoolExecutor(1) as threads:
+        check = threads.submit(_check, folder, wanted)
+        try:
+            yield
+        finally:
+            check.result()
 
 
 def _check(folder: Folder, wanted: Callable[[str], bool]) -> None:
