@@ -59,6 +59,9 @@ def _opened(workdir: epath.Path) -> Iterator[None]:
             lock.callback(_remove_if_empty, workdir)
             if not is_in_bucket(workdir):  # no object there ends with the process that holds it
                 lock.enter_context(_locked(workdir))
+                for pattern in ("*.[0-9]*.tmp", ".written-*", ".seen-*"):  # of runs that were killed
+                    for left in workdir.glob(pattern):
+                        left.unlink()
             probe = workdir / f".written-{uuid.uuid4().hex}"
             probe.write_bytes(b"")
             probe.unlink()

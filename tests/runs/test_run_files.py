@@ -181,6 +181,8 @@ def test_a_killed_run_leaves_no_lock(tiny, tmp_path):
             pass
         holder.kill()
     assert (run / ".lock").exists(), "it could not be removed"
+    for name in ("experiment.json.123.tmp", ".written-0a1b", ".seen-0a1b"):
+        (run / name).write_text("as killed while it wrote")
     with open_workdir(epath.Path(run), tiny):
         assert str(os.getpid()) in (run / ".lock").read_text()
     assert not run.exists()
