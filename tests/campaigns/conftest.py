@@ -20,7 +20,7 @@ from typing import Any
 
 import pytest
 
-_MINUTES = 0.15
+_MINUTES = 0.05
 _LEAST = 10  # tries, however little time there is
 _MOST_SECONDS = 30  # that reading a small file may take
 
