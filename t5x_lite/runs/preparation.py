@@ -1,7 +1,6 @@
 """What a run needs before its first step: data, objective, teacher, first parameters; and checks that they agree."""
 
 import math
-import os
 from contextlib import nullcontext
 from dataclasses import dataclass
 
@@ -15,7 +14,7 @@ from rich.console import Console
 from t5x_lite.data import TokenStore, Vocabulary
 from t5x_lite.errors import InputError
 from t5x_lite.files import local_or_bucket
-from t5x_lite.kernels.platform import can_offload
+from t5x_lite.kernels.platform import can_offload, free_memory
 from t5x_lite.models import ModelConfig, abstract_params
 from t5x_lite.objectives import Distillation, Objective
 from t5x_lite.parallel import RULES, hosts, num_parts, shardings
@@ -202,23 +201,16 @@ def check_mesh(experiment: Experiment, mesh: Mesh) -> None:
 
 
 def check_memory(experiment: Experiment, mesh: Mesh) -> None:
-    """Raises `InputError` where parameters, gradients and the rows of a batch alone take more than a device has."""
-    params, device = abstract_params(experiment.model), mesh.local_devices[0]
-    shapes_of = jax.tree.map(
-        lambda leaf, sharding: sharding.shard_shape(leaf.shape), nn.unbox(params), shardings(mesh, params)
+    """Raises `InputError` where parameters, gradients and the rows of a batch alone exceed the memory that is free."""
+    params = abstract_params(experiment.model)
+    parts = jax.tree.map(
+        lambda leaf, each: math.prod(each.shard_shape(leaf.shape)), nn.unbox(params), shardings(mesh, params)
     )
-    leaves = jax.tree.leaves(shapes_of, is_leaf=lambda shape: isinstance(shape, tuple))
-    rows = experiment.batch_size // num_parts("activation_batch", mesh.shape)
     columns = experiment.objective.layout.spec.values()
     row = sum(math.prod(column.shape) * np.dtype(column.dtype).itemsize for column in columns)
-    needed = 8 * sum(map(math.prod, leaves)) + rows * row
-    stats = device.memory_stats() or {}
-    # Where the device is a part of the host, as a CPU is, all share its memory.
-    most = stats.get("bytes_limit") or os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // len(
-        mesh.local_devices
-    )
-    if needed > most:
+    needed = 8 * sum(jax.tree.leaves(parts)) * mesh.size + experiment.batch_size * row
+    if (free := free_memory()) is not None and needed > free:
         raise InputError(
-            f"model and batch_size={experiment.batch_size} take {needed / 2**30:,.1f} GiB on each device, or more, "
-            f"and it has {most / 2**30:,.1f}; choose smaller ones, or mesh.fsdp or mesh.tensor over more devices"
+            f"model and batch_size={experiment.batch_size} take {needed / 1e9:,.1f} GB or more on all devices, where "
+            f"{free / 1e9:,.1f} GB are free; choose smaller ones, more devices, or mesh.fsdp or mesh.tensor over them"
         )
