@@ -4,9 +4,9 @@ import contextlib
 import json
 import math
 import socket
-import struct
 import time
 from collections.abc import Iterable
+from types import SimpleNamespace
 from typing import Any
 
 from etils import epath
@@ -153,10 +153,12 @@ class _Board:
     def __init__(self, folder: epath.Path, first: int):
         # Imported here: it costs half a second that only training needs to pay.
         from tensorboardX.proto.event_pb2 import Event, SessionLog
+        from tensorboardX.record_writer import RecordWriter, register_writer_factory
 
+        register_writer_factory("growing", SimpleNamespace(open=lambda name: GrowingFile(name.partition(":")[2])))
         folder.mkdir(parents=True, exist_ok=True)
         name = f"events.out.tfevents.{int(time.time())}.{socket.gethostname()}.{time.monotonic_ns()}"
-        self._file = GrowingFile(folder / name)
+        self._records = RecordWriter(f"growing:{folder / name}")
         self._write(Event(step=first + 1, file_version="brain.Event:2"))
         self._write(Event(step=first + 1, session_log=SessionLog(status=SessionLog.START)))
 
@@ -169,16 +171,11 @@ class _Board:
         self._write(Event(step=step, summary=Summary(value=values)))
 
     def close(self) -> None:
-        self._file.close()
+        self._records.close()
 
     def _write(self, event: Any) -> None:
-        from tensorboardX.record_writer import masked_crc32c
-
         event.wall_time = time.time()
-        content = event.SerializeToString()
-        length = struct.pack("<Q", len(content))
-        sums = [struct.pack("<I", masked_crc32c(part)) for part in (length, content)]
-        self._file.write(length + sums[0] + content + sums[1])
+        self._records.write(event.SerializeToString())
 
 
 def read_records(path: epath.PathLike) -> list[dict[str, Any]]:
