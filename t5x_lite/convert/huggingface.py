@@ -1,13 +1,13 @@
 """Hugging Face folders: `config.json`, `model.safetensors` (one file or several) and the tokenizer's files."""
 
 import json
-import zlib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import jax
 import numpy as np
+import xxhash
 from flax import linen as nn
 
 from t5x_lite.checksums import write_checksums
@@ -31,8 +31,8 @@ FAMILIES: list[HuggingFaceFamily] = [
 # Pretraining heads that no class of theirs has.
 _OURS_ALONE = ("span_boundary",)
 _EARLY_BERT = {"hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size", "vocab_size"}
-_CHECKSUMS = "t5x_lite_crc32"
-"""The metadata of model.safetensors with the CRC-32 of each tensor in an export of ours."""
+_CHECKSUMS = "t5x_lite_xxh3"
+"""The metadata of model.safetensors with the XXH3 of each tensor in an export of ours."""
 # What older and other programs write.
 _PICKLES = (".bin", ".pt", ".pth", ".ckpt", ".h5", ".msgpack")
 
@@ -151,7 +151,7 @@ def export_folder(
     if tokenizer is not None:
         write_tokenizer(folder, tokenizer, description["model_type"])
     # Among the weights, so that a program that writes these anew leaves no checksums of the old ones.
-    sums = {name: zlib.crc32(tensor) for name, tensor in tensors.items()}
+    sums = {name: _checksum(tensor) for name, tensor in tensors.items()}
     weights = folder / "model.safetensors"
     save_file(tensors, weights, metadata={"format": "pt", _CHECKSUMS: json.dumps(sums)})
     _sort_metadata(weights)
@@ -160,6 +160,11 @@ def export_folder(
     # Last, since it makes the folder one of theirs.
     (folder / "config.json").write_text(json.dumps(description, indent=2) + "\n")
     write_checksums(folder)
+
+
+def _checksum(tensor: np.ndarray) -> str:
+    # As bytes, since bfloat16 is not a format of Python's buffers.
+    return xxhash.xxh3_64_hexdigest(np.ascontiguousarray(tensor).reshape(-1).view(np.uint8))
 
 
 def _sort_metadata(file: Path) -> None:
@@ -216,9 +221,7 @@ def _read_tensors(folder: Path, theirs: dict[str, Any]) -> dict[str, np.ndarray]
                 sums = json.loads((opened.metadata() or {}).get(_CHECKSUMS, "{}"))
         except (SafetensorError, OSError, ValueError) as error:
             raise InputError(f"{file} cannot be read ({error}); it is missing or truncated: fetch it again") from None
-        if isinstance(sums, dict) and (
-            different := [n for n in sums if n in found and zlib.crc32(found[n]) != sums[n]]
-        ):
+        if isinstance(sums, dict) and (different := [n for n in sums if n in found and _checksum(found[n]) != sums[n]]):
             raise InputError(
                 f"{file} is damaged: {different[0]} is not what was written; use a copy, or export it again"
             )
