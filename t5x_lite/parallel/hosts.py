@@ -5,9 +5,11 @@ as `multihost_utils` does: no mesh is needed, waiting has no limit, and a messag
 process calls these functions in the same order; with one process they return at once.
 """
 
+import ctypes
 import itertools
 import json
 import os
+import signal
 import socket
 import sys
 import threading
@@ -100,13 +102,33 @@ def joined(
         heartbeat_timeout_seconds=_JAX_HEARTBEAT_SECONDS,
     )
     heartbeat = Heartbeat(config, remains)
+    _set_signal_handler(signal.SIGABRT, _SignalHandler(heartbeat.on_abort))
     device = jax.local_devices()[0]
     check_alike({"devices": f"{jax.local_device_count()} {device.device_kind}"}, "give every host the same devices")
-    yield
+    try:
+        yield
+    except jax.errors.JaxRuntimeError as error:
+        # What devices do together fails where a process is gone, sooner than its heartbeat is missed.
+        if "RESOURCE_EXHAUSTED" not in str(error):
+            time.sleep(HEARTBEAT_SECONDS + 4 * _BEAT_SECONDS)
+        raise
     exchange("")
     heartbeat.close()
+    _set_signal_handler(signal.SIGABRT, _SignalHandler())  # the default
     # A process that ends otherwise does not wait for the others here: see `leave`.
     jax.distributed.shutdown()
+
+
+# Of C: a handler of Python's own runs after the thread that aborts, which is never.
+_SignalHandler = ctypes.CFUNCTYPE(None, ctypes.c_int)
+_handlers: dict[int, Any] = {}  # that are set, and would else be freed
+
+
+def _set_signal_handler(number: int, handler: Any) -> None:
+    set_handler = ctypes.CDLL(None).signal
+    set_handler.argtypes, set_handler.restype = (ctypes.c_int, _SignalHandler), ctypes.c_void_p
+    set_handler(number, handler)
+    _handlers[number] = handler
 
 
 class Heartbeat:
@@ -134,6 +156,16 @@ class Heartbeat:
         self._closed.set()
         for thread in self._threads:
             thread.join(5)
+
+    def on_abort(self, signal_number: int) -> None:
+        """A handler of SIGABRT: JAX aborts a process as soon as process 0, which has its coordination service, is gone.
+
+        It returns, and the process aborts, where process 0 still listens: then something else is wrong.
+        """
+        try:
+            socket.create_connection(self._config.address, _BEAT_SECONDS).close()
+        except OSError:
+            self._finish(os.EX_TEMPFAIL, f"process 0 on {self._config.address[0]} is gone")
 
     def _beat(self) -> None:
         # A request waits for as long as process 0 is silent.

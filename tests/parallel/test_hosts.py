@@ -2,6 +2,7 @@
 
 import itertools
 import os
+import signal
 import socket
 import threading
 import time
@@ -272,6 +273,18 @@ def test_one_that_failed_alone_ends_the_others_with_its_status(hearts, capsys):
     run.hearts[1].close()
     assert run.wait(2) == {0: 2, 2: 2}
     assert f"process 1 on {socket.gethostname()} ended with status 2; checkpoint 7" in capsys.readouterr().err
+
+
+def test_an_abort_says_that_the_first_is_gone_where_nothing_listens_at_its_address(hearts, capsys, monkeypatch):
+    run = hearts(2)
+    with socket.create_server(("localhost", 0)) as server:
+        config = ProcessConfig(f"localhost:{server.getsockname()[1]}", 2, 1)
+        monkeypatch.setattr(run.hearts[1], "_config", config)
+        run.hearts[1].on_abort(signal.SIGABRT)
+        assert run.ended == {}
+    run.hearts[1].on_abort(signal.SIGABRT)
+    assert run.ended == {1: 75}
+    assert capsys.readouterr().err == "t5x-lite: process 0 on localhost is gone; checkpoint 7 is there\n"
 
 
 def test_time_in_which_all_stood_still_does_not_count(hearts, monkeypatch):

@@ -202,6 +202,24 @@ def test_one_that_hangs_ends_the_others_and_the_same_command_goes_on(start, alon
     assert_same_run(tmp_path, alone)
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "number, what", [(0, "is gone"), pytest.param(1, "gave no sign of life for 30 s", marks=waits_long)]
+)
+def test_the_death_of_one_ends_the_others_on_their_hosts(start, tmp_path, number, what):
+    address = ("--coordinator", f"localhost:{free_port()}", "--num-processes", 2, "--process-id")
+    processes = [start(*address, number, "--workdir", tmp_path) for number in range(2)]
+    wait_for_steps(tmp_path, processes[0], 45)
+    processes.pop(number).kill()
+    _, err = processes[0].communicate(timeout=180)
+    assert processes[0].returncode == os.EX_TEMPFAIL, err
+    assert re.fullmatch(
+        rf"t5x-lite: process {number} on .+ {what}; the last complete checkpoint is {tmp_path}/checkpoints/(40|80), "
+        "and the same command goes on from there",
+        err.splitlines()[-1],
+    )
+
+
 def test_unlike_hosts_are_told_apart_before_anything_is_written(start, tmp_path):
     address = ("--coordinator", f"localhost:{free_port()}", "--num-processes", 2, "--process-id")
     processes = [
