@@ -266,30 +266,42 @@ def steps_of_run(run: Folder) -> list[Folder]:
 
 
 def leave_damaged(run: Folder) -> list[str]:
-    """Makes the latest checkpoint of a run one whose files are what was written: later ones move to its folder
-    `damaged`, and what is left of earlier ones whose removal was cut short goes too.
+    """Makes the latest checkpoint of a run one whose files are what was written, and its earlier ones whole.
 
-    Returns a sentence for each of them; every process calls it, and reads a share of the files.
+    Damaged ones move to the run's folder `damaged`, and so do earlier ones that lack checksums; what is left of one
+    whose removal was cut short goes. A process that is killed at the very end of a write leaves the latest one without
+    checksums: it gets them.
+
+    Returns a sentence for each change; every process calls it, and reads a share of the files.
     """
-    remarks, steps = [], steps_of_run(run)
-    while steps:
-        folder = steps.pop()
-        damages = hosts.exchange(find_damage(folder, share=(jax.process_index(), jax.process_count())))
-        if not any(damages):
-            if not is_checked(folder):
-                remarks.append(f"{folder} has files without a checksum, whose damage would not be noticed")
-            break
+
+    def set_aside(folder: Folder, why: str) -> None:
         aside = run / "damaged" / f"{folder.name}-{int(time.time())}"
-        remarks.append(f"{folder} is damaged: {max(damages)}; it is now {aside}")
+        remarks.append(f"{folder} {why}; it is now {aside}")
+        if hosts.is_first():
+            aside.parent.mkdir(exist_ok=True)
+            folder.rename(aside)
+
+    remarks: list[str] = []
+    steps = steps_of_run(run)
+    while steps:
+        damages = hosts.exchange(find_damage(steps[-1], share=(jax.process_index(), jax.process_count())))
+        if not any(damages):
+            break
         with hosts.in_turn():
-            if hosts.is_first():
-                aside.parent.mkdir(exist_ok=True)
-                folder.rename(aside)
+            set_aside(steps.pop(), f"is damaged: {max(damages)}")
     with hosts.in_turn():
         for folder in steps if hosts.is_first() else ():
-            if not is_checkpoint(folder) or find_damage(folder, sizes_alone=True).endswith("is missing"):
+            if folder != steps[-1] and (
+                not is_checkpoint(folder) or find_damage(folder, sizes_alone=True).endswith("is missing")
+            ):
                 epath.Path(folder).rmtree()
                 remarks.append(f"{folder} was removed in part; the rest is removed now")
+            elif not is_checked(folder) and folder != steps[-1]:
+                set_aside(folder, "has files without a checksum, as if it were removed in part")
+            elif not is_checked(folder):
+                write_checksums(folder)
+                remarks.append(f"{folder} had files without a checksum, whose damage until now would not be noticed")
     return remarks
 
 

@@ -105,6 +105,8 @@ BAD = {
     "no such metric": (["RUN", "--metrics", "meteor"], "--metrics"),
     "no beams": (["RUN", "--metrics", "bleu", "--num-beams", 0], "evaluation.num_beams=0 is too small"),
     "no texts": (["RUN", "--metrics", "bleu", "--num-texts", 0], "evaluation.num_texts=0 is too small"),
+    "beams of nothing": (["RUN", "--num-beams", 2], "--num-beams=2 is for decoded texts, and no metric asks for any"),
+    "no beams to penalize": (["RUN", "--metrics", "bleu", "--alpha", 0.5], "--alpha=0.5 is for beams"),
     "an encoder writes nothing": (["BERT", "--metrics", "bleu"], "has no answers for; leave it out"),
     "two corpora": (["RUN", "--pairs", "TEST", "--text", "TEST"], "two corpora"),
     "no such pairs": (["RUN", "--pairs", "absent.tsv"], "absent.tsv"),

@@ -15,7 +15,7 @@ from fsspec.implementations.local import LocalFileSystem
 from rich.console import Console
 
 from t5x_lite import files
-from t5x_lite.checksums import write_checksums
+from t5x_lite.checksums import is_checked, write_checksums
 from t5x_lite.errors import InputError
 from t5x_lite.files import GrowingFile, is_in_bucket, local_or_bucket, write_atomically
 from t5x_lite.runs import loop
@@ -225,8 +225,7 @@ def test_damaged_checkpoints_are_set_aside(location):
         (folder / "params").mkdir(parents=True)
         (folder / "params" / "x").write_text("x" * step)
         (folder / "_CHECKPOINT_METADATA").write_text("{}")
-        if step > 8:
-            write_checksums(folder)
+        write_checksums(folder)
     assert leave_damaged(run) == []
     (run / "checkpoints" / "10" / "params" / "x").write_text("y" * 10)
     (remark,) = leave_damaged(run)
@@ -235,9 +234,25 @@ def test_damaged_checkpoints_are_set_aside(location):
     assert (aside / "params" / "x").read_text() == "y" * 10
     assert [path.name for path in steps_of_run(run)] == ["8", "9"]
     (run / "checkpoints" / "9" / "params" / "x").unlink()
-    damaged, unchecked = leave_damaged(run)
-    assert "params/x is missing" in damaged and "8 has files without a checksum" in unchecked
+    (remark,) = leave_damaged(run)
+    assert "params/x is missing" in remark
     assert [path.name for path in steps_of_run(run)] == ["8"]
+
+
+def test_checkpoints_without_checksums(location):
+    """The latest may be one whose write was cut short at the very end; an earlier one is what a removal has left."""
+    run = location / "run"
+    for step in (8, 9):
+        (run / "checkpoints" / str(step) / "params").mkdir(parents=True)
+        for name in ("params/x", "_CHECKPOINT_METADATA"):
+            (run / "checkpoints" / str(step) / name).write_text("{}")
+    earlier, latest = leave_damaged(run)
+    aside = next((run / "damaged").iterdir())
+    assert re.match(r".+8 has files without a checksum, as if .+", earlier) and str(aside) in earlier
+    assert re.match(r".+9 had files without a checksum", latest)
+    assert (aside / "params" / "x").exists()
+    assert is_checked(run / "checkpoints" / "9")
+    assert leave_damaged(run) == []
 
 
 @pytest.mark.parametrize("removed", ["params/x", "_CHECKPOINT_METADATA"])

@@ -90,6 +90,7 @@ def evaluate(arguments: list[str]) -> None:
     submission = submission_of(experiment.objective, source, command.submission)
     of_task = isinstance(experiment.objective, TaskObjective)
     experiment = replace(experiment, evaluation=_settings(experiment.evaluation, command, of_task=of_task))
+    _check_decoding_options(experiment, command)
     tokenizer = tokenizer_from_files(checkpoint.tokenizer_files)
     if tokenizer is None and experiment.data.tokenizer is not None:
         raise InputError(f"{command.run} came without a tokenizer; evaluation of text needs one")
@@ -167,6 +168,18 @@ def _on_other_data(experiment: Experiment, command: Evaluate) -> Experiment:
         # What is longer than a row has no loss, and a remark says so; it is decoded all the same.
         experiment = replace(experiment, objective=replace(experiment.objective, too_long="skip"))
     return experiment
+
+
+def _check_decoding_options(experiment: Experiment, command: Evaluate) -> None:
+    """Raises `InputError` for options that nothing would use."""
+    evaluation = experiment.evaluation
+    decodes = command.unlabeled or evaluation.metrics or evaluation.part_metrics
+    for name in ("num_texts", "num_beams", "alpha", "max_length"):
+        option, value = f"--{name.replace('_', '-')}", getattr(command, name)
+        if value is not None and not (experiment.objective.asks_for_text and decodes):
+            raise InputError(f"{option}={value} is for decoded texts, and no metric asks for any; leave it out")
+    if command.alpha is not None and evaluation.num_beams == 1:
+        raise InputError(f"--alpha={command.alpha} is for beams, and num_beams is 1; give --num-beams, or leave it out")
 
 
 def _settings(evaluation: Evaluation, command: Evaluate, *, of_task: bool) -> Evaluation:
