@@ -1,13 +1,16 @@
 /* Counts what a process does to the files below $KILL_FOLDER, whoever calls it: Python, TensorStore, the C library.
  *
  * With $KILL_AT=N the process ends by SIGKILL just before its N-th operation; with $KILL_LOG each is written there, a line
- * of its name and its path. Preload it: LD_PRELOAD=kill_at.so.
+ * of its name and its path. With $KILL_COPIES operations are made one at a time, and before the N-th the folder is copied to
+ * $KILL_COPIES/N: as it would be left by a process that is killed there. Preload it: LD_PRELOAD=kill_at.so.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <pthread.h>
 #include <signal.h>
+#include <spawn.h>
 #include <stdarg.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -17,12 +20,32 @@
 #include <sys/syscall.h>
 #include <sys/types.h>
 #include <sys/uio.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 static atomic_long operations;
+static pthread_mutex_t one_at_a_time = PTHREAD_RECURSIVE_MUTEX_INITIALIZER_NP;
+
+static void lock(void) {
+  if (getenv("KILL_COPIES")) pthread_mutex_lock(&one_at_a_time);
+}
+
+static void unlock(void) {
+  if (getenv("KILL_COPIES")) pthread_mutex_unlock(&one_at_a_time);
+}
+
+static void copy(const char *folder, const char *copies, long number) {
+  char to[PATH_MAX], *const none[] = {NULL};
+  snprintf(to, sizeof to, "%s/%ld", copies, number);
+  char *const command[] = {"/bin/cp", "-a", (char *)folder, to, NULL};
+  pid_t process;
+  if (access(folder, F_OK) || posix_spawn(&process, command[0], NULL, NULL, command, none)) return;
+  waitpid(process, NULL, 0);
+}
 
 static void count(const char *name, const char *path) {
   const char *folder = getenv("KILL_FOLDER"), *at = getenv("KILL_AT"), *log = getenv("KILL_LOG");
+  const char *copies = getenv("KILL_COPIES");
   if (!folder || strncmp(path, folder, strlen(folder))) return;
   long number = atomic_fetch_add(&operations, 1) + 1;
   if (log) {
@@ -32,6 +55,7 @@ static void count(const char *name, const char *path) {
     syscall(SYS_write, file, line, length);
     syscall(SYS_close, file);
   }
+  if (copies) copy(folder, copies, number);
   if (at && number == atol(at)) syscall(SYS_kill, getpid(), SIGKILL);
 }
 
@@ -59,19 +83,21 @@ static void count_at(const char *name, int folder, const char *path) {
   mode_t mode = 0; \
   if ((flags) & (O_CREAT | __O_TMPFILE)) { va_list rest; va_start(rest, flags); mode = va_arg(rest, mode_t); va_end(rest); }
 
+#define MAKE(type, before, operation) lock(); before; type result = operation; unlock(); return result;
+
 #define OPEN(name) \
   int name(const char *path, int flags, ...) { \
-    MODE(flags) if (WRITES(flags)) count_at(#name, AT_FDCWD, path); return REAL(name)(path, flags, mode); }
+    MODE(flags) MAKE(int, if (WRITES(flags)) count_at(#name, AT_FDCWD, path), REAL(name)(path, flags, mode)) }
 #define OPENAT(name) \
   int name(int folder, const char *path, int flags, ...) { \
-    MODE(flags) if (WRITES(flags)) count_at(#name, folder, path); return REAL(name)(folder, path, flags, mode); }
+    MODE(flags) MAKE(int, if (WRITES(flags)) count_at(#name, folder, path), REAL(name)(folder, path, flags, mode)) }
 #define FOPEN(name) \
   FILE *name(const char *path, const char *mode) { \
-    if (*mode != 'r') count_at(#name, AT_FDCWD, path); return REAL(name)(path, mode); }
+    MAKE(FILE *, if (*mode != 'r') count_at(#name, AT_FDCWD, path), REAL(name)(path, mode)) }
 #define ON_FILE(type, name, parameters, arguments) \
-  type name parameters { count_file(#name, file, ""); return REAL(name) arguments; }
+  type name parameters { MAKE(type, count_file(#name, file, ""), REAL(name) arguments) }
 #define ON_PATH(name, at, path, parameters, arguments) \
-  int name parameters { count_at(#name, at, path); return REAL(name) arguments; }
+  int name parameters { MAKE(int, count_at(#name, at, path), REAL(name) arguments) }
 
 OPEN(open) OPEN(open64) OPENAT(openat) OPENAT(openat64) FOPEN(fopen) FOPEN(fopen64)
 ON_FILE(ssize_t, write, (int file, const void *data, size_t size), (file, data, size))

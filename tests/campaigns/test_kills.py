@@ -24,7 +24,7 @@ from t5x_lite.models import GptConfig
 from t5x_lite.objectives import CausalLanguageModel
 from t5x_lite.runs.checkpoints import steps_of_run
 from t5x_lite.runs.records import read_records
-from t5x_lite.training import Checkpointing, Evaluation
+from t5x_lite.training import Checkpointing, Evaluation, Experiment
 
 pytestmark = pytest.mark.slow
 
@@ -47,6 +47,7 @@ experiment = Experiment.from_json({json!r})
 class Runs:
     """Starts processes of one run, and keeps what a run makes that nothing disturbs."""
 
+    experiment: Experiment
     config: Path
     shim: Path
     environment: dict[str, str]
@@ -116,7 +117,7 @@ def runs(tiny, tmp_path_factory, quick_compiler) -> Iterator[Runs]:
         "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
         "LD_PRELOAD": str(shim),
     }
-    runs = Runs(folder / "config.py", shim, environment)
+    runs = Runs(experiment, folder / "config.py", shim, environment)
     yield runs
     end(runs.started)
 
@@ -211,3 +212,26 @@ def test_killed_runs_make_the_same_in_the_end(runs, tmp_path, draws):
     print(f"\n{sum(kills.values())} kills in {number + 1} runs, none of which made other parameters:")
     print("\n".join(f"{count:5} {what}" for what, count in sorted(kills.items())))
     assert kills
+
+
+@pytest.mark.least(5)
+def test_what_a_kill_leaves_before_any_operation_makes_the_same_in_the_end(runs, tmp_path, draws, train):
+    """As if one process were killed before each of them; this one goes on with what it leaves."""
+    expected, copies = runs.reference(1), tmp_path / "copies"
+    copies.mkdir()
+    (process,) = runs.start(tmp_path / "run", (1, 1), KILL_COPIES=lambda number: str(copies))
+    assert process.wait(PATIENCE) == 0, output(tmp_path / "run")
+    left = sorted(copies.iterdir(), key=lambda path: int(path.name))
+    assert len(left) > 0.9 * len(runs.operations[1, 1][0])
+    count = len(left)
+    for draw in draws:
+        if not left:
+            break
+        workdir = left.pop(draw.randrange(len(left)))
+        try:
+            train(runs.experiment, workdir, report=False)
+            assert_same(workdir, expected)
+        except Exception as error:
+            raise AssertionError(f"before operation {workdir.name}: {error}") from error
+        shutil.rmtree(workdir)
+    print(f"\n{count - len(left)} of {count} moments between two file operations, none of which made other parameters")
