@@ -1,12 +1,17 @@
 """What every model in a notebook has: weights, tables of tokens and positions, and clear errors."""
 
+import textwrap
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
+import jax
 import numpy as np
 from flax import linen as nn
+from rich.console import Console
+from rich.table import Column, Table
 
 from t5x_lite.convert import export_folder
 from t5x_lite.convert.origin import Origin
@@ -35,11 +40,20 @@ _METHODS = (
     *("attention", "generate", "generate_ids", "score", "fill_mask", "encode", "encode_words", "detect_replacements"),
     *("classify", "choose", "tag", "answer"),
 )
+_OF_TRANSFORMERS = {
+    "save_pretrained": "export(folder)",
+    "push_to_hub": "export(folder), and upload that",
+    "to": "t5x_lite.load(path, device=...)",
+    "cuda": "t5x_lite.load(path, device='gpu')",
+    "half": "t5x_lite.load(path, dtype='bfloat16')",
+    "num_parameters": "summary()",
+}
+"""What does here what a method of Transformers' models does."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Pretrained:
-    """A model with its weights and its tokenizer, on one device.
+    """A model with its weights and its tokenizer, on one device or sharded over several.
 
     `module.apply({"params": params}, ...)` is its pure function. A method that only other models have raises an
     `InputError` that names those of this one.
@@ -62,6 +76,31 @@ class Pretrained:
     def abilities(self) -> tuple[str, ...]:
         """The methods that the model's heads allow; for other models than text models none of these."""
         return ("module.apply",)
+
+    def __repr__(self) -> str:
+        leaves, config = jax.tree.leaves(self.params), vars(self.config)
+        types = Counter(str(leaf.dtype) for leaf in leaves).most_common()
+        devices = sorted({str(device) for leaf in leaves for device in leaf.devices()})
+        sizes = {name: value for name, value in config.items() if type(value) is int}
+        tokenizer, ids = type(self.tokenizer).__name__, self.config.vocab_size
+        lines = {
+            type(self).__name__: type(self.config).__name__,
+            "  sizes": ", ".join(f"{name}={value}" for name, value in sizes.items()) or str(self.config),
+            "  parameters": f"{sum(leaf.size for leaf in leaves):,} of {types[0][0]} on {', '.join(devices)}",
+            "  tokenizer": f"{tokenizer} of {self._vocabulary.size:,} ids" if self.tokenizer else f"none; {ids} ids",
+            "  methods": ", ".join((*self.abilities, "export", "summary")),
+        }
+        return "\n".join(f"{name}: {textwrap.shorten(line, 100, placeholder=' ...')}" for name, line in lines.items())
+
+    def summary(self) -> None:
+        """Prints every parameter with its shape, type and count, and how many numbers they hold together."""
+        table = Table(Column("parameter", overflow="fold"), "shape", "type", Column("count", justify="right"), box=None)
+        leaves = jax.tree_util.tree_leaves_with_path(self.params)
+        for path, leaf in leaves:
+            name = jax.tree_util.keystr(path, simple=True, separator="/")
+            table.add_row(name, " x ".join(map(str, leaf.shape)), str(leaf.dtype), f"{leaf.size:,}")
+        table.add_row("all", "", "", f"{sum(leaf.size for _, leaf in leaves):,}", style="bold")
+        Console().print(table)
 
     def export(self, folder: str | Path, *, part: Part | None = None) -> None:
         """Writes a Hugging Face folder, which `t5x_lite.load` and Transformers' `from_pretrained` open.
@@ -141,7 +180,8 @@ class Pretrained:
     def __getattr__(self, name: str) -> Callable[..., NoReturn]:
         """A method that other models have; calling it raises an `InputError` that names those of this one."""
         if name not in _METHODS:
-            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+            remedy = f"; use {_OF_TRANSFORMERS[name]}" if name in _OF_TRANSFORMERS else ""
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}{remedy}")
 
         def unavailable(*args: Any, **kwargs: Any) -> NoReturn:
             *others, last = self.abilities

@@ -15,7 +15,7 @@ from t5x_lite.pretrained.text_model import Examples, PretrainedTextModel, Prompt
 from t5x_lite.tokenizers.base import format_tokens
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class PretrainedDecoder(PretrainedTextModel):
     """GPT, GPT-2, GPT-3 and T5's decoder: calling it gives logits, `generate` gives text, `score` rates texts.
 
@@ -97,7 +97,7 @@ class PretrainedDecoder(PretrainedTextModel):
         return None if self.config.max_length is None else self.config.max_length - length
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class PretrainedEncoderDecoder(PretrainedTextModel):
     """T5, Transformer, Marian, BART: calling it gives logits, `generate` gives text, `score` rates texts.
 

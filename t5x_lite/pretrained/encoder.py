@@ -109,7 +109,7 @@ class Detection(NamedTuple):
     """That it replaces the original token, between 0 and 1."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class PretrainedEncoder(EncoderTasks):
     """`fill_mask` for hidden tokens, `encode` for vectors, `detect_replacements` with a discriminator; with heads of
     tasks `classify`, `choose`, `tag` and `answer`.

@@ -61,7 +61,7 @@ class FoundAnswer(NamedTuple):
     answer."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class EncoderTasks(Pretrained):
     """`classify`, `choose`, `tag` and `answer`, each with a head for it."""
 

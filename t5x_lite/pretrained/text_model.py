@@ -1,5 +1,7 @@
 """What all models in a notebook that generate text share: prompts, decoding methods, answers and scores."""
 
+import difflib
+import inspect
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -24,6 +26,21 @@ Examples = Iterable[tuple[str, str]]
 _SHORTEST = 32  # Decoding is compiled for answers of this length, twice it, four times it, ...
 
 DEFAULT_TEMPLATE = "{input}\n{output}\n\n"
+
+
+OF_TRANSFORMERS = {
+    "max_new_tokens": "the tokens of an answer are max_length",
+    "min_new_tokens": "an answer ends where the model writes EOS; leave it out",
+    "do_sample": "temperature, top_k or top_p mean sampling, and num_beams beam search",
+    "num_return_sequences": "the answers for a text are num_results",
+    "length_penalty": "the exponent of the length penalty is alpha, and of a plain power of the length length_power",
+    "repetition_penalty": "probabilities are the model's; leave it out",
+    "no_repeat_ngram_size": "probabilities are the model's; a folder's generation_config.json may set it",
+    "output_scores": "scores=True gives them",
+    "return_dict_in_generate": "scores=True gives text and score of each answer",
+    "penalty_alpha": "contrastive search is not here; write a t5x_lite.decoding.Method",
+}
+"""What to give here instead of an option of Transformers' `generate`."""
 
 
 class Prompt(NamedTuple):
@@ -73,6 +90,7 @@ def choose_method(
     temperature: float | None = None,
     top_k: int = 0,
     top_p: float = 1.0,
+    **unknown: Any,
 ) -> Method:
     """Beam search for several beams, sampling for a temperature, a top_k or a top_p, greedy otherwise.
 
@@ -84,8 +102,15 @@ def choose_method(
       temperature, top_k, top_p: any of them means sampling, from the `top_k` likeliest tokens and of these from the
         likeliest that hold `top_p` of the probability; a temperature of 0 is greedy.
 
-    Raises `InputError` for numbers out of range, and for options that exclude each other.
+    Raises `InputError` for numbers out of range, and for options that exclude each other or that there are none of.
     """
+    for name, value in unknown.items():
+        remedy = OF_TRANSFORMERS.get(name)
+        if remedy is None:
+            *known, _ = inspect.signature(choose_method).parameters
+            near = difflib.get_close_matches(name, [*known, "max_length", "seed", "scores", "batch_size"], 1)
+            remedy = f"perhaps you meant {near[0]}" if near else f"choose among {', '.join(known)}"
+        raise InputError(f"{name}={value!r:.60} is not an option; {remedy}")
     if method is not None:
         return method
     sampled = {"temperature": (temperature, None), "top_p": (top_p, 1.0), "top_k": (top_k, 0)}
@@ -125,7 +150,7 @@ class Score(NamedTuple):
     without one."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class PretrainedTextModel(Pretrained):
     """`generate` for text, `generate_ids` for ids, `score` for answers to choose from."""
 

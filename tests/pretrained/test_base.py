@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -37,6 +38,33 @@ def test_neighbours_are_the_nearest_by_cosine(bert):
         [one.similarity for one in found], [cosine(table[t], table[word]) for t in expected[:4]], rtol=1e-5
     )
     assert bert.neighbours("bottles", tokenizer.vocabulary.size - 1)[-1].token == format_token(tokenizer, expected[-1])
+
+
+def test_five_lines_say_what_a_model_is(model, bert):
+    lines = repr(model).splitlines()
+    count = sum(leaf.size for leaf in jax.tree.leaves(model.params))
+    assert lines[0] == "PretrainedEncoderDecoder: T5Config"
+    assert lines[1].startswith(f"  sizes: vocab_size={model.config.vocab_size}, ")
+    assert lines[2] == f"  parameters: {count:,} of float32 on {jax.devices()[0]}"
+    assert lines[3] == f"  tokenizer: ByteTokenizer of {model.tokenizer.vocabulary.size} ids"
+    assert lines[4] == "  methods: generate, generate_ids, score, export, summary"
+    assert len(lines) == 5
+    assert repr(replace(bert, tokenizer=None)).splitlines()[3] == "  tokenizer: none; 150 ids"
+
+
+def test_a_summary_counts_every_parameter(bert, capsys):
+    bert.summary()
+    _, *rows, last = (line.split() for line in capsys.readouterr().out.splitlines())
+    leaves = jax.tree.leaves(bert.params)
+    assert len(rows) == len(leaves)
+    assert [int(row[-1].replace(",", "")) for row in rows] == [leaf.size for leaf in leaves]
+    assert last == ["all", f"{sum(leaf.size for leaf in leaves):,}"]
+
+
+def test_methods_of_transformers_are_answered_with_ours(model):
+    with pytest.raises(AttributeError, match=r"no attribute 'save_pretrained'; use export\(folder\)"):
+        model.save_pretrained("folder")
+    assert not hasattr(model, "to")
 
 
 def test_of_several_tokens_the_mean_is_compared(model):

@@ -1,21 +1,61 @@
 import json
+import re
 import shutil
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax.sharding import SingleDeviceSharding
 
 from t5x_lite.convert import export_folder
 from t5x_lite.data import Data
 from t5x_lite.errors import InputError
 from t5x_lite.objectives import MaskedLanguageModel
 from t5x_lite.optim.optimizers import Adafactor
+from t5x_lite.parallel import MeshShape
 from t5x_lite.pretrained import PretrainedEncoder, load
 from t5x_lite.runs.checkpoints import write_checkpoint
 from t5x_lite.runs.workdir import tokenizer_files
 from t5x_lite.tokenizers.config import WordPiece
 from t5x_lite.training.experiment import Experiment
+
+
+def test_where_the_parameters_go(run, t5):
+    second = jax.devices()[1]
+    model = load(run, second)
+    assert {leaf.sharding for leaf in jax.tree.leaves(model.params)} == {SingleDeviceSharding(second)}
+    sharded = load(run, MeshShape(fsdp=2))
+    table = sharded.params["token_embedding"]["embedding"]
+    assert table.sharding.shard_shape(table.shape) == (table.shape[0], table.shape[1] // 2)
+    jax.tree.map(np.testing.assert_array_equal, sharded.params, t5[1])
+    ids = np.array([[5, 6, 1]])
+    logits = model(ids, ids)
+    assert logits.devices() == {second}
+    np.testing.assert_allclose(sharded(ids, ids), logits, atol=1e-5)
+
+
+def test_in_another_type(run):
+    exact, model = load(run), load(run, dtype="bfloat16")
+    assert {leaf.dtype for leaf in jax.tree.leaves(model.params)} == {jnp.dtype("bfloat16")}
+    ids = np.array([[5, 6, 1]])
+    logits = model(ids, ids)
+    assert 0 < jnp.abs(logits - exact(ids, ids)).max() < 0.1 * jnp.abs(logits).max()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"device": "gpus"}, "device='gpus' is not here; choose one of cpu"),
+        ({"device": 3}, "device=3 is not a device"),
+        ({"device": MeshShape(data=3)}, "mesh data=3 fsdp=1 sequence=1 tensor=1 does not fill 8 devices"),
+        ({"dtype": "int8"}, "dtype=int8 is not a type of parameters; choose float32"),
+        ({"dtype": "floats"}, "dtype='floats' is not a type; choose float32"),
+    ],
+)
+def test_a_device_or_a_type_that_there_is_not(run, arguments, message):
+    with pytest.raises(InputError, match=re.escape(message)):
+        load(run, **arguments)
 
 
 def copy_of(run, tmp_path):

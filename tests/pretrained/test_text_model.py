@@ -251,6 +251,9 @@ def test_options_and_what_they_mean(options, expected):
         ({"top_p": 1.5}, "top_p=1.5"),
         ({"top_p": 0.0}, "top_p=0.0"),
         ({"top_k": -1}, "top_k=-1"),
+        ({"max_new_tokens": 5}, "max_new_tokens=5 is not an option; the tokens of an answer are max_length"),
+        ({"num_beam": 5}, "num_beam=5 is not an option; perhaps you meant num_beams"),
+        ({"colour": "red"}, "colour='red' is not an option; choose among method, num_beams"),
     ],
 )
 def test_what_cannot_be_meant(options, message):
@@ -265,5 +268,5 @@ def test_a_method_stands_for_the_options_that_choose_it(model):
     assert len(searched) == 2
     ids = model.generate_ids([[3, 4, 1]], max_length=6, method=Greedy())
     assert ids.tolist() == model.generate_ids([[3, 4, 1]], max_length=6).tolist()
-    with pytest.raises(TypeError, match="num_beam"):
+    with pytest.raises(InputError, match="num_beam=2 is not an option; perhaps you meant num_beams"):
         model.generate("alpha", method=Greedy(), num_beam=2)
