@@ -14,18 +14,21 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from t5x_lite.errors import InputError
     from t5x_lite.pretrained import Pretrained, load
-    from t5x_lite.runs.loop import train
+    from t5x_lite.pretrained.run import Run, train
+    from t5x_lite.runs.records import Callback
     from t5x_lite.training.experiment import Experiment
 
 __version__ = "0.1.0"
-__all__ = ["Experiment", "InputError", "Pretrained", "load", "train"]
+__all__ = ["Callback", "Experiment", "InputError", "Pretrained", "Run", "load", "train"]
 
 _HOMES = {
+    "Callback": "t5x_lite.runs.records",
     "Experiment": "t5x_lite.training.experiment",
     "InputError": "t5x_lite.errors",
     "Pretrained": "t5x_lite.pretrained",
+    "Run": "t5x_lite.pretrained.run",
     "load": "t5x_lite.pretrained",
-    "train": "t5x_lite.runs.loop",
+    "train": "t5x_lite.pretrained.run",
 }
 
 

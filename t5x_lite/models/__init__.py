@@ -1,7 +1,7 @@
 """The zoo: the published families, each a config of one of the modules here."""
 
 from t5x_lite.models import bert, electra, gpt, t5, transformer
-from t5x_lite.models.base import ModelConfig, abstract_params, num_params
+from t5x_lite.models.base import ModelConfig, abstract_params, init_params, num_params
 from t5x_lite.models.bert import AlbertConfig, BertConfig, DistilBertConfig, RobertaConfig
 from t5x_lite.models.decoder import Decoder, DecoderConfig
 from t5x_lite.models.electra import ElectraConfig, ElectraPair, ElectraPairConfig
@@ -38,5 +38,6 @@ __all__ = [
     "T5DecoderConfig",
     "TransformerConfig",
     "abstract_params",
+    "init_params",
     "num_params",
 ]

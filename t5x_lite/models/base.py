@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Literal
 import jax
 import jax.numpy as jnp
 from flax import linen as nn
-from jaxtyping import Array, Bool, Float, Int
+from jaxtyping import Array, Bool, Float, Int, Key
 
 from t5x_lite.errors import InputError
 from t5x_lite.layers.decoding_cache import DecodingCache
@@ -302,6 +302,23 @@ def abstract_params(config: ModelConfig) -> Any:
     must not find it changed.
     """
     return jax.eval_shape(config.build().init, jax.random.key(0), *config.abstract_inputs())["params"]
+
+
+def init_params(config: ModelConfig, key: Key[Array, ""]) -> Any:
+    """The parameters of a new model, plain arrays on one device.
+
+    >>> from t5x_lite.models.gpt import GptConfig
+    >>> config = GptConfig(vocab_size=10, embed_dim=4, num_heads=2, mlp_dim=6, num_layers=1, max_length=8)
+    >>> init_params(config, jax.random.key(0))["token_embedding"]["embedding"].shape
+    (10, 4)
+    """
+    module = config.build()
+
+    def init(key: Key[Array, ""]) -> Any:
+        inputs = [jnp.zeros(array.shape, array.dtype) for array in config.abstract_inputs()]
+        return nn.unbox(module.init(key, *inputs)["params"])
+
+    return jax.jit(init)(key)
 
 
 def num_params(config: ModelConfig) -> int:

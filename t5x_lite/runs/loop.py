@@ -19,7 +19,7 @@ from t5x_lite.parallel.preemption import StopSignals
 from t5x_lite.runs import report
 from t5x_lite.runs.checkpoints import Checkpoints, leave_damaged
 from t5x_lite.runs.preparation import check_memory, check_mesh, prepare, start_or_resume
-from t5x_lite.runs.records import Records, print_line, standard_output
+from t5x_lite.runs.records import Callback, Records, print_line, standard_output
 from t5x_lite.runs.workdir import open_workdir, tokenizer_files
 from t5x_lite.training.experiment import Experiment
 from t5x_lite.training.step import Program, TrainState
@@ -34,11 +34,13 @@ def train(
     workdir: str | PathLike[str],
     console: Console | None = None,
     devices: Sequence[jax.Device] | None = None,
+    callbacks: Sequence[Callback] = (),
 ) -> bool:
     """Runs the experiment to its end, or to a signal that stops it; resumes the run in the folder, if there is one.
 
     Every process of a run calls it; only process 0 writes and prints: to standard output unless a `console` is given,
-    such as `Console(quiet=True)`. `devices` default to all. Returns whether the run came to its end.
+    such as `Console(quiet=True)`. `devices` default to all; `callbacks` are told of steps, evaluations and checkpoints.
+    Returns whether the run came to its end.
 
     Raises `InputError` for an experiment that does not fit its data, its devices or the folder, before anything that
     was in the folder is touched; `NonFiniteError` after writing `workdir/nonfinite` to look into.
@@ -58,7 +60,7 @@ def train(
         with Checkpoints(workdir / "checkpoints", experiment.checkpoints) as checkpoints:
             stop.start_loop()
             evaluator = held_out_of(program, prepared.store)
-            run = _Run(experiment, program, prepared.store, evaluator, checkpoints, workdir, console, stop)
+            run = _Run(experiment, program, prepared.store, evaluator, checkpoints, workdir, console, stop, callbacks)
             state = run.train_steps(start_or_resume(program, prepared, checkpoints, console))
         if (step := int(jax.device_get(state.step))) < experiment.steps:
             print_line(console, f"stopped at step {step}; the same command goes on from there")
@@ -77,6 +79,7 @@ class _Run:
     workdir: epath.Path
     console: Console
     stop: StopSignals
+    callbacks: Sequence[Callback]
 
     def train_steps(self, state: TrainState) -> TrainState:
         """Trains until the last step, or until all processes stop; the state that it returns is saved."""
@@ -86,7 +89,8 @@ class _Run:
         data = batches(self.store.train, batch_size=experiment.batch_size, seed=experiment.seed, local=local)
         throughput = self.program.objective.layout.throughput(experiment.batch_size)
         folder = self.workdir if hosts.is_first() else None
-        records = Records(folder, self.console, first=first, last=experiment.steps, throughput=throughput)
+        options = {"first": first, "last": experiment.steps, "throughput": throughput, "callbacks": self.callbacks}
+        records = Records(folder, self.console, **options)
         with records, closing(prefetch(data, first)) as host_batches:
             metrics = None
             for step in range(first, experiment.steps):
@@ -129,9 +133,10 @@ class _Run:
                 f"the loss or its gradient is not finite at step {step}; {folder} holds the batch and the state before "
                 f"it, and the last checkpoint is of step {self.checkpoints.latest or 'none'}"
             )
-        records.advance(step)
+        figures = {name: float(value) for name, value in figures.items()}
+        records.advance(step, figures)
         if step % self.experiment.logging.every == 0 or step == self.experiment.steps:
-            records.train(step, {name: float(value) for name, value in figures.items()})
+            records.train(step, figures)
 
     def should_act(self, every: int, step: int) -> bool:
         """Whether what happens after each `every` steps (0: never) and after the last one happens now."""

@@ -5,7 +5,7 @@ import json
 import math
 import socket
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from types import SimpleNamespace
 from typing import Any
 
@@ -47,6 +47,22 @@ def print_line(console: Console, message: str) -> None:
     console.print(message, highlight=False, markup=False, soft_wrap=True)
 
 
+class Callback:
+    """What else happens while a run trains: derive from it and override what you need.
+
+    Every process of a run calls it, with the same figures; an exception ends the run like one of its own.
+    """
+
+    def on_step(self, step: int, figures: Figures) -> None:
+        """After each update, the first being 1, with its loss and other figures (see `Objective.loss`)."""
+
+    def on_evaluation(self, step: int, figures: Figures) -> None:
+        """After each evaluation, with the held-out figures."""
+
+    def on_save(self, step: int) -> None:
+        """When the checkpoint of a step is complete: its folder is `workdir/checkpoints/<step>`."""
+
+
 class Records:
     """The records of a run from step `first` on; those of a later step, left by a run that was killed, are dropped.
 
@@ -55,10 +71,18 @@ class Records:
       first: updates already done.
       last: updates of the whole run.
       throughput: (unit, number of them in a batch) that the speed is counted in, such as tokens.
+      callbacks: are told what is recorded.
     """
 
     def __init__(
-        self, workdir: epath.Path | None, console: Console, *, first: int, last: int, throughput: tuple[str, int]
+        self,
+        workdir: epath.Path | None,
+        console: Console,
+        *,
+        first: int,
+        last: int,
+        throughput: tuple[str, int],
+        callbacks: Sequence[Callback] = (),
     ):
         self._file = self._board = None
         if workdir is not None:
@@ -67,6 +91,7 @@ class Records:
             self._file = GrowingFile(path, "".join(json.dumps(record) + "\n" for record in kept).encode())
             self._board = _Board(workdir / "tensorboard", first)
         self._console, self._steps, self._throughput = console, last, throughput
+        self._callbacks = callbacks
         self._began = time.perf_counter()
         self._since = (first, self._began)
         self._blocked_seconds = 0.0
@@ -92,8 +117,10 @@ class Records:
             self._file.close()
             self._board.close()
 
-    def advance(self, step: int) -> None:
+    def advance(self, step: int, metrics: Figures) -> None:
         self._bar.update(self._task, completed=step)
+        for callback in self._callbacks:
+            callback.on_step(step, metrics)
 
     def train(self, step: int, metrics: Figures) -> None:
         (last_step, last_time), now = self._since, time.perf_counter()
@@ -117,6 +144,8 @@ class Records:
         if self._shows_signatures and (signatures := format_signatures(scores.metrics)):
             print_line(self._console, signatures)
             self._shows_signatures = False
+        for callback in self._callbacks:
+            callback.on_evaluation(step, figures)
         self._since = (step, time.perf_counter())
 
     def saved(self, checkpoints: Iterable[Saved]) -> None:
@@ -133,6 +162,8 @@ class Records:
             seconds = f"{saved.written_seconds:.1f} s; training stood still for {saved.blocked_seconds:.1f} s of them"
             share = f"{times['blocked_share']:.1%} of its time so far"
             print_line(self._console, f"step {saved.step}/{self._steps}  saved in {seconds}, {share}")
+            for callback in self._callbacks:
+                callback.on_save(saved.step)
 
     def _write(self, step: int, kind: str, metrics: Figures, **more: str) -> None:
         if self._file is None:

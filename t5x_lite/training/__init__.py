@@ -3,5 +3,16 @@
 from t5x_lite.metrics.scores import PartMetrics
 from t5x_lite.optim.optimizers import ParameterAverage
 from t5x_lite.training.experiment import Checkpointing, Evaluation, Experiment, Logging, Precision
+from t5x_lite.training.step import Program, TrainState
 
-__all__ = ["Checkpointing", "Evaluation", "Experiment", "Logging", "ParameterAverage", "PartMetrics", "Precision"]
+__all__ = [
+    "Checkpointing",
+    "Evaluation",
+    "Experiment",
+    "Logging",
+    "ParameterAverage",
+    "PartMetrics",
+    "Precision",
+    "Program",
+    "TrainState",
+]

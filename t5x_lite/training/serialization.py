@@ -12,7 +12,7 @@ T = TypeVar("T")
 
 
 def to_json(value: Any) -> str:
-    """A dataclass as indented JSON; `class` names each dataclass in it."""
+    """A dataclass as indented JSON; `class` names each dataclass in it, after its module where that is not ours."""
     return json.dumps(_encode(value), indent=2)
 
 
@@ -41,7 +41,9 @@ def check_types(value: Any) -> None:
 def _encode(value: Any) -> Any:
     if dataclasses.is_dataclass(value):
         fields = {field.name: _encode(getattr(value, field.name)) for field in dataclasses.fields(value)}
-        return {"class": type(value).__name__} | fields
+        cls = type(value)
+        is_ours = cls.__module__.partition(".")[0] == __package__.partition(".")[0]
+        return {"class": cls.__name__ if is_ours else f"{cls.__module__}:{cls.__name__}"} | fields
     return [_encode(item) for item in value] if isinstance(value, tuple) else value
 
 
@@ -60,18 +62,25 @@ def _decode(data: Any, annotation: Any, path: str) -> Any:
 
 def _decode_dataclass(data: dict[str, Any], annotation: Any, path: str) -> Any:
     known = {cls.__name__: cls for option in _options(annotation) for cls in _subclasses(option)}
-    name = data.get("class")
-    if not isinstance(name, str) or name not in known:
+    # Of several with one name the module decides; a file may be imported under another name than it was.
+    known |= {f"{cls.__module__}:{cls.__name__}": cls for option in _options(annotation) for cls in _subclasses(option)}
+    full_name = data.get("class")
+    module, _, name = full_name.rpartition(":") if isinstance(full_name, str) else ("", "", full_name)
+    cls = known.get(full_name, known.get(name)) if isinstance(full_name, str) else None
+    if cls is None and module:
         raise InputError(
-            f"{path} is of class {name!r}, which is not known; import the file or module that "
-            f"defines it first (--import on the command line); known are {', '.join(sorted(known)) or 'none'}"
+            f"{path} is of class {name!r} of the module {module!r}, which is not imported; import it first, on the "
+            f"command line with --import {module} or --import FILE"
         )
-    annotations = _annotations(known[name])
+    if cls is None:
+        ours = sorted(one for one in known if ":" not in one)
+        raise InputError(f"{path} is of class {name!r}, which is not known; known are {', '.join(ours) or 'none'}")
+    annotations = _annotations(cls)
     values = {field: value for field, value in data.items() if field != "class"}
     if unknown := set(values) - set(annotations):
         raise InputError(f"{path} has unknown fields {sorted(unknown)}; it may come from a newer version of t5x_lite")
     try:
-        return known[name](**{k: _decode(v, annotations[k], f"{path}.{k}") for k, v in values.items()})
+        return cls(**{k: _decode(v, annotations[k], f"{path}.{k}") for k, v in values.items()})
     except TypeError as error:
         raise InputError(f"{path} is incomplete: {error}") from None
 

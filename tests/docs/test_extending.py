@@ -18,6 +18,7 @@ from t5x_lite.data import Data
 from t5x_lite.data.layouts.base import decode_image
 from t5x_lite.decoding import Greedy, decode
 from t5x_lite.errors import InputError
+from t5x_lite.runs.records import read_records
 
 PAGE = Path(__file__).parents[2] / "docs" / "extending.md"
 
@@ -57,10 +58,16 @@ def run(tmp_path, monkeypatch, capsys):
     return command
 
 
-def test_a_source_a_metric_an_optimizer_and_a_schedule(files, run, tmp_path):
+def test_a_source_a_metric_an_optimizer_and_a_schedule(files, modules, run, tmp_path):
     workdir = tmp_path / "run"
     assert "learning rate: 1.00e-03 at most" in run("inspect", files["sums"])
-    run("train", files["sums"], "--workdir", workdir)
+    run("train", files["sums"], "--workdir", workdir, "--logging.every", 1)
+    records = [record for record in read_records(workdir / "metrics.jsonl") if record["kind"] == "train"]
+    experiment = modules("sums").experiment
+    assert list(modules("own_loop").losses(experiment, 3)) == [record["loss"] for record in records[:3]]
+    watch = modules("watch").Watch()
+    watch.on_step(1, records[0])
+    assert watch.losses == {1: records[0]["loss"]}
     held_out = json.loads((workdir / "held_out.json").read_text())
     options = ("--json", "--out", tmp_path / "answers", "--import", files["sums"])
     figures = json.loads(run("evaluate", workdir, *options).splitlines()[-1])

@@ -49,6 +49,37 @@ def assert_identical(workdir: Path, undisturbed: Path) -> None:
     assert losses(workdir) == losses(undisturbed)
 
 
+def test_callbacks_are_told_what_is_recorded_and_a_run_says_what_became_of_it(
+    tiny, undisturbed, tmp_path, console, share_program, monkeypatch
+):
+    class Told(t5x_lite.Callback):
+        def __init__(self):
+            self.steps, self.evaluations, self.saves = {}, {}, []
+
+        def on_step(self, step, figures):
+            self.steps[step] = figures["loss"]
+
+        def on_evaluation(self, step, figures):
+            self.evaluations[step] = figures["loss"]
+
+        def on_save(self, step):
+            self.saves.append(step)
+            assert (tmp_path / "checkpoints" / str(step) / "_CHECKPOINT_METADATA").exists()
+
+    told = Told()
+    monkeypatch.setattr(loop, "Program", share_program)
+    experiment = replace(tiny, logging=replace(tiny.logging, every=4))
+    run = t5x_lite.train(experiment, tmp_path, console, jax.devices()[:1], callbacks=[told])
+    recorded = [(step, kind, loss) for step, kind, loss in losses(undisturbed)]
+    assert [*told.steps.items()] == [(step, loss) for step, kind, loss in recorded if kind == "train"]
+    assert [*told.evaluations.items()] == [(step, loss) for step, kind, loss in recorded if kind == "held_out"]
+    assert told.saves == [2, 4, 6]
+    assert run.finished and run.experiment == experiment
+    assert [record["step"] for record in run.figures if record["kind"] == "train"] == [4, 6]
+    assert run.held_out["loss"] == told.evaluations[6]
+    jax.tree.map(np.testing.assert_array_equal, run.model.params, t5x_lite.load(undisturbed).params)
+
+
 def at_step(monkeypatch, step: int, action) -> None:
     """Has `action` happen when the figures of `step` are recorded."""
     record = Records.train

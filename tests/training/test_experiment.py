@@ -89,7 +89,26 @@ def test_a_users_own_class_is_known_once_it_is_defined(tiny):
             return self.rate
 
     experiment = replace(tiny, optimizer=Adam(MySchedule(3.0)))
-    assert Experiment.from_json(experiment.to_json()) == experiment
+    text = experiment.to_json()
+    assert Experiment.from_json(text) == experiment
+    elsewhere = text.replace(f'"{__name__}:MySchedule"', '"schedules:MySchedule"')
+    assert elsewhere != text
+    assert Experiment.from_json(elsewhere) == experiment, "a file may be imported under another name"
+    unknown = text.replace(f'"{__name__}:MySchedule"', '"schedules:YourSchedule"')
+    message = "'YourSchedule' of the module 'schedules', which is not imported; import it first.*--import schedules or"
+    with pytest.raises(InputError, match=message):
+        Experiment.from_json(unknown)
+
+
+def test_of_two_classes_with_one_name_the_module_decides(tiny):
+    def define(module: str) -> type[Schedule]:
+        cls = type("TwiceSchedule", (Schedule,), {"learning_rate": lambda self, step: 1.0, "__module__": module})
+        return dataclass(frozen=True)(cls)
+
+    one, other = define("one"), define("other")
+    for cls in (one, other):
+        experiment = replace(tiny, optimizer=Adam(cls()))
+        assert type(Experiment.from_json(experiment.to_json()).optimizer.schedule) is cls
 
 
 def test_unknown_fields_and_truncated_text(tiny):

@@ -1,5 +1,6 @@
 """`plot`: learning curves of several runs in one picture."""
 
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import takewhile
 from pathlib import Path
@@ -96,7 +97,10 @@ def open_run(folder: str, name: str) -> Run:
     records, described = read_records(path / "metrics.jsonl"), path / "experiment.json"
     if not records:
         raise InputError(f"{folder} has no metrics.jsonl with records in it; name the folder of a run that has trained")
-    return Run(name, records, Experiment.from_json(read_bytes(described)) if described.exists() else None)
+    experiment = None
+    with suppress(InputError):  # classes of its own that are not imported: the figures are there all the same
+        experiment = Experiment.from_json(read_bytes(described)) if described.exists() else None
+    return Run(name, records, experiment)
 
 
 def short_names(folders: tuple[str, ...]) -> list[str]:
