@@ -1,6 +1,7 @@
 """Command lines to dataclasses, through tyro, with one-sentence errors; configs and the data of their runs."""
 
 import contextlib
+import difflib
 import io
 import os
 import re
@@ -56,7 +57,11 @@ def parse(cls: type[T], arguments: list[str], *, prog: str, default: Any = tyro.
     except SystemExit as end:
         if end.code in (0, None):
             raise
-        raise InputError(_sentence(complaint.getvalue(), prog)) from None
+        sentence = _sentence(complaint.getvalue())
+        if unknown := re.match(r"Unrecognized options?\b.*?(?<!\S)(--\w[\w.-]*)", sentence):
+            meant = _nearest_option(unknown[1], lambda: tyro.cli(cls, args=["--help"], prog=prog, default=default))
+            sentence += f"; perhaps you meant {meant}" if meant else ""
+        raise InputError(f"{sentence} (see {prog} --help)") from None
     finally:
         os.environ.pop("COLUMNS")
         if columns is not None:
@@ -65,23 +70,56 @@ def parse(cls: type[T], arguments: list[str], *, prog: str, default: Any = tyro.
     return command
 
 
-def _sentence(box: str, prog: str) -> str:
-    """The lines of tyro's box as one: the complaint, and the option that was perhaps meant."""
+def _sentence(box: str) -> str:
+    """The complaint in tyro's box as one line."""
     lines = [re.sub(r"\x1b\[[0-9;]*m", "", line).strip("│ ╭╮╰╯─").strip() for line in box.splitlines()]
     rules = [index for index, line in enumerate(box.splitlines()) if "───" in line]
     first = " ".join(filter(None, lines[rules[0] + 1 : rules[1]])) if len(rules) > 1 else " ".join(filter(None, lines))
-    first = re.sub(r"^Error parsing [\w.-]*: (?=\w+=)", "", first)
-    if "Perhaps you meant:" in lines:
-        meant = lines[lines.index("Perhaps you meant:") + 1].split(" ")[0]
-        first = f"{first}; perhaps you meant {meant}"
-    return f"{first} (see {prog} --help)"
+    return re.sub(r"^Error parsing [\w.-]*: (?=\w+=)", "", first)
+
+
+_STEPS = ("epochs", "num-epochs", "num-train-epochs", "max-steps", "num-steps", "train-steps", "num-train-steps")
+_ELSEWHERE = {
+    **dict.fromkeys(("learning-rate", "lr", "peak-learning-rate"), ("peak", "rate", "factor")),
+    **dict.fromkeys(_STEPS, ("steps",)),
+    **dict.fromkeys(("train-batch-size", "per-device-train-batch-size", "global-batch-size"), ("batch-size",)),
+    **dict.fromkeys(("gradient-accumulation-steps", "grad-accum"), ("accumulation",)),
+    **dict.fromkeys(("output-dir", "model-dir", "out-dir", "run-dir"), ("workdir",)),
+    **dict.fromkeys(("max-length", "seq-length", "max-seq-length", "sequence-length"), ("input-length",)),
+    "max-new-tokens": ("max-length",),
+    "train-file": ("text",),
+}
+"""By an option's name in other programs the last parts of ours."""
+
+
+def _nearest_option(option: str, print_help: Callable[[], Any]) -> str:
+    """The option of a command that one which it does not have stands for, if there is one like it."""
+    text = io.StringIO()
+    os.environ["COLUMNS"] = "1000"
+    with contextlib.redirect_stdout(text), contextlib.suppress(SystemExit):
+        print_help()
+    last_parts: dict[str, str] = {}
+    for known in re.findall(r"(?<!\S)--([\w.-]+)", re.sub(r"\x1b\[[0-9;]*m", "", text.getvalue())):
+        last = known.rpartition(".")[2]
+        if last not in last_parts or len(known) < len(last_parts[last]):
+            last_parts[last] = known
+    wanted = option.lstrip("-").replace("_", "-").rpartition(".")[2]
+    for name in (wanted, *_ELSEWHERE.get(wanted, ())):
+        if name in last_parts:
+            return f"--{last_parts[name]}"
+    near = difflib.get_close_matches(wanted, last_parts, 1)
+    return f"--{last_parts[near[0]]}" if near else ""
 
 
 def load_config(path: str) -> Experiment:
     """The `experiment` that a config file binds. Raises `InputError` for a file that is missing or does not."""
     file = Path(path)
     if not file.is_file():
-        raise InputError(f"config {path} is not a file; name a Python file such as configs/t5_tiny.py")
+        near = difflib.get_close_matches(file.name, [one.name for one in file.parent.glob("*.py")], 1)
+        remedy = (
+            f"perhaps you meant {file.parent / near[0]}" if near else "name a Python file such as configs/t5_tiny.py"
+        )
+        raise InputError(f"config {path} is not a file; {remedy}")
     sys.path.insert(0, str(file.parent.absolute()))  # a config may import the one beside it that it varies
     try:
         experiment = getattr(load_module(file), "experiment", None)
@@ -114,7 +152,7 @@ def take_config(arguments: list[str], prog: str, usage: str) -> tuple[str, list[
 class OfModel:
     """The first argument of commands that load a model."""
 
-    run: tyro.conf.Positional[str]
+    run: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="RUN")]
     """The folder of a run or of one of its checkpoints, a Hugging Face folder, or a Hugging Face hub name."""
 
 

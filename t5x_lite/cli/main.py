@@ -53,12 +53,11 @@ def main(argv: list[str] | None = None) -> int:
     if argv[0] == "--version":
         print(f"t5x_lite {t5x_lite.__version__}")
         return 0
-    command, *arguments = argv
-    commands = find_commands()
+    command, arguments, commands = argv[0].replace("-", "_"), argv[1:], find_commands()
     if command not in commands:
         near = difflib.get_close_matches(command, commands, n=1)
         meant = f"; perhaps you meant {near[0]}" if near else ""
-        return _fail(f"command {command!r} is not known{meant}; choose one of {', '.join(commands)}", 2)
+        return _fail(f"command {argv[0]!r} is not known{meant}; choose one of {', '.join(commands)}", 2)
     try:
         status = _run(command, commands[command][0], arguments)
     except Exception:

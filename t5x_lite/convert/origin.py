@@ -43,6 +43,11 @@ class Origin:
         numbers = [str(number) for number in range(len(names))]
         return tuple(names[number] for number in numbers) if set(names) == set(numbers) else ()
 
+    @property
+    def problem_type(self) -> str | None:
+        """What the classes are to each other: `multi_label_classification` says that a text may have several."""
+        return _parse(self.config).get("problem_type")
+
     def restore(self, description: Mapping[str, Any], num_classes: int | None) -> dict[str, Any]:
         """A config.json with the values of this one; without its labels where there are not `num_classes` of them."""
         kept = _parse(self.config)

@@ -67,6 +67,9 @@ class AbsolutePositionsConfig(EncoderDecoderConfig):
         return self.kernel_init
 
 
+_MOST_SINUSOIDS = 1 << 27  # half a gigabyte in float32
+
+
 @dataclass(frozen=True)
 class TransformerConfig(AbsolutePositionsConfig):
     """The architecture of one Transformer. The defaults are base (table 3), with the vocabulary of WMT14 en-de."""
@@ -78,6 +81,14 @@ class TransformerConfig(AbsolutePositionsConfig):
     """Pre-LN (Xiong et al. 2020), with a norm after each stack; otherwise post-LN, as published."""
     attention_bias: bool = False
     """Biases in the projections of the attention (Marian has them)."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.positions == "sinusoidal" and self.max_length > (most := _MOST_SINUSOIDS // self.embed_dim):
+            raise InputError(
+                f"max_length={self.max_length} makes a table of {self.max_length * self.embed_dim:,} sines and cosines "
+                f"in the program; choose {most} or less"
+            )
 
     @property
     def kernel_init(self) -> nn.initializers.Initializer:

@@ -17,7 +17,7 @@ from t5x_lite.data.tasks.question_answering import ContextQuestion
 from t5x_lite.data.tasks.tagging import TaggedSentence
 from t5x_lite.errors import InputError
 from t5x_lite.models import EncoderConfig
-from t5x_lite.objectives import MultipleChoice, Predictions, QuestionAnswering, Tagging, corrupt_rows
+from t5x_lite.objectives import Classification, MultipleChoice, Predictions, QuestionAnswering, Tagging, corrupt_rows
 from t5x_lite.objectives.task import TaskObjective
 from t5x_lite.pretrained.base import Pretrained
 from t5x_lite.pretrained.batches import Batch, Row, Text, is_one, map_rows, power, token_rows
@@ -72,6 +72,9 @@ class EncoderTasks(Pretrained):
     def classify(self, texts: Text | list[Text]) -> list[Any]:
         """The classes of a text with their probabilities, likeliest first; a list of texts gives a list of these.
 
+        Probabilities add up to 1 unless a Hugging Face folder says that a text may have several classes, each then with
+        a probability of its own (`problem_type` "multi_label_classification").
+
         Raises `InputError` for a model without a classification head, and one whose head predicts a number.
         """
         self._require_head("classify")
@@ -80,10 +83,12 @@ class EncoderTasks(Pretrained):
                 "classify needs several classes, and the head of this model predicts a number, which calling the model "
                 "gives: model(texts)['classification_logits']"
             )
-        labels = self._labels
+        trained = self.experiment is not None and isinstance(self.experiment.objective, Classification)
+        has_several = self.origin and self.origin.problem_type == "multi_label_classification" and not trained
+        activation, labels = jax.nn.sigmoid if has_several else jax.nn.softmax, self._labels
         answers = [
             sorted(map(LikelyClass, labels, probabilities.tolist()), key=lambda each: -each.probability)
-            for probabilities in self._apply(head_outputs, self._rows(texts), "classification", jax.nn.softmax)
+            for probabilities in self._apply(head_outputs, self._rows(texts), "classification", activation)
         ]
         return answers[0] if is_one(texts) else answers
 

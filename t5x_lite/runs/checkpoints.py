@@ -72,9 +72,10 @@ class Checkpoints:
         )
         keep = [policies.LatestN(options.keep_last), *([best] if options.keep_best else [])]
         self.folder = _absolute(folder)
+        self._policy = policies.AnyPreservationPolicy(keep)
         self._orbax = ocp.training.Checkpointer(
             self.folder,
-            preservation_policy=policies.AnyPreservationPolicy(keep),
+            preservation_policy=self._policy,
             save_decision_policy=ocp.training.save_decision_policies.FixedIntervalPolicy(1),
             cleanup_tmp_directories=True,
         )
@@ -103,6 +104,7 @@ class Checkpoints:
         """Starts to write the state unless it is there already, waiting only for the write before; returns its step."""
         step = int(jax.device_get(state.step))
         if step == self._started:
+            self._remove_old()
             return step
         training = {"training": {"step": state.step, "opt_state": state.opt_state}}
         average = {} if state.average is None else {"average": state.average}
@@ -123,6 +125,16 @@ class Checkpoints:
         writing.on_complete(complete)
         self._started, self._writing = step, writing
         return step
+
+    def _remove_old(self) -> None:
+        """Removes what a write removes at its end, unless its process was killed before."""
+        context = ocp.training.preservation_policies.PreservationContext()
+        checkpoints = self._orbax.checkpoints
+        for checkpoint, kept in zip(
+            checkpoints, self._policy.should_preserve(checkpoints, context=context), strict=True
+        ):
+            if not kept and self._writing is None:
+                self._orbax.delete(checkpoint.step)
 
     def finished(self) -> list[Saved]:
         """What was completed since the last call."""

@@ -125,6 +125,12 @@ BAD = {
         ["train", "CONFIG", "--objective.noise-densty", "0.3"],
         "perhaps you meant --objective.noise-density",
     ),
+    "name of another program": (
+        ["train", "CONFIG", "--learning-rate", "1e-3"],
+        "perhaps you meant --optimizer.schedule.rate (see",
+    ),
+    "a letter less": (["train", "CONFIG", "--step", "3"], "perhaps you meant --steps (see"),
+    "dashes": (["fill-mask"], "Missing from t5x-lite fill_mask: RUN"),
     "wrong type": (["train", "CONFIG", "--steps", "many"], "--steps"),
     "out of range": (
         ["train", "CONFIG", "--objective.noise-density", "1.5"],

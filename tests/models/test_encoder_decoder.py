@@ -209,6 +209,13 @@ def test_fields_out_of_range(change, message):
         BartConfig(**change)
 
 
+def test_a_table_of_sinusoids_that_no_program_holds():
+    with pytest.raises(InputError, match="max_length=1000000000 makes a table of .* choose 262144 or less"):
+        TransformerConfig(max_length=10**9)
+    TransformerConfig(max_length=262_144)
+    TransformerConfig(positions="learned", max_length=10**9)
+
+
 def test_positions_that_there_are_not():
     config = TransformerConfig()
     object.__setattr__(config, "positions", "rotary")  # past the checks of types that tests have

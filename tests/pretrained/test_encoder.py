@@ -1,4 +1,5 @@
 import functools
+import json
 from dataclasses import replace
 
 import jax
@@ -7,6 +8,7 @@ import numpy as np
 import pytest
 from scipy.special import softmax
 
+from t5x_lite.convert.origin import Origin
 from t5x_lite.data import Data, LabeledTexts, TableFiles
 from t5x_lite.errors import InputError
 from t5x_lite.objectives import Classification
@@ -170,6 +172,20 @@ def test_classes_are_the_softmax_of_their_logits_likeliest_first(classifier):
         np.testing.assert_allclose([each.probability for each in classes], probabilities[order], rtol=1e-4)
     one = classifier.classify(("the wall", "bottles fall"))
     assert sum(each.probability for each in one) == pytest.approx(1.0, abs=1e-5)
+
+
+def test_of_several_classes_each_has_a_probability_of_its_own(classifier):
+    stated = {"problem_type": "multi_label_classification", "id2label": {"0": "old", "1": "long", "2": "sad"}}
+    model = replace(classifier, origin=Origin("bert", json.dumps(stated)))
+    logits = np.asarray(plain(model, "the wall")[1]["classification_logits"][0])
+    found = {each.label: each.probability for each in model.classify("the wall")}
+    expected = dict(zip(("old", "long", "sad"), 1 / (1 + np.exp(-logits)), strict=True))
+    assert found == pytest.approx(expected, rel=1e-4)
+    assert list(found) == sorted(found, key=found.get, reverse=True)
+    source = LabeledTexts(TableFiles(("reviews.tsv",)), labels=("bad", "fair", "good"))
+    run = Experiment(model.config, Classification(16), Data(source), Adafactor(), steps=1, batch_size=8)
+    learned = replace(model, experiment=run).classify("the wall")
+    assert sum(each.probability for each in learned) == pytest.approx(1.0, abs=1e-5), "its loss was a softmax's"
 
 
 def test_classes_have_the_names_that_the_run_learned(classifier):

@@ -3,6 +3,7 @@
 import calendar
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -78,6 +79,12 @@ def test_callbacks_are_told_what_is_recorded_and_a_run_says_what_became_of_it(
     assert [record["step"] for record in run.figures if record["kind"] == "train"] == [4, 6]
     assert run.held_out["loss"] == told.evaluations[6]
     jax.tree.map(np.testing.assert_array_equal, run.model.params, t5x_lite.load(undisturbed).params)
+
+
+def test_old_checkpoints_that_a_killed_run_did_not_remove_go_when_it_ends(tiny, undisturbed, tmp_path, train):
+    shutil.copytree(undisturbed, tmp_path / "run")
+    train(replace(tiny, checkpoints=replace(tiny.checkpoints, keep_last=2)), tmp_path / "run", report=False)
+    assert {path.name for path in (tmp_path / "run" / "checkpoints").iterdir()} == {"4", "6"}
 
 
 def at_step(monkeypatch, step: int, action) -> None:

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Annotated
 
 import tyro
 from rich.console import Console
@@ -40,7 +41,7 @@ class Average:
     """The mean of the parameters of several checkpoints, as a checkpoint that load, evaluate, generate and convert
     open. Of a run that keeps a moving average, it is the mean of that."""
 
-    runs: tyro.conf.Positional[tuple[str, ...]]
+    runs: Annotated[tyro.conf.Positional[tuple[str, ...]], tyro.conf.arg(metavar="[RUN ...]")]
     """A run, of which the last checkpoints are taken; or several runs or checkpoints, of which all together are."""
     last: Positive | None = None
     """Checkpoints of each run; 5 if not given."""
@@ -78,7 +79,7 @@ def average(arguments: list[str]) -> None:
 class Verify:
     """Whether the files of checkpoints, exported folders and token stores are what was written, by their checksums."""
 
-    folder: tyro.conf.Positional[str]
+    folder: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="FOLDER")]
     """A run, one of its checkpoints, a folder that `convert` or `export` made, or a token store."""
 
 
@@ -106,9 +107,9 @@ def verify(arguments: list[str]) -> None:
 class Convert:
     """A run into a Hugging Face folder, or a Hugging Face folder (or hub name) into a run's folder."""
 
-    src: tyro.conf.Positional[str]
+    src: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="SRC")]
     """What there is: a run, one of its checkpoints, a Hugging Face folder or hub name."""
-    dst: tyro.conf.Positional[str]
+    dst: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="DST")]
     """The new folder; it must not exist or be empty."""
     part: Part | None = None
     """Which of ELECTRA's two networks goes to Hugging Face; the discriminator if not given."""

@@ -37,7 +37,7 @@ Examples = Annotated[int, Range(ge=0, remedy="choose 1 or more, or 0 for all")]
 class FillMask(OfModel):
     """The likeliest tokens for each mask of a text: probability, token, and the text with the token in it."""
 
-    text: tyro.conf.Positional[tuple[str, ...]]
+    text: Annotated[tyro.conf.Positional[tuple[str, ...]], tyro.conf.arg(metavar="[TEXT ...]")]
     """One or more texts with masks ([MASK] or <mask>, as the tokenizer has it): "Return a [MASK] of the list.\""""
     top_k: int = 5
     """Tokens for each mask."""

@@ -3,7 +3,7 @@
 import itertools
 import json
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Annotated, Any
 
 import jax
 import tyro
@@ -38,7 +38,7 @@ class Evaluate:
     its objective asks: sentence pairs, span boundaries, replaced tokens; scores of what it writes to inputs; and of
     tasks the scores of its answers to all held-out examples, with bootstrap 95 % intervals."""
 
-    run: tyro.conf.Positional[str]
+    run: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="RUN")]
     """The folder of a run, or of one of its checkpoints."""
     text: tuple[str, ...] = ()
     """Other text: files, globs or folders."""

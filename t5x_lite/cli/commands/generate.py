@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import tyro
 from rich.console import Console
@@ -51,7 +51,7 @@ class Generate(TaskExamples):
     each, best first where they were searched for.
     """
 
-    text: tyro.conf.Positional[tuple[str, ...]]
+    text: Annotated[tyro.conf.Positional[tuple[str, ...]], tyro.conf.arg(metavar="[TEXT ...]")]
     """One or more texts: "Return a <extra_id_0> of the list.\""""
     file: str | None = None
     """Take the texts from a file instead, one a line; an empty line gives an empty line."""
@@ -133,9 +133,9 @@ def _bar(total: int, *, shown: bool) -> Iterator[Callable[[int], None]]:
 class ScoreAnswers(TaskExamples):
     """How likely answers are behind a prompt, best first: log-probability, the same a token, answer."""
 
-    prompt: tyro.conf.Positional[str]
+    prompt: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="PROMPT")]
     """The text before the answers."""
-    answer: tyro.conf.Positional[tuple[str, ...]]
+    answer: Annotated[tyro.conf.Positional[tuple[str, ...]], tyro.conf.arg(metavar="[ANSWER ...]")]
     """One or more answers."""
     answer_context: str | None = None
     """A prompt that says nothing, such as "Answer:"; answers are then ranked, and printed first, by how much likelier

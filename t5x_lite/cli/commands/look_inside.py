@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated
 
 import tyro
 
@@ -16,7 +17,7 @@ class ShowAttention(OfModel):
     """Where the tokens of a text look: a page for the browser, in which layer and head are chosen by mouse or keys, or
     a picture of some of the heads."""
 
-    text: tyro.conf.Positional[tuple[str, ...]]
+    text: Annotated[tyro.conf.Positional[tuple[str, ...]], tyro.conf.arg(metavar="[TEXT ...]")]
     """A text and, if one likes, a second one: what an encoder reads behind it, or what a decoder wrote to it. Without
     it an encoder-decoder writes its own."""
     out: str = "attention.html"
@@ -61,7 +62,7 @@ def attention(arguments: list[str]) -> None:
 class ShowNeighbours(OfModel):
     """The tokens whose embeddings are nearest to a word's: cosine and token, the nearest first."""
 
-    word: tyro.conf.Positional[tuple[str, ...]]
+    word: Annotated[tyro.conf.Positional[tuple[str, ...]], tyro.conf.arg(metavar="[WORD ...]")]
     """One or more words; of one that is several tokens the mean of their vectors is taken."""
     k: int = 10
     """Tokens for each word."""

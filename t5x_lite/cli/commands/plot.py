@@ -4,7 +4,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from itertools import takewhile
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import tyro
 
@@ -24,7 +24,7 @@ class Plot:
     """Draw how a figure of some runs went while they trained: thin lines for the rows trained on, dots for held-out
     ones."""
 
-    run: tyro.conf.Positional[tuple[str, ...]]
+    run: Annotated[tyro.conf.Positional[tuple[str, ...]], tyro.conf.arg(metavar="[RUN ...]")]
     """The folders of one or more runs."""
     figure: str = "loss"
     """loss, accuracy, or whatever else metrics.jsonl has of all of them."""
