@@ -4,6 +4,7 @@ import abc
 import contextlib
 import functools
 import threading
+import time
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 SPLITS = ("train", "held_out")
 _SHARD_BYTES = 256 << 20
 _READ_BYTES = 1 << 15  # in one read of a file
-_POOL_THREADS = 64  # of ArrayRecord, which nothing changes
+_POOL_THREADS = 65  # of ArrayRecord, 64 that read and one more, which nothing changes
 
 
 class RowSequence(Sequence[Row]):
@@ -56,7 +57,7 @@ def _check_threads() -> None:
     The pool is made with the first reader. When a thread is refused then, those before it read memory that is freed
     already, which ends the process, or are waited for without end.
     """
-    ended, started = threading.Event(), []
+    ended, started, before = threading.Event(), [], _num_threads()
     try:
         for _ in range(_POOL_THREADS):
             thread = threading.Thread(target=ended.wait)
@@ -71,6 +72,16 @@ def _check_threads() -> None:
         ended.set()
         for thread in started:
             thread.join()
+    # Python joins a thread a moment before the system counts it no more.
+    deadline = time.monotonic() + 1
+    while _num_threads() > before and time.monotonic() < deadline:
+        time.sleep(0.001)
+
+
+def _num_threads() -> int:
+    """Threads of this process, by Linux; elsewhere 0."""
+    tasks = Path("/proc/self/task")
+    return len(list(tasks.iterdir())) if tasks.exists() else 0
 
 
 class Rows(RowSequence):

@@ -63,7 +63,7 @@ def test_where_threads_are_refused(corpus, tmp_path, monkeypatch):
         start(thread)
 
     stored_rows._check_threads.cache_clear()
-    with monkeypatch.context() as patch, pytest.raises(InputError, match="starts 11 threads more .* takes 64; raise"):
+    with monkeypatch.context() as patch, pytest.raises(InputError, match="starts 11 threads more .* takes 65; raise"):
         patch.setattr(threading.Thread, "start", refuse)
         store.train[0]
     assert threading.active_count() == before
