@@ -58,7 +58,7 @@ def train(
       workdir: for checkpoints, records and pictures, on a disk or in a bucket.
       console: where process 0 prints; standard output unless given, such as `Console(quiet=True)`.
       devices: default to all.
-      callbacks: are told of each step, evaluation and checkpoint.
+      callbacks: called after each step, evaluation and checkpoint.
 
     Raises `InputError` for an experiment that does not fit its data, its devices or the folder, before anything that
     was in the folder is touched; `NonFiniteError` after writing `workdir/nonfinite` to look into.

@@ -39,8 +39,8 @@ def train(
     """Runs the experiment to its end, or to a signal that stops it; resumes the run in the folder, if there is one.
 
     Every process of a run calls it; only process 0 writes and prints: to standard output unless a `console` is given,
-    such as `Console(quiet=True)`. `devices` default to all; `callbacks` are told of steps, evaluations and checkpoints.
-    Returns whether the run came to its end.
+    such as `Console(quiet=True)`. `devices` default to all; `callbacks` are called after steps, evaluations and
+    checkpoints. Returns whether the run came to its end.
 
     Raises `InputError` for an experiment that does not fit its data, its devices or the folder, before anything that
     was in the folder is touched; `NonFiniteError` after writing `workdir/nonfinite` to look into.

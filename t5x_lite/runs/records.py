@@ -71,7 +71,7 @@ class Records:
       first: updates already done.
       last: updates of the whole run.
       throughput: (unit, number of them in a batch) that the speed is counted in, such as tokens.
-      callbacks: are told what is recorded.
+      callbacks: called with what is recorded.
     """
 
     def __init__(

@@ -71,7 +71,7 @@ def damage(file: Path, draw) -> str:
 
 
 def attempt(read, what: str) -> None:
-    """Reads something, which may be refused in one line; any other exception is told with what was damaged."""
+    """Reads something, which may be refused in one line; any other exception names what was damaged."""
     try:
         with warnings.catch_warnings(action="ignore"):
             read()

@@ -50,10 +50,10 @@ def assert_identical(workdir: Path, undisturbed: Path) -> None:
     assert losses(workdir) == losses(undisturbed)
 
 
-def test_callbacks_are_told_what_is_recorded_and_a_run_says_what_became_of_it(
+def test_callbacks_get_what_is_recorded_and_a_run_has_its_figures_and_its_model(
     tiny, undisturbed, tmp_path, console, share_program, monkeypatch
 ):
-    class Told(t5x_lite.Callback):
+    class Recorder(t5x_lite.Callback):
         def __init__(self):
             self.steps, self.evaluations, self.saves = {}, {}, []
 
@@ -67,17 +67,17 @@ def test_callbacks_are_told_what_is_recorded_and_a_run_says_what_became_of_it(
             self.saves.append(step)
             assert (tmp_path / "checkpoints" / str(step) / "_CHECKPOINT_METADATA").exists()
 
-    told = Told()
+    recorder = Recorder()
     monkeypatch.setattr(loop, "Program", share_program)
     experiment = replace(tiny, logging=replace(tiny.logging, every=4))
-    run = t5x_lite.train(experiment, tmp_path, console, jax.devices()[:1], callbacks=[told])
+    run = t5x_lite.train(experiment, tmp_path, console, jax.devices()[:1], callbacks=[recorder])
     recorded = [(step, kind, loss) for step, kind, loss in losses(undisturbed)]
-    assert [*told.steps.items()] == [(step, loss) for step, kind, loss in recorded if kind == "train"]
-    assert [*told.evaluations.items()] == [(step, loss) for step, kind, loss in recorded if kind == "held_out"]
-    assert told.saves == [2, 4, 6]
+    assert [*recorder.steps.items()] == [(step, loss) for step, kind, loss in recorded if kind == "train"]
+    assert [*recorder.evaluations.items()] == [(step, loss) for step, kind, loss in recorded if kind == "held_out"]
+    assert recorder.saves == [2, 4, 6]
     assert run.finished and run.experiment == experiment
     assert [record["step"] for record in run.figures if record["kind"] == "train"] == [4, 6]
-    assert run.held_out["loss"] == told.evaluations[6]
+    assert run.held_out["loss"] == recorder.evaluations[6]
     jax.tree.map(np.testing.assert_array_equal, run.model.params, t5x_lite.load(undisturbed).params)
 
 
