@@ -54,7 +54,7 @@ def _decode(data: Any, annotation: Any, path: str) -> Any:
     if isinstance(data, list):
         items = enumerate(zip(data, _items(annotation, len(data)), strict=True))
         value = tuple(_decode(item, of, f"{path}[{number}]") for number, (item, of) in items)
-    if type(value) is int and annotation is float:
+    if type(value) is int and annotation is float and abs(value) <= 1 << 53:  # beyond, not all are floats
         value = float(value)
     _check(value, annotation, path)
     return value

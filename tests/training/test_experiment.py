@@ -100,6 +100,12 @@ def test_a_users_own_class_is_known_once_it_is_defined(tiny):
         Experiment.from_json(unknown)
 
 
+@pytest.mark.parametrize("z_loss", [1, 10**30, 1e30])
+def test_numbers_are_read_as_they_were_given(tiny, z_loss):
+    experiment = replace(tiny, objective=replace(tiny.objective, z_loss=z_loss))
+    assert Experiment.from_json(experiment.to_json()) == experiment
+
+
 def test_of_two_classes_with_one_name_the_module_decides(tiny):
     def define(module: str) -> type[Schedule]:
         cls = type("TwiceSchedule", (Schedule,), {"learning_rate": lambda self, step: 1.0, "__module__": module})
