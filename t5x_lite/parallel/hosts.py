@@ -162,6 +162,8 @@ class Heartbeat:
 
         It returns, and the process aborts, where process 0 still listens: then something else is wrong.
         """
+        if self._config.process_id == 0:
+            return
         try:
             socket.create_connection(self._config.address, _BEAT_SECONDS).close()
         except OSError:

@@ -282,6 +282,8 @@ def test_an_abort_says_that_the_first_is_gone_where_nothing_listens_at_its_addre
         monkeypatch.setattr(run.hearts[1], "_config", config)
         run.hearts[1].on_abort(signal.SIGABRT)
         assert run.ended == {}
+    run.hearts[0].on_abort(signal.SIGABRT)
+    assert run.ended == {}, "it is process 0 itself"
     run.hearts[1].on_abort(signal.SIGABRT)
     assert run.ended == {1: 75}
     assert capsys.readouterr().err == "t5x-lite: process 0 on localhost is gone; checkpoint 7 is there\n"
