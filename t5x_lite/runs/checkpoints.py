@@ -128,13 +128,12 @@ class Checkpoints:
 
     def _remove_old(self) -> None:
         """Removes what a write removes at its end, unless its process was killed before."""
-        context = ocp.training.preservation_policies.PreservationContext()
-        checkpoints = self._orbax.checkpoints
-        for checkpoint, kept in zip(
-            checkpoints, self._policy.should_preserve(checkpoints, context=context), strict=True
-        ):
-            if not kept and self._writing is None:
-                self._orbax.delete(checkpoint.step)
+        if self._writing is not None:
+            return
+        context, checkpoints = ocp.training.preservation_policies.PreservationContext(), self._orbax.checkpoints
+        kept = self._policy.should_preserve(checkpoints, context=context)
+        for checkpoint in [one for one, keeps in zip(checkpoints, kept, strict=True) if not keeps]:
+            self._orbax.delete(checkpoint.step)
 
     def finished(self) -> list[Saved]:
         """What was completed since the last call."""

@@ -36,14 +36,9 @@ def train(
     devices: Sequence[jax.Device] | None = None,
     callbacks: Sequence[Callback] = (),
 ) -> bool:
-    """Runs the experiment to its end, or to a signal that stops it; resumes the run in the folder, if there is one.
+    """What `t5x_lite.train` documents; returns whether the run came to its end.
 
-    Every process of a run calls it; only process 0 writes and prints: to standard output unless a `console` is given,
-    such as `Console(quiet=True)`. `devices` default to all; `callbacks` are called after steps, evaluations and
-    checkpoints. Returns whether the run came to its end.
-
-    Raises `InputError` for an experiment that does not fit its data, its devices or the folder, before anything that
-    was in the folder is touched; `NonFiniteError` after writing `workdir/nonfinite` to look into.
+    Every process of a run calls it; only process 0 writes and prints.
     """
     workdir = epath.Path(local_or_bucket(workdir, "workdir"))
     console = Console(quiet=True) if not hosts.is_first() else console or standard_output()
