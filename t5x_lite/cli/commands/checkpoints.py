@@ -121,7 +121,7 @@ def convert(arguments: list[str]) -> None:
     command = parse(Convert, arguments, prog="t5x-lite convert")
     dst = Path(command.dst).expanduser()
     check_is_new(dst, "dst")
-    model = load(command.src)
+    model = load(command.src, device="cpu")  # nothing is computed, and the host has more memory
     if command.part and not model.config.networks:
         raise InputError(f"part={command.part}: {command.src} holds one network, no pair; leave --part out")
     if model.experiment is None:
