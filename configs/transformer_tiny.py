@@ -3,7 +3,7 @@
     python -m t5x_lite train configs/transformer_tiny.py --pairs pairs.tsv
 
 About two and a half minutes on two CPU cores with Tatoeba's 58,601 German-English pairs, tokenizer and all: held-out
-loss 2.22 nats a token, where a unigram model of the same text has 5.35, and 17 BLEU of 128 sentences, greedily.
+loss 2.12 nats a token, where a unigram model of the same text has 5.33, and 27 BLEU of 128 sentences, greedily.
 
 `pairs.tsv` holds a source, a tab and a target a line. configs/translate_de_en.py is the next larger one.
 """

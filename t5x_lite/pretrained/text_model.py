@@ -35,7 +35,7 @@ OF_TRANSFORMERS = {
     "num_return_sequences": "the answers for a text are num_results",
     "length_penalty": "the exponent of the length penalty is alpha, and of a plain power of the length length_power",
     "repetition_penalty": "probabilities are the model's; leave it out",
-    "no_repeat_ngram_size": "probabilities are the model's; a folder's generation_config.json may set it",
+    "no_repeat_ngram_size": "probabilities are the model's; leave it out",
     "output_scores": "scores=True gives them",
     "return_dict_in_generate": "scores=True gives text and score of each answer",
     "penalty_alpha": "contrastive search is not here; write a t5x_lite.decoding.Method",
