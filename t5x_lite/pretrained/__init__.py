@@ -14,8 +14,8 @@ from t5x_lite.parallel import MeshShape, make_mesh, shardings
 from t5x_lite.pretrained.base import Pretrained
 from t5x_lite.pretrained.decoders import PretrainedDecoder, PretrainedEncoderDecoder
 from t5x_lite.pretrained.encoder import Detection, PretrainedEncoder, Suggestion
-from t5x_lite.pretrained.encoder_tasks import FoundAnswer, LikelyClass, TaggedWord
 from t5x_lite.pretrained.probing import Labeled, Probed, Probes, Tagged, probe_tags, probe_texts
+from t5x_lite.pretrained.task_heads import FoundAnswer, LikelyClass, TaggedWord
 from t5x_lite.pretrained.text_model import Answer, PretrainedTextModel, Score
 from t5x_lite.runs.open_model import open_model
 

@@ -3,6 +3,7 @@
 import itertools
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
@@ -40,6 +41,18 @@ class PretrainedDecoder(PretrainedTextModel):
         ids = jnp.asarray(check_ids(texts, self.config.vocab_size))
         valid = jnp.ones(ids.shape, bool) if valid is None else jnp.asarray(valid)
         return apply_model(self.module, self.params, ids, inputs_valid=valid)
+
+    def _rows(self, texts: Any) -> list[Row]:
+        tokenizer, most, rows = self._tokenizer(), self.config.max_length, []
+        for name, text in named_texts(texts, pairs=True).items():
+            parts = (text,) if isinstance(text, str) else text
+            ids = [token_id for part in parts for token_id in tokenizer.encode(part)]
+            if not ids:
+                raise InputError(f"{name}={text!r} holds no token; leave it out, or give it some text")
+            if most is not None and len(ids) > most:
+                raise InputError(f"{name} has {len(ids)} tokens, and the model has positions for {most}; shorten it")
+            rows.append(Row(ids))
+        return rows
 
     @property
     def is_text_to_text(self) -> bool:

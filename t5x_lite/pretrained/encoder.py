@@ -28,7 +28,7 @@ from t5x_lite.pretrained.batches import (
     power,
     word_rows,
 )
-from t5x_lite.pretrained.encoder_tasks import EncoderTasks, head_outputs, network_of
+from t5x_lite.pretrained.task_heads import TaskHeads, head_logits, network_of
 from t5x_lite.tokenizers.base import format_tokens
 
 NamedLayers = Literal["last", "second_to_last", "sum_last_4", "concat_last_4", "sum_all", "mean"]
@@ -110,13 +110,17 @@ class Detection(NamedTuple):
 
 
 @dataclass(frozen=True, repr=False)
-class PretrainedEncoder(EncoderTasks):
+class PretrainedEncoder(TaskHeads):
     """`fill_mask` for hidden tokens, `encode` for vectors, `detect_replacements` with a discriminator; with heads of
     tasks `classify`, `choose`, `tag` and `answer`.
 
     Texts are tokenized as `[CLS] text [SEP]`, pairs `(a, b)` as `[CLS] a [SEP] b [SEP]`. Of ELECTRA's two networks the
     generator fills in and the discriminator does the rest.
     """
+
+    @property
+    def abilities(self) -> tuple[str, ...]:
+        return "encode", *self.task_methods
 
     def __call__(
         self,
@@ -134,7 +138,7 @@ class PretrainedEncoder(EncoderTasks):
         if isinstance(texts, str | tuple | list) and (is_one(texts) or not texts or isinstance(texts[0], str | tuple)):
             inputs, segments, valid = pad_rows(self._rows(texts), self._pad_id)
         else:
-            inputs, most = check_ids(texts, self._encoder.vocab_size), max(self._encoder.num_segments, 1)
+            inputs, most = check_ids(texts, self._network.vocab_size), max(self._network.num_segments, 1)
             if segments is None:
                 segments = np.zeros_like(inputs)
             segments = check_ids(segments, most, name="segments", shape=inputs.shape)
@@ -199,14 +203,14 @@ class PretrainedEncoder(EncoderTasks):
     ) -> tuple[dict[Layers, Float[np.ndarray, "B D"]], int]:
         """(what `encode` gives for each of several choices of layers, all from one pass; how many texts were cut to the
         tokens that the model takes)."""
-        rows, num_cut = cut_rows(self._tokenizer(), texts, self._encoder.max_length)
+        rows, num_cut = cut_rows(self._tokenizer(), texts, self._network.max_length)
         return {layers: np.stack(one) for layers, one in self._features(rows, choices, pooling).items()}, num_cut
 
     def features_of_words(
         self, sentences: list[list[str]], choices: tuple[Layers, ...]
     ) -> tuple[dict[Layers, list[Float[np.ndarray, "W D"]]], int]:
         """(what `encode_words` gives for each of several choices of layers; parts beyond one a sentence)."""
-        rows, positions = word_rows(self._tokenizer(), sentences, self._encoder.max_length)
+        rows, positions = word_rows(self._tokenizer(), sentences, self._network.max_length)
         vectors = {
             layers: [np.stack([tokens[row][position] for row, position in words]) for words in positions]
             for layers, tokens in self._features(rows, choices, "tokens").items()
@@ -218,7 +222,7 @@ class PretrainedEncoder(EncoderTasks):
     ) -> dict[Layers, list[Float[np.ndarray, "..."]]]:
         """By choice of layers, the vector [D] of each row, or those [L D] of its tokens."""
         for layers in choices:
-            check_layers(layers, self._encoder.num_layers)
+            check_layers(layers, self._network.num_layers)
         by_row = self._apply(_vectors, rows, choices, pooling)
         if pooling == "tokens":
             by_row = [[vectors[: len(row.ids)] for vectors in some] for row, some in zip(rows, by_row, strict=True)]
@@ -232,7 +236,7 @@ class PretrainedEncoder(EncoderTasks):
         self._require_head("detect_replacements")
         tokenizer, rows = self._tokenizer(), self._rows(texts)
         around = (tokenizer.vocabulary.cls_id, tokenizer.vocabulary.sep_id)
-        by_row = self._apply(head_outputs, rows, "replaced_token", jax.nn.sigmoid)
+        by_row = [np.asarray(jax.nn.sigmoid(row)) for row in self._apply(head_logits, rows, "replaced_token")]
         answers = [
             [
                 Detection(tokenizer.decode([token]), float(probability))
@@ -250,7 +254,7 @@ class PretrainedEncoder(EncoderTasks):
         """
         tokenizer, answers = self._tokenizer(), []
         for row in self._rows(texts):
-            batch = padded_row(row, self._pad_id, self._encoder.max_length)
+            batch = padded_row(row, self._pad_id, self._network.max_length)
             sown = sown_weights(self.module, self.params, batch.ids, batch.segments, inputs_valid=batch.valid)
             stacks = {network: sown[network] for network in self.config.networks} or {"self": sown}
             words = format_tokens(tokenizer, row.ids)
@@ -261,7 +265,7 @@ class PretrainedEncoder(EncoderTasks):
 
     @property
     def num_layers(self) -> int:
-        return self._encoder.num_layers
+        return self._network.num_layers
 
 
 def _best_tokens(

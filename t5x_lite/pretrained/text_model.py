@@ -17,8 +17,8 @@ from jaxtyping import Array, Bool, Float, Int
 from t5x_lite.decoding import BeamSearch, Decoded, Greedy, Method, Sampling, decode
 from t5x_lite.errors import InputError
 from t5x_lite.pictures.attention import AttentionMaps
-from t5x_lite.pretrained.base import Pretrained
 from t5x_lite.pretrained.batches import Batch, Row, apply_model, check_ids, map_rows, named_texts, pad_rows, power
+from t5x_lite.pretrained.task_heads import TaskHeads
 
 Examples = Iterable[tuple[str, str]]
 """(input, output) of solved tasks."""
@@ -151,12 +151,13 @@ class Score(NamedTuple):
 
 
 @dataclass(frozen=True, repr=False)
-class PretrainedTextModel(Pretrained):
-    """`generate` for text, `generate_ids` for ids, `score` for answers to choose from."""
+class PretrainedTextModel(TaskHeads):
+    """`generate` for text, `generate_ids` for ids, `score` for answers to choose from; with heads of tasks `classify`,
+    `choose`, `tag` and `answer`."""
 
     @property
     def abilities(self) -> tuple[str, ...]:
-        return "generate", "generate_ids", "score"
+        return *self.task_methods, "generate", "generate_ids", "score"
 
     def generate(
         self,

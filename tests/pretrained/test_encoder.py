@@ -198,8 +198,10 @@ def test_classes_have_the_names_that_the_run_learned(classifier):
 
 def test_a_number_is_no_class(classifier, make_encoder, bert):
     numbers = make_encoder(replace(classifier.config, num_classes=1))
-    with pytest.raises(InputError, match="the head of this model predicts a number, which calling the model gives"):
+    with pytest.raises(InputError, match=r"the head of this model predicts a number, which task_logits\(texts\) gives"):
         numbers.classify("the wall")
+    expected = plain(numbers, "the wall")[1]["classification_logits"]
+    np.testing.assert_allclose(numbers.task_logits("the wall"), expected, atol=1e-5)
     with pytest.raises(InputError, match="classify needs the head classification, and this BertConfig has heads="):
         bert.classify("the wall")
 

@@ -1,4 +1,4 @@
-"""What an encoder with the head of a task predicts in a notebook: classes, choices, tags, spans of a text."""
+"""What a model with the head of a task predicts in a notebook: classes, choices, tags, spans of a text."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -12,15 +12,17 @@ from flax import linen as nn
 from jaxtyping import Array, Float
 
 from t5x_lite.data.stored_rows import stack
+from t5x_lite.data.tasks.classification import LabeledText
 from t5x_lite.data.tasks.multiple_choice import Choice
 from t5x_lite.data.tasks.question_answering import ContextQuestion
 from t5x_lite.data.tasks.tagging import TaggedSentence
 from t5x_lite.errors import InputError
-from t5x_lite.models import EncoderConfig
+from t5x_lite.models.base import TASK_HEADS, TextConfig
 from t5x_lite.objectives import Classification, MultipleChoice, Predictions, QuestionAnswering, Tagging, corrupt_rows
+from t5x_lite.objectives.causal_tasks import CausalTask
 from t5x_lite.objectives.task import TaskObjective
 from t5x_lite.pretrained.base import Pretrained
-from t5x_lite.pretrained.batches import Batch, Row, Text, is_one, map_rows, power, token_rows
+from t5x_lite.pretrained.batches import Batch, Row, Text, is_one, map_rows, named_texts, power, token_rows
 
 OneTask = TypeVar("OneTask", bound=TaskObjective)
 
@@ -62,12 +64,18 @@ class FoundAnswer(NamedTuple):
 
 
 @dataclass(frozen=True, repr=False)
-class EncoderTasks(Pretrained):
-    """`classify`, `choose`, `tag` and `answer`, each with a head for it."""
+class TaskHeads(Pretrained):
+    """`classify`, `choose`, `tag` and `answer`, each with a head for it.
+
+    A model reads texts as it was fine-tuned to. Encoders and encoder-decoders from elsewhere read `[CLS] text [SEP]`,
+    and of a pair `[CLS] a [SEP] b [SEP]`; decoders the tokens of the text alone, whose last one the heads read, and of
+    a pair those of both, one after the other.
+    """
 
     @property
-    def abilities(self) -> tuple[str, ...]:
-        return "encode", *(method for method, head in HEADS.items() if head in network_of(self.config, method).heads)
+    def task_methods(self) -> tuple[str, ...]:
+        """Those of the heads that the model has."""
+        return tuple(method for method, head in HEADS.items() if head in network_of(self.config, method).heads)
 
     def classify(self, texts: Text | list[Text]) -> list[Any]:
         """The classes of a text with their probabilities, likeliest first; a list of texts gives a list of these.
@@ -78,31 +86,48 @@ class EncoderTasks(Pretrained):
         Raises `InputError` for a model without a classification head, and one whose head predicts a number.
         """
         self._require_head("classify")
-        if self._encoder.num_classes == 1:
+        if self._network.num_classes == 1:
             raise InputError(
-                "classify needs several classes, and the head of this model predicts a number, which calling the model "
-                "gives: model(texts)['classification_logits']"
+                "classify needs several classes, and the head of this model predicts a number, which "
+                "task_logits(texts) gives"
             )
         trained = self.experiment is not None and isinstance(self.experiment.objective, Classification)
         has_several = self.origin and self.origin.problem_type == "multi_label_classification" and not trained
-        activation, labels = jax.nn.sigmoid if has_several else jax.nn.softmax, self._labels
+        activation = jax.nn.sigmoid if has_several else jax.nn.softmax
         answers = [
-            sorted(map(LikelyClass, labels, probabilities.tolist()), key=lambda each: -each.probability)
-            for probabilities in self._apply(head_outputs, self._rows(texts), "classification", activation)
+            sorted(map(LikelyClass, self._labels, probabilities), key=lambda each: -each.probability)
+            for probabilities in np.asarray(activation(self.task_logits(texts))).tolist()
         ]
         return answers[0] if is_one(texts) else answers
+
+    def task_logits(self, texts: Text | list[Text]) -> Float[np.ndarray, "B C"]:
+        """The logits of each text's classes, in their order; with one class, the number that is predicted.
+
+        Raises `InputError` for a model without a classification head.
+        """
+        self._require_head("classify")
+        trained = self.experiment.objective if self.experiment else None
+        if isinstance(trained, CausalTask):
+            parts = named_texts(texts, pairs=True).values()
+            documents = [LabeledText((text,) if isinstance(text, str) else text, 0.0) for text in parts]
+            return self._outputs(self._task("classify", trained), documents, type(trained).logits)[0]
+        return np.stack(self._apply(head_logits, self._rows(texts), "classification"))
 
     def choose(self, context: str, choices: list[str]) -> list[float]:
         """The probability of each of several answers to a text, in their order; together 1.
 
         Raises `InputError` for a model without the head, and fewer than two answers.
         """
-        objective = self._task("choose", MultipleChoice(min(128, self._encoder.max_length)))
+        self._require_head("choose")
         if len(choices) < 2:
             raise InputError(f"choices={choices} leaves nothing to choose; give two or more")
+        trained = self.experiment is not None and isinstance(self.experiment.objective, MultipleChoice)
+        if self.config.architecture == "decoder" and not trained:
+            rows = self._rows([f"{context} {choice}" for choice in choices])
+            return np.asarray(jax.nn.softmax(np.stack(self._apply(head_logits, rows, "multiple_choice")))).tolist()
+        objective = self._task("choose", MultipleChoice(self._length(128)))
         objective = replace(objective, num_choices=len(choices))
-        document = Choice(context, tuple(choices), 0)
-        logits, _ = self._outputs(objective, [document], MultipleChoice.logits)
+        logits, _ = self._outputs(objective, [Choice(context, tuple(choices), 0)], type(objective).logits)
         return np.asarray(jax.nn.softmax(logits))[0].tolist()
 
     def tag(self, sentences: str | list[str] | list[list[str]]) -> list[Any]:
@@ -110,7 +135,8 @@ class EncoderTasks(Pretrained):
 
         Raises `InputError` for a model without the head, and a sentence without words.
         """
-        objective = self._task("tag", Tagging(min(128, self._encoder.max_length)))
+        self._require_head("tag")
+        objective = self._task("tag", Tagging(self._length(128)))
         one = isinstance(sentences, str)
         words = [text.split() if isinstance(text, str) else list(text) for text in ([sentences] if one else sentences)]
         if empty := [number for number, some in enumerate(words) if not some]:
@@ -125,28 +151,33 @@ class EncoderTasks(Pretrained):
 
         Raises `InputError` for a model without the head.
         """
-        length = min(384, self._encoder.max_length)
+        self._require_head("answer")
+        length = self._length(384)
         objective = self._task("answer", QuestionAnswering(length, max(length // 3, 1), max(length // 4, 1)))
         predictions = self._predictions(objective, [ContextQuestion("", question, context, (), ())])
         return FoundAnswer(predictions.predicted[0], predictions.no_answer[0])
 
     @property
-    def _encoder(self) -> EncoderConfig:
+    def _network(self) -> TextConfig:
         return network_of(self.config)
 
     @property
     def _pad_id(self) -> int:
-        pad_id = None if self.tokenizer else self._encoder.pad_id  # positions may depend on it
+        pad_id = None if self.tokenizer else getattr(self._network, "pad_id", None)  # positions may depend on it
         return self._vocabulary.pad_id if pad_id is None else pad_id
 
     @property
     def _labels(self) -> tuple[str, ...]:
         """The names of the classes, as far as they are known."""
-        count, known = self._encoder.num_classes, self._class_names
+        count, known = self._network.num_classes, self._class_names
         return known if len(known) == count else tuple(map(str, range(count)))
 
+    def _length(self, usual: int) -> int:
+        """The usual length of rows, or as much as the model takes."""
+        return min(usual, self._network.max_length or usual)
+
     def _rows(self, texts: Any) -> list[Row]:
-        return token_rows(self._tokenizer(), texts, self._encoder.max_length)
+        return token_rows(self._tokenizer(), texts, self._network.max_length)
 
     def _apply(self, function: Callable[..., Any], rows: list[Row], *options: Any) -> list[Any]:
         """What `function(module, batch, *options)` gives for each row."""
@@ -154,7 +185,7 @@ class EncoderTasks(Pretrained):
         def apply(indices: list[int], batch: Batch) -> Any:
             return _apply_function(self.module, function, options, self.params, batch)
 
-        longest = self._encoder.max_length
+        longest = self._network.max_length
         return map_rows(apply, rows, pad_id=self._pad_id, longest=longest, most_tokens=_MOST_TOKENS)
 
     def _task(self, method: str, objective: OneTask) -> OneTask:
@@ -174,7 +205,7 @@ class EncoderTasks(Pretrained):
         """What a method of the objective gives for the rows of examples, and their features."""
         module, params = self.module, self.params
         if self.config.networks:
-            module, params = self._encoder.build(), params["discriminator"]
+            module, params = self._network.build(), params["discriminator"]
         builder = objective.layout.start(self._tokenizer().vocabulary)
         for pieces in objective.layout.tokenize(documents, self._tokenizer(), "punctuation"):
             builder.add(pieces)
@@ -219,10 +250,9 @@ def _task_outputs(
     return function(objective, module, params, features), features
 
 
-def head_outputs(
-    module: nn.Module, batch: Batch, head: str, activation: Callable[[Array], Array]
-) -> Float[Array, "B *_"]:
-    """The activation of a head's logits; a function for `_apply`."""
+def head_logits(module: nn.Module, batch: Batch, head: str) -> Float[Array, "B *_"]:
+    """The logits of a head of the network that follows it; a function for `_apply`."""
     model = network_of(module)
     hidden = model.hidden_states(batch.ids, batch.segments, inputs_valid=batch.valid)
-    return activation(getattr(model, f"{head}_logits")(hidden))
+    options = {"inputs_valid": batch.valid} if head in TASK_HEADS else {}
+    return getattr(model, f"{head}_logits")(hidden, **options)
