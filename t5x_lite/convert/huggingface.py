@@ -15,7 +15,7 @@ from t5x_lite.convert import decoders, encoder_decoders, encoders
 from t5x_lite.convert.family import HuggingFaceFamily, class_of
 from t5x_lite.convert.generation import read_generation, read_vocabulary
 from t5x_lite.convert.origin import GENERATION_FILE, Origin, read_origin
-from t5x_lite.convert.table import to_ours, to_theirs
+from t5x_lite.convert.table import PutFor, keep, to_ours, to_theirs
 from t5x_lite.convert.tokenizers import read_tokenizer, write_tokenizer
 from t5x_lite.data import Tokenizer, Vocabulary
 from t5x_lite.decoding import GenerationDefaults
@@ -55,8 +55,11 @@ def is_huggingface_folder(folder: Path) -> bool:
     return "model_type" in _read_config(folder) if (folder / "config.json").exists() else False
 
 
-def import_folder(folder: Path) -> Imported:
+def import_folder(folder: Path, put_for: PutFor = keep) -> Imported:
     """Reads a folder. No code in it is run and nothing is unpickled.
+
+    Args:
+      put_for: gives, for the config in the folder, what becomes of each parameter.
 
     Raises `InputError` for a model type we do not have, weights that are truncated or not safetensors, and weights that
     do not fit the config.
@@ -70,7 +73,7 @@ def import_folder(folder: Path) -> Imported:
     tensors = family.canonical_tensors(theirs, _read_tensors(folder, theirs))
     config = family.import_config(theirs, tensors)
     try:
-        params = to_ours(family.names(config), tensors, nn.unbox(abstract_params(config)))
+        params = to_ours(family.names(config), tensors, nn.unbox(abstract_params(config)), put_for(config))
     except InputError:
         named, classes = class_of(theirs), [family.name + end for end in family.heads.classes.values()]
         if named and named not in classes:

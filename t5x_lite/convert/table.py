@@ -4,7 +4,7 @@ Their tensors are flat, one for each layer; ours are a tree, all layers of a sta
 parameters there are, the family's names where each of them is.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,6 +13,7 @@ import numpy as np
 from flax import traverse_util
 
 from t5x_lite.errors import InputError
+from t5x_lite.models import ModelConfig
 
 Tensors = Mapping[str, np.ndarray]
 _MOST_PROBLEMS = 8
@@ -51,8 +52,29 @@ def tensor_name(names: Names, path: str) -> TensorName:
     return name if isinstance(name, TensorName) else TensorName(name, transpose=leaf == "kernel")
 
 
-def to_ours(names: Names, tensors: Tensors, abstract: Any) -> Any:
+Put = Callable[[str, np.ndarray], Any]
+"""What becomes of a parameter, by its path, as soon as it is read: it may go to devices before the next one is read."""
+PutFor = Callable[[ModelConfig], Put]
+
+
+def keep(config: ModelConfig) -> Put:
+    """Parameters stay arrays of NumPy."""
+    return lambda path, value: value
+
+
+def to_ours(
+    names: Names,
+    tensors: Tensors,
+    abstract: Any,
+    put: Put = lambda path, value: value,
+    *,
+    described: str = "its config.json",
+) -> Any:
     """Our parameter tree (float32) with the shapes of `abstract`, from their tensors.
+
+    Args:
+      put: gives what stands in the tree for each parameter.
+      described: what says which tensors there should be, in messages.
 
     Raises `InputError` with the names that are missing, left over, or of another shape, of many the first.
     """
@@ -80,14 +102,14 @@ def to_ours(names: Names, tensors: Tensors, abstract: Any) -> Any:
                 problems.append(f"{name} has shape {value.shape}, not {expected}, after transposition (ours: {path})")
             values.append(value)
         if not problems:
-            params[path] = np.stack(values) if tensor.is_stacked else values[0]
+            params[path] = put(path, np.stack(values) if tensor.is_stacked else values[0])
     unknown = sorted(set(tensors) - used)
     problems += [f"{name} is not of this architecture" for name in unknown]
     if problems:
         remedy = "save it without what is not of it, such as a task's head" if unknown else "fetch it again"
         more = f"; and {len(problems) - _MOST_PROBLEMS} more" if len(problems) > _MOST_PROBLEMS else ""
         listed = "; ".join(problems[:_MOST_PROBLEMS])
-        raise InputError(f"the checkpoint does not fit its config.json: {listed}{more}; {remedy}")
+        raise InputError(f"the checkpoint does not fit {described}: {listed}{more}; {remedy}")
     return traverse_util.unflatten_dict(params, sep="/")
 
 

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from jax.sharding import Mesh, SingleDeviceSharding
 
 from t5x_lite.errors import InputError
-from t5x_lite.models import ModelConfig, abstract_params
+from t5x_lite.models import PRESETS, ModelConfig, abstract_params
 from t5x_lite.parallel import MeshShape, make_mesh, shardings
 from t5x_lite.pretrained.base import Pretrained
 from t5x_lite.pretrained.decoders import PretrainedDecoder, PretrainedEncoderDecoder
@@ -17,7 +17,9 @@ from t5x_lite.pretrained.encoder import Detection, PretrainedEncoder, Suggestion
 from t5x_lite.pretrained.probing import Labeled, Probed, Probes, Tagged, probe_tags, probe_texts
 from t5x_lite.pretrained.task_heads import FoundAnswer, LikelyClass, TaggedWord
 from t5x_lite.pretrained.text_model import Answer, PretrainedTextModel, Score
-from t5x_lite.runs.open_model import open_model
+from t5x_lite.runs.open_model import check_tokenizer, open_model
+from t5x_lite.tokenizers.base import Tokenizer
+from t5x_lite.tokenizers.config import SentencePiece, TokenizerConfig, TokenizerFile, is_trained, make_tokenizer
 
 __all__ = [
     "Answer",
@@ -44,22 +46,30 @@ __all__ = [
 _CLASSES = {"encoder": PretrainedEncoder, "decoder": PretrainedDecoder, "encoder-decoder": PretrainedEncoderDecoder}
 
 
-def load(path: str | Path, device: str | jax.Device | MeshShape | Mesh | None = None, dtype: Any = None) -> Pretrained:
-    """Opens a run's folder (its latest step), one step of it, a Hugging Face folder, or a Hugging Face hub name.
+def load(
+    path: str | Path,
+    device: str | jax.Device | MeshShape | Mesh | None = None,
+    dtype: Any = None,
+    *,
+    tokenizer: str | Path | TokenizerConfig | Tokenizer | None = None,
+) -> Pretrained:
+    """Opens a run's folder (its latest step), one step of it, a Hugging Face folder or hub name, a checkpoint of T5X.
 
     An encoder-decoder (T5, Transformer, Marian, BART) becomes a `PretrainedEncoderDecoder`, a decoder (GPT, T5's alone)
     a `PretrainedDecoder`, an encoder a `PretrainedEncoder`, and any other model a `Pretrained`. No code from the folder
     is run, nothing is unpickled.
 
     Args:
-      path: of the folder.
+      path: of the folder; of T5X's checkpoints of one file, that file.
       device: where the parameters go, whatever mesh wrote them: a device or a platform (`"cpu"`, `"gpu"`, `"tpu"`), by
         default the first accelerator and a CPU where there is none; or several, over which they are sharded, as
-        `MeshShape(tensor=4)` has it or a mesh.
+        `MeshShape(tensor=4)` has it or a mesh. They go there one after another, as they are read.
       dtype: of the parameters and of what is computed, such as `"bfloat16"`; by default both are float32.
+      tokenizer: of a model that comes without one, as T5X's do: a SentencePiece model, a tokenizer.json, or a value
+        such as `SentencePiece(model_file=...)`. A `.model` file has T5's 100 sentinels on top unless it is mT5's.
 
-    Raises `InputError` for a path that holds no model, is truncated, or does not fit together, and for a device or a
-    type that there is not.
+    Raises `InputError` for a path that holds no model, is truncated, or does not fit together, for a device or a type
+    that there is not, and for a second tokenizer.
     """
     try:
         dtype = None if dtype is None else jnp.dtype(dtype)
@@ -67,22 +77,43 @@ def load(path: str | Path, device: str | jax.Device | MeshShape | Mesh | None = 
         raise InputError(f"dtype={dtype!r} is not a type; choose float32, bfloat16 or float16") from None
     if dtype is not None and not jnp.issubdtype(dtype, jnp.floating):
         raise InputError(f"dtype={dtype} is not a type of parameters; choose float32, bfloat16 or float16")
-    find_sharding = _sharding(device)
-    opened = open_model(path)
-    config, params = opened.config, opened.params
-    if dtype is not None:
-        params = jax.tree.map(lambda leaf: leaf.astype(dtype), params)
-    params = jax.device_put(params, find_sharding(config))
+    opened = open_model(path, _sharding(device), dtype)
+    config, own, vocabulary = opened.config, opened.tokenizer, opened.vocabulary
+    if tokenizer is not None:
+        if own is not None:
+            raise InputError(f"tokenizer={str(tokenizer)!r:.99}: {path} has its own tokenizer; leave tokenizer out")
+        own = _open_tokenizer(tokenizer, config)
+        vocabulary = own.vocabulary
     return _CLASSES.get(config.architecture, Pretrained)(
         config,
         config.build() if dtype is None else config.build(dtype=dtype),
-        params,
-        opened.tokenizer,
+        opened.params,
+        own,
         opened.experiment,
-        opened.vocabulary,
+        vocabulary,
         opened.generation,
         opened.origin,
     )
+
+
+def _open_tokenizer(given: str | Path | TokenizerConfig | Tokenizer, config: ModelConfig) -> Tokenizer:
+    """The tokenizer that a user gives to a model without one."""
+    value = given
+    if isinstance(value, str | Path):
+        path = Path(value).expanduser()
+        if path.suffix == ".model":
+            # mT5's sentinels are pieces of its model.
+            extra_ids = 0 if config.vocab_size == PRESETS["mt5-small"].vocab_size else 100
+            value = SentencePiece(extra_ids=extra_ids, model_file=str(path))
+        else:
+            value = TokenizerFile(str(path))
+    if isinstance(value, TokenizerConfig) and is_trained(value):
+        raise InputError(f"tokenizer={value} is one to be trained; name the file of one that was trained")
+    tokenizer = make_tokenizer(value, iter) if isinstance(value, TokenizerConfig) else value
+    if not isinstance(tokenizer, Tokenizer):
+        raise InputError(f"tokenizer={given!r:.99} is not a tokenizer; name its file")
+    check_tokenizer(str(given), config, tokenizer)
+    return tokenizer
 
 
 def _sharding(device: str | jax.Device | MeshShape | Mesh | None) -> Callable[[ModelConfig], Any]:

@@ -26,6 +26,7 @@ from jax.sharding import Sharding
 from t5x_lite.checksums import file_names, find_damage, is_checked, write_checksums
 from t5x_lite.errors import InputError
 from t5x_lite.files import is_in_bucket
+from t5x_lite.models import ModelConfig
 from t5x_lite.parallel import hosts
 from t5x_lite.training.experiment import Checkpointing, Experiment
 from t5x_lite.training.step import TrainState
@@ -183,8 +184,12 @@ def _write_checksums(folder: Folder) -> None:
     write_checksums(folder, names, process)
 
 
-def read_checkpoint(folder: Folder, sharding: Sharding) -> Checkpoint:
-    """Opens the checkpoint in `folder` without its optimizer state, every parameter with the given sharding.
+def read_checkpoint(folder: Folder, sharding_of: Callable[[ModelConfig, Any], Any], dtype: Any = None) -> Checkpoint:
+    """Opens the checkpoint in `folder` without its optimizer state.
+
+    Args:
+      sharding_of: gives, for the model and its abstract parameters, one sharding for all of them or a tree.
+      dtype: of the parameters; None: as they were written.
 
     Raises `InputError` if the folder is not a checkpoint of ours, or is truncated.
     """
@@ -192,8 +197,13 @@ def read_checkpoint(folder: Folder, sharding: Sharding) -> Checkpoint:
         experiment, tokenizer_files = _description(folder)
         metadata = _metadata(folder)
         name = "average" if "average" in metadata else "params"
+        sharding = sharding_of(experiment.model, metadata[name])
+        if isinstance(sharding, Sharding):
+            sharding = jax.tree.map(lambda leaf: sharding, metadata[name])
         abstract = jax.tree.map(
-            lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=sharding), metadata[name]
+            lambda leaf, one: jax.ShapeDtypeStruct(leaf.shape, dtype or leaf.dtype, sharding=one),
+            metadata[name],
+            sharding,
         )
         return Checkpoint(experiment, tokenizer_files, _load(folder, {name: abstract})[name])
 

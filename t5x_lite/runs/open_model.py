@@ -1,4 +1,5 @@
-"""Opening a model from wherever it lies: a run's folder, one of its checkpoints, a Hugging Face folder or hub name."""
+"""Opening a model from wherever it lies: a run's folder, one of its checkpoints, a Hugging Face folder or hub name, a
+checkpoint of T5X."""
 
 import dataclasses
 from collections.abc import Callable, Sequence
@@ -10,13 +11,14 @@ import jax
 import numpy as np
 from flax import linen as nn
 from flax import traverse_util
-from jax.sharding import SingleDeviceSharding
+from jax.sharding import Sharding, SingleDeviceSharding
 
-from t5x_lite.convert import import_folder, is_huggingface_folder
+from t5x_lite.convert import find_t5x_checkpoint, import_folder, import_t5x, is_huggingface_folder
 from t5x_lite.convert.huggingface import Imported
+from t5x_lite.convert.table import Put
 from t5x_lite.errors import InputError
 from t5x_lite.files import is_in_bucket, local_or_bucket
-from t5x_lite.models import abstract_params
+from t5x_lite.models import ModelConfig, abstract_params
 from t5x_lite.runs.checkpoints import (
     Checkpoint,
     Folder,
@@ -27,38 +29,56 @@ from t5x_lite.runs.checkpoints import (
     write_model,
 )
 from t5x_lite.runs.workdir import tokenizer_from_files
+from t5x_lite.tokenizers.base import Tokenizer
 from t5x_lite.training.experiment import Experiment
+
+ShardingOf = Callable[[ModelConfig], Any]
+"""One sharding for all parameters of a model, or a tree of them."""
+
+
+def on_cpu(config: ModelConfig) -> Sharding:
+    """All parameters on the first CPU device."""
+    return SingleDeviceSharding(jax.local_devices(backend="cpu")[0])
 
 
 @dataclass(frozen=True)
 class OpenedModel(Imported):
-    """A model with its parameters on one CPU device, and what came with them; `vocabulary` may be None in a run."""
+    """A model with its parameters, and what came with them; `vocabulary` may be None in a run."""
 
     experiment: Experiment | None = None
-    """The run that made it; None for a Hugging Face folder."""
+    """The run that made it; None for other people's checkpoints."""
 
 
-def open_model(path: str | Path) -> OpenedModel:
+def open_model(path: str | Path, sharding_of: ShardingOf = on_cpu, dtype: Any = None) -> OpenedModel:
     """The model at `path`. No code from the folder is run, nothing is unpickled.
+
+    Each parameter goes to its devices as soon as it is read.
+
+    Args:
+      path: of the folder, or of T5X's file.
+      sharding_of: where the parameters go, whatever mesh wrote them.
+      dtype: of the parameters; by default as they were written in a run, float32 elsewhere.
 
     Raises `InputError` for a folder of another format, or one that is truncated or inconsistent.
     """
+
+    def put_for(config: ModelConfig) -> Put:
+        sharding = sharding_of(config)
+        by_path = {} if isinstance(sharding, Sharding) else traverse_util.flatten_dict(sharding, sep="/")
+        return lambda path, value: jax.device_put(np.asarray(value, dtype), by_path.get(path, sharding))
+
     folder = local_or_bucket(path)
     if not is_in_bucket(folder):
         folder = folder if folder.exists() else _download(str(path))
         if is_huggingface_folder(folder):
-            imported = import_folder(folder)
-            params = jax.device_put(imported.params, jax.local_devices(backend="cpu")[0])
-            return OpenedModel(**vars(imported) | {"params": params})
-    checkpoint = open_checkpoint(folder)
+            return OpenedModel(**vars(import_folder(folder, put_for)))
+    if not is_checkpoint(folder) and (theirs := find_t5x_checkpoint(folder)):
+        return OpenedModel(**vars(import_t5x(theirs, put_for)))
+    checkpoint = open_checkpoint(folder, sharding_of, dtype)
     experiment, config = checkpoint.experiment, checkpoint.experiment.model
     tokenizer = tokenizer_from_files(checkpoint.tokenizer_files)
-    if tokenizer and config.vocab_size is not None and tokenizer.vocabulary.size > config.vocab_size:
-        raise InputError(
-            f"the tokenizer in {folder} has {tokenizer.vocabulary.size} ids, the model only {config.vocab_size}; "
-            "it is not the one that the model was trained with"
-        )
     if tokenizer:
+        check_tokenizer(f"in {folder}", config, tokenizer)
         vocabulary = tokenizer.vocabulary
     else:
         vocabulary = experiment.generation.vocabulary(config.vocab_size) if config.vocab_size else None
@@ -67,18 +87,30 @@ def open_model(path: str | Path) -> OpenedModel:
     )
 
 
-def open_checkpoint(folder: Folder) -> Checkpoint:
-    """The checkpoint in a run's folder (the latest) or in a step's."""
-    step = checkpoint_folder(folder)
-    checkpoint = read_checkpoint(step, SingleDeviceSharding(jax.local_devices(backend="cpu")[0]))
-    needed, present = shapes(nn.unbox(abstract_params(checkpoint.experiment.model))), shapes(checkpoint.params)
-    if different := sorted(path for path in needed | present if needed.get(path) != present.get(path)):
-        path = different[0]
+def check_tokenizer(location: str, config: ModelConfig, tokenizer: Tokenizer) -> None:
+    """Raises `InputError` where a tokenizer has ids that the model lacks."""
+    if config.vocab_size is not None and tokenizer.vocabulary.size > config.vocab_size:
         raise InputError(
-            f"{step} does not fit its model: {len(different)} parameters differ, the first is {path} with shape "
-            f"{present.get(path)} where the model has {needed.get(path)}; use another checkpoint"
+            f"the tokenizer {location} has {tokenizer.vocabulary.size} ids, the model only {config.vocab_size}; "
+            "it is not the one that the model was trained with"
         )
-    return checkpoint
+
+
+def open_checkpoint(folder: Folder, sharding_of: ShardingOf = on_cpu, dtype: Any = None) -> Checkpoint:
+    """The checkpoint in a run's folder (the latest) or in a step's; the arguments are those of `open_model`."""
+    step = checkpoint_folder(folder)
+
+    def sharding_of_fitting(config: ModelConfig, params: Any) -> Any:
+        needed, present = shapes(nn.unbox(abstract_params(config))), shapes(params)
+        if different := sorted(path for path in needed | present if needed.get(path) != present.get(path)):
+            path = different[0]
+            raise InputError(
+                f"{step} does not fit its model: {len(different)} parameters differ, the first is {path} with shape "
+                f"{present.get(path)} where the model has {needed.get(path)}; use another checkpoint"
+            )
+        return sharding_of(config)
+
+    return read_checkpoint(step, sharding_of_fitting, dtype)
 
 
 def checkpoint_folder(folder: Folder) -> Folder:
@@ -86,7 +118,8 @@ def checkpoint_folder(folder: Folder) -> Folder:
     steps = [folder] if is_checkpoint(folder) else steps_of_run(folder)
     if not steps:
         raise InputError(
-            f"{folder} holds no checkpoint; name a run's folder, one of its checkpoints, or a Hugging Face folder"
+            f"{folder} holds no checkpoint; name a run's folder, one of its checkpoints, a Hugging Face folder, or a "
+            "checkpoint of T5X"
         )
     return steps[-1]
 

@@ -7,6 +7,7 @@ import warnings
 from pathlib import Path
 
 import jax
+import msgpack
 import numpy as np
 import pytest
 from etils import epath
@@ -14,7 +15,7 @@ from flax import linen as nn
 from jaxtyping import TypeCheckError
 
 from t5x_lite.cli.commands.plot import plot
-from t5x_lite.convert import export_folder, import_folder
+from t5x_lite.convert import export_folder, import_folder, import_t5x
 from t5x_lite.data import ByteLevelBPE, Bytes, WordPiece
 from t5x_lite.errors import InputError
 from t5x_lite.models import BartConfig, BertConfig, GptConfig, RobertaConfig, T5Config, abstract_params
@@ -23,6 +24,7 @@ from t5x_lite.runs.workdir import open_workdir
 from t5x_lite.tokenizers.config import load_tokenizer, make_tokenizer
 from t5x_lite.training import Experiment
 
+from ..t5x_checkpoints import WRITERS, tree
 from .mutations import damaged, mutated
 
 pytestmark = pytest.mark.slow
@@ -94,6 +96,25 @@ def test_folders_of_transformers(exported, tmp_path, draws, within_time):
         with within_time():
             attempt(lambda folder=folder: import_folder(folder), what)
         shutil.rmtree(folder)
+
+
+def test_checkpoints_of_t5x(tmp_path, draws, within_time):
+    for number, draw in enumerate(draws):
+        written = tmp_path / f"checkpoint_{number}"
+        WRITERS[layout := draw.choice(list(WRITERS))](written, tree(gated=draw.random() < 0.5))
+        files = sorted(path for path in written.rglob("*") if path.is_file()) or [written]
+        checkpoint = files[-1] if files == [written] else written / "checkpoint"
+        if layout != "file" and draw.random() < 0.5:
+            value, what = mutated(msgpack.unpackb(checkpoint.read_bytes(), ext_hook=lambda *_: 0), draw)
+            checkpoint.write_bytes(msgpack.packb(value, default=str, unicode_errors="surrogatepass"))
+        else:
+            what = damage(file := draw.choice([*files, checkpoint]), draw)
+            if draw.random() < 0.05 and file != written:
+                file.unlink()
+                os.mkfifo(file)
+        with within_time():
+            attempt(lambda written=written: import_t5x(written), f"{layout}, {what}")
+        shutil.rmtree(written) if written.is_dir() else written.unlink()
 
 
 def opens(run: Path, experiment: Experiment) -> None:

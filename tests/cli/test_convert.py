@@ -9,7 +9,7 @@ import pytest
 
 import t5x_lite
 from t5x_lite import objectives
-from t5x_lite.convert import export_folder
+from t5x_lite.convert import export_folder, import_t5x
 from t5x_lite.data import ByteLevelBPE, Vocabulary, make_tokenizer
 from t5x_lite.decoding import GenerationDefaults
 from t5x_lite.models import BartConfig, GptConfig, TransformerConfig
@@ -24,6 +24,8 @@ from t5x_lite.objectives import (
 from t5x_lite.objectives.base import NoObjective
 from t5x_lite.runs.checkpoints import write_checkpoint
 from t5x_lite.runs.workdir import tokenizer_files
+
+from ..t5x_checkpoints import tree, write_file
 
 OBJECTIVES = {
     "bert": NextSentencePrediction,
@@ -157,3 +159,22 @@ def test_a_part_of_what_is_no_pair(run, make_run, tmp_path):
     status, _, err = run("convert", make_run("electra"), tmp_path / "theirs", "--part", "decoder")
     assert status == 2
     assert "--part" in err
+
+
+def test_a_checkpoint_of_t5x(run, tmp_path):
+    """Into a run, with the tokenizer that one names, and from there to Hugging Face."""
+    write_file(tmp_path / "checkpoint_7", tree(gated=True, vocab_size=300))
+    tokenizer = make_tokenizer(ByteLevelBPE(290, layout="gpt2"), lambda: iter(["the wall"]))
+    tokenizer.save(tmp_path / "tokenizer")
+    options = ("--tokenizer", tmp_path / "tokenizer" / "tokenizer.json")
+    status, _, err = run("convert", tmp_path, tmp_path / "run", *options)
+    assert status == 0, err
+    status, _, err = run("convert", tmp_path / "run", tmp_path / "exported")
+    assert status == 0, err
+    again = t5x_lite.load(tmp_path / "exported")
+    assert again.tokenizer.encode("the wall") == tokenizer.encode("the wall")
+    expected = import_t5x(tmp_path / "checkpoint_7").params
+    jax.tree.map(np.testing.assert_array_equal, again.params, expected)
+    status, _, err = run("convert", tmp_path / "run", tmp_path / "other", *options)
+    assert status == 2
+    assert "has its own tokenizer; leave tokenizer out" in err

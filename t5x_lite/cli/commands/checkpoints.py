@@ -105,23 +105,26 @@ def verify(arguments: list[str]) -> None:
 
 @dataclass(frozen=True)
 class Convert:
-    """A run into a Hugging Face folder, or a Hugging Face folder (or hub name) into a run's folder."""
+    """A run into a Hugging Face folder; a Hugging Face folder (or hub name) or a checkpoint of T5X into a run."""
 
     src: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="SRC")]
-    """What there is: a run, one of its checkpoints, a Hugging Face folder or hub name."""
+    """What there is: a run, one of its checkpoints, a Hugging Face folder or hub name, a checkpoint of T5X."""
     dst: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="DST")]
     """The new folder; it must not exist or be empty."""
     part: Part | None = None
     """Which of ELECTRA's two networks goes to Hugging Face; the discriminator if not given."""
+    tokenizer: str | None = None
+    """The file of the tokenizer where SRC comes without one: a SentencePiece model or a tokenizer.json."""
 
 
 @subcommand
 def convert(arguments: list[str]) -> None:
-    """convert SRC DST: a run into a Hugging Face folder, or the other way round"""
+    """convert SRC DST: a run into a Hugging Face folder, or that or a checkpoint of T5X into a run"""
     command = parse(Convert, arguments, prog="t5x-lite convert")
     dst = Path(command.dst).expanduser()
     check_is_new(dst, "dst")
-    model = load(command.src, device="cpu")  # nothing is computed, and the host has more memory
+    # Nothing is computed, and the host has more memory.
+    model = load(command.src, device="cpu", tokenizer=command.tokenizer)
     if command.part and not model.config.networks:
         raise InputError(f"part={command.part}: {command.src} holds one network, no pair; leave --part out")
     if model.experiment is None:
