@@ -112,6 +112,8 @@ def open_store(
     for what is held out. It appears at once or not at all: a killed run leaves nothing that a later one reads."""
     documents, layout = corpus.documents, corpus.documents.layout
     of_rows = [layout, layout.spec, documents.sentences if layout.reads_sentences else ""]
+    if tokenizer and tokenizer.vocabulary.separators > 1:
+        of_rows.append(tokenizer.vocabulary.separators)  # stores of before had one
     key = digest(_FORMAT, source_key, tokenizer.fingerprint if tokenizer else "", of_rows, held_out_key)
     folder = cache_dir / "stores" / key
     if not _is_complete(folder):

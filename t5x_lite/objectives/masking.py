@@ -35,15 +35,22 @@ def is_special(ids: Int[Array, "L"], vocabulary: Vocabulary) -> Bool[Array, "L"]
     return (ids[:, None] == jnp.asarray(vocabulary.special_ids)[None, :]).any(axis=1)
 
 
-def segments_of(ids: Int[Array, "*batch L"], separator_id: int, pad_id: int) -> Int[Array, "*batch L"]:
+def segments_of(
+    ids: Int[Array, "*batch L"], separator_id: int, pad_id: int, separators: int = 1
+) -> Int[Array, "*batch L"]:
     """0 up to the first separator, 1 after it; 0 in padding and in rows without a separator.
+
+    Args:
+      separators: how many stand between two texts; all of them are in the first segment.
 
     >>> segments_of(jnp.array([3, 10, 4, 11, 4, 0]), 4, 0).tolist()
     [0, 0, 0, 1, 1, 0]
+    >>> segments_of(jnp.array([3, 10, 4, 4, 11, 4, 0]), 4, 0, separators=2).tolist()
+    [0, 0, 0, 0, 1, 1, 0]
     """
     is_separator = ids == separator_id
-    second = (jnp.cumsum(is_separator, axis=-1) > is_separator) & (ids != pad_id)
-    return second.astype(ids.dtype)
+    before = jnp.cumsum(is_separator, axis=-1) - is_separator
+    return ((before >= separators) & (ids != pad_id)).astype(ids.dtype)
 
 
 def swap_segments(ids: Int[Array, "L"], middle: Int[Array, ""] | int, end: Int[Array, ""] | int) -> Int[Array, "L"]:

@@ -63,7 +63,7 @@ class TaskObjective(Objective):
         """0 up to the separator of two texts, 1 after it up to the end; else 0."""
         special = self.special_ids
         separator_id = special.sep_id if special.delimiter_id is None else special.delimiter_id
-        return masking.segments_of(ids, separator_id, special.pad_id)
+        return masking.segments_of(ids, separator_id, special.pad_id, special.separators)
 
     @property
     def special_ids(self) -> SpecialIds:

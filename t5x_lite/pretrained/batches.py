@@ -115,7 +115,7 @@ def cut_rows(tokenizer: Tokenizer, texts: Any, max_length: int) -> tuple[list[Ro
     rows, num_cut = [], 0
     for _, parts in _encoded(tokenizer, texts):
         lengths = [len(part) for part in parts]
-        kept = truncated_lengths(lengths, max_length - 1 - len(parts))
+        kept = truncated_lengths(lengths, max_length - 1 - len(parts) - _further(tokenizer.vocabulary, parts))
         num_cut += kept != lengths
         cut = [part[:length] for part, length in zip(parts, kept, strict=True)]
         rows.append(_with_special_ids(tokenizer.vocabulary, cut))
@@ -163,8 +163,14 @@ def _with_special_ids(vocabulary: Vocabulary, parts: list[list[int]]) -> Row:
             "this checkpoint's tokenizer has no [CLS] or [SEP], which stand around an encoder's text; give ids instead"
         )
     sizes = [len(part) + 1 for part in parts]
+    sizes[0] += _further(vocabulary, parts)
     ids = SpecialIds.of(vocabulary).join(1 + sum(sizes), *map(np.asarray, parts))
     return Row(ids.tolist(), [0, *np.repeat(range(len(parts)), sizes).tolist()])
+
+
+def _further(vocabulary: Vocabulary, parts: list[list[int]]) -> int:
+    """Separators between two texts after the first one."""
+    return (vocabulary.separators - 1) * (len(parts) - 1)
 
 
 def map_rows(function: Callable[[list[int], Batch], Any], rows: list[Row], **options: Any) -> list[Any]:

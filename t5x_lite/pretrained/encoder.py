@@ -114,8 +114,9 @@ class PretrainedEncoder(TaskHeads):
     """`fill_mask` for hidden tokens, `encode` for vectors, `detect_replacements` with a discriminator; with heads of
     tasks `classify`, `choose`, `tag` and `answer`.
 
-    Texts are tokenized as `[CLS] text [SEP]`, pairs `(a, b)` as `[CLS] a [SEP] b [SEP]`. Of ELECTRA's two networks the
-    generator fills in and the discriminator does the rest.
+    Texts are tokenized as `[CLS] text [SEP]`, pairs `(a, b)` as `[CLS] a [SEP] b [SEP]`, with two separators between
+    them where the tokenizer is RoBERTa's. Of ELECTRA's two networks the generator fills in and the discriminator does
+    the rest.
     """
 
     @property

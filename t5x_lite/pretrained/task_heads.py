@@ -68,8 +68,8 @@ class TaskHeads(Pretrained):
     """`classify`, `choose`, `tag` and `answer`, each with a head for it.
 
     A model reads texts as it was fine-tuned to. Encoders and encoder-decoders from elsewhere read `[CLS] text [SEP]`,
-    and of a pair `[CLS] a [SEP] b [SEP]`; decoders the tokens of the text alone, whose last one the heads read, and of
-    a pair those of both, one after the other.
+    and of a pair `[CLS] a [SEP] b [SEP]`, with two separators between them where the tokenizer is RoBERTa's; decoders
+    read the tokens of the text alone, of which the heads read the last one, and of a pair those of both.
     """
 
     @property

@@ -248,7 +248,15 @@ def expected_vocabulary(config: TokenizerConfig, model_size: int) -> Vocabulary:
             ids = {"pad_id": size - 2, "eos_id": size - 1, "unk_id": size - 1}
         case SentencePiece(layout="xlm-roberta") | ByteLevelBPE():
             size += 2 if isinstance(config, SentencePiece) and is_trained(config) else 0
-            ids = {"cls_id": 0, "pad_id": 1, "sep_id": 2, "eos_id": 2, "unk_id": 3, "mask_id": size - 1}
+            ids = {
+                "cls_id": 0,
+                "pad_id": 1,
+                "sep_id": 2,
+                "eos_id": 2,
+                "unk_id": 3,
+                "mask_id": size - 1,
+                "separators": 2,
+            }
         case MarianFiles():
             ids = {"eos_id": 0, "unk_id": 1, "pad_id": size - 1}
     return Vocabulary(size, **ids, continuations=np.packbits(np.zeros(size, bool)).tobytes())

@@ -36,6 +36,8 @@ class _PieceTokenizer(SplittingTokenizer):
 
     layout: Layout
     extra_ids = 0
+    separators = 1
+    """Between two texts."""
     options: Mapping[str, bool] = {}
     """What else determines the ids, under the names of Hugging Face's tokenizer_config.json."""
     _normalizer: normalizers.Normalizer | None = None
@@ -82,6 +84,7 @@ class _PieceTokenizer(SplittingTokenizer):
             first_sentinel_id=sentinels.stop - 1,
             num_sentinels=len(sentinels),
             continuations=pack_continuations(continues, {*special.values(), *sentinels}),
+            separators=self.separators,
         )
 
     def _normalize(self, text: str) -> str:
@@ -227,6 +230,7 @@ class XlmRobertaTokenizer(EncoderSentencePieceTokenizer):
     """
 
     layout = "xlm-roberta"
+    separators = 2
 
     def __init__(self, model: bytes, *, name: str = "the model") -> None:
         super().__init__(model, name)

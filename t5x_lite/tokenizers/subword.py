@@ -224,10 +224,22 @@ class SubwordTokenizer(Tokenizer):
         return Vocabulary(
             size,
             **{f"{role.removesuffix('token')}id": token_id for role, token_id in special.items()},
+            separators=_separators(self.description.get("post_processor")),
             first_sentinel_id=first,
             num_sentinels=number,
             continuations=pack_continuations((i in continuing for i in range(size)), apart) if mark else b"",
         )
+
+
+def _separators(processor: Any) -> int:
+    """How many special tokens a pipeline puts between two texts; one where it puts none."""
+    found = 1
+    if isinstance(processor, Mapping) and processor.get("type") == "RobertaProcessing":
+        found = 2
+    elif isinstance(processor, Mapping) and processor.get("type") == "TemplateProcessing":
+        single, pair = (sum("SpecialToken" in part for part in processor[name]) for name in ("single", "pair"))
+        found = pair - single
+    return max(1, found)
 
 
 def model_type(description: Mapping[str, Any]) -> str:

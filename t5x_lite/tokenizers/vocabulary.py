@@ -1,11 +1,12 @@
 """The ranges and the special ids of a vocabulary."""
 
 from dataclasses import dataclass, field
+from typing import Annotated
 
 import numpy as np
 
 from t5x_lite.errors import InputError
-from t5x_lite.validation import NonNegative, Validated
+from t5x_lite.validation import NonNegative, Range, Validated
 
 _SPECIAL = ("pad_id", "eos_id", "unk_id", "cls_id", "sep_id", "mask_id")
 
@@ -37,6 +38,8 @@ class Vocabulary(Validated):
     """Stands for a hidden token: [MASK], <mask>."""
     continuations: bytes = field(default=b"", repr=False)
     """`np.packbits` of "this id continues the word before it", a bit an id; empty where unknown."""
+    separators: Annotated[int, Range(ge=1)] = 1
+    """How many `sep_id` stand between two texts: two in RoBERTa and its descendants."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -3,10 +3,12 @@
 import json
 import random
 
+import numpy as np
 import pytest
 
 from t5x_lite.convert.tokenizers import read_tokenizer, write_tokenizer
 from t5x_lite.data import ByteLevelBPE, SentencePiece, WordPiece, make_tokenizer
+from t5x_lite.data.layouts.base import SpecialIds
 from t5x_lite.tokenizers.config import SentencePieceTokenizer
 from t5x_lite.tokenizers.sentencepiece import AlbertTokenizer
 from t5x_lite.tokenizers.subword import SubwordTokenizer
@@ -151,7 +153,11 @@ def assert_same(ours, theirs):
     assert ids == (v.pad_id, v.unk_id, v.cls_id, v.sep_id, v.mask_id)
     assert len(theirs) == v.size
     assert theirs.mask_token == ours.mask_token
-    assert theirs("the model")["input_ids"] == [v.cls_id, *ours.encode("the model"), v.sep_id]
+    pair = ("the model", "1,000")
+    for texts_of_row in (pair[:1], pair):
+        parts = [np.array(ours.encode(text)) for text in texts_of_row]
+        expected = SpecialIds.of(v).join(SpecialIds.of(v).count(len(parts)) + sum(map(len, parts)), *parts)
+        assert theirs(*texts_of_row)["input_ids"] == expected.tolist()
 
 
 def test_what_is_written_reads_the_same(folder, tokenizer):

@@ -14,7 +14,7 @@ from t5x_lite.errors import InputError
 from t5x_lite.models import BartConfig, GptConfig
 from t5x_lite.objectives import CausalClassification
 from t5x_lite.optim.optimizers import Adafactor
-from t5x_lite.pretrained import PretrainedDecoder, PretrainedEncoderDecoder
+from t5x_lite.pretrained import PretrainedDecoder, PretrainedEncoderDecoder, load
 from t5x_lite.training import Experiment
 
 HEADS = ("multiple_choice", "tagging", "question_answering")
@@ -144,6 +144,7 @@ def test_generators_classify(generator):
         else:
             rows.append([vocabulary.cls_id])
             for part in parts:
+                rows[-1] += [vocabulary.sep_id] * (len(rows[-1]) > 1)  # two between texts, as RoBERTa has them
                 rows[-1] += [*part, vocabulary.sep_id]
     expected = np.stack([logits_of(generator, row, "classification") for row in rows])
     np.testing.assert_allclose(generator.task_logits(texts), expected, atol=1e-5)
@@ -197,3 +198,25 @@ def test_gpt_reads_texts_as_it_was_fine_tuned_to(make_params, both_orders):
     expected = model.module.apply({"params": params}, method=apply)
     np.testing.assert_allclose(model.task_logits([("wall", "fall")]), expected, atol=1e-5)
     assert {each.label for each in model.classify(("wall", "fall"))} == {"other", "same"}
+
+
+def test_probabilities_are_those_of_transformers(generator, tmp_path, torch, transformers):
+    """From texts to classes, with Transformers' own tokenizer, from the folder that a model is exported to."""
+    model = replace_heads(generator, ("classification",))
+    model.export(tmp_path)
+    tokenizer = transformers.AutoTokenizer.from_pretrained(tmp_path)
+    theirs = transformers.AutoModelForSequenceClassification.from_pretrained(tmp_path).eval()
+    again = load(tmp_path)
+    for text in ("a wall", ("green bottles", "fall")):
+        parts = (text,) if isinstance(text, str) else text
+        with torch.no_grad():
+            logits = theirs(**tokenizer(*parts, return_tensors="pt")).logits[0].numpy()
+        np.testing.assert_allclose(again.task_logits([text])[0], logits, atol=1e-5)
+        assert again.classify(text)[0].label == f"LABEL_{logits.argmax()}"
+
+
+def replace_heads(model, heads):
+    """The same model with some of its heads alone."""
+    config = replace(model.config, heads=heads)
+    params = {name: value for name, value in model.params.items() if name not in HEADS or name in heads}
+    return replace(model, config=config, module=config.build(), params=params)

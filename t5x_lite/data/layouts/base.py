@@ -86,6 +86,8 @@ class SpecialIds(NamedTuple):
     pad_id: int
     delimiter_id: int | None = None
     """Between two texts; None is `sep_id`."""
+    separators: int = 1
+    """How many of them stand there."""
 
     @classmethod
     def of(cls, vocabulary: Vocabulary) -> "SpecialIds":
@@ -96,21 +98,27 @@ class SpecialIds(NamedTuple):
                 f"the tokenizer has no {' and no '.join(missing)} token; use WordPiece, ByteLevelBPE or SentencePiece "
                 "with layout='albert' or 'xlm-roberta'"
             )
-        return cls(*ids.values(), vocabulary.pad_id)
+        return cls(*ids.values(), vocabulary.pad_id, separators=vocabulary.separators)
+
+    def count(self, num_texts: int) -> int:
+        """How many ids stand around so many texts."""
+        return 2 + self.separators * (num_texts - 1)
 
     def join(self, length: int, *texts: np.ndarray) -> np.ndarray:
         """`[CLS] text [SEP] text [SEP] pad ...`, int32 [length], which the texts must fit.
 
         >>> SpecialIds(2, 3, 0).join(8, np.array([10, 11]), np.array([12])).tolist()
         [2, 10, 11, 3, 12, 3, 0, 0]
+        >>> SpecialIds(0, 2, 1, separators=2).join(8, np.array([10, 11]), np.array([12])).tolist()
+        [0, 10, 11, 2, 2, 12, 2, 1]
         """
+        between = [self.sep_id if self.delimiter_id is None else self.delimiter_id] * self.separators
+        parts = [[self.cls_id], texts[0]]
+        for text in texts[1:]:
+            parts += [between, text]
+        joined = np.concatenate([*parts, [self.sep_id]])
         ids = np.full(length, self.pad_id, np.int32)
-        ids[0], end = self.cls_id, 1
-        for number, text in enumerate(texts, start=1):
-            ids[end : end + len(text)] = text
-            end += len(text) + 1
-            is_last = self.delimiter_id is None or number == len(texts)
-            ids[end - 1] = self.sep_id if is_last else self.delimiter_id
+        ids[: len(joined)] = joined
         return ids
 
 

@@ -32,6 +32,7 @@ class PairRows(EncoderRows):
 
     def __init__(self, layout: Layout, vocabulary: Vocabulary) -> None:
         super().__init__(layout, vocabulary)
+        self._special = self._special._replace(separators=1)  # which BERT and ALBERT, whose rows these are, have
         self._room = layout.length - 3
         # One generator for the pairs and one for the others: the pairs are the same with and without others.
         self._random, self._random_other = (np.random.default_rng(seed) for seed in range(2))

@@ -75,7 +75,7 @@ class LabeledRows(EncoderRows):
         sequences = self._layout.sequences(texts)
         self.documents += 1
         self.tokens += sum(map(len, texts))
-        length, num_special = self._layout.length, 1 + len(sequences[0])
+        length, num_special = self._layout.length, self._special.count(len(sequences[0]))
         room = length - num_special
         lengths = [list(map(len, sequence)) for sequence in sequences]
         if (longest := max(map(sum, lengths))) > room:

@@ -96,10 +96,11 @@ class Questions(TaskSource):
 class QuestionRows(EncoderRows):
     def add(self, document: list[np.ndarray]) -> None:
         question, context, answer = document
-        length, question = self._layout.length, question[: self._layout.question_length]
+        length, num_special = self._layout.length, self._special.count(2)
+        question = question[: min(self._layout.question_length, length - num_special - 1)]
         self.documents += 1
         self.tokens += len(question) + len(context)
-        room = length - 3 - len(question)
+        room = length - num_special - len(question)
         is_covered = False
         step = min(self._layout.stride, room)
         for start in range(0, max(len(context) - room, 0) + step, step):  # the last window reaches the end
@@ -109,7 +110,7 @@ class QuestionRows(EncoderRows):
             self._emit(
                 room - len(window),
                 ids=self._special.join(length, question, window),
-                ends=answer - start + len(question) + 2 if inside else np.zeros(2, np.int32),
+                ends=answer - start + len(question) + num_special - 1 if inside else np.zeros(2, np.int32),
                 example=np.int32(self.documents - 1),
                 window=np.int32(start),
             )

@@ -1,5 +1,7 @@
 """Rows of tags, of questions and of choices."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -7,6 +9,7 @@ from t5x_lite.data import ChoiceSets, QuestionWindows, Tagged, Vocabulary
 from t5x_lite.errors import InputError
 
 WORDS = Vocabulary(size=100, pad_id=0, cls_id=2, sep_id=3, eos_id=3)
+LIKE_ROBERTA = replace(WORDS, separators=2)
 
 
 def ids(*values):
@@ -45,21 +48,22 @@ def test_a_word_that_no_row_holds_is_cut_and_counted():
     )
 
 
+@pytest.mark.parametrize("vocabulary", [WORDS, LIKE_ROBERTA])
 @pytest.mark.parametrize("stride", [1, 2, 5, 100])
 @pytest.mark.parametrize("size", [1, 4, 5, 23])
-def test_windows_show_every_token_and_every_answer_that_fits(stride, size):
-    length, question = 10, ids(50, 51, 52)
-    room = length - 3 - len(question)
+def test_windows_show_every_token_and_every_answer_that_fits(stride, size, vocabulary):
+    length, question, between = 10, ids(50, 51, 52), [3] * vocabulary.separators
+    room = length - 2 - len(between) - len(question)
     context = np.arange(size, dtype=np.int32) + 60
     seen, held = set(), set()
     for begin in range(size):
         end = min(begin + 1, size - 1)
-        rows = QuestionWindows(length, stride, 4).start(WORDS)
+        rows = QuestionWindows(length, stride, 4).start(vocabulary)
         rows.add([question, context, ids(begin, end)])
         for row in rows.take():
             window = context[row["window"] : row["window"] + room]
-            assert row["ids"].tolist()[: 6 + len(window)] == [2, 50, 51, 52, 3, *window, 3]
-            assert (row["ids"][6 + len(window) :] == 0).all()
+            expected = [2, 50, 51, 52, *between, *window, 3]
+            assert row["ids"].tolist() == expected + [0] * (length - len(expected))
             seen |= set(window.tolist())
             start, stop = row["ends"]
             if start:
@@ -78,6 +82,18 @@ def test_questions_without_answers_point_at_cls_and_long_ones_are_cut():
     assert row["ids"].tolist() == [2, 50, 51, 3, 60, 61, 3, 0, 0, 0]
     assert (row["ends"].tolist(), row["example"], row["window"]) == ([0, 0], 0, 0)
     assert rows.too_long == 0
+
+
+def test_two_separators_leave_room_for_a_token_of_each():
+    rows = QuestionWindows(8, 4, 4).start(LIKE_ROBERTA)
+    rows.add([ids(50, 51, 52, 53), ids(60), ids(0, 0)])
+    (row,) = rows.take()
+    assert (row["ids"].tolist(), row["ends"].tolist()) == ([2, 50, 51, 52, 3, 3, 60, 3], [6, 6])
+    choices = ChoiceSets(8, num_choices=2).start(LIKE_ROBERTA)
+    choices.add([ids(10, 11, 12), ids(20, 21), ids(22), 1])
+    (row,) = choices.take()
+    assert row["ids"].tolist() == [[2, 10, 11, 3, 3, 20, 21, 3], [2, 10, 11, 12, 3, 3, 22, 3]]
+    assert choices.too_long == 1
 
 
 def test_each_choice_is_cut_for_itself_and_the_example_counted_once():
