@@ -20,10 +20,10 @@ from t5x_lite.convert.family import (
     refuse,
 )
 from t5x_lite.convert.generation import read_id, special_ids
-from t5x_lite.convert.table import Names, Tensors, drop_copy
+from t5x_lite.convert.table import Names, Tensors, drop_copy, has
 from t5x_lite.data import Vocabulary
 from t5x_lite.errors import InputError
-from t5x_lite.models import PRESETS, BartConfig, EncoderDecoderConfig, T5Config, TransformerConfig
+from t5x_lite.models import PRESETS, BartConfig, EncoderDecoderConfig, T5Config, T5EncoderConfig, TransformerConfig
 
 _SHARED, _OUTPUT_BIAS = "model.shared.weight", "final_logits_bias"
 _SIDES = {"encoder": "model.encoder.embed_tokens.weight", "decoder": "model.decoder.embed_tokens.weight"}
@@ -255,8 +255,8 @@ _PROJECTIONS |= {f"gated-{theirs}": (ours, True) for theirs, ours in _ACTIVATION
 _PROJECTIONS["gated-gelu"] = ("gelu_tanh", True)
 
 
-class _T5Fields:
-    """The feed-forward layers' activation, whether they are gated, and whether the output is tied and scaled."""
+class _FeedForward:
+    """The feed-forward layers' activation, and whether they are gated."""
 
     def read(self, theirs: dict[str, Any], tensors: Tensors) -> dict[str, Any]:
         projection = theirs.get("feed_forward_proj", "relu")
@@ -265,11 +265,9 @@ class _T5Fields:
                 f"feed_forward_proj={projection!r} in config.json is unknown; known are {', '.join(_PROJECTIONS)}"
             )
         activation, gated = _PROJECTIONS[projection]
-        # Only v1.0 scales the output, never mT5. Transformers 4 tells by the tied embedding, 5 by this flag.
-        scaled = theirs["model_type"] != "mt5" and theirs.get("scale_decoder_outputs", is_tied(theirs))
-        return {"activation": activation, "gated": gated, "tied": OUTPUT not in tensors, "scale_output": scaled}
+        return {"activation": activation, "gated": gated}
 
-    def write(self, config: T5Config, family: str) -> dict[str, Any]:
+    def write(self, config: T5Config | T5EncoderConfig, family: str) -> dict[str, Any]:
         feed_forward = (config.activation, config.gated)
         projection = next((theirs for theirs, ours in _PROJECTIONS.items() if ours == feed_forward), None)
         if projection is None:
@@ -277,23 +275,49 @@ class _T5Fields:
                 f"activation={config.activation!r} with gated={config.gated} has no name in Hugging Face's {family}, "
                 "where gated-gelu means gelu_tanh; export is not possible"
             )
+        return {"feed_forward_proj": projection}
+
+
+class _T5Output:
+    """Whether the output is tied and scaled."""
+
+    def read(self, theirs: dict[str, Any], tensors: Tensors) -> dict[str, Any]:
+        # Only v1.0 scales the output, never mT5. Transformers 4 tells by the tied embedding, 5 by this flag.
+        scaled = theirs["model_type"] != "mt5" and theirs.get("scale_decoder_outputs", is_tied(theirs))
+        return {"tied": OUTPUT not in tensors, "scale_output": scaled}
+
+    def write(self, config: T5Config, family: str) -> dict[str, Any]:
         check_exportable(family, "stacks_share_parameters", config.stacks_share_parameters, False)
         return {
-            "feed_forward_proj": projection,
             "tie_word_embeddings": config.tied and config.scale_output,
             "scale_decoder_outputs": config.scale_output,
         }
 
 
+class _EncoderDropout:
+    """T5 has one rate for all."""
+
+    def read(self, theirs: dict[str, Any], tensors: Tensors) -> dict[str, Any]:
+        return {"attention_dropout_rate": theirs.get("dropout_rate", 0.1)}
+
+    def write(self, config: T5EncoderConfig, family: str) -> dict[str, Any]:
+        check_exportable(family, "attention_dropout_rate", config.attention_dropout_rate, config.dropout_rate)
+        return {}
+
+
 class _T5Family(HuggingFaceFamily):
-    def names(self, config: T5Config) -> Names:
+    def reads(self, tensors: Tensors) -> bool:
+        return has(tensors, "decoder.") == (self.config is T5Config)
+
+    def names(self, config: T5Config | T5EncoderConfig) -> Names:
         attention = {"query": "q", "key": "k", "value": "v", "out": "o"}
         sublayers = {
             "self_attention": ("SelfAttention", attention),
             "cross_attention": ("EncDecAttention", attention),
             "feed_forward": ("DenseReluDense", {"gate": "wi_0", "wi": "wi_1" if config.gated else "wi", "wo": "wo"}),
         }
-        names = {"token_embedding": "shared", "output": "lm_head"}
+        names = {"token_embedding": "shared", "embeddings/token": "shared", "output": "lm_head"}
+        names["position_bias/bias"] = "encoder.block.0.layer.0.SelfAttention.relative_attention_bias.weight"
         for stack, stacked in {"encoder": ("self_attention", "feed_forward"), "decoder": tuple(sublayers)}.items():
             bias = f"{stack}.block.0.layer.0.SelfAttention.relative_attention_bias.weight"
             names |= {f"{stack}/final_norm": f"{stack}.final_layer_norm", f"{stack}_position_bias/bias": bias}
@@ -317,13 +341,25 @@ class _T5Family(HuggingFaceFamily):
 
     def further_tensors(self, config: T5Config, tensors: Tensors) -> dict[str, np.ndarray]:
         # Transformers 4 takes an output that is not scaled for one that is not tied.
-        return {OUTPUT: tensors["shared.weight"]} if config.tied and not config.scale_output else {}
+        untied = isinstance(config, T5Config) and config.tied and not config.scale_output
+        return {OUTPUT: tensors["shared.weight"]} if untied else {}
 
     def special_ids(self, config: T5Config, vocabulary: Vocabulary | None) -> dict[str, Any]:
         ids = super().special_ids(config, vocabulary)
         return ids | {"decoder_start_token_id": ids["pad_token_id"]}
 
 
+_T5_NUMBERS = {
+    "vocab_size": "vocab_size",
+    "d_model": "embed_dim",
+    "num_heads": "num_heads",
+    "d_kv": "head_dim",
+    "d_ff": "mlp_dim",
+    "relative_attention_num_buckets": ("relative_buckets", 32),
+    "relative_attention_max_distance": ("relative_max_distance", 128),
+    "dropout_rate": ("dropout_rate", 0.1),
+    "layer_norm_epsilon": ("norm_epsilon", 1e-6),
+}
 T5 = _T5Family(
     model_type="t5",
     name="T5",
@@ -331,21 +367,11 @@ T5 = _T5Family(
     ids={"pad_token_id": 0, "eos_token_id": 1},
     fields=(
         Numbers(
-            {
-                "vocab_size": "vocab_size",
-                "d_model": "embed_dim",
-                "num_heads": "num_heads",
-                "d_kv": "head_dim",
-                "d_ff": "mlp_dim",
-                "num_layers": "num_encoder_layers",
-                "num_decoder_layers": ("num_decoder_layers", "num_layers"),
-                "relative_attention_num_buckets": ("relative_buckets", 32),
-                "relative_attention_max_distance": ("relative_max_distance", 128),
-                "dropout_rate": ("dropout_rate", 0.1),
-                "layer_norm_epsilon": ("norm_epsilon", 1e-6),
-            }
+            _T5_NUMBERS
+            | {"num_layers": "num_encoder_layers", "num_decoder_layers": ("num_decoder_layers", "num_layers")}
         ),
-        _T5Fields(),
+        _FeedForward(),
+        _T5Output(),
         Constants({"is_encoder_decoder": True, "use_cache": True, "initializer_factor": 1.0}, checked=False),
     ),
     heads=Heads({}, {(): "ForConditionalGeneration"}),
@@ -357,4 +383,21 @@ MT5 = replace(
     # A T5 v1.1 with mT5's vocabulary; nothing else tells them apart.
     fits=lambda config, tokenizer: config.vocab_size == PRESETS["mt5-small"].vocab_size and not config.scale_output,
 )
-FAMILIES = (T5, MT5, BART, MARIAN)
+T5_ENCODER = replace(
+    T5,
+    config=T5EncoderConfig,
+    fields=(
+        Numbers(_T5_NUMBERS | {"num_layers": "num_layers"}),
+        _FeedForward(),
+        _EncoderDropout(),
+        Constants({"is_encoder_decoder": False, "use_cache": False, "initializer_factor": 1.0}, checked=False),
+    ),
+    heads=Heads({}, {(): "EncoderModel"}),
+)
+MT5_ENCODER = replace(
+    T5_ENCODER,
+    model_type="mt5",
+    name="MT5",
+    fits=lambda config, tokenizer: config.vocab_size == PRESETS["mt5-small"].vocab_size,
+)
+FAMILIES = (T5, MT5, T5_ENCODER, MT5_ENCODER, BART, MARIAN)

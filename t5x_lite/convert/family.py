@@ -264,6 +264,10 @@ class HuggingFaceFamily(ABC):
         """The special ids in a config.json: the vocabulary's, or the published ones without any."""
         return special_ids(vocabulary, **self.ids)
 
+    def reads(self, tensors: Tensors) -> bool:
+        """Whether a model of this type with these tensors is one of this family, where several have one type."""
+        return True
+
     @abstractmethod
     def names(self, config: Any) -> Names:
         """The names of every parameter of an architecture, and maybe of further ones."""

@@ -65,17 +65,19 @@ def import_folder(folder: Path, put_for: PutFor = keep) -> Imported:
     do not fit the config.
     """
     theirs = _read_config(folder)
-    known = {family.model_type: family for family in FAMILIES}
     model_type = theirs.get("model_type")
-    family = known.get(model_type) if isinstance(model_type, str) else None
-    if family is None:
+    families = [family for family in FAMILIES if family.model_type == model_type]
+    if not families:
+        known = dict.fromkeys(family.model_type for family in FAMILIES)
         raise InputError(f"model_type={model_type!r} in {folder} is not known; known are {', '.join(known)}")
-    tensors = family.canonical_tensors(theirs, _read_tensors(folder, theirs))
+    tensors = _read_tensors(folder, theirs)
+    family = next((family for family in families if family.reads(tensors)), families[0])
+    tensors = family.canonical_tensors(theirs, tensors)
     config = family.import_config(theirs, tensors)
     try:
         params = to_ours(family.names(config), tensors, nn.unbox(abstract_params(config)), put_for(config))
     except InputError:
-        named, classes = class_of(theirs), [family.name + end for end in family.heads.classes.values()]
+        named, classes = class_of(theirs), [one.name + end for one in families for end in one.heads.classes.values()]
         if named and named not in classes:
             raise InputError(
                 f"{folder} holds a {named!r}, which is not one of the classes that we have: {', '.join(classes)}; "

@@ -8,7 +8,7 @@ from t5x_lite.models.electra import ElectraConfig, ElectraPair, ElectraPairConfi
 from t5x_lite.models.encoder import Encoder, EncoderConfig
 from t5x_lite.models.encoder_decoder import EncoderDecoder, EncoderDecoderConfig
 from t5x_lite.models.gpt import GptConfig
-from t5x_lite.models.t5 import T5Config, T5DecoderConfig
+from t5x_lite.models.t5 import T5Config, T5DecoderConfig, T5EncoderConfig
 from t5x_lite.models.transformer import BartConfig, TransformerConfig
 
 PRESETS: dict[str, ModelConfig] = {
@@ -36,6 +36,7 @@ __all__ = [
     "RobertaConfig",
     "T5Config",
     "T5DecoderConfig",
+    "T5EncoderConfig",
     "TransformerConfig",
     "abstract_params",
     "init_params",

@@ -100,6 +100,9 @@ class TextConfig(ModelConfig):
     classes_have_bias: ClassVar[bool] = True
     """Whether the logits of classification have a bias."""
 
+    texts_begin_with_cls: ClassVar[bool] = False
+    """The published models read the vocabulary's first special id in front of each text."""
+
     # Fields of some families, documented there.
     heads: ClassVar[tuple[str, ...]] = ()
     num_classes: ClassVar[int] = 2

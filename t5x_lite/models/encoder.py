@@ -1,4 +1,4 @@
-"""The encoder that BERT and its descendants are: post-LN layers over embeddings, and the heads that pretrain them.
+"""The encoder that BERT and its descendants are, and T5's alone: layers over embeddings, and pretraining heads.
 
 A family is a config: its file in this folder has what is particular to it, and the published sizes.
 """
@@ -15,8 +15,9 @@ from t5x_lite.kernels.masks import Mask
 from t5x_lite.layers.dense import Activation, Dense, Dropout
 from t5x_lite.layers.embedding import LazyLogits, TokenEmbeddings
 from t5x_lite.layers.heads import Classifier, MaskedLMHead, Pooler, SentencePairHead, SpanBoundaryHead
+from t5x_lite.layers.positions import RelativePositionBias
 from t5x_lite.layers.transformer import Context, Remat, Stack
-from t5x_lite.models.base import TASK_HEADS, Hidden, Ids, Pretraining, TaskHead, TextConfig, TextModel, Valid
+from t5x_lite.models.base import TASK_HEADS, Hidden, Ids, Positions, Pretraining, TaskHead, TextConfig, TextModel, Valid
 from t5x_lite.validation import NormEpsilon, Positive, Range, Rate
 
 Head = Literal["masked_lm", "sentence_pair", "span_boundary", "replaced_token", TaskHead]
@@ -61,6 +62,11 @@ class EncoderConfig(TextConfig):
     architecture: ClassVar[str] = "encoder"
     below_layers: ClassVar[tuple[str, ...]] = ("embeddings", "projection")
     known_heads: ClassVar[tuple[str, ...]] = ("masked_lm",)
+    texts_begin_with_cls: ClassVar[bool] = True
+    positions: ClassVar[Positions] = "learned"
+    """Vectors added to the embeddings, or T5's bias of the attention."""
+    output_dropout_rate: ClassVar[float] = 0.0
+    """Dropout on the last layer's output."""
     layers_share_parameters: ClassVar[bool] = False
     """All layers have one set of parameters."""
 
@@ -106,7 +112,8 @@ class EncoderConfig(TextConfig):
     def kernel_init(self) -> nn.initializers.Initializer:
         return _INIT
 
-    def embeddings(self, dtype: Any) -> TokenEmbeddings:
+    def embeddings(self, dtype: Any) -> nn.Module:
+        """What the tokens are read by; its embedding of the tokens is called `token`."""
         sizes = (self.vocab_size, self.token_embed_dim, self.max_length, self.num_segments)
         return TokenEmbeddings(*sizes, self.pad_id, self.norm_epsilon, dtype)
 
@@ -123,12 +130,14 @@ class Encoder(TextModel):
     def setup(self) -> None:
         c = self.config
         self.embeddings = c.embeddings(self.dtype) if self.shared_embeddings is None else self.shared_embeddings
-        self.dropout = Dropout(c.dropout_rate)
+        layer = c.layer()
+        self.dropout = Dropout(c.dropout_rate, layer.positions_share_dropout)
+        self.output_dropout = Dropout(c.output_dropout_rate, layer.positions_share_dropout)
+        if c.positions == "relative":
+            self.position_bias = RelativePositionBias(c.num_heads, True, c.relative_buckets, c.relative_max_distance)
         if c.projects_embeddings:
             self.projection = Dense(c.embed_dim, ("hidden", "embed"), True, self.dtype, _INIT)
-        self.encoder = Stack(
-            c.layer(), c.num_layers, remat=self.remat, dtype=self.dtype, shared=c.layers_share_parameters
-        )
+        self.encoder = Stack(layer, c.num_layers, remat=self.remat, dtype=self.dtype, shared=c.layers_share_parameters)
         if c.pooler:
             self.pooler = Pooler(self.dtype)
         to_tokens = (c.vocab_size, c.token_embed_dim, c.token_activation, c.norm_epsilon, self.dtype)
@@ -174,14 +183,15 @@ class Encoder(TextModel):
     ) -> Hidden:
         """The last layer's output, which the heads read. Raises `InputError` for rows longer than `max_length`."""
         x = self._embed(inputs, segments, inputs_valid, deterministic)
-        return self.encoder(x, Context(self_mask=Mask(inputs_valid)), deterministic=deterministic)
+        hidden = self.encoder(x, self._context(inputs, inputs_valid), deterministic=deterministic)
+        return self.output_dropout(hidden, deterministic=deterministic)
 
     def encode_layers(
         self, inputs: Ids, segments: Ids | None = None, *, inputs_valid: Valid = None, deterministic: bool = True
     ) -> Float[Array, "_ B L D"]:
         """What the first layer reads (embeddings, normed, projected), and the output of each: num_layers + 1 arrays."""
         x = self._embed(inputs, segments, inputs_valid, deterministic)
-        outputs = self.encoder.outputs(x, Context(self_mask=Mask(inputs_valid)), deterministic=deterministic)
+        outputs = self.encoder.outputs(x, self._context(inputs, inputs_valid), deterministic=deterministic)
         return jnp.concatenate([x[None], outputs])
 
     def masked_lm_logits(self, hidden: Float[Array, "B P D"]) -> Float[Array, "B P V"]:
@@ -215,6 +225,11 @@ class Encoder(TextModel):
     def row_vector(self, head: TaskHead, hidden: Hidden, inputs_valid: Valid) -> Float[Array, "B D"]:
         """The vector of a row that a head reads: the pooler's, or that of the first token."""
         return self.pooler(hidden) if self.config.reads_pooled(head) else hidden[:, 0]
+
+    def _context(self, inputs: Ids, inputs_valid: Valid) -> Context:
+        length = inputs.shape[1]
+        bias = self.position_bias(length, length) if self.config.positions == "relative" else None
+        return Context(bias, Mask(inputs_valid))
 
     def _embed(self, inputs: Ids, segments: Ids | None, inputs_valid: Valid, deterministic: bool) -> Hidden:
         self.config.check_length(inputs.shape[1])

@@ -57,8 +57,6 @@ class EncoderDecoderConfig(GeneratorConfig):
         "encoder_position_bias",
         "decoder_position_bias",
     )
-    texts_begin_with_cls: ClassVar[bool] = False
-    """The published models read the vocabulary's first special id in front of each text."""
     position_offset: ClassVar[int] = 0
     """Rows of the position table before that of the first position."""
     norm_embedding: ClassVar[bool] = False

@@ -1,20 +1,48 @@
-"""T5, mT5 and ByT5: Transformers with relative position bias, as encoder-decoders or as the decoder alone.
+"""T5, mT5 and ByT5: Transformers with relative position bias, as encoder-decoders or as one of their stacks alone.
 
 Raffel et al. 2020 (T5 v1.0, and its decoder as a language model and as a prefix language model, section 3.2), Shazeer
 2020 and the T5 repository (v1.1), Xue et al. 2021 (mT5), Xue et al. 2022 (ByT5).
 """
 
 from dataclasses import dataclass, fields, replace
-from typing import Annotated, ClassVar
+from typing import Annotated, Any, ClassVar
 
+import jax.numpy as jnp
 from flax import linen as nn
 
 from t5x_lite.errors import InputError
 from t5x_lite.layers.dense import Activation, LayerConfig
-from t5x_lite.models.base import GeneratorConfig, ModelConfig, Positions, Pretraining
+from t5x_lite.layers.embedding import Embedding
+from t5x_lite.models.base import GeneratorConfig, Hidden, Ids, ModelConfig, Positions, Pretraining, Valid
 from t5x_lite.models.decoder import DecoderConfig
+from t5x_lite.models.encoder import EncoderConfig
 from t5x_lite.models.encoder_decoder import EncoderDecoderConfig
 from t5x_lite.validation import NormEpsilon, Positive, Range, Rate
+
+_KERNEL_INIT = nn.initializers.variance_scaling(1.0, "fan_in", "normal")
+
+
+def _with_layers_of_t5(config: Any, layer: LayerConfig) -> LayerConfig:
+    # The logits are not divided by sqrt(head_dim); the query's initialiser carries that factor instead. This
+    # holds under optimizers whose step is relative to the parameter's scale, as Adafactor's is.
+    return replace(
+        layer,
+        gated=config.gated,
+        use_bias=False,
+        norm="rms",
+        attention_scale=1.0,
+        mlp_dropout_rate=config.dropout_rate,
+        positions_share_dropout=True,
+        query_init=nn.initializers.variance_scaling(1.0 / config.head_dim, "fan_in", "normal"),
+    )
+
+
+def _check_distances(config: Any) -> None:
+    if config.relative_max_distance <= config.relative_buckets // 2:
+        raise InputError(
+            f"relative_max_distance={config.relative_max_distance} leaves no distances for the logarithmic half of "
+            f"relative_buckets={config.relative_buckets}; choose more than {config.relative_buckets // 2}"
+        )
 
 
 @dataclass(frozen=True)
@@ -57,29 +85,14 @@ class T5LayerConfig(GeneratorConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.relative_max_distance <= self.relative_buckets // 2:
-            raise InputError(
-                f"relative_max_distance={self.relative_max_distance} leaves no distances for the logarithmic half of "
-                f"relative_buckets={self.relative_buckets}; choose more than {self.relative_buckets // 2}"
-            )
+        _check_distances(self)
 
     def layer(self) -> LayerConfig:
-        # The logits are not divided by sqrt(head_dim); the query's initialiser carries that factor instead. This
-        # holds under optimizers whose step is relative to the parameter's scale, as Adafactor's is.
-        return replace(
-            super().layer(),
-            gated=self.gated,
-            use_bias=False,
-            norm="rms",
-            attention_scale=1.0,
-            mlp_dropout_rate=self.dropout_rate,
-            positions_share_dropout=True,
-            query_init=nn.initializers.variance_scaling(1.0 / self.head_dim, "fan_in", "normal"),
-        )
+        return _with_layers_of_t5(self, super().layer())
 
     @property
     def kernel_init(self) -> nn.initializers.Initializer:
-        return nn.initializers.variance_scaling(1.0, "fan_in", "normal")
+        return _KERNEL_INIT
 
     @property
     def output_scale(self) -> float:
@@ -118,6 +131,71 @@ class T5DecoderConfig(T5LayerConfig, DecoderConfig):
     """A prefix LM: inputs see each other whole (figure 4); otherwise they too see only what is before them."""
 
     answers_prompts: ClassVar[bool] = True
+
+
+class TokensAlone(nn.Module):
+    """The tokens' vectors, to which nothing is added."""
+
+    vocab_size: int
+    embed_dim: int
+    dtype: Any = jnp.float32
+
+    def setup(self) -> None:
+        self.token = Embedding(self.vocab_size, self.embed_dim, self.dtype, nn.initializers.normal(1.0))
+
+    def __call__(self, ids: Ids, segments: Ids | None = None, valid: Valid = None) -> Hidden:
+        return self.token(ids)
+
+
+@dataclass(frozen=True)
+class T5EncoderConfig(EncoderConfig):
+    """The architecture of one T5's encoder without its decoder. The defaults are those of T5 v1.0 small."""
+
+    vocab_size: Positive = 32_128
+    """Rows of the embedding: the tokenizer's ids, sentinels included, padded to a round number."""
+    num_heads: Positive = 8
+    """Attention heads a layer."""
+    embed_dim: Positive = 512
+    """Width of the residual stream (d_model)."""
+    mlp_dim: Positive = 2048
+    """Width of the feed-forward layer (d_ff)."""
+    num_layers: Positive = 6
+    max_length: Annotated[int, Range(ge=2)] = 1 << 20
+    """The longest row; positions are relative, so that any number does."""
+    activation: Activation = "relu"
+    """Of the feed-forward layer: relu (v1.0), gelu_tanh (v1.1), gelu, silu or tanh."""
+    norm_epsilon: NormEpsilon = 1e-6
+    """Added to the mean square in RMSNorm."""
+    head_dim: Positive = 64
+    """Width of one head (d_kv); need not be embed_dim / num_heads."""
+    gated: bool = False
+    """Gated feed-forward layer (v1.1)."""
+    relative_buckets: Annotated[int, Range(ge=4)] = 32
+    """Buckets of the relative position bias."""
+    relative_max_distance: int = 128
+    """Distance from which on all positions share a bucket."""
+
+    known_heads: ClassVar[tuple[str, ...]] = ()
+    task_heads: ClassVar[tuple[str, ...]] = ()
+    texts_begin_with_cls: ClassVar[bool] = False
+    positions: ClassVar[Positions] = "relative"
+    norm_first: ClassVar[bool] = True
+    below_layers: ClassVar[tuple[str, ...]] = ("embeddings", "position_bias")
+    output_dropout_rate = property(lambda self: self.dropout_rate)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        _check_distances(self)
+
+    def layer(self) -> LayerConfig:
+        return _with_layers_of_t5(self, super().layer())
+
+    @property
+    def kernel_init(self) -> nn.initializers.Initializer:
+        return _KERNEL_INIT
+
+    def embeddings(self, dtype: Any) -> nn.Module:
+        return TokensAlone(self.vocab_size, self.embed_dim, dtype)
 
 
 def _presets() -> dict[str, ModelConfig]:

@@ -153,9 +153,11 @@ class Pretrained:
 
         config, params = self.config, self.params
         biases = {
-            name.removesuffix("position_bias").strip("_") or "decoder": RelativeBias(
+            name.removesuffix("position_bias").strip("_") or config.architecture: RelativeBias(
                 np.asarray(params[name]["bias"]),
-                bidirectional=name == "encoder_position_bias" or getattr(config, "full_prefix", False),
+                bidirectional=name == "encoder_position_bias"
+                or config.architecture == "encoder"
+                or getattr(config, "full_prefix", False),
                 max_distance=config.relative_max_distance,
             )
             for name in ("encoder_position_bias", "decoder_position_bias", "position_bias")

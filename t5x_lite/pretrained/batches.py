@@ -93,15 +93,24 @@ def check_ids(
     return ids
 
 
-def token_rows(tokenizer: Tokenizer, texts: Any, max_length: int) -> list[Row]:
-    """A row for each text of a list, or one for a single text.
+def special_ids_of(vocabulary: Vocabulary) -> SpecialIds:
+    """Those around an encoder's text; `InputError` for a tokenizer without them."""
+    if vocabulary.cls_id is None or vocabulary.sep_id is None:
+        raise InputError(
+            "this checkpoint's tokenizer has no [CLS] or [SEP], which stand around an encoder's text; give ids instead"
+        )
+    return SpecialIds.of(vocabulary)
+
+
+def token_rows(tokenizer: Tokenizer, texts: Any, max_length: int, special: SpecialIds | None = None) -> list[Row]:
+    """A row for each text of a list, or one for a single text, within `special`, by default `special_ids_of`.
 
     Raises `InputError` for what is not a text, an empty one, one of more than `max_length` tokens, and a tokenizer
     without the special tokens of an encoder.
     """
-    rows = []
+    rows, special = [], special or special_ids_of(tokenizer.vocabulary)
     for name, parts in _encoded(tokenizer, texts):
-        rows.append(_with_special_ids(tokenizer.vocabulary, parts))
+        rows.append(_join(special, parts))
         if len(rows[-1].ids) > max_length:
             raise InputError(
                 f"{name} has {len(rows[-1].ids)} tokens, special ones included, and the model takes "
@@ -110,19 +119,22 @@ def token_rows(tokenizer: Tokenizer, texts: Any, max_length: int) -> list[Row]:
     return rows
 
 
-def cut_rows(tokenizer: Tokenizer, texts: Any, max_length: int) -> tuple[list[Row], int]:
+def cut_rows(
+    tokenizer: Tokenizer, texts: Any, max_length: int, special: SpecialIds | None = None
+) -> tuple[list[Row], int]:
     """(rows as from `token_rows`, how many of them were cut to `max_length`, see `truncated_lengths`)."""
-    rows, num_cut = [], 0
+    rows, num_cut, special = [], 0, special or special_ids_of(tokenizer.vocabulary)
     for _, parts in _encoded(tokenizer, texts):
         lengths = [len(part) for part in parts]
-        kept = truncated_lengths(lengths, max_length - 1 - len(parts) - _further(tokenizer.vocabulary, parts))
+        kept = truncated_lengths(lengths, max_length - special.count(len(parts)))
         num_cut += kept != lengths
-        cut = [part[:length] for part, length in zip(parts, kept, strict=True)]
-        rows.append(_with_special_ids(tokenizer.vocabulary, cut))
+        rows.append(_join(special, [part[:length] for part, length in zip(parts, kept, strict=True)]))
     return rows, num_cut
 
 
-def word_rows(tokenizer: Tokenizer, sentences: Any, max_length: int) -> tuple[list[Row], list[list[tuple[int, int]]]]:
+def word_rows(
+    tokenizer: Tokenizer, sentences: Any, max_length: int, special: SpecialIds | None = None
+) -> tuple[list[Row], list[list[tuple[int, int]]]]:
     """(rows of sentences given as words, for each word the row and the position of its first piece).
 
     Every word is tokenized by itself, as if a blank stood before all but the first; one in which the tokenizer sees
@@ -133,17 +145,18 @@ def word_rows(tokenizer: Tokenizer, sentences: Any, max_length: int) -> tuple[li
     for sentence in sentences if isinstance(sentences, list) and sentences else [sentences]:
         if not (isinstance(sentence, list) and sentence and all(isinstance(word, str) for word in sentence)):
             raise InputError(f"sentences hold {sentence!r}, not a list of words; give a list of lists of strings")
-    vocabulary, room, rows, positions = tokenizer.vocabulary, max_length - 2, [], []
+    special, rows, positions = special or special_ids_of(tokenizer.vocabulary), [], []
+    room, first = max_length - special.count(1), int(special.cls_id is not None)
     for words in encode_each(list(map(with_blanks, sentences)), tokenizer):
         pieces, of_words = [], []
         for ids in words:
-            word = ids.tolist()[:room] or [vocabulary.unk_id]
+            word = ids.tolist()[:room] or [tokenizer.vocabulary.unk_id]
             if len(pieces) + len(word) > room:
-                rows.append(_with_special_ids(vocabulary, [pieces]))
+                rows.append(_join(special, [pieces]))
                 pieces = []
-            of_words.append((len(rows), 1 + len(pieces)))
+            of_words.append((len(rows), first + len(pieces)))
             pieces = pieces + word
-        rows.append(_with_special_ids(vocabulary, [pieces]))
+        rows.append(_join(special, [pieces]))
         positions.append(of_words)
     return rows, positions
 
@@ -157,20 +170,11 @@ def _encoded(tokenizer: Tokenizer, texts: Any) -> Iterator[tuple[str, list[list[
         yield name, encoded
 
 
-def _with_special_ids(vocabulary: Vocabulary, parts: list[list[int]]) -> Row:
-    if vocabulary.cls_id is None or vocabulary.sep_id is None:
-        raise InputError(
-            "this checkpoint's tokenizer has no [CLS] or [SEP], which stand around an encoder's text; give ids instead"
-        )
-    sizes = [len(part) + 1 for part in parts]
-    sizes[0] += _further(vocabulary, parts)
-    ids = SpecialIds.of(vocabulary).join(1 + sum(sizes), *map(np.asarray, parts))
-    return Row(ids.tolist(), [0, *np.repeat(range(len(parts)), sizes).tolist()])
-
-
-def _further(vocabulary: Vocabulary, parts: list[list[int]]) -> int:
-    """Separators between two texts after the first one."""
-    return (vocabulary.separators - 1) * (len(parts) - 1)
+def _join(special: SpecialIds, parts: list[list[int]]) -> Row:
+    size = special.count(len(parts)) + sum(map(len, parts))
+    ids = special.join(size, *map(np.asarray, parts))
+    second = len(parts[1]) + 1 if len(parts) > 1 else 0
+    return Row(ids.tolist(), [0] * (size - second) + [1] * second)
 
 
 def map_rows(function: Callable[[list[int], Batch], Any], rows: list[Row], **options: Any) -> list[Any]:

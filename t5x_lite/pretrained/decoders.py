@@ -54,6 +54,9 @@ class PretrainedDecoder(PretrainedTextModel):
             rows.append(Row(ids))
         return rows
 
+    def _rows_to_encode(self, texts: str | list[str]) -> list[Row]:
+        return self._rows(texts)
+
     @property
     def is_text_to_text(self) -> bool:
         """Whether it answers a text with another one, rather than continuing it."""
@@ -147,6 +150,9 @@ class PretrainedEncoderDecoder(PretrainedTextModel):
 
     def _prompt_ids(self, text: str) -> list[int]:
         return self._closed(self._tokenizer().encode(text))
+
+    def _rows_to_encode(self, texts: str | list[str]) -> list[Row]:
+        return [self._row(name, self._prompt_ids(text), 1) for name, text in named_texts(texts).items()]
 
     def _answer_ids(self, text: str) -> list[int]:
         return self._closed(self._tokenizer().target_side.encode(text))

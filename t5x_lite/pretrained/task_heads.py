@@ -11,6 +11,7 @@ import numpy as np
 from flax import linen as nn
 from jaxtyping import Array, Float
 
+from t5x_lite.data.layouts.base import SpecialIds
 from t5x_lite.data.stored_rows import stack
 from t5x_lite.data.tasks.classification import LabeledText
 from t5x_lite.data.tasks.multiple_choice import Choice
@@ -22,7 +23,17 @@ from t5x_lite.objectives import Classification, MultipleChoice, Predictions, Que
 from t5x_lite.objectives.causal_tasks import CausalTask
 from t5x_lite.objectives.task import TaskObjective
 from t5x_lite.pretrained.base import Pretrained
-from t5x_lite.pretrained.batches import Batch, Row, Text, is_one, map_rows, named_texts, power, token_rows
+from t5x_lite.pretrained.batches import (
+    Batch,
+    Row,
+    Text,
+    is_one,
+    map_rows,
+    named_texts,
+    power,
+    special_ids_of,
+    token_rows,
+)
 
 OneTask = TypeVar("OneTask", bound=TaskObjective)
 
@@ -177,7 +188,15 @@ class TaskHeads(Pretrained):
         return min(usual, self._network.max_length or usual)
 
     def _rows(self, texts: Any) -> list[Row]:
-        return token_rows(self._tokenizer(), texts, self._network.max_length)
+        return token_rows(self._tokenizer(), texts, self._network.max_length, self._special_ids)
+
+    @property
+    def _special_ids(self) -> SpecialIds:
+        """Those around a text."""
+        vocabulary = self._tokenizer().vocabulary
+        if self._network.texts_begin_with_cls:
+            return special_ids_of(vocabulary)
+        return SpecialIds(None, vocabulary.eos_id, vocabulary.pad_id)
 
     def _apply(self, function: Callable[..., Any], rows: list[Row], *options: Any) -> list[Any]:
         """What `function(module, batch, *options)` gives for each row."""

@@ -6,7 +6,7 @@ from abc import abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple, get_args
 
 import jax
 import jax.numpy as jnp
@@ -129,6 +129,10 @@ def choose_method(
     return Greedy()
 
 
+TextPooling = Literal["mean", "last", "tokens"]
+"""The mean of a text's tokens, the vector of the last one, or one for each token."""
+
+
 class Answer(NamedTuple):
     """A text that the model generated."""
 
@@ -157,7 +161,7 @@ class PretrainedTextModel(TaskHeads):
 
     @property
     def abilities(self) -> tuple[str, ...]:
-        return *self.task_methods, "generate", "generate_ids", "score"
+        return *self.task_methods, "generate", "generate_ids", "score", "encode"
 
     def generate(
         self,
@@ -282,6 +286,32 @@ class PretrainedTextModel(TaskHeads):
             for answer, total, ids, alone in zip(names.values(), totals, answer_ids, bare, strict=True)
         ]
 
+    def encode(
+        self, texts: str | list[str], *, pooling: TextPooling = "mean"
+    ) -> Float[np.ndarray, "..."] | list[Float[np.ndarray, "L D"]]:
+        """Vectors of texts, [B D] for a list and [D] for one: the last layer's output for a text's tokens, that of the
+        encoder where there is one. They are the same whatever texts stand beside them.
+
+        Args:
+          pooling: mean over a text's tokens; last, the vector of the last one, which in a decoder alone has seen the
+            whole text; tokens, a list of [L D] (one text: [L D]).
+
+        Raises `InputError` for no texts, and one without tokens or longer than the model has positions for.
+        """
+        if pooling not in get_args(TextPooling):
+            raise InputError(f"pooling={pooling!r} is unknown; choose one of {', '.join(get_args(TextPooling))}")
+        named_texts(texts)  # pairs are not
+        rows = self._rows_to_encode(texts)
+        vectors = [one[: len(row.ids)] for one, row in zip(self._apply(_last_layer, rows), rows, strict=True)]
+        if pooling == "tokens":
+            return vectors[0] if isinstance(texts, str) else vectors
+        pooled = np.stack([one.mean(axis=0) if pooling == "mean" else one[-1] for one in vectors])
+        return pooled[0] if isinstance(texts, str) else pooled
+
+    @abstractmethod
+    def _rows_to_encode(self, texts: str | list[str]) -> list[Row]:
+        """What the model reads of texts."""
+
     def attention(
         self, texts: str | list[str], answers: str | list[str] | None = None, *, max_length: int = 128
     ) -> Any:
@@ -390,6 +420,12 @@ class PretrainedTextModel(TaskHeads):
         rows = [row] * len(answers)
         totals = map_rows(score_batch, rows, pad_id=pad_id, longest=self._room(length), most_rows=batch_size)
         return list(map(float, totals))
+
+
+def _last_layer(module: nn.Module, batch: Batch) -> Float[Array, "B L D"]:
+    """The encoder's output, or the decoder's where there is none; a function for `_apply`."""
+    encode = module.encode if module.config.architecture == "encoder-decoder" else module.hidden_states
+    return encode(batch.ids, inputs_valid=batch.valid)
 
 
 @partial(jax.jit, static_argnums=0)

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from t5x_lite.convert import import_folder
+from t5x_lite.convert import export_folder, import_folder
 from t5x_lite.data import Vocabulary
 from t5x_lite.decoding import Greedy, decode
 from t5x_lite.objectives import SequenceToSequence
@@ -173,6 +173,45 @@ def test_export_opens_in_transformers_and_imports_exactly(pair, tmp_path):
     np.testing.assert_allclose(got, expected, rtol=0, atol=1e-5)
 
     pair.assert_imports_exactly(tmp_path)
+
+
+@pytest.mark.parametrize(("family", "feed_forward"), [("T5", "relu"), ("T5", "gated-gelu"), ("MT5", "gated-gelu")])
+def test_the_encoder_alone(family, feed_forward, tmp_path):
+    """Their T5EncoderModel, there and back."""
+    torch.manual_seed(1)
+    sizes = {name: size for name, size in SIZES.items() if name != "num_decoder_layers"}
+    config = getattr(transformers, f"{family}Config")(
+        **sizes,
+        feed_forward_proj=feed_forward,
+        relative_attention_num_buckets=9,
+        relative_attention_max_distance=14,
+        dropout_rate=0.2,
+    )
+    kind = getattr(transformers, f"{family}EncoderModel")
+    theirs = kind(config).eval()
+    with torch.no_grad():
+        for name, parameter in theirs.named_parameters():
+            parameter.uniform_(0.5, 1.5) if "layer_norm" in name else parameter.normal_(std=0.2)
+    theirs.save_pretrained(tmp_path / "theirs")
+    imported = import_folder(tmp_path / "theirs")
+    assert (imported.config.dropout_rate, imported.config.attention_dropout_rate) == (0.2, 0.2)
+    inputs, valid, _ = batch()
+    with torch.no_grad():
+        options = {"attention_mask": torch.from_numpy(valid).long(), "output_hidden_states": True}
+        expected = theirs(input_ids=torch.from_numpy(inputs).long(), **options)
+    module, arrays = imported.config.build(), {"inputs": jnp.asarray(inputs), "inputs_valid": jnp.asarray(valid)}
+    variables = {"params": jax.device_put(imported.params)}
+    hidden = module.apply(variables, **arrays)["hidden"]
+    np.testing.assert_allclose(hidden[valid], expected.last_hidden_state.numpy()[valid], atol=1e-4)
+    layers = module.apply(variables, **arrays, method="encode_layers")
+    for ours, one in zip(layers, expected.hidden_states, strict=True):
+        np.testing.assert_allclose(ours[valid], one.numpy()[valid], atol=1e-4)
+    export_folder(tmp_path / "ours", imported.config, imported.params, None, origin=imported.origin)
+    assert json.loads((tmp_path / "ours" / "config.json").read_text())["model_type"] == family.lower()
+    again, report = kind.from_pretrained(tmp_path / "ours", output_loading_info=True)
+    assert not report["missing_keys"] and not report["unexpected_keys"]
+    for name, parameter in theirs.named_parameters():
+        assert torch.equal(parameter, again.get_parameter(name)), name
 
 
 def test_a_config_of_transformers_4_means_the_same(pair, tmp_path):

@@ -9,7 +9,7 @@ from flax import linen as nn
 
 from t5x_lite.errors import InputError
 from t5x_lite.models import PRESETS as ALL_PRESETS
-from t5x_lite.models import T5Config, abstract_params, num_params
+from t5x_lite.models import T5Config, T5EncoderConfig, abstract_params, num_params
 
 # As published: the T5 paper's models, and the checkpoints of v1.1, mT5 and ByT5.
 PUBLISHED = {
@@ -219,3 +219,31 @@ def test_stacks_of_one_set_of_parameters(make_params):
         assert jnp.abs(kernels[0] - kernels[1]).min() > 0
     with pytest.raises(InputError, match="num_encoder_layers=2 and num_decoder_layers=3; make them equal"):
         replace(shared, num_decoder_layers=3)
+
+
+def test_the_encoder_alone_is_that_of_the_whole(t5):
+    module, params = t5
+    names = ("vocab_size", "num_heads", "embed_dim", "mlp_dim", "head_dim", "gated", "activation", "norm_epsilon")
+    buckets = {name: getattr(module.config, name) for name in ("relative_buckets", "relative_max_distance")}
+    alone = T5EncoderConfig(
+        **{name: getattr(module.config, name) for name in names},
+        **buckets,
+        num_layers=module.config.num_encoder_layers,
+    )
+    moved = {
+        "embeddings": {"token": params["token_embedding"]},
+        "position_bias": params["encoder_position_bias"],
+        "encoder": params["encoder"],
+    }
+    assert jax.tree.map(jnp.shape, moved) == jax.tree.map(jnp.shape, nn.unbox(abstract_params(alone)))
+    whole = jax.jit(lambda ids, valid: module.apply({"params": params}, ids, inputs_valid=valid, method="encode"))
+    arrays = {"inputs": jnp.asarray(IDS), "inputs_valid": jnp.asarray(VALID)}
+    outputs = alone.build().apply({"params": moved}, **arrays, method="encode_layers")
+    hidden = alone.build().apply({"params": moved}, **arrays)["hidden"]
+    np.testing.assert_allclose(hidden[VALID], whole(arrays["inputs"], arrays["inputs_valid"])[VALID], atol=1e-5)
+    np.testing.assert_allclose(outputs[-1], hidden, atol=1e-6)
+    np.testing.assert_array_equal(outputs[0], moved["embeddings"]["token"]["embedding"][IDS])
+    with pytest.raises(InputError, match="is not a head of T5EncoderConfig"):
+        replace(alone, heads=("masked_lm",))
+    with pytest.raises(InputError, match="relative_max_distance=3 leaves no distances"):
+        replace(alone, relative_max_distance=3, relative_buckets=8)

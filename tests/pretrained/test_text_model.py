@@ -1,15 +1,18 @@
 """Generated texts, against Transformers and against the model without a cache."""
 
+from dataclasses import replace
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 from scipy.special import log_softmax
 
+from t5x_lite.data import ByteLevelBPE, Bytes, make_tokenizer
 from t5x_lite.decoding import BeamSearch, Greedy, Sampling
 from t5x_lite.errors import InputError
-from t5x_lite.models import BartConfig, GptConfig, T5DecoderConfig, TransformerConfig
-from t5x_lite.pretrained import PretrainedDecoder, PretrainedEncoderDecoder, load
+from t5x_lite.models import BartConfig, GptConfig, T5DecoderConfig, T5EncoderConfig, TransformerConfig
+from t5x_lite.pretrained import PretrainedDecoder, PretrainedEncoder, PretrainedEncoderDecoder, load
 from t5x_lite.pretrained.batches import pad_rows
 from t5x_lite.pretrained.text_model import DEFAULT_TEMPLATE, Prompt, choose_method, make_prompt, named_texts
 
@@ -270,3 +273,50 @@ def test_a_method_stands_for_the_options_that_choose_it(model):
     assert ids.tolist() == model.generate_ids([[3, 4, 1]], max_length=6).tolist()
     with pytest.raises(InputError, match="num_beam=2 is not an option; perhaps you meant num_beams"):
         model.generate("alpha", method=Greedy(), num_beam=2)
+
+
+@pytest.mark.parametrize("name", ["bart", "gpt", "prefix lm"])
+def test_vectors_of_texts(name, make_params):
+    """From the encoder where there is one, and from the decoder's last layer elsewhere."""
+    tokenizer = make_tokenizer(ByteLevelBPE(264), lambda: iter(["the wall"]))
+    config = replace(OURS[name], vocab_size=270)
+    ids = jnp.ones((1, 2), jnp.int32)
+    kind = PretrainedEncoderDecoder if name == "bart" else PretrainedDecoder
+    model = kind(config, config.build(), make_params(config.build(), 0, ids, ids), tokenizer)
+    texts = ["a wall", "green bottles fall", "b"]
+    if name == "bart":
+        rows = [[0, *tokenizer.encode(text), 2] for text in texts]
+    else:
+        rows = [tokenizer.encode(text) for text in texts]
+    method = "encode" if name == "bart" else "hidden_states"
+    hidden = [model.module.apply({"params": model.params}, jnp.array([row]), method=method)[0] for row in rows]
+    for ours, one in zip(model.encode(texts, pooling="tokens"), hidden, strict=True):
+        np.testing.assert_allclose(ours, one, atol=1e-5)
+    np.testing.assert_allclose(model.encode(texts), [one.mean(axis=0) for one in hidden], atol=1e-5)
+    np.testing.assert_allclose(model.encode(texts[1], pooling="last"), hidden[1][-1], atol=1e-5)
+    with pytest.raises(InputError, match="pooling='cls' is unknown; choose one of mean, last, tokens"):
+        model.encode(texts, pooling="cls")
+    if config.max_length:
+        with pytest.raises(InputError, match="the text has [0-9]+ tokens"):
+            model.encode("wall " * 40)
+
+
+def test_an_encoder_of_t5_reads_texts_as_t5_does(make_params):
+    tokenizer = make_tokenizer(Bytes(), iter)
+    config = T5EncoderConfig(**{**SIZES, "vocab_size": 384}, head_dim=5, num_layers=2)
+    ids = jnp.ones((1, 2), jnp.int32)
+    model = PretrainedEncoder(config, config.build(), make_params(config.build(), 0, ids, ids), tokenizer)
+    assert model.abilities == ("encode",)
+    rows = {"ab": [*tokenizer.encode("ab"), 1], ("ab", "c"): [*tokenizer.encode("ab"), 1, *tokenizer.encode("c"), 1]}
+    for text, row in rows.items():
+        hidden = model.module.apply({"params": model.params}, jnp.array([row]))["hidden"][0]
+        np.testing.assert_allclose(model.encode(text, pooling="tokens"), hidden, atol=1e-5)
+    (words,) = model.encode_words([["ab", "c"]])
+    spaced = [*tokenizer.encode("ab c"), 1]
+    hidden = model.module.apply({"params": model.params}, jnp.array([spaced]))["hidden"][0]
+    np.testing.assert_allclose(words, hidden[jnp.array([0, 2])], atol=1e-5)
+    (maps,) = model.attention("ab").maps
+    assert np.asarray(maps.weights).shape == (2, 3, 3, 3)
+    assert model.plot_positions() is not None
+    with pytest.raises(InputError, match="classify needs the head classification"):
+        model.classify("ab")

@@ -81,7 +81,8 @@ def decode_image(content: bytes, column: Column) -> np.ndarray:
 class SpecialIds(NamedTuple):
     """The special ids around the texts of a row."""
 
-    cls_id: int
+    cls_id: int | None
+    """None: texts begin with their first token, as T5's."""
     sep_id: int
     pad_id: int
     delimiter_id: int | None = None
@@ -102,7 +103,7 @@ class SpecialIds(NamedTuple):
 
     def count(self, num_texts: int) -> int:
         """How many ids stand around so many texts."""
-        return 2 + self.separators * (num_texts - 1)
+        return (self.cls_id is not None) + self.separators * (num_texts - 1) + 1
 
     def join(self, length: int, *texts: np.ndarray) -> np.ndarray:
         """`[CLS] text [SEP] text [SEP] pad ...`, int32 [length], which the texts must fit.
@@ -113,10 +114,10 @@ class SpecialIds(NamedTuple):
         [0, 10, 11, 2, 2, 12, 2, 1]
         """
         between = [self.sep_id if self.delimiter_id is None else self.delimiter_id] * self.separators
-        parts = [[self.cls_id], texts[0]]
+        parts = [[] if self.cls_id is None else [self.cls_id], texts[0]]
         for text in texts[1:]:
             parts += [between, text]
-        joined = np.concatenate([*parts, [self.sep_id]])
+        joined = np.concatenate([*parts, [self.sep_id]]).astype(np.int32)
         ids = np.full(length, self.pad_id, np.int32)
         ids[: len(joined)] = joined
         return ids
