@@ -197,9 +197,8 @@ class Stack(nn.Module):
     def outputs(
         self, x: Float[Array, "B L D"], context: Context, *, deterministic: bool = True
     ) -> Float[Array, "N B L D"]:
-        """The output of each layer; that of the last is what calling the stack gives."""
-        outputs = self.layers.keep_output(x, context, deterministic)[1]
-        return outputs.at[-1].set(self.final_norm(outputs[-1])) if self.config.norm_first else outputs
+        """The output of each layer; of a pre-LN stack the last is not normed yet."""
+        return self.layers.keep_output(x, context, deterministic)[1]
 
     def start_decoding(
         self,

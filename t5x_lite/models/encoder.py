@@ -189,9 +189,12 @@ class Encoder(TextModel):
     def encode_layers(
         self, inputs: Ids, segments: Ids | None = None, *, inputs_valid: Valid = None, deterministic: bool = True
     ) -> Float[Array, "_ B L D"]:
-        """What the first layer reads (embeddings, normed, projected), and the output of each: num_layers + 1 arrays."""
+        """What the first layer reads (embeddings, normed, projected), and the output of each, the last as in
+        `hidden_states`: num_layers + 1 arrays."""
         x = self._embed(inputs, segments, inputs_valid, deterministic)
         outputs = self.encoder.outputs(x, self._context(inputs, inputs_valid), deterministic=deterministic)
+        if self.encoder.config.norm_first:
+            outputs = outputs.at[-1].set(self.encoder.final_norm(outputs[-1]))
         return jnp.concatenate([x[None], outputs])
 
     def masked_lm_logits(self, hidden: Float[Array, "B P D"]) -> Float[Array, "B P V"]:

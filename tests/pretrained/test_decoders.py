@@ -136,7 +136,7 @@ def test_the_objective_or_the_family_says_whether_prompts_are_closed(gpt):
         (lambda gpt: gpt.score("a", ["b", ""]), r"answers\[1\] holds no token"),
         (lambda gpt: gpt.score("a", ["b" * 65]), "prompt has 1 tokens, and with max_length=65"),
         (lambda gpt: gpt.score(3, ["b"]), "prompt=3 is not a text"),
-        (lambda gpt: gpt.fill_mask("a"), "a GptConfig cannot fill_mask; use generate, generate_ids and score"),
+        (lambda gpt: gpt.fill_mask("a"), "a GptConfig cannot fill_mask; use generate, generate_ids, score and encode"),
     ],
 )
 def test_what_a_decoder_refuses(gpt, call, message):
@@ -174,7 +174,7 @@ def test_what_generate_refuses(model, arguments, message):
         model.generate(arguments[0], **({"max_length": arguments[1]} if len(arguments) > 1 else {}))
 
 
-@pytest.mark.parametrize("method", ["fill_mask", "encode", "detect_replacements"])
+@pytest.mark.parametrize("method", ["fill_mask", "encode_words", "detect_replacements"])
 def test_what_an_encoder_decoder_cannot_do(model, method):
-    with pytest.raises(InputError, match=f"a T5Config cannot {method}; use generate, generate_ids and score"):
+    with pytest.raises(InputError, match=f"a T5Config cannot {method}; use generate, generate_ids, score and encode"):
         getattr(model, method)("a")
