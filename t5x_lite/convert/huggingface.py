@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import xxhash
 from flax import linen as nn
@@ -110,6 +111,7 @@ def export_folder(
     origin: Origin | None = None,
     labels: tuple[str, ...] = (),
     part: str | None = None,
+    dtype: str = "float32",
 ) -> None:
     """Writes a folder that Transformers' `from_pretrained` opens.
 
@@ -119,6 +121,7 @@ def export_folder(
       origin: the folder that the model came from, whose special ids and labels are written again.
       labels: the names of the classes of a task's head, where they are known.
       part: the network to write of a model of several (ELECTRA); None means the one that is kept.
+      dtype: of the tensors.
     """
     from safetensors.numpy import save_file
 
@@ -152,6 +155,8 @@ def export_folder(
     )
     tensors = to_theirs(family.names(config), params, abstract)
     tensors |= family.further_tensors(config, tensors)
+    tensors = {name: tensor.astype(jnp.dtype(dtype)) for name, tensor in tensors.items()}
+    description["dtype"] = dtype
     folder.mkdir(parents=True, exist_ok=True)
     if tokenizer is not None:
         write_tokenizer(folder, tokenizer, description["model_type"])

@@ -5,13 +5,12 @@ from pathlib import Path
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 from jax.sharding import Mesh, SingleDeviceSharding
 
 from t5x_lite.errors import InputError
 from t5x_lite.models import PRESETS, ModelConfig, abstract_params
 from t5x_lite.parallel import MeshShape, make_mesh, shardings
-from t5x_lite.pretrained.base import Pretrained
+from t5x_lite.pretrained.base import Pretrained, float_dtype
 from t5x_lite.pretrained.decoders import PretrainedDecoder, PretrainedEncoderDecoder
 from t5x_lite.pretrained.encoder import Detection, PretrainedEncoder, Suggestion
 from t5x_lite.pretrained.probing import Labeled, Probed, Probes, Tagged, probe_tags, probe_texts
@@ -53,7 +52,8 @@ def load(
     *,
     tokenizer: str | Path | TokenizerConfig | Tokenizer | None = None,
 ) -> Pretrained:
-    """Opens a run's folder (its latest step), one step of it, a Hugging Face folder or hub name, a checkpoint of T5X.
+    """Opens a run's folder (its latest step), one of its steps, a Hugging Face folder or hub name, a checkpoint of T5X,
+    or a model that comes with the package (`demo/de-en`).
 
     An encoder-decoder (T5, Transformer, Marian, BART) becomes a `PretrainedEncoderDecoder`, a decoder (GPT, T5's alone)
     a `PretrainedDecoder`, an encoder a `PretrainedEncoder`, and any other model a `Pretrained`. No code from the folder
@@ -71,12 +71,7 @@ def load(
     Raises `InputError` for a path that holds no model, is truncated, or does not fit together, for a device or a type
     that there is not, and for a second tokenizer.
     """
-    try:
-        dtype = None if dtype is None else jnp.dtype(dtype)
-    except TypeError:
-        raise InputError(f"dtype={dtype!r} is not a type; choose float32, bfloat16 or float16") from None
-    if dtype is not None and not jnp.issubdtype(dtype, jnp.floating):
-        raise InputError(f"dtype={dtype} is not a type of parameters; choose float32, bfloat16 or float16")
+    dtype = float_dtype(dtype)
     opened = open_model(path, _sharding(device), dtype)
     config, own, vocabulary = opened.config, opened.tokenizer, opened.vocabulary
     if tokenizer is not None:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from flax import linen as nn
 from rich.console import Console
@@ -49,6 +50,17 @@ _OF_TRANSFORMERS = {
     "num_parameters": "summary()",
 }
 """What does here what a method of Transformers' models does."""
+
+
+def float_dtype(dtype: Any) -> np.dtype | None:
+    """The type of parameters that a user names; None stays None. Raises `InputError` for other types."""
+    try:
+        named = None if dtype is None else jnp.dtype(dtype)
+    except TypeError:
+        raise InputError(f"dtype={dtype!r} is not a type; choose float32, bfloat16 or float16") from None
+    if named is not None and not jnp.issubdtype(named, jnp.floating):
+        raise InputError(f"dtype={named} is not a type of parameters; choose float32, bfloat16 or float16")
+    return named
 
 
 @dataclass(frozen=True, repr=False)
@@ -102,15 +114,18 @@ class Pretrained:
         table.add_row("all", "", "", f"{sum(leaf.size for _, leaf in leaves):,}", style="bold")
         Console().print(table)
 
-    def export(self, folder: str | Path, *, part: Part | None = None) -> None:
+    def export(self, folder: str | Path, *, part: Part | None = None, dtype: Any = None) -> None:
         """Writes a Hugging Face folder, which `t5x_lite.load` and Transformers' `from_pretrained` open.
 
         Args:
           folder: must not exist, or be empty.
           part: the one of ELECTRA's two networks to write; by default the discriminator.
+          dtype: of the numbers in the file, such as `"bfloat16"`, which halves it; by default float32.
 
-        Raises `InputError` for a folder that is not empty, and a model that Transformers has no class for.
+        Raises `InputError` for a folder that is not empty, a model that Transformers has no class for, and a type that
+        is not one of parameters.
         """
+        dtype = float_dtype(dtype)
         folder = Path(folder).expanduser()
         check_is_new(folder, "folder")
         if part and not self.config.networks:
@@ -125,6 +140,7 @@ class Pretrained:
             origin=self.origin,
             labels=self._class_names,
             part=part or "discriminator",
+            dtype="float32" if dtype is None else dtype.name,
         )
 
     def neighbours(self, text: str, k: int = 10) -> list[Neighbour]:

@@ -215,6 +215,14 @@ def test_a_folder_that_transformers_opens(electra, bert, tmp_path):
     assert load(tmp_path / "generator").fill_mask("the [MASK]") == electra.fill_mask("the [MASK]")
     with pytest.raises(InputError, match="folder=.*bert is not empty; choose another folder, nothing is overwritten"):
         bert.export(tmp_path / "bert")
+    bert.export(tmp_path / "half", dtype="bfloat16")
+    sizes = [(tmp_path / name / "model.safetensors").stat().st_size for name in ("bert", "half")]
+    assert sizes[1] < 0.7 * sizes[0]
+    rounded = jax.tree.map(lambda leaf: leaf.astype(jnp.bfloat16).astype(jnp.float32), bert.params)
+    jax.tree.map(np.testing.assert_array_equal, load(tmp_path / "half").params, rounded)
+    with pytest.raises(InputError, match="dtype=int8 is not a type of parameters"):
+        bert.export(tmp_path / "other", dtype="int8")
+    assert not (tmp_path / "other").exists()
     with pytest.raises(InputError, match="part='generator': a BertConfig is one network, no pair; leave part out"):
         bert.export(tmp_path / "none", part="generator")
     assert not (tmp_path / "none").exists()

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import tyro
 from rich.console import Console
@@ -115,6 +115,8 @@ class Convert:
     """Which of ELECTRA's two networks goes to Hugging Face; the discriminator if not given."""
     tokenizer: str | None = None
     """The file of the tokenizer where SRC comes without one: a SentencePiece model or a tokenizer.json."""
+    dtype: Literal["float32", "bfloat16", "float16"] = "float32"
+    """Of the numbers in a Hugging Face folder; a run's are float32."""
 
 
 @subcommand
@@ -131,7 +133,7 @@ def convert(arguments: list[str]) -> None:
         _write_run(dst.absolute(), model)
         print(f"{dst}: a run's folder with the parameters at step 0; open it with t5x_lite.load")
         return
-    model.export(dst, part=command.part)
+    model.export(dst, part=command.part, dtype=command.dtype)
     left_out = ""  # what no class of Transformers holds
     if model.config.networks:
         other = "discriminator" if command.part == "generator" else "generator"
