@@ -63,6 +63,23 @@ CHIPS: dict[str, Chip] = {
 """Every generation that JAX's compiler knows by these names."""
 
 
+_KINDS = {"TPU v5 lite": "v5e", "TPU v5": "v5p", "TPU v6 lite": "v6e", "TPU7x": "tpu7x"}
+_GPU_PEAKS = {"A100": 312e12, "H100 PCIe": 756e12, "H100": 989e12, "H200": 989e12}
+"""Of dense matrix products in bfloat16, by what the name of the device holds (NVIDIA's data sheets)."""
+
+
+def peak_flops(device_kind: str) -> float | None:
+    """The peak rate of matrix products in bfloat16 of a device, by the name that JAX has for it; None: not known.
+
+    >>> peak_flops("TPU v5 lite"), peak_flops("NVIDIA H100 80GB HBM3"), peak_flops("cpu")
+    (197000000000000.0, 989000000000000.0, None)
+    """
+    chip = CHIPS.get(_KINDS.get(device_kind, device_kind.removeprefix("TPU ")))
+    if chip is not None:
+        return chip.peak_flops / chip.devices
+    return next((peak for name, peak in _GPU_PEAKS.items() if name in device_kind), None)
+
+
 # Without a pod around it, the library asks a metadata server that does not answer, and complains; and it lets one
 # process at a time in, as if each wanted the machine's own chips.
 _WITHOUT_POD = {

@@ -20,6 +20,7 @@ from t5x_lite.runs import report
 from t5x_lite.runs.checkpoints import Checkpoints, leave_damaged
 from t5x_lite.runs.preparation import check_memory, check_mesh, prepare, start_or_resume
 from t5x_lite.runs.records import Callback, Records, print_line, standard_output
+from t5x_lite.runs.usage import describe_run, usage_of
 from t5x_lite.runs.workdir import open_workdir, tokenizer_files
 from t5x_lite.training.experiment import Experiment
 from t5x_lite.training.step import Program, TrainState
@@ -46,6 +47,8 @@ def train(
         mesh = make_mesh(experiment.mesh, devices)
         check_mesh(experiment, mesh)
         check_memory(experiment, mesh)
+        for writer in experiment.logging.writers:
+            writer.check()
         opened.enter_context(open_workdir(workdir, experiment))
         for remark in leave_damaged(workdir):
             print_line(console, f"WARNING: {remark}")
@@ -83,9 +86,19 @@ class _Run:
         local = rows.numbers.tolist()
         data = batches(self.store.train, batch_size=experiment.batch_size, seed=experiment.seed, local=local)
         throughput = self.program.objective.layout.throughput(experiment.batch_size)
-        folder = self.workdir if hosts.is_first() else None
-        options = {"first": first, "last": experiment.steps, "throughput": throughput, "callbacks": self.callbacks}
-        records = Records(folder, self.console, **options)
+        print_line(self.console, describe_run(self.program, experiment, str(self.workdir), first))
+        is_first = hosts.is_first()
+        writers = experiment.logging.writers if is_first else ()
+        records = Records(
+            self.workdir if is_first else None,
+            self.console,
+            first=first,
+            last=experiment.steps,
+            throughput=throughput,
+            callbacks=self.callbacks,
+            writers=[writer.open(self.workdir, experiment, first) for writer in writers],
+            usage=usage_of(self.program, experiment),
+        )
         with records, closing(prefetch(data, first)) as host_batches:
             metrics = None
             for step in range(first, experiment.steps):

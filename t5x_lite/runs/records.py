@@ -1,12 +1,11 @@
-"""What a run writes down as it goes: metrics.jsonl, TensorBoard events, and lines or a bar on the screen."""
+"""What a run writes down as it goes: metrics.jsonl, what its writers take, and lines or a bar on the screen."""
 
 import contextlib
+import datetime
 import json
 import math
-import socket
 import time
-from collections.abc import Iterable, Sequence
-from types import SimpleNamespace
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from etils import epath
@@ -17,11 +16,12 @@ from t5x_lite.evaluation.figures import Figures, Metrics, format_figure, format_
 from t5x_lite.files import GrowingFile, read_bytes
 from t5x_lite.metrics.scores import Scores
 from t5x_lite.runs.checkpoints import Saved
+from t5x_lite.training.writers import OpenWriter
 
 _HEADLINE = ("loss", "accuracy", "perplexity")
 _NOT_PRINTED = (
     *(*_HEADLINE, "tokens", "words", "examples", "windows", "tokens_per_second", "rows_per_second"),
-    *("objective", "gradient_norm", "learning_rate"),
+    *("objective", "gradient_norm", "learning_rate", "seconds_per_step", "memory_bytes", "peak_memory_bytes"),
 )
 
 
@@ -34,6 +34,16 @@ def _format(figures: Figures, metrics: Metrics) -> str:
     others = [name for name in figures if name not in _NOT_PRINTED and "/" not in name]
     headline = [format_figure(name, figures[name]) for name in _HEADLINE if name in figures]
     return "  ".join([*headline, *(format_figure(name, figures[name], metrics.get(name)) for name in others)])
+
+
+def _format_left(seconds: float) -> str:
+    """How long a run still takes.
+
+    >>> _format_left(75.0), _format_left(7384.0), _format_left(400_000.0)
+    ('1:15 left', '2:03:04 left', '4 days 15:06:40 left')
+    """
+    text = str(datetime.timedelta(seconds=round(seconds))).replace(", ", " ")
+    return f"{text.removeprefix('0:').removeprefix('0')} left"
 
 
 def standard_output() -> Console:
@@ -72,6 +82,8 @@ class Records:
       last: updates of the whole run.
       throughput: (unit, number of them in a batch) that the speed is counted in, such as tokens.
       callbacks: called with what is recorded.
+      writers: take the records too; none in all processes but the first.
+      usage: gives what else a record of training has, of the seconds that a step took.
     """
 
     def __init__(
@@ -83,19 +95,20 @@ class Records:
         last: int,
         throughput: tuple[str, int],
         callbacks: Sequence[Callback] = (),
+        writers: Sequence[OpenWriter] = (),
+        usage: Callable[[float], Figures] = lambda seconds: {},
     ):
-        self._file = self._board = None
+        self._file, self._writers, self._usage = None, writers, usage
         if workdir is not None:
             path = workdir / "metrics.jsonl"
             kept = [record for record in read_records(path) if record["step"] <= first]
             self._file = GrowingFile(path, "".join(json.dumps(record) + "\n" for record in kept).encode())
-            self._board = _Board(workdir / "tensorboard", first)
         self._console, self._steps, self._throughput = console, last, throughput
         self._callbacks = callbacks
         self._began = time.perf_counter()
         self._since = (first, self._began)
         self._blocked_seconds = 0.0
-        self._shows_signatures = True
+        self._shows_signatures = self._is_first = True
         self._bar = Progress(
             SpinnerColumn(),
             TextColumn("step {task.completed}/{task.total}"),
@@ -115,7 +128,8 @@ class Records:
         self._bar.stop()
         if self._file is not None:
             self._file.close()
-            self._board.close()
+        for writer in self._writers:
+            writer.close()
 
     def advance(self, step: int, metrics: Figures) -> None:
         self._bar.update(self._task, completed=step)
@@ -126,13 +140,17 @@ class Records:
         (last_step, last_time), now = self._since, time.perf_counter()
         self._since = (step, now)
         unit, count = self._throughput
-        speed = (step - last_step) * count / max(now - last_time, 1e-9)
-        metrics = metrics | {f"{unit}_per_second": speed}
+        seconds = max(now - last_time, 1e-9) / max(step - last_step, 1)
+        speed = count / seconds
+        metrics = metrics | {f"{unit}_per_second": speed, "seconds_per_step": seconds} | self._usage(seconds)
         self._write(step, "train", metrics)
         figures = f"{_format(metrics, {})}  {speed:,.0f} {unit}/s"
         self._bar.update(self._task, completed=step, figures=figures)
         if not self._console.is_terminal:
-            print_line(self._console, f"step {step}/{self._steps}  {figures}")
+            # The first record's time has the compiler's in it.
+            left = "" if self._is_first or step == self._steps else f"  {_format_left(seconds * (self._steps - step))}"
+            print_line(self._console, f"step {step}/{self._steps}  {figures}{left}")
+        self._is_first = False
 
     def held_out(self, step: int, scores: Scores) -> None:
         """Figures of an evaluation; its time does not count as training's."""
@@ -171,42 +189,8 @@ class Records:
         # JSON has no NaN: it is written as null.
         figures = {name: value if math.isfinite(value) else None for name, value in metrics.items()}
         self._file.write((json.dumps({"step": step, "kind": kind} | more | figures) + "\n").encode())
-        self._board.write(step, {f"{kind}/{name}": value for name, value in metrics.items()})
-
-
-class _Board:
-    """A file of TensorBoard's events, which hides those of an earlier run from step `first` on.
-
-    It is written by the thread that calls. tensorboardX's own writer hands events to a thread through a pipe between
-    processes: when that thread fails, as it does on a full disk, the run waits for it forever.
-    """
-
-    def __init__(self, folder: epath.Path, first: int):
-        # Imported here: it costs half a second that only training needs to pay.
-        from tensorboardX.proto.event_pb2 import Event, SessionLog
-        from tensorboardX.record_writer import RecordWriter, register_writer_factory
-
-        register_writer_factory("growing", SimpleNamespace(open=lambda name: GrowingFile(name.partition(":")[2])))
-        folder.mkdir(parents=True, exist_ok=True)
-        name = f"events.out.tfevents.{int(time.time())}.{socket.gethostname()}.{time.monotonic_ns()}"
-        self._records = RecordWriter(f"growing:{folder / name}")
-        self._write(Event(step=first + 1, file_version="brain.Event:2"))
-        self._write(Event(step=first + 1, session_log=SessionLog(status=SessionLog.START)))
-
-    def write(self, step: int, figures: Figures) -> None:
-        from tensorboardX.proto.event_pb2 import Event
-        from tensorboardX.proto.summary_pb2 import Summary
-        from tensorboardX.summary import scalar
-
-        values = [scalar(name, value).value[0] for name, value in figures.items()]
-        self._write(Event(step=step, summary=Summary(value=values)))
-
-    def close(self) -> None:
-        self._records.close()
-
-    def _write(self, event: Any) -> None:
-        event.wall_time = time.time()
-        self._records.write(event.SerializeToString())
+        for writer in self._writers:
+            writer.write(step, kind, metrics)
 
 
 def read_records(path: epath.PathLike) -> list[dict[str, Any]]:

@@ -4,9 +4,11 @@ from t5x_lite.metrics.scores import PartMetrics
 from t5x_lite.optim.optimizers import ParameterAverage
 from t5x_lite.training.experiment import Checkpointing, Evaluation, Experiment, Logging, Precision
 from t5x_lite.training.step import Program, TrainState
+from t5x_lite.training.writers import Csv, TensorBoard, WeightsAndBiases, Writer
 
 __all__ = [
     "Checkpointing",
+    "Csv",
     "Evaluation",
     "Experiment",
     "Logging",
@@ -14,5 +16,8 @@ __all__ = [
     "PartMetrics",
     "Precision",
     "Program",
+    "TensorBoard",
     "TrainState",
+    "WeightsAndBiases",
+    "Writer",
 ]

@@ -3,7 +3,7 @@
 import dataclasses
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from t5x_lite.convert.origin import Origin
 from t5x_lite.data import Data, Mixture
@@ -18,6 +18,7 @@ from t5x_lite.optim.optimizers import Optimizer, ParameterAverage
 from t5x_lite.parallel import MeshShape
 from t5x_lite.training import serialization
 from t5x_lite.training.initialization import FromScratch, Start
+from t5x_lite.training.writers import BY_NAME, TensorBoard, Writer
 from t5x_lite.validation import NonNegative, Positive, Seed, check_fields
 
 
@@ -76,10 +77,13 @@ class Checkpointing:
 
 @dataclass(frozen=True)
 class Logging:
-    """How often figures are written to the screen, metrics.jsonl and TensorBoard."""
+    """How often figures are written to the screen, to metrics.jsonl, and where else."""
 
     every: Positive = 10
     """Steps between records."""
+    writers: Annotated[tuple[Writer, ...], BY_NAME] = (TensorBoard(),)
+    """Where records go beside metrics.jsonl: TensorBoard(), Csv(), WeightsAndBiases(project=...), or your own. On the
+    command line some of tensorboard, csv and wandb."""
 
 
 @dataclass(frozen=True)

@@ -22,6 +22,7 @@ from t5x_lite.runs import loop
 from t5x_lite.runs.checkpoints import Saved, leave_damaged, steps_of_run
 from t5x_lite.runs.records import Records, read_records
 from t5x_lite.runs.workdir import begin, open_workdir, saved_tokenizer, tokenizer_files
+from t5x_lite.training.writers import TensorBoard
 
 
 @pytest.fixture(scope="module")
@@ -103,7 +104,8 @@ def test_records_go_where_the_run_is(location):
     with open(os.devnull, "w") as nowhere:
         console = Console(file=nowhere)
         for first in (0, 2):
-            with Records(location, console, first=first, last=9, throughput=("tokens", 8)) as records:
+            options = {"first": first, "last": 9, "throughput": ("tokens", 8)}
+            with Records(location, console, **options, writers=[TensorBoard().open(location, None, first)]) as records:
                 for step in range(first + 1, first + 4):
                     records.train(step, {"loss": 1.5, "accuracy": 0.5})
                 records.saved([Saved(first + 2, 0.25, 1.5, 0.0)])
