@@ -2,7 +2,7 @@
 
 import textwrap
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
@@ -43,7 +43,6 @@ _METHODS = (
 )
 _OF_TRANSFORMERS = {
     "save_pretrained": "export(folder)",
-    "push_to_hub": "export(folder), and upload that",
     "to": "t5x_lite.load(path, device=...)",
     "cuda": "t5x_lite.load(path, device='gpu')",
     "half": "t5x_lite.load(path, dtype='bfloat16')",
@@ -142,6 +141,31 @@ class Pretrained:
             part=part or "discriminator",
             dtype="float32" if dtype is None else dtype.name,
         )
+
+    def push_to_hub(
+        self,
+        repo_id: str,
+        *,
+        part: Part | None = None,
+        dtype: Any = None,
+        private: bool | None = None,
+        license: str = "",
+        held_out: Mapping[str, Any] | None = None,
+    ) -> str:
+        """Uploads what `export` writes, with a card made from the run, to the Hugging Face hub; returns its address.
+
+        Args:
+          repo_id: `user/name`; made where it does not exist.
+          part, dtype: as in `export`.
+          private: who can see a new repository; None leaves it to the account's settings.
+          license: for the card, as the hub names licenses, such as `apache-2.0`.
+          held_out: figures for the card, such as `Run.held_out`.
+
+        Raises `InputError` where the hub refuses it: without a login, or for a name that is not one's own.
+        """
+        from t5x_lite.pretrained.hub import push
+
+        return push(self, repo_id, part=part, dtype=dtype, private=private, license=license, held_out=held_out)
 
     def neighbours(self, text: str, k: int = 10) -> list[Neighbour]:
         """The `k` tokens whose input embeddings are nearest to that of `text` by cosine, the nearest first.

@@ -8,10 +8,10 @@ import tyro
 from rich.console import Console
 
 from t5x_lite.checksums import file_names, find_damage, is_checked
-from t5x_lite.cli.arguments import parse, subcommand
+from t5x_lite.cli.arguments import OfModel, parse, subcommand
 from t5x_lite.data import Data
 from t5x_lite.errors import InputError
-from t5x_lite.files import check_is_new, local_or_bucket, write_atomically
+from t5x_lite.files import check_is_new, local_or_bucket, read_json, write_atomically
 from t5x_lite.models import ModelConfig
 from t5x_lite.models.electra import Part
 from t5x_lite.objectives import (
@@ -141,6 +141,32 @@ def convert(arguments: list[str]) -> None:
     elif "span_boundary" in getattr(model.config, "heads", ()):
         left_out = "; left out: the span-boundary head"
     print(f"{dst}: config.json, model.safetensors; open it with transformers or t5x_lite.load{left_out}")
+
+
+@dataclass(frozen=True)
+class Push(OfModel):
+    """A model to the Hugging Face hub, as `convert` writes it, with a card made from its run."""
+
+    repo_id: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="USER/NAME")]
+    """The repository; made where it does not exist. Log in first: hf auth login."""
+    private: bool = False
+    """Of a new repository: only its owners see it."""
+    license: str = ""
+    """For the card, as the hub names licenses, such as apache-2.0."""
+    part: Part | None = None
+    """Which of ELECTRA's two networks; the discriminator if not given."""
+    dtype: Literal["float32", "bfloat16", "float16"] = "float32"
+    """Of the numbers in the file."""
+
+
+@subcommand
+def push(arguments: list[str]) -> None:
+    """push RUN USER/NAME: a model with its card to the Hugging Face hub"""
+    command = parse(Push, arguments, prog="t5x-lite push")
+    figures = local_or_bucket(command.run) / "held_out.json"
+    held_out = read_json(figures) if local_or_bucket(command.run).is_dir() else {}
+    options = {"part": command.part, "dtype": command.dtype, "license": command.license, "held_out": held_out}
+    print(load(command.run, device="cpu").push_to_hub(command.repo_id, private=command.private or None, **options))
 
 
 def objective_for(model: ModelConfig) -> Objective:
