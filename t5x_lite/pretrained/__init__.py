@@ -69,10 +69,18 @@ def load(
         such as `SentencePiece(model_file=...)`. A `.model` file has T5's 100 sentinels on top unless it is mT5's.
 
     Raises `InputError` for a path that holds no model, is truncated, or does not fit together, for a device or a type
-    that there is not, and for a second tokenizer.
+    that there is not, for a model that its devices have no memory for, and for a second tokenizer.
     """
     dtype = float_dtype(dtype)
-    opened = open_model(path, _sharding(device), dtype)
+    try:
+        opened = open_model(path, _sharding(device), dtype)
+    except jax.errors.JaxRuntimeError as error:
+        if "RESOURCE_EXHAUSTED" not in str(error):
+            raise
+        raise InputError(
+            f"{path} is larger than the memory of its device; give several, such as device=MeshShape(tensor=4), "
+            "device='cpu', or dtype='bfloat16'"
+        ) from None
     config, own, vocabulary = opened.config, opened.tokenizer, opened.vocabulary
     if tokenizer is not None:
         if own is not None:

@@ -193,3 +193,12 @@ def test_an_encoders_run(bert, tmp_path):
     assert opened.experiment == experiment
     text = "green [MASK] on the wall"
     assert opened.fill_mask(text) == bert.fill_mask(text)
+
+
+def test_a_model_that_is_larger_than_a_device(run, monkeypatch):
+    def exhausted(*arguments):
+        raise jax.errors.JaxRuntimeError("RESOURCE_EXHAUSTED: Out of memory allocating 8589934592 bytes.")
+
+    monkeypatch.setattr("t5x_lite.pretrained.open_model", exhausted)
+    with pytest.raises(InputError, match=r"is larger than the memory of its device; give several, such as .*MeshShape"):
+        load(run)
