@@ -68,6 +68,10 @@ def test_a_source_a_metric_an_optimizer_and_a_schedule(files, modules, run, tmp_
     watch = modules("watch").Watch()
     watch.on_step(1, records[0])
     assert watch.losses == {1: records[0]["loss"]}
+    lines = modules("lines").LineWriter().open(tmp_path, experiment, 0)
+    lines.write(1, "train", {"loss": 2.0})
+    lines.close()
+    assert (tmp_path / "lines.txt").read_text() == "1 train loss=2\n"
     held_out = json.loads((workdir / "held_out.json").read_text())
     options = ("--json", "--out", tmp_path / "answers", "--import", files["sums"])
     figures = json.loads(run("evaluate", workdir, *options).splitlines()[-1])
