@@ -6,7 +6,6 @@ import io
 import os
 import re
 import shutil
-import sys
 import traceback
 from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
@@ -120,7 +119,6 @@ def load_config(path: str) -> Experiment:
             f"perhaps you meant {file.parent / near[0]}" if near else "name a Python file such as configs/t5_tiny.py"
         )
         raise InputError(f"config {path} is not a file; {remedy}")
-    sys.path.insert(0, str(file.parent.absolute()))  # a config may import the one beside it that it varies
     try:
         experiment = getattr(load_module(file), "experiment", None)
     except InputError:
@@ -130,8 +128,6 @@ def load_config(path: str) -> Experiment:
         line = getattr(error, "lineno", None) or (inside[-1].lineno if inside else None)
         where = f" at line {line}" if line else ""
         raise InputError(f"config {path} fails{where} ({type(error).__name__}: {error}); correct it") from error
-    finally:
-        sys.path.pop(0)
     if not isinstance(experiment, Experiment):
         bound = "no name `experiment`" if experiment is None else f"`experiment` to a {type(experiment).__name__}"
         raise InputError(f"config {path} binds {bound}; it must bind experiment = Experiment(...)")

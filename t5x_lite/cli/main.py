@@ -182,11 +182,14 @@ def load_module(file: Path) -> ModuleType:
     spec = importlib.util.spec_from_file_location(name, file)
     # tyro looks up the source of a class, for its help texts, through the module's name.
     module = sys.modules[name] = importlib.util.module_from_spec(spec)
+    sys.path.insert(0, str(file.parent.absolute()))  # it may import the files beside it
     try:
         spec.loader.exec_module(module)
     except BaseException:
         del sys.modules[name]
         raise
+    finally:
+        sys.path.pop(0)
     return module
 
 

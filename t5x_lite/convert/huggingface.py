@@ -17,7 +17,7 @@ from t5x_lite.convert.family import HuggingFaceFamily, class_of
 from t5x_lite.convert.generation import read_generation, read_vocabulary
 from t5x_lite.convert.origin import GENERATION_FILE, Origin, read_origin
 from t5x_lite.convert.table import PutFor, keep, to_ours, to_theirs
-from t5x_lite.convert.tokenizers import read_tokenizer, write_tokenizer
+from t5x_lite.convert.tokenizers import can_write, read_tokenizer, write_tokenizer
 from t5x_lite.data import Tokenizer, Vocabulary
 from t5x_lite.decoding import GenerationDefaults
 from t5x_lite.errors import InputError
@@ -113,7 +113,7 @@ def export_folder(
     part: str | None = None,
     dtype: str = "float32",
 ) -> None:
-    """Writes a folder that Transformers' `from_pretrained` opens.
+    """Writes a folder that Transformers' `from_pretrained` opens; without the tokenizer where it has no class for it.
 
     Args:
       vocabulary: the special ids where there is no tokenizer; None means those of the published models.
@@ -158,7 +158,7 @@ def export_folder(
     tensors = {name: tensor.astype(jnp.dtype(dtype)) for name, tensor in tensors.items()}
     description["dtype"] = dtype
     folder.mkdir(parents=True, exist_ok=True)
-    if tokenizer is not None:
+    if tokenizer is not None and can_write(tokenizer):
         write_tokenizer(folder, tokenizer, description["model_type"])
     # Among the weights, so that a program that writes these anew leaves no checksums of the old ones.
     sums = {name: _checksum(tensor) for name, tensor in tensors.items()}

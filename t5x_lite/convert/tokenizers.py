@@ -66,6 +66,18 @@ def _extra_ids(described: Mapping[str, Any], name: str, default: int) -> int:
     return number
 
 
+def can_write(tokenizer: Tokenizer) -> bool:
+    """Whether Transformers has a class for a tokenizer."""
+    ours = (
+        ByteTokenizer,
+        SentencePieceTokenizer,
+        EncoderSentencePieceTokenizer,
+        MarianTokenizer,
+        SubwordTokenizer,
+    )
+    return isinstance(tokenizer, ours)
+
+
 def write_tokenizer(folder: Path, tokenizer: Tokenizer, model_type: str) -> None:
     """Writes a tokenizer into the folder of a model of this `model_type`."""
     tokens = {"eos_token": "</s>", "unk_token": "<unk>", "pad_token": "<pad>"}

@@ -114,7 +114,8 @@ class Pretrained:
         Console().print(table)
 
     def export(self, folder: str | Path, *, part: Part | None = None, dtype: Any = None) -> None:
-        """Writes a Hugging Face folder, which `t5x_lite.load` and Transformers' `from_pretrained` open.
+        """Writes a Hugging Face folder, which `t5x_lite.load` and Transformers' `from_pretrained` open. A tokenizer of
+        your own is left out.
 
         Args:
           folder: must not exist, or be empty.

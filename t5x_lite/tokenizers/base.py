@@ -30,7 +30,11 @@ class TokenOffsets(NamedTuple):
 
 
 class Tokenizer(abc.ABC):
-    """Text to ids and back."""
+    """Text to ids and back.
+
+    One of your own derives from it, and from `TokenizerConfig` what makes it. Where JSON holds its `arguments`, it is
+    saved and loaded by them; other tokenizers define `save`, `load` and `fingerprint`.
+    """
 
     vocabulary: Vocabulary
     mask_token: str | None = None
@@ -62,14 +66,26 @@ class Tokenizer(abc.ABC):
             "SentencePiece or Bytes"
         )
 
-    @abc.abstractmethod
+    @property
+    def arguments(self) -> dict[str, Any]:
+        """What the class is called with to make this tokenizer again."""
+        raise InputError(f"a {type(self).__name__} has no arguments to be saved by; define them, or save and load")
+
     def save(self, folder: Path) -> None:
         """Write what `load_tokenizer` reads into a folder, which is made when missing."""
+        cls = type(self)
+        write_config(folder, kind=f"{cls.__module__}:{cls.__name__}", arguments=self.arguments)
+
+    @classmethod
+    def load(cls, folder: Path) -> "Tokenizer":
+        """The tokenizer that `save` wrote."""
+        return cls(**json.loads((folder / CONFIG_FILE).read_text(encoding="utf-8"))["arguments"])
 
     @property
-    @abc.abstractmethod
     def fingerprint(self) -> str:
         """Hexadecimal hash: equal means equal ids for every text."""
+        described = json.dumps([type(self).__name__, self.arguments], sort_keys=True)
+        return hashlib.sha256(described.encode()).hexdigest()
 
     @property
     def target_side(self) -> "Tokenizer":

@@ -29,7 +29,11 @@ _Coverage = Annotated[float, Range(gt=0, le=1, remedy="choose e.g. 0.9995")]
 
 @dataclass(frozen=True)
 class TokenizerConfig(Validated):
-    """An experiment's tokenizer."""
+    """An experiment's tokenizer; one of your own derives from it and defines `make`."""
+
+    def make(self, documents: Callable[[], Iterator[str]]) -> Tokenizer:
+        """The tokenizer, which may be trained on the documents; the same documents must give the same ids."""
+        raise InputError(f"{type(self).__name__} defines no make, which every config of a tokenizer has")
 
 
 @dataclass(frozen=True)
@@ -181,9 +185,11 @@ def make_tokenizer(config: TokenizerConfig, documents: Callable[[], Iterator[str
             return tokenizer
         case MarianFiles(name):
             return open_marian(Path(name).expanduser(), f"folder={name!r}")
+    if isinstance(config, TokenizerConfig):
+        return config.make(documents)
     raise InputError(
-        f"tokenizer={config!r} is not a tokenizer config; use SentencePiece(...), WordPiece(...), ByteLevelBPE(...) or "
-        f"Bytes(...)"
+        f"tokenizer={config!r} is not a tokenizer config; use SentencePiece(...), WordPiece(...), ByteLevelBPE(...), "
+        "Bytes(...), or a TokenizerConfig of your own"
     )
 
 
@@ -201,10 +207,36 @@ def load_tokenizer(folder: Path) -> Tokenizer:
             "tokenizers": TokenizerFile(str(folder / TOKENIZER_FILE)),
             "marian": MarianFiles(str(folder)),
         }
-        config = configs[saved["kind"]]
+        kind = saved["kind"]
+        config = configs.get(kind) if isinstance(kind, str) and ":" in kind else configs[kind]
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         raise InputError(f"tokenizer file {path} is corrupt; copy the folder again or make a new tokenizer") from None
-    return make_tokenizer(config, iter)
+    return _load_outside(kind, folder) if config is None else make_tokenizer(config, iter)
+
+
+def _load_outside(kind: str, folder: Path) -> Tokenizer:
+    """The tokenizer of a class from outside the package, `module:Class`, which has to be imported already."""
+    module, _, name = kind.rpartition(":")
+    package = __name__.partition(".")[0]
+    outside = [cls for cls in _subclasses(Tokenizer) if cls.__module__.partition(".")[0] != package]
+    found = [cls for cls in outside if cls.__name__ == name]
+    cls = next((cls for cls in found if cls.__module__ == module), found[0] if found else None)
+    if cls is None:
+        raise InputError(
+            f"the tokenizer in {folder} is of class {name!r} of the module {module!r}, which is not imported; import "
+            f"it first, on the command line with --import {module} or --import FILE"
+        )
+    try:
+        return cls.load(folder)
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise InputError(
+            f"the tokenizer in {folder} cannot be made by its class {name} ({type(error).__name__}: {error}); use the "
+            "class that wrote it"
+        ) from None
+
+
+def _subclasses(cls: type) -> list[type]:
+    return [each for child in cls.__subclasses__() for each in (child, *_subclasses(child))]
 
 
 def saved_config(tokenizer: Tokenizer, folder: Path) -> TokenizerConfig:

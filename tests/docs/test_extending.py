@@ -3,10 +3,13 @@
 import importlib.util
 import io
 import json
+import os
 import re
+import subprocess
 import sys
 from pathlib import Path
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -78,6 +81,31 @@ def test_a_source_a_metric_an_optimizer_and_a_schedule(files, modules, run, tmp_
     assert figures["distance"] == held_out["distance"] > 0
     low, high = figures["intervals"]["distance"]
     assert 0 <= low <= figures["distance"] <= high
+
+
+def test_a_tokenizer(files, run, tmp_path):
+    """Through a run that stops and goes on, evaluation, generation, export, and a process that has not imported it."""
+    workdir, imports = tmp_path / "run", ("--import", files["words"])
+    run("train", files["words"], "--workdir", workdir, "--steps", 2)
+    run("train", files["words"], "--workdir", workdir)
+    uninterrupted = tmp_path / "whole"
+    run("train", files["words"], "--workdir", uninterrupted)
+    assert load(workdir).tokenizer.words == load(uninterrupted).tokenizer.words
+    for one, other in zip(*(jax.tree.leaves(load(path).params) for path in (workdir, uninterrupted)), strict=True):
+        np.testing.assert_array_equal(one, other)
+    assert "loss" in run("evaluate", workdir, *imports)
+    assert isinstance(run("generate", workdir, "1 + 2", *imports), str)
+    run("plot", workdir, "--out", tmp_path / "curves.png")
+    out = run("convert", workdir, tmp_path / "theirs", *imports)
+    assert "left out: the tokenizer, as Transformers has no class for a WordTokenizer" in out
+    again = load(tmp_path / "theirs", tokenizer=load(workdir).tokenizer)
+    assert again.generate("1 + 2", max_length=4) == load(workdir).generate("1 + 2", max_length=4)
+    command = [sys.executable, "-m", "t5x_lite", "generate", str(workdir), "1 + 2"]
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    environment["PYTHONPATH"] = str(Path(__file__).parents[2])
+    apart = subprocess.run(command, env=environment, capture_output=True, text=True, cwd=tmp_path)
+    assert apart.returncode == 2
+    assert "which is not imported; import it first, on the command line with --import" in apart.stderr
 
 
 def test_columns_of_every_type_are_stored_and_read_back(modules, tmp_path):

@@ -9,6 +9,7 @@ from rich.console import Console
 
 from t5x_lite.checksums import file_names, find_damage, is_checked
 from t5x_lite.cli.arguments import OfModel, parse, subcommand
+from t5x_lite.convert.tokenizers import can_write
 from t5x_lite.data import Data
 from t5x_lite.errors import InputError
 from t5x_lite.files import check_is_new, local_or_bucket, read_json, write_atomically
@@ -140,6 +141,8 @@ def convert(arguments: list[str]) -> None:
         left_out = f"; left out: the {other}, which --part {other} converts"
     elif "span_boundary" in getattr(model.config, "heads", ()):
         left_out = "; left out: the span-boundary head"
+    if model.tokenizer is not None and not can_write(model.tokenizer):
+        left_out += f"; left out: the tokenizer, as Transformers has no class for a {type(model.tokenizer).__name__}"
     print(f"{dst}: config.json, model.safetensors; open it with transformers or t5x_lite.load{left_out}")
 
 
