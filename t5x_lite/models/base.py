@@ -150,6 +150,7 @@ class TextConfig(ModelConfig):
         return False
 
     def layer(self) -> LayerConfig:
+        """The sizes and options of one layer."""
         return LayerConfig(
             num_heads=self.num_heads,
             head_dim=self.head_dim or self.embed_dim // self.num_heads,

@@ -80,6 +80,7 @@ class EncoderDecoderConfig(GeneratorConfig):
         return EncoderDecoder(self, dtype=dtype, remat=remat)
 
     def decoder_layer(self) -> LayerConfig:
+        """The sizes and options of a layer of the decoder; the encoder's unless a family says otherwise."""
         return self.layer()
 
 
@@ -189,6 +190,7 @@ class EncoderDecoder(TextGenerator):
         inputs_segments: Int[Array, "B M"] | None = None,
         deterministic: bool = True,
     ) -> Float[Array, "B M D"]:
+        """The encoder's output; arguments are those of `decoder_states`."""
         bias = self._bias("encoder", inputs.shape[1])
         context = Context(bias, Mask.of_segments(inputs_segments, valid=inputs_valid))
         x = self._embed("encoder", inputs, self._positions(inputs, inputs_segments), deterministic)

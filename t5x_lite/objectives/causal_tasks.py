@@ -54,6 +54,7 @@ class CausalTask(TaskObjective):
         """The N rows that the model reads of each example."""
 
     def logits(self, module: nn.Module, params: Any, features: Features, key: DropoutKey = None) -> Float[Array, "B C"]:
+        """The head's logits of C classes or choices for each example, without the language modeling loss."""
         return replace(self, language_model_weight=0.0).apply(module, params, features, key)[0]
 
     def forward(

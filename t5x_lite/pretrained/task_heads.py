@@ -52,6 +52,8 @@ _MOST_TOKENS = 8192  # of a batch: the outputs of all layers of a large model fo
 
 
 class LikelyClass(NamedTuple):
+    """A class of a text and its probability."""
+
     label: str
     """As the data of the fine-tuning writes it; its number where that is not known."""
     probability: float

@@ -23,6 +23,8 @@ RowLength = Annotated[int, Range(ge=8)]
 """Ids of a row that holds two texts and special ids."""
 
 Row = Mapping[str, np.ndarray]
+"""One row by column, as a layout's `spec` describes it."""
+
 Example = Any
 """What a source yields to a layout: a text, a pair of texts, or an example of a task."""
 
@@ -48,6 +50,7 @@ class Column(NamedTuple):
 
 
 RowSpec = dict[str, Column]
+"""The columns of a layout's rows by name."""
 
 
 def abstract_batch(spec: RowSpec, *batch: int, sharding: Any = None) -> dict[str, Any]:
