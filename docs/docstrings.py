@@ -1,0 +1,31 @@
+"""Docstrings as Markdown: a Griffe extension of mkdocs.yml.
+
+Examples become code blocks, since Markdown reads `>>>` as a quotation. The first paragraph becomes one line, since the
+tables of contents of the API take the first line alone.
+"""
+
+import re
+from typing import Any
+
+import griffe
+
+_EXAMPLE = re.compile(r"^(?P<indent> *)>>> .*(?:\n(?P=indent)(?! *$).+)*", re.MULTILINE)
+
+
+class Docstrings(griffe.Extension):
+    """Rewrites every docstring."""
+
+    def on_object(self, *, obj: griffe.Object, **options: Any) -> None:
+        if obj.docstring:
+            obj.docstring.value = fence(join_summary(obj.docstring.value))
+
+
+def join_summary(docstring: str) -> str:
+    """A docstring whose first paragraph is one line."""
+    first, blank, rest = docstring.partition("\n\n")
+    return " ".join(line.strip() for line in first.splitlines()) + blank + rest
+
+
+def fence(docstring: str) -> str:
+    """A docstring with fences around its examples, each from its first `>>>` to the next empty line."""
+    return _EXAMPLE.sub(lambda match: f"{match['indent']}```pycon\n{match[0]}\n{match['indent']}```", docstring)
