@@ -17,7 +17,15 @@ class Docstrings(griffe.Extension):
 
     def on_object(self, *, obj: griffe.Object, **options: Any) -> None:
         if obj.docstring:
-            obj.docstring.value = fence(join_summary(obj.docstring.value))
+            obj.docstring.value = fence(join_summary(obj.docstring.value)) + fields_of_tuple(obj)
+
+
+def fields_of_tuple(obj: griffe.Object) -> str:
+    """What a `NamedTuple` is called with, which has no signature in the source; of other objects nothing."""
+    if not obj.is_class or "NamedTuple" not in map(str, obj.bases):
+        return ""
+    fields = [f"{name}: {field.annotation}" for name, field in obj.members.items() if field.is_attribute]
+    return f"\n\n```python\n{obj.name}({', '.join(fields)})\n```"
 
 
 def join_summary(docstring: str) -> str:

@@ -62,9 +62,14 @@ def blocks(page: str, language: str) -> list[str]:
     return re.findall(rf"^```{language}\n(.*?)^```$", PAGES[page], re.MULTILINE | re.DOTALL)
 
 
+def prose(page: str) -> str:
+    """A page without its blocks of code."""
+    return re.sub(r"^```.*?^```$", "", PAGES[page], flags=re.MULTILINE | re.DOTALL)
+
+
 def inline(page: str) -> list[str]:
-    """What stands between backticks, code blocks left out."""
-    return re.findall(r"`([^`\n]+)`", re.sub(r"^```.*?^```$", "", PAGES[page], flags=re.MULTILINE | re.DOTALL))
+    """What stands between backticks in the prose."""
+    return [" ".join(span.split()) for span in re.findall(r"`([^`]+)`", prose(page))]
 
 
 def commands(page: str) -> list[list[str]]:
@@ -157,7 +162,7 @@ def anchors(text: str) -> set[str]:
 @pytest.mark.parametrize("page", PAGES)
 def test_links_lead_somewhere(page):
     folder = (ROOT / "docs" / page).parent
-    for target in re.findall(r"\]\(([^)\s]+)\)", re.sub(r"^```.*?^```$", "", PAGES[page], flags=re.M | re.S)):
+    for target in re.findall(r"\]\(([^)\s]+)\)", prose(page)):
         if target.startswith("https://"):
             continue
         path, _, anchor = target.partition("#")
