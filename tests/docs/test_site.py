@@ -275,6 +275,20 @@ def test_the_site_is_built_and_has_every_export(site):
         # A function may have the name of its module.
         ids = {name: (f'id="t5x_lite{package}.{name}"', f'id="t5x_lite{package}.{name}.{name}"') for name in names}
         assert [name for name in names if not any(one in page for one in ids[name])] == []
+    everything = "".join(pages.values())
+    missing = [base for base in bases_of_exports() if f'id="{base.__module__}.{base.__name__}"' not in everything]
+    assert missing == []
+
+
+def bases_of_exports() -> set[type]:
+    """The classes that lend documented fields or methods to an export, and are not exported themselves."""
+    modules = [importlib.import_module(f"t5x_lite{package}") for package in PACKAGES]
+    exports = {
+        value for module in modules for name in module.__all__ if inspect.isclass(value := getattr(module, name))
+    }
+    bases = {base for export in exports for base in export.__mro__ if base.__module__.startswith("t5x_lite.")}
+    without = {"t5x_lite.validation", "t5x_lite.data.stored_rows"}
+    return {base for base in bases - exports if base.__module__ not in without and not base.__name__.startswith("_")}
 
 
 @needs_mkdocs
