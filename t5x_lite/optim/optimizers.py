@@ -35,8 +35,8 @@ class Optimizer(Validated, ABC):
     clip_norm: Annotated[float, Range(ge=0, remedy="choose e.g. 1.0, or 0 to turn it off")] = 0.0
     """Gradients with a larger global norm are scaled down to it; 0 turns it off."""
     frozen: tuple[str, ...] = field(default=(), kw_only=True)
-    """Parameters that are not trained, by patterns over their paths, which `inspect` lists: 'embeddings/*',
-    'encoder/layers/*'. They have no moments, and the gradient's norm excludes them."""
+    """Parameters that are not trained, by patterns over their paths, which `inspect` lists: `embeddings/*`,
+    `encoder/layers/*`. They have no moments, and the gradient's norm excludes them."""
     frozen_layers: NonNegative = field(default=0, kw_only=True)
     """The lowest layers of each stack, encoder or decoder, that are frozen too."""
     layerwise_decay: Annotated[float, Range(gt=0, le=1, remedy="choose e.g. 0.8, or 1 for none")] = field(

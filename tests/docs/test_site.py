@@ -75,7 +75,8 @@ def inline(page: str) -> list[str]:
 def commands(page: str) -> list[list[str]]:
     """The arguments of every call of t5x_lite on a page."""
     found = []
-    for text in [*blocks(page, "bash"), *inline(page)]:
+    indented = re.findall(r"^    (?:python|t5x-lite) .+$", prose(page), re.MULTILINE)
+    for text in [*blocks(page, "bash"), *indented, *inline(page)]:
         for line in re.split(r"\n|&&", text.replace("\\\n", " ")):
             match = re.match(r"\s*(?:python -m t5x_lite|t5x-lite|launch/simulated\.sh \d+) (.+)", line)
             if match:
@@ -104,10 +105,7 @@ def test_commands_parse(call, monkeypatch):
     command, *arguments = call
     if "--import" in arguments:
         del arguments[(at := arguments.index("--import")) : at + 2]
-    if arguments in (["CONFIG", "--help"], ["--help"]):
-        return
-    module = importlib.import_module(f"t5x_lite.cli.commands.{find_commands()[command.replace('-', '_')][0]}")
-
+    module = importlib.import_module(f"t5x_lite.cli.commands.{find_commands()[command][0]}")
     original = module.parse
 
     def parse(*given: Any, **options: Any) -> NoReturn:
@@ -116,7 +114,7 @@ def test_commands_parse(call, monkeypatch):
 
     monkeypatch.setattr(module, "parse", parse)
     with pytest.raises(Parsed):
-        getattr(module, command.replace("-", "_"))(arguments)
+        getattr(module, command)(arguments)
 
 
 def annotated_names() -> set[str]:
@@ -250,6 +248,7 @@ def test_docstrings_become_markdown():
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     assert module.join_summary("One\n  line.\n\nMore\nlines.") == "One line.\n\nMore\nlines."
+    assert module.escape_tags("<s> and `<pad>`\n\n    <unk>\n") == "&lt;s> and `<pad>`\n\n    <unk>\n"
     fenced = "  ```pycon\n  >>> 1 +\\\n  ... 1\n  2\n  ```"
     assert module.fence("A sum.\n\n  >>> 1 +\\\n  ... 1\n  2\n\nMore.") == f"A sum.\n\n{fenced}\n\nMore."
 
@@ -276,6 +275,7 @@ def test_the_site_is_built_and_has_every_export(site):
         ids = {name: (f'id="t5x_lite{package}.{name}"', f'id="t5x_lite{package}.{name}.{name}"') for name in names}
         assert [name for name in names if not any(one in page for one in ids[name])] == []
     everything = "".join(pages.values())
+    assert not re.findall(r"</?(?:s|pad|unk|mask|extra_id\w*)>", everything)
     missing = [base for base in bases_of_exports() if f'id="{base.__module__}.{base.__name__}"' not in everything]
     assert missing == []
 
