@@ -1,6 +1,8 @@
 """Pictures of arrays: learning curves, attention weights, positions, each a matplotlib figure without pyplot."""
 
 import io
+import textwrap
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,14 +13,55 @@ from jaxtyping import Float
 from matplotlib import colormaps
 from matplotlib.colors import PowerNorm
 from matplotlib.figure import Figure
+from matplotlib.font_manager import fontManager
+from matplotlib.text import Text
 from matplotlib.ticker import EngFormatter
 
 from t5x_lite.files import check_output_path, write_atomically
 from t5x_lite.layers.positions import relative_position_buckets
 
+_FALLBACKS = (
+    *("DejaVu Sans", "Noto Sans"),
+    # Chinese, Japanese, Korean
+    *("Noto Sans CJK JP", "Noto Sans CJK SC", "Noto Sans CJK TC", "Noto Sans CJK KR", "Source Han Sans", "Droid Sans"),
+    *("Noto Sans JP", "Noto Sans SC", "Noto Sans KR", "WenQuanYi Zen Hei", "WenQuanYi Micro Hei", "IPAexGothic"),
+    *("Hiragino Sans", "PingFang SC", "PingFang HK", "Heiti TC", "Apple SD Gothic Neo"),
+    *("Yu Gothic", "Microsoft YaHei", "Microsoft JhengHei", "Malgun Gothic", "MS Gothic", "SimHei"),
+    # Arabic, Hebrew, India, Thailand, ...
+    *("Noto Sans Arabic", "Noto Naskh Arabic", "Geeza Pro", "Noto Sans Hebrew", "Noto Sans Armenian"),
+    *("Noto Sans Georgian", "Noto Sans Ethiopic", "Noto Sans Devanagari", "Lohit Devanagari", "Kohinoor Devanagari"),
+    *("Nirmala UI", "Mangal", "Noto Sans Bengali", "Noto Sans Gujarati", "Noto Sans Gurmukhi", "Noto Sans Kannada"),
+    *("Noto Sans Malayalam", "Noto Sans Oriya", "Noto Sans Sinhala", "Noto Sans Tamil", "Noto Sans Telugu"),
+    *("Noto Sans Thai", "Leelawadee UI", "Noto Sans Lao", "Noto Sans Khmer", "Noto Sans Myanmar", "Noto Sans Tibetan"),
+    # Signs and emoji; matplotlib draws none that are in colour.
+    *("Noto Sans Symbols", "Noto Sans Symbols2", "Noto Sans Math", "Noto Emoji", "Symbola", "Segoe UI Symbol"),
+    *("Segoe UI Emoji", "Apple Symbols", "Arial Unicode MS", "Unifont"),
+)
+
+
+def use_fallback_fonts(figure: Figure) -> None:
+    """Lets each text that is not plain ASCII take characters that its font lacks from others that are installed.
+
+    Fonts that are not installed are left out, since matplotlib logs a warning for each.
+    """
+    installed = {font.name for font in fontManager.ttflist}
+    fallbacks = [family for family in _FALLBACKS if family in installed]
+    for text in figure.findobj(Text):
+        if not text.get_text().isascii():
+            families = text.get_fontfamily()
+            text.set_fontfamily([*families, *(family for family in fallbacks if family not in families)])
+
 
 class Picture(Figure):
     """A figure that a notebook shows, whether pyplot was imported or not."""
+
+    def draw(self, renderer: Any) -> None:
+        """Draws the figure with fallback fonts; a character that no font has is drawn as a box."""
+        use_fallback_fonts(self)
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", r"Glyph \d+ .*missing from", UserWarning)
+            warnings.filterwarnings("ignore", "Matplotlib currently does not support", UserWarning)
+            super().draw(renderer)
 
     def png(self, dpi: float = 120) -> bytes:
         """The picture as the content of a PNG file."""
@@ -72,14 +115,17 @@ def draw_curves(
         )
     for name, value in (baselines or {}).items():
         axes.axhline(value, linestyle=":", color="gray", label=name)
-    axes.set(xlabel=xlabel, ylabel=ylabel, title=title)
+    axes.set(xlabel=xlabel, ylabel=ylabel)
+    axes.set_title(_wrap(title, 6.5), parse_math=False)
     if axes.get_xlim()[1] >= 1e6:
         axes.xaxis.set_major_formatter(EngFormatter(sep=" "))  # 1.5 M
     axes.grid(alpha=0.3)
     if len(axes.get_legend_handles_labels()[0]) > 8:
-        picture.legend(loc="outside right upper", fontsize=8)
+        legend = picture.legend(loc="outside right upper", fontsize=8)
     else:
-        axes.legend(fontsize=9)
+        legend = axes.legend(fontsize=9)
+    for text in legend.get_texts():
+        text.set_parse_math(False)
     return picture
 
 
@@ -97,7 +143,8 @@ def draw_attention(
     axes = picture.subplots()
     image = _show(axes, weights)
     _label(axes, queries, keys)
-    axes.set(ylabel="looks", xlabel="at", title=title)
+    axes.set(ylabel="looks", xlabel="at")
+    axes.set_title(_wrap(title, width + label), parse_math=False)
     picture.colorbar(image, ax=axes, label="weight", shrink=min(1.0, 2.4 / height), aspect=12)
     return picture
 
@@ -128,8 +175,7 @@ def draw_attention_heads(
             axes.set(xticks=[], yticks=[])
     for axes in table[count:]:
         axes.set_axis_off()
-    if title:
-        picture.suptitle(title)
+    picture.suptitle(_wrap(title, picture.get_figwidth() - 0.4), parse_math=False)
     return picture
 
 
@@ -149,9 +195,13 @@ def draw_attention_layers(weights: Float[np.ndarray, "N H L M"], title: str = ""
             axes.set_title(f"head {head}" if head == 0 else str(head), fontsize=8)
         if head == 0:
             axes.set_ylabel(f"layer {layer}" if layer == 0 else str(layer), fontsize=8)
-    if title:
-        picture.suptitle(title)
+    picture.suptitle(_wrap(title, picture.get_figwidth() - 0.4), parse_math=False)
     return picture
+
+
+def _wrap(title: str, inches: float) -> str:
+    """A title in lines that fit a width; a character is a tenth of an inch wide."""
+    return textwrap.fill(title, max(int(10 * inches), 24))
 
 
 def _show(axes: Any, weights: Float[np.ndarray, "L M"]) -> Any:
@@ -189,9 +239,10 @@ class RelativeBias:
         return self.buckets[relative_position_buckets(relative, bidirectional=self.bidirectional, **options)].T
 
 
-def draw_positions(tables: Mapping[str, Float[np.ndarray, "P D"]]) -> Picture:
+def draw_positions(tables: Mapping[str, Float[np.ndarray, "P D"]], title: str = "") -> Picture:
     """The vectors of the positions of each stack, and how alike they are: the cosine of every two."""
-    picture = Picture(figsize=(10, 4.2 * len(tables)), layout="constrained")
+    picture = Picture(figsize=(10, 0.3 + 4.2 * len(tables)), layout="constrained")
+    picture.suptitle(_wrap(title, 9), parse_math=False)
     rows = picture.subplots(len(tables), 2, squeeze=False)
     for (name, table), (vectors, likeness) in zip(tables.items(), rows, strict=True):
         most = float(np.percentile(np.abs(table), 99.5)) or 1.0
@@ -205,13 +256,16 @@ def draw_positions(tables: Mapping[str, Float[np.ndarray, "P D"]]) -> Picture:
         image = likeness.imshow(cosines, cmap="RdBu_r", vmin=-1, vmax=1, interpolation=_filter(cosines, 400))
         likeness.set(title=f"{name}: cosine of two positions", xlabel="position", ylabel="position")
         picture.colorbar(image, ax=likeness)
+        for axis in (vectors.yaxis, likeness.xaxis, likeness.yaxis):
+            axis.get_major_locator().set_params(integer=True)
     return picture
 
 
-def draw_relative_bias(stacks: Mapping[str, RelativeBias]) -> Picture:
+def draw_relative_bias(stacks: Mapping[str, RelativeBias], title: str = "") -> Picture:
     """The bias of each head of each stack by distance, as lines and as a map; far distances are drawn close together,
     as the buckets are."""
-    picture = Picture(figsize=(10, 4.0 * len(stacks)), layout="constrained")
+    picture = Picture(figsize=(10, 0.3 + 4.0 * len(stacks)), layout="constrained")
+    picture.suptitle(_wrap(title, 9), parse_math=False)
     rows = picture.subplots(len(stacks), 2, squeeze=False)
     for (name, bias), (lines, grid) in zip(stacks.items(), rows, strict=True):
         most = bias.max_distance + max(2, bias.max_distance // 8)  # the end shows that all beyond is alike

@@ -2,11 +2,14 @@
 
 import subprocess
 import sys
+import warnings
 from pathlib import Path
 
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from matplotlib.font_manager import fontManager
+from matplotlib.text import Text
 
 from t5x_lite.errors import InputError
 from t5x_lite.files import check_output_path
@@ -165,3 +168,48 @@ def test_every_head_has_a_line():
     assert values[-1] == buckets[0, 1]
     assert grid.collections[0].get_array().shape == (3, 19)
     picture.png()
+
+
+WORDS = ["日本", "العربية", "देवनागरी", "🤖", "\ue123", "ü"]
+
+
+@pytest.mark.parametrize("installed", [True, False])
+def test_texts_of_all_scripts_are_drawn_without_warnings(monkeypatch, caplog, installed):
+    if not installed:  # any font but those that matplotlib comes with
+        own = [font for font in fontManager.ttflist if font.name in ("DejaVu Sans", "DejaVu Sans Mono")]
+        monkeypatch.setattr(fontManager, "ttflist", own)
+    picture = draw_attention(np.eye(len(WORDS)), WORDS, WORDS, "runs/日本 (Bert)")
+    picture.text(0, 0, "日本", family="monospace")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        picture.png()
+    assert not caplog.records
+    first, ascii_text = picture.axes[0].yaxis.get_ticklabels()[0], picture.axes[0].yaxis.label
+    available = {font.name for font in fontManager.ttflist}
+    assert set(first.get_fontfamily()) <= available | {"sans-serif"}
+    assert {name for name in available if name.startswith("Noto Sans CJK JP")} <= set(first.get_fontfamily())
+    assert picture.texts[0].get_fontfamily()[0] == "monospace"
+    assert ascii_text.get_fontfamily() == ["sans-serif"], "what needs no other font keeps its own"
+
+
+def test_titles_name_the_run_and_are_no_formulas():
+    table, buckets = np.eye(4), np.zeros((8, 2), np.float32)
+    title, weights = "runs/$a$_$b$ (T5)", np.zeros((2, 2, 3, 3))
+    pictures = [
+        draw_positions({"encoder": table}, title),
+        draw_relative_bias({"decoder": RelativeBias(buckets, False, 16)}, title),
+        draw_attention_layers(weights, title),
+        draw_attention_heads(weights[0], "abc", "abc", ("head 0", "head 1"), title),
+    ]
+    titles = [picture.get_suptitle() for picture in pictures]
+    curves = draw_curves([Curve("$x$", "train", [(1, 2.0)])], xlabel="step", ylabel="loss", title=title)
+    one_head = draw_attention(weights[0, 0], "abc", "abc", title)
+    titles += [picture.axes[0].get_title() for picture in (curves, one_head)]
+    assert titles == [title] * 6
+    for picture in (*pictures, curves, one_head):
+        assert not any(text.get_parse_math() for text in picture.findobj(Text) if "$" in text.get_text())
+
+
+def test_long_titles_are_broken_into_lines():
+    picture = draw_attention_layers(np.zeros((1, 2, 3, 3)), "runs/a_long_name (Bert): self attention, layer 1")
+    assert picture.get_suptitle() == "runs/a_long_name (Bert):\nself attention, layer 1"
