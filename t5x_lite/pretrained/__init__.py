@@ -96,7 +96,18 @@ def load(
         vocabulary,
         opened.generation,
         opened.origin,
+        _name(path),
     )
+
+
+def _name(path: str | Path) -> str:
+    """The end of a path that names the model.
+
+    >>> _name("runs/t5_tiny/"), _name("/home/me/runs/t5_tiny/checkpoints/500"), _name("google/t5-small")
+    ('runs/t5_tiny', 'runs/t5_tiny/checkpoints/500', 'google/t5-small')
+    """
+    parts = Path(path).parts
+    return "/".join(part.strip("/") for part in parts[-4 if "checkpoints" in parts[-2:] else -2 :]).strip("/")
 
 
 def _open_tokenizer(given: str | Path | TokenizerConfig | Tokenizer, config: ModelConfig) -> Tokenizer:

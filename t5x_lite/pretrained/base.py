@@ -23,6 +23,7 @@ from t5x_lite.files import check_is_new
 from t5x_lite.layers.positions import sinusoidal_positions
 from t5x_lite.models import ModelConfig
 from t5x_lite.models.electra import Part
+from t5x_lite.pictures import model_title
 from t5x_lite.tokenizers.base import format_token
 from t5x_lite.training.experiment import Experiment
 
@@ -82,11 +83,18 @@ class Pretrained:
     """How the model generates, by the Hugging Face folder that it comes from."""
     origin: Origin | None = None
     """That folder, in its own words; None for a run that did not begin as one."""
+    name: str = ""
+    """The folder of the run or checkpoint, or the hub name."""
 
     @property
     def abilities(self) -> tuple[str, ...]:
         """The methods that the model's heads allow; for other models than text models none of these."""
         return ("module.apply",)
+
+    @property
+    def title(self) -> str:
+        """The model in titles of pictures: its folder, and its family in brackets."""
+        return model_title(self.name, self.config)
 
     def __repr__(self) -> str:
         leaves, config = jax.tree.leaves(self.params), vars(self.config)
@@ -205,9 +213,10 @@ class Pretrained:
             if name in params
         }
         if biases:
-            return draw_relative_bias(biases)
+            return draw_relative_bias(biases, self.title)
         if getattr(config, "positions", None) == "sinusoidal":
-            return draw_positions({"both stacks": sinusoidal_positions(config.max_length, config.embed_dim)})
+            table = sinusoidal_positions(config.max_length, config.embed_dim)
+            return draw_positions({"both stacks": table}, self.title)
         if "position" in params:
             stacks = {"decoder": params}
         elif "embeddings" in params:
@@ -217,7 +226,7 @@ class Pretrained:
         # Some families have rows before that of the first position.
         most = getattr(config, "discriminator", config).max_length
         return draw_positions(
-            {name: np.asarray(below["position"]["embedding"])[-most:] for name, below in stacks.items()}
+            {name: np.asarray(below["position"]["embedding"])[-most:] for name, below in stacks.items()}, self.title
         )
 
     def __getattr__(self, name: str) -> Callable[..., NoReturn]:

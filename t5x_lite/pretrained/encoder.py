@@ -254,14 +254,13 @@ class PretrainedEncoder(TaskHeads):
         Its one map is called `self`; of ELECTRA's pair there are `discriminator` and `generator`, of the same tokens.
         """
         tokenizer, answers = self._tokenizer(), []
-        for row in self._rows(texts):
+        for text, row in zip(named_texts(texts, pairs=True).values(), self._rows(texts), strict=True):
             batch = padded_row(row, self._pad_id, self._network.max_length)
             sown = sown_weights(self.module, self.params, batch.ids, batch.segments, inputs_valid=batch.valid)
             stacks = {network: sown[network] for network in self.config.networks} or {"self": sown}
             words = format_tokens(tokenizer, row.ids)
-            answers.append(
-                AttentionMaps(tuple(make_map(kind, words, words, part["encoder"]) for kind, part in stacks.items()))
-            )
+            maps = tuple(make_map(kind, words, words, part["encoder"]) for kind, part in stacks.items())
+            answers.append(AttentionMaps(maps, self.title, text if isinstance(text, str) else " | ".join(text)))
         return answers[0] if is_one(texts) else answers
 
     @property

@@ -4,7 +4,7 @@ import difflib
 import inspect
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Literal, NamedTuple, get_args
 
@@ -333,8 +333,12 @@ class PretrainedTextModel(TaskHeads):
             raise InputError(f"there are {len(named)} texts and {len(given)} answers; give one answer for each text")
         answer_ids = [None if answer is None else self._answer_ids(answer) for answer in given]
         maps = [
-            self._attention(name, self._prompt_ids(text), ids, max_length)
-            for (name, text), ids in zip(named.items(), answer_ids, strict=True)
+            replace(
+                self._attention(name, self._prompt_ids(text), ids, max_length),
+                model=self.title,
+                text=text if answer is None else f"{text} | {answer}",
+            )
+            for (name, text), answer, ids in zip(named.items(), given, answer_ids, strict=True)
         ]
         return maps[0] if isinstance(texts, str) else maps
 

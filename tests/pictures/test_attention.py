@@ -1,8 +1,12 @@
 """Attention masks from the models themselves, and the page as a browser's parser reads it."""
 
 import base64
+import html
 import json
 import re
+import shutil
+import subprocess
+import zlib
 from dataclasses import replace
 from html.parser import HTMLParser
 
@@ -127,6 +131,67 @@ def maps():
     return AttentionMaps(maps)
 
 
+def unpack(found):
+    """The weights as the page's script unpacks them."""
+    data, shape = zlib.decompress(base64.b64decode(found["weights"])), found["shape"]
+    rows = shape[0] * shape[1] * shape[2]
+    largest = np.frombuffer(data, "<f4", rows).reshape(*shape[:3], 1)
+    return largest / 128 * np.frombuffer(data, np.uint8, offset=4 * rows).reshape(shape)
+
+
+def test_weights_are_right_to_a_255th_of_their_row_whatever_its_size():
+    weights = np.random.default_rng(0).random((1, 5, 3, 7)) * np.logspace(0, -12, 5)[:, None, None]
+    weights[0, 0, 0] = 0.0
+    for one in (weights.astype(np.float32), np.asarray(jnp.asarray(weights, jnp.bfloat16))):
+        page = Page(AttentionMaps((AttentionMap("self", "abc", "abcdefg", one),)).html())
+        error = np.abs(unpack(json.loads(page.scripts[0])["kinds"][0]) - one.astype(np.float32))
+        assert np.all(error <= one.max(axis=-1, keepdims=True).astype(np.float32) / 255)
+
+
+def test_a_page_of_sharp_attention_is_small():
+    """A twelfth of BERT-base over 343 tokens, whose page should be below 5 MB."""
+    logits = 3 * np.random.default_rng(0).standard_normal((1, 12, 343, 343), np.float32)
+    words = ["word"] * 343
+    maps = AttentionMaps((AttentionMap("self", words, words, np.asarray(jax.nn.softmax(logits))),))
+    assert len(maps.html()) < 5e6 / 12
+
+
+def test_the_page_names_the_model_and_the_text(maps):
+    hostile = "</title><script>alert(1)</script> {{attention}} <b>"
+    text = replace(maps, model="runs/<i>", text=hostile).html()
+    page = Page(text)
+    assert len(page.scripts) == 2
+    assert not {"b", "i"} & set(page.tags)
+    escaped = html.escape(hostile)
+    assert f"<title>Attention of runs/&lt;i&gt;: {escaped}</title>" in text
+    assert "<h1>Attention of runs/&lt;i&gt;</h1>" in text
+    assert f'<p id="text">{escaped}</p>' in text
+    assert "<title>Attention</title>" in maps.html()
+
+
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+
+
+@pytest.mark.skipif(CHROMIUM is None, reason="no browser is installed")
+@pytest.mark.parametrize(
+    ("address", "shown", "marked"),
+    [
+        ("#kind=cross&layer=0&head=mean&query=2", "layer <b>0</b>, <b>mean of the heads</b>", [("queries", "2")]),
+        ("#layer=1&head=0&key=9", "layer <b>1</b>, <b>head 0</b>", [("keys", "9")]),
+        ("#kind=none&layer=7&head=-1&query=99", "layer <b>0</b>, <b>head 0</b>", []),
+    ],
+)
+def test_the_address_says_what_is_shown(maps, tmp_path, address, shown, marked):
+    maps.html(tmp_path / "page.html")
+    # A profile of its own, since a browser that is open would take the page and print nothing.
+    options = ("--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={tmp_path}/profile", "--dump-dom")
+    command = [CHROMIUM, *options, "--virtual-time-budget=3000", f"file://{tmp_path}/page.html{address}"]
+    found = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True).stdout
+    assert shown in found
+    pinned = re.findall(r'<button class="token on"[^>]* data-side="(\w+)" data-index="(\d+)"', found)
+    assert pinned == marked
+
+
 def test_the_data_come_back_whatever_the_tokens(maps):
     page = Page(maps.html(kind="cross", layer=0, head=1))
     assert len(page.scripts) == 2, "no token begins or ends a script"
@@ -134,8 +199,8 @@ def test_the_data_come_back_whatever_the_tokens(maps):
     assert data["start"] == {"kind": 1, "layer": 0, "head": 1}
     for one, found in zip(maps.maps, data["kinds"], strict=True):
         assert (found["kind"], found["queries"], found["keys"]) == (one.kind, list(one.queries), list(one.keys))
-        numbers = np.frombuffer(base64.b64decode(found["weights"]), "<u2").reshape(found["shape"])
-        np.testing.assert_allclose(numbers / 65535, one.weights, atol=0.5 / 65535 + 1e-7)
+        unpacked = unpack(found)
+        assert np.all(np.abs(unpacked - one.weights) <= one.weights.max(axis=-1, keepdims=True) / 255)
 
 
 def test_it_loads_nothing(maps):
