@@ -19,6 +19,7 @@ from t5x_lite.evaluation.figures import describe, held_out_figures, loss_unit
 from t5x_lite.evaluation.predictions import fill_ins
 from t5x_lite.files import write_atomically
 from t5x_lite.parallel import hosts
+from t5x_lite.pictures import model_title
 from t5x_lite.runs.checkpoints import write_model
 from t5x_lite.runs.records import print_line, read_records
 from t5x_lite.runs.workdir import tokenizer_files
@@ -76,6 +77,7 @@ def plot_losses(metrics: epath.Path, picture: epath.Path, held_out: Evaluator | 
         xlabel="step",
         ylabel=f"loss ({loss_unit(experiment)})",
         baselines={guess: held_out.baseline_loss},
+        title=f"{model_title(picture.parent.name, experiment.model)}: loss",
     )
     write_atomically(picture, drawn.png())
 

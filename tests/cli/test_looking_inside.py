@@ -51,11 +51,12 @@ def test_plot(run, runs, drawn, tmp_path, experiments):
         (name, kind) for name in ("long", "bare") for kind in ("train", "held_out")
     ]
     assert curves[2].points == [(1, 3.0), (2, 1.5), (3, 1.0)]
-    assert options == {"xlabel": "step", "ylabel": "loss (nats a token)"}
+    title = "long (Bert), bare: loss"
+    assert options == {"xlabel": "step", "ylabel": "loss (nats a token)", "title": title}
     (accuracy,) = others  # there is none of the held-out rows
     tokens = experiments["bert"].batch_size * experiments["bert"].objective.layout.num_ids
     assert [x for x, _ in accuracy.points] == [tokens, 2 * tokens, 3 * tokens]
-    assert by_tokens == {"xlabel": "tokens trained on", "ylabel": "accuracy"}
+    assert by_tokens == {"xlabel": "tokens trained on", "ylabel": "accuracy", "title": "long (Bert): accuracy"}
 
 
 def test_runs_have_the_shortest_names_that_tell_them_apart():
@@ -114,6 +115,8 @@ def test_attention_positions_and_neighbours_of_a_run(run, make_run, tmp_path):
     assert (status, err) == (0, "")
     assert out.startswith("self: 2 layers of 3 heads, ")
     assert '"layer":1' in page.read_text()
+    name = f"{folder.parent.name}/{folder.name} (Bert)"
+    assert f"<title>Attention of {name}: The cat stands | and waits</title>" in page.read_text()
     assert run("attention", folder, "The cat stands", "--out", picture, "--layer", "0", "--head", "2")[0] == 0
     assert picture.read_bytes().startswith(PNG)
     assert run("positions", folder, "--out", tmp_path / "positions.png")[0] == 0

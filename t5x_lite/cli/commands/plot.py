@@ -12,6 +12,7 @@ from t5x_lite.cli.arguments import parse, subcommand
 from t5x_lite.errors import InputError
 from t5x_lite.evaluation.figures import loss_unit
 from t5x_lite.files import check_output_path, local_or_bucket, read_bytes
+from t5x_lite.pictures import model_title
 from t5x_lite.runs.records import read_records
 from t5x_lite.training.experiment import Experiment
 
@@ -79,6 +80,7 @@ def plot(arguments: list[str]) -> None:
         curves,
         xlabel={"step": "step", "tokens": "tokens trained on"}[command.by],
         ylabel=label,
+        title=title_of(runs, command.figure),
     ).save(out)
     for one in runs:
         last = {kind: points[-1] for kind in KINDS if (points := one.points(command.figure, kind, "step"))}
@@ -101,6 +103,15 @@ def open_run(folder: str, name: str) -> Run:
     with suppress(InputError):  # classes of its own that are not imported: the figures are there all the same
         experiment = Experiment.from_json(read_bytes(described)) if described.exists() else None
     return Run(name, records, experiment)
+
+
+def title_of(runs: list[Run], figure: str) -> str:
+    """The figure and the runs with their models, or how many runs of which models where they are more than three."""
+    named = [model_title(one.name, one.experiment.model) if one.experiment else one.name for one in runs]
+    if len(runs) <= 3:
+        return f"{', '.join(named)}: {figure.replace('_', ' ')}"
+    families = dict.fromkeys(model_title("", one.experiment.model) for one in runs if one.experiment)
+    return f"{len(runs)} runs{' of ' if families else ''}{', '.join(families)}: {figure.replace('_', ' ')}"
 
 
 def short_names(folders: tuple[str, ...]) -> list[str]:
