@@ -3,6 +3,8 @@
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from difflib import SequenceMatcher
+from functools import lru_cache
+from math import ceil
 from typing import Any, Literal, NamedTuple
 
 import jax
@@ -16,8 +18,9 @@ from t5x_lite.errors import InputError
 from t5x_lite.models.base import ModelConfig
 from t5x_lite.objectives import ReplacedTokenDetection
 from t5x_lite.objectives.base import Objective, corrupt_rows
+from t5x_lite.pictures import model_title
 from t5x_lite.pictures.attention import attention_masks
-from t5x_lite.pictures.drawing import Picture
+from t5x_lite.pictures.drawing import Picture, text_width
 from t5x_lite.tokenizers.base import Tokenizer, format_tokens
 from t5x_lite.tokenizers.vocabulary import Vocabulary
 
@@ -116,9 +119,12 @@ def _changes(vocabulary: Vocabulary, raw: np.ndarray, inputs: np.ndarray) -> tup
 COLORS = {"hidden": "#ffdf7e", "random": "#ffa8a0", "kept": "#a9e5a3", "moved": "#abcbff"}
 _MEANINGS = {"hidden": "hidden or predicted", "random": "replaced", "kept": "predicted but shown", "moved": "moved"}
 _MOST_TOKENS = 200
-_COLUMNS = 100  # characters of a line
-_SIZE = 8.0
-_CHARACTER, _LINE, _MASK = 0.6021 * _SIZE / 72, 1.7 * _SIZE / 72, 1.5  # inches
+# 800 pixels in a notebook, which is about what it has, so that it does not shrink the text, of 12 pixels.
+_WIDTH, _INDENT, _EDGE, _MASK = 8.0, 1.1, 0.2, 1.4  # inches
+_SIZE = 8.6  # points
+_CHARACTER, _LINE = 0.6021 * _SIZE / 72, 1.7 * _SIZE / 72  # inches
+_COLUMNS = int((_WIDTH - _INDENT - 2 * _EDGE) / _CHARACTER)  # characters of a line
+_LONGEST = _COLUMNS // 2  # characters of a word, which other scripts write in twice the width
 _STYLE = {"fontsize": _SIZE, "family": "monospace", "va": "center", "parse_math": False}
 
 Words = list[tuple[str, str]]
@@ -165,7 +171,8 @@ def draw_corruption(
         label = f", label {float(of_row['label']):g}" if "label" in of_row else ""
         before_and_after = strips(tokenizer.vocabulary, row.get("ids", row.get("inputs")), of_row)
         drawn[f"row {number}{label}"] = [(one.name, _lines(_words(tokenizer, one))) for one in before_and_after]
-    return _draw(type(objective).__name__, drawn, masks)
+    name = type(objective).__name__
+    return _draw(name if model is None else model_title(name, model), drawn, masks)
 
 
 def rows_of_texts(objective: Objective, tokenizer: Tokenizer, texts: Sequence[str]) -> list[Row]:
@@ -194,34 +201,40 @@ def _words(tokenizer: Tokenizer, strip: Strip) -> Iterator[tuple[str, str]]:
         end = index + 1
         while tokenizer.vocabulary.has_padding and end < len(ids) and ids[index] == ids[end] == pad_id:
             end += 1
-        yield words[index] if end == index + 1 else f"{words[index]} × {end - index}", strip.roles[index]
+        word = words[index] if end == index + 1 else f"{words[index]} × {end - index}"
+        yield word if len(word) <= _LONGEST else f"{word[: _LONGEST - 1]}…", strip.roles[index]
         index = end
     if index < len(ids):
         yield f"… and {len(ids) - index} more", ""
+
+
+@lru_cache(1 << 12)
+def _width(word: str) -> int:
+    """In characters of the monospaced font, which has none of most other scripts."""
+    return len(word) if word.isascii() else max(1, ceil(text_width(word, **_STYLE) / _CHARACTER - 0.1))
 
 
 def _lines(words: Iterable[tuple[str, str]]) -> list[Words]:
     lines: list[Words] = [[]]
     used = 0
     for word, role in words:
-        if used and used + len(word) > _COLUMNS:
+        if used and used + _width(word) > _COLUMNS:
             lines.append([])
             used = 0
         lines[-1].append((word, role))
-        used += len(word) + 1
+        used += _width(word) + 1
     return lines
 
 
 def _draw(
     title: str, rows: dict[str, list[tuple[str, list[Words]]]], masks: Mapping[str, Bool[np.ndarray, "B L M"]]
 ) -> Picture:
-    """A legend; below it, for each row the lines of its strips by name and, beside them, its masks."""
+    """A legend; below it, for each row the lines of its strips by name and, below them, its masks."""
     heights = []  # in inches, as all sizes here
     for strips_of_row in rows.values():
-        lines = 1.2 + sum(len(lines) + 0.5 for _, lines in strips_of_row)
-        heights.append(max(lines * _LINE, _MASK + 0.6 if masks else 0.0))
-    text = 1.0 + (_COLUMNS + 2) * _CHARACTER
-    width, height = 0.2 + text + len(masks) * (_MASK + 0.35), 0.75 + sum(heights) + 0.1
+        heights.append((1.2 + sum(len(lines) + 0.5 for _, lines in strips_of_row)) * _LINE)
+    below = _MASK + 0.6 if masks else 0.0
+    width, height = _WIDTH, 0.75 + sum(heights) + len(heights) * below + 0.1
     picture = Picture(figsize=(width, height))
 
     def panel(x: float, y: float, w: float, h: float) -> Any:
@@ -231,34 +244,34 @@ def _draw(
     def box(role: str, pad: float) -> dict[str, Any] | None:
         return {"facecolor": COLORS[role], "edgecolor": "none", "pad": pad} if role else None
 
-    picture.text(0.2 / width, 1 - 0.25 / height, title, fontsize=11, weight="bold", va="center")
-    roles, x = {role for of_row in rows.values() for _, lines in of_row for line in lines for _, role in line}, 0.2
+    picture.text(_EDGE / width, 1 - 0.25 / height, title, fontsize=11, weight="bold", va="center")
+    roles, x = {role for of_row in rows.values() for _, lines in of_row for line in lines for _, role in line}, _EDGE
     for role, meaning in _MEANINGS.items():
         if role in roles:
             picture.text(x / width, 1 - 0.5 / height, meaning, bbox=box(role, 2.0), **_STYLE)
             x += (len(meaning) + 3) * _CHARACTER
     top = 0.75
     for number, ((name, strips_of_row), row_height) in enumerate(zip(rows.items(), heights, strict=True)):
-        axes = panel(0.2, top, text, row_height)
-        axes.set(xlim=(0, text / _CHARACTER), ylim=(row_height / _LINE, 0))  # in characters and lines
+        axes = panel(_EDGE, top, width - _EDGE, row_height)
+        axes.set(xlim=(0, (width - _EDGE) / _CHARACTER), ylim=(row_height / _LINE, 0))  # in characters and lines
         axes.set_axis_off()
         axes.text(0, 0.5, name, weight="bold", **_STYLE)
         y = 1.5
         for strip_name, lines in strips_of_row:
             axes.text(0, y, strip_name, color="gray", **_STYLE)
             for line in lines:
-                x = 1.0 / _CHARACTER
+                x = _INDENT / _CHARACTER
                 for word, role in line:
                     axes.text(x, y, word, bbox=box(role, 1.2), **_STYLE)
-                    x += len(word) + 1
+                    x += _width(word) + 1
                 y += 1
             y += 0.5
         for column, (kind, mask) in enumerate(masks.items()):
-            axes = panel(0.45 + text + column * (_MASK + 0.35), top + 0.3, _MASK, _MASK)
+            axes = panel(_EDGE + _INDENT + column * (_MASK + 0.5), top + row_height + 0.1, _MASK, _MASK)
             axes.imshow(mask[number], cmap="Greys", vmin=0, vmax=1.4, aspect="auto", interpolation="nearest")
             axes.set(xticks=[], yticks=[])
             axes.set_title(f"{kind} may look", fontsize=_SIZE)
             axes.set_xlabel("key", fontsize=_SIZE - 1, labelpad=2)
             axes.set_ylabel("query", fontsize=_SIZE - 1, labelpad=2)
-        top += row_height
+        top += row_height + below
     return picture

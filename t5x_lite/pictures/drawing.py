@@ -3,7 +3,8 @@
 import io
 import textwrap
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 from matplotlib import colormaps
+from matplotlib.backends.backend_agg import RendererAgg
 from matplotlib.colors import PowerNorm
 from matplotlib.figure import Figure
 from matplotlib.font_manager import fontManager
@@ -52,15 +54,30 @@ def use_fallback_fonts(figure: Figure) -> None:
             text.set_fontfamily([*families, *(family for family in fallbacks if family not in families)])
 
 
+@contextmanager
+def _without_glyph_warnings() -> Iterator[None]:
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", r"Glyph \d+ .*missing from", UserWarning)
+        warnings.filterwarnings("ignore", "Matplotlib currently does not support", UserWarning)
+        yield
+
+
+def text_width(text: str, **style: Any) -> float:
+    """The width of a text in inches, with fallback fonts; `style` is that of `Figure.text`."""
+    figure = Figure(dpi=100)
+    drawn = figure.text(0, 0, text, **style)
+    use_fallback_fonts(figure)
+    with _without_glyph_warnings():
+        return drawn.get_window_extent(RendererAgg(1, 1, figure.dpi)).width / figure.dpi
+
+
 class Picture(Figure):
     """A figure that a notebook shows, whether pyplot was imported or not."""
 
     def draw(self, renderer: Any) -> None:
         """Draws the figure with fallback fonts; a character that no font has is drawn as a box."""
         use_fallback_fonts(self)
-        with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", r"Glyph \d+ .*missing from", UserWarning)
-            warnings.filterwarnings("ignore", "Matplotlib currently does not support", UserWarning)
+        with _without_glyph_warnings():
             super().draw(renderer)
 
     def png(self, dpi: float = 120) -> bytes:

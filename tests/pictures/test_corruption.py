@@ -1,6 +1,7 @@
 """Rows before and after, as pictures."""
 
 from dataclasses import replace
+from itertools import pairwise
 
 import jax.numpy as jnp
 import numpy as np
@@ -10,7 +11,7 @@ from t5x_lite.data import Bytes, Vocabulary, WordPiece, make_tokenizer
 from t5x_lite.data.stored_rows import stack
 from t5x_lite.errors import InputError
 from t5x_lite.models import ElectraConfig, ElectraPairConfig, GptConfig
-from t5x_lite.objectives import CausalLanguageModel, ReplacedTokenDetection, SpanCorruption
+from t5x_lite.objectives import CausalLanguageModel, MaskedLanguageModel, ReplacedTokenDetection, SpanCorruption
 from t5x_lite.pictures.corruption import COLORS, draw_corruption, rows_of_texts, strips
 
 TEXTS = ["The list is copied, and the copy is returned, whatever is in it." for _ in range(3)]
@@ -47,8 +48,33 @@ def test_masks_stand_beside_the_rows(tokenizer):
     masks = [axes for axes in picture.axes if axes.images]
     assert [axes.get_title() for axes in masks] == ["decoder may look"] * 2
     np.testing.assert_array_equal(masks[0].images[0].get_array(), np.tri(16, dtype=bool))
+    assert picture.get_figwidth() == 8.0, "no wider than a notebook, which would shrink the text"
     boxes = [axes.get_position() for axes in picture.axes]
     assert all(0 <= box.x0 < box.x1 <= 1 and 0 <= box.y0 < box.y1 <= 1 for box in boxes), "nothing is cut"
+
+
+SCRIPTS = [
+    "日本語の文章です。 The list is copied 漢字, العربية देवनागरी हिन्दी में लिखा है 한국어 문장입니다" for _ in range(20)
+]
+
+
+@pytest.mark.parametrize("texts", [TEXTS, SCRIPTS, ["x" * 300 + " is long"] * 20])
+def test_tokens_are_legible_and_neither_overlap_nor_leave_the_picture(texts):
+    tokenizer = make_tokenizer(WordPiece(vocab_size=300), lambda: iter(texts))
+    picture = draw_corruption(MaskedLanguageModel(64), tokenizer, texts * 3, most_rows=1)
+    picture.draw_without_rendering()
+    words = [text for text in picture.axes[0].texts if text.get_text().strip()]
+    pixels = 800 / picture.get_figwidth() / 72  # of a point, in a notebook
+    assert min(text.get_fontsize() for text in words) * pixels >= 10
+    lines = {}
+    for text in words:
+        box = text.get_window_extent()
+        lines.setdefault(round(text.get_position()[1], 3), []).append((box.x0, box.x1))
+    assert len(lines) > 3
+    for boxes in lines.values():
+        boxes.sort()
+        assert all(end <= start for (_, end), (start, _) in pairwise(boxes))
+        assert boxes[-1][1] <= picture.bbox.x1
 
 
 def test_the_generator_fills_in_what_is_hidden(make_params):
