@@ -138,33 +138,47 @@ if TYPE_CHECKING:
 
 
 def draw_plan(name: str, plan: Plan) -> "Picture":
-    """A chip's memory, and the times of a step; of a plan that does not fit the memory alone."""
-    from t5x_lite.pictures.drawing import Picture  # here, since it loads matplotlib
+    """A chip's memory by use, and the times of a step; of a plan that does not fit the memory alone."""
+    from t5x_lite.pictures.drawing import Picture, wrap_title  # here, since it loads matplotlib
 
-    figure = Picture(figsize=(10, 4.2), layout="constrained")
+    width = 10.0 if plan.fits else 6.5
+    figure = Picture(figsize=(width, 3.4), layout="constrained")
     memory, *times = figure.subplots(1, 2, width_ratios=(3, 2)) if plan.fits else [figure.subplots()]
     mesh = " x ".join(f"{axis} {size}" for axis, size in plan.mesh.items() if size > 1) or "of one device"
-    figure.suptitle(f"{name} on {plan.topology}, mesh {mesh}, remat {plan.experiment.remat}")
-    (unit, scale), left = memory_unit(plan), 0.0
-    hbm = plan.topology.chip.hbm_bytes / scale
-    for what, num_bytes in memory_by_use(plan).items():
-        size = num_bytes / scale
-        memory.barh([""], [size], left=left, height=0.5, label=f"{what}: {size:,.2f}")
-        left += size
-    # Below the legend.
-    memory.axvline(hbm, ymax=0.6, color="black", linestyle="--", label=f"memory of a chip: {hbm:,.0f}")
-    room = hbm - left if plan.fits else plan.missing / scale
-    verdict = f"fits, {room:,.1f} {unit} are free" if plan.fits else f"{room:,.1f} {unit} are missing"
-    memory.set(xlabel=unit, title=f"memory of a chip: {verdict}", xlim=(0, 1.05 * max(hbm, left)), ylim=(-0.4, 1.0))
-    memory.set_yticks([])
-    memory.legend(loc="upper center", ncols=2, frameon=False)
+    title = f"{name} on {plan.topology}, mesh {mesh}, remat {plan.experiment.remat}"
+    figure.suptitle(wrap_title(title, width - 0.5), parse_math=False)
+    _draw_memory(memory, plan)
     for axes in times:
         names = {"compute": "matrix\nproducts", "hbm": "memory", "ici": "links between\nchips"}
         for key, what in names.items():
-            milliseconds = plan.rooflines[key] * 1e3
-            bars = axes.bar([what], [milliseconds], color="tab:red" if key == plan.bound else "tab:gray", width=0.6)
-            axes.bar_label(bars, [f"{milliseconds:,.0f}" if milliseconds >= 100 else f"{milliseconds:.3g}"])
-        speed = f"{plan.per_second:,.0f} {plan.throughput[0]}/s"
-        axes.set(ylabel="ms a step, at least", title=f"at most {plan.mfu:.0%} MFU, {speed}")
+            seconds = plan.rooflines[key]
+            bars = axes.bar([what], [seconds * 1e3], color="tab:red" if key == plan.bound else "tab:gray", width=0.6)
+            axes.bar_label(bars, [_milliseconds(seconds)])
+        axes.set(ylabel="ms a step, at least")
+        axes.set_title(f"at most {plan.mfu:.0%} MFU, {plan.per_second:,.0f} {plan.throughput[0]}/s", fontsize=10)
         axes.margins(y=0.12)
     return figure
+
+
+def _draw_memory(axes: Any, plan: Plan) -> None:
+    """A bar for each use that takes memory, and one for all, red where it is beyond what the chip has."""
+    (unit, scale), total = memory_unit(plan), plan.memory.total
+    hbm = plan.topology.chip.hbm_bytes / scale
+    sizes = {what: num_bytes / scale for what, num_bytes in memory_by_use(plan).items() if num_bytes >= 0.002 * total}
+    bars = axes.barh([*sizes], [*sizes.values()], color="tab:blue", height=0.65)
+    axes.bar_label(bars, [f"{size:,.2f}" for size in sizes.values()], padding=3)
+    together = total / scale
+    axes.barh(["together"], [min(together, hbm)], color="tab:gray", height=0.65)
+    bars = axes.barh(["together"], [max(together - hbm, 0.0)], left=min(together, hbm), color="tab:red", height=0.65)
+    axes.bar_label(bars, [f"{together:,.2f}"], padding=3)
+    most = together
+    if together > 0.2 * hbm:  # else the line would leave the bars no room
+        axes.axvline(hbm, color="black", linestyle="--", linewidth=1)
+        most = max(together, hbm)
+    axes.set(xlabel=unit, xlim=(0, 1.17 * most))
+    axes.invert_yaxis()
+    room = hbm - together if plan.fits else plan.missing / scale
+    verdict = (
+        f"{room:,.1f} {unit} of {hbm:,.0f} are free" if plan.fits else f"{room:,.1f} {unit} more than its {hbm:,.0f}"
+    )
+    axes.set_title(f"memory of a chip: {verdict}", fontsize=10)

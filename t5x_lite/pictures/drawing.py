@@ -133,7 +133,7 @@ def draw_curves(
     for name, value in (baselines or {}).items():
         axes.axhline(value, linestyle=":", color="gray", label=name)
     axes.set(xlabel=xlabel, ylabel=ylabel)
-    axes.set_title(_wrap(title, 6.5), parse_math=False)
+    axes.set_title(wrap_title(title, 6.5), parse_math=False)
     if axes.get_xlim()[1] >= 1e6:
         axes.xaxis.set_major_formatter(EngFormatter(sep=" "))  # 1.5 M
     axes.grid(alpha=0.3)
@@ -161,7 +161,7 @@ def draw_attention(
     image = _show(axes, weights)
     _label(axes, queries, keys)
     axes.set(ylabel="looks", xlabel="at")
-    axes.set_title(_wrap(title, width + label), parse_math=False)
+    axes.set_title(wrap_title(title, width + label), parse_math=False)
     picture.colorbar(image, ax=axes, label="weight", shrink=min(1.0, 2.4 / height), aspect=12)
     return picture
 
@@ -192,7 +192,7 @@ def draw_attention_heads(
             axes.set(xticks=[], yticks=[])
     for axes in table[count:]:
         axes.set_axis_off()
-    picture.suptitle(_wrap(title, picture.get_figwidth() - 0.4), parse_math=False)
+    picture.suptitle(wrap_title(title, picture.get_figwidth() - 0.4), parse_math=False)
     return picture
 
 
@@ -212,11 +212,11 @@ def draw_attention_layers(weights: Float[np.ndarray, "N H L M"], title: str = ""
             axes.set_title(f"head {head}" if head == 0 else str(head), fontsize=8)
         if head == 0:
             axes.set_ylabel(f"layer {layer}" if layer == 0 else str(layer), fontsize=8)
-    picture.suptitle(_wrap(title, picture.get_figwidth() - 0.4), parse_math=False)
+    picture.suptitle(wrap_title(title, picture.get_figwidth() - 0.4), parse_math=False)
     return picture
 
 
-def _wrap(title: str, inches: float) -> str:
+def wrap_title(title: str, inches: float) -> str:
     """A title in lines that fit a width; a character is a tenth of an inch wide."""
     return textwrap.fill(title, max(int(10 * inches), 24))
 
@@ -259,7 +259,7 @@ class RelativeBias:
 def draw_positions(tables: Mapping[str, Float[np.ndarray, "P D"]], title: str = "") -> Picture:
     """The vectors of the positions of each stack, and how alike they are: the cosine of every two."""
     picture = Picture(figsize=(10, 0.3 + 4.2 * len(tables)), layout="constrained")
-    picture.suptitle(_wrap(title, 9), parse_math=False)
+    picture.suptitle(wrap_title(title, 9), parse_math=False)
     rows = picture.subplots(len(tables), 2, squeeze=False)
     for (name, table), (vectors, likeness) in zip(tables.items(), rows, strict=True):
         most = float(np.percentile(np.abs(table), 99.5)) or 1.0
@@ -282,7 +282,7 @@ def draw_relative_bias(stacks: Mapping[str, RelativeBias], title: str = "") -> P
     """The bias of each head of each stack by distance, as lines and as a map; far distances are drawn close together,
     as the buckets are."""
     picture = Picture(figsize=(10, 0.3 + 4.0 * len(stacks)), layout="constrained")
-    picture.suptitle(_wrap(title, 9), parse_math=False)
+    picture.suptitle(wrap_title(title, 9), parse_math=False)
     rows = picture.subplots(len(stacks), 2, squeeze=False)
     for (name, bias), (lines, grid) in zip(stacks.items(), rows, strict=True):
         most = bias.max_distance + max(2, bias.max_distance // 8)  # the end shows that all beyond is alike

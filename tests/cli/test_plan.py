@@ -3,6 +3,7 @@
 import json
 from dataclasses import replace
 
+import numpy as np
 import pytest
 from rich.console import Console
 
@@ -108,6 +109,22 @@ def test_pictures(plan, too_large, tmp_path):
         draw_plan("bert", one).save(tmp_path / f"{name}.png")
         assert (tmp_path / f"{name}.png").read_bytes().startswith(b"\x89PNG")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["fits.png", "not.png"]
+
+
+def test_bars_fill_their_panel_whatever_the_size_of_the_model(plan, too_large):
+    """So does a model that takes a thousandth of the chip."""
+    memory = Memory(parameters=3 * 2**20, optimizer=6 * 2**20, other=0, temporaries=2**19, code=0)
+    for one in (plan, too_large, replace(plan, memory=memory)):
+        axes = draw_plan("a$_$b", one).axes[0]
+        ends = {label.get_text(): 0.0 for label in axes.get_yticklabels()}
+        assert list(ends)[-1] == "together"
+        assert "average, teacher, batch" not in ends, "what takes nothing has no bar"
+        longest = max(bar.get_x() + bar.get_width() for bar in axes.patches)
+        limit = axes.lines[0].get_xdata()[0] if axes.lines else 0.0
+        assert max(longest, limit) > 0.8 * axes.get_xlim()[1]
+        assert longest > 0.2 * axes.get_xlim()[1]
+        together = max(bar.get_x() + bar.get_width() for bar in axes.patches)
+        np.testing.assert_allclose(together, one.memory.total / (GIB if one.memory.total >= GIB else 2**20))
 
 
 @pytest.fixture
