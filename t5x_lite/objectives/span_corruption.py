@@ -1,14 +1,18 @@
 """T5's span corruption (Raffel et al. 2020, section 3.1.4), and what it shares with the other noise of its table 3."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Self
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Bool, Int, Key
 
+from t5x_lite.columns import format_columns
 from t5x_lite.errors import InputError
 from t5x_lite.objectives.text_to_text import SpanLength, StreamDenoising, kept_ids
+from t5x_lite.tokenizers.base import Tokenizer
 from t5x_lite.tokenizers.vocabulary import Vocabulary
 from t5x_lite.validation import Density
 
@@ -101,6 +105,24 @@ class SpanCorruption(Noise):
         mask = self.noise_mask(key)
         return replace_spans(raw, mask, self.known_vocabulary, self.input_length, self.target_length)
 
+    def format_sample(self, row: dict[str, np.ndarray], tokenizer: Tokenizer, labels: tuple[str, ...] | None) -> str:
+        """The input, and a table of its blanks: the text that was there and what the model writes.
+
+        What the model writes elsewhere, before the first sentinel or behind one that is not in the input, comes last.
+        """
+        vocabulary = tokenizer.vocabulary
+        truths, answers = (spans_by_sentinel(row[name].tolist(), vocabulary) for name in ("targets", "answers"))
+        blanks = [vocabulary.sentinel_number(token) for token in row["inputs"].tolist()]
+        blanks = [number for number in blanks if number is not None]
+
+        def text(spans: dict[int | None, list[int]], number: int | None) -> str:
+            return tokenizer.decode(spans.get(number, [])).strip() or "(none)"
+
+        rows = [(f"<extra_id_{number}>", text(truths, number), text(answers, number)) for number in blanks]
+        elsewhere = [text(answers, number) for number, ids in answers.items() if number not in blanks and ids]
+        rows += [("elsewhere", "", " ".join(elsewhere))] if elsewhere else []
+        return f"input:  {tokenizer.decode(row['inputs'])}\n{format_columns(('blank', 'truth', 'model'), rows)}\n"
+
     def noise_mask(self, key: Key[Array, ""]) -> Bool[Array, "R"]:
         """Which raw ids are noise.
 
@@ -115,6 +137,25 @@ class SpanCorruption(Noise):
         # A position is noise if an odd number of spans end before it.
         passed = jnp.zeros(length, jnp.int32).at[ends[:-1]].set(1)
         return jnp.cumsum(passed) % 2 == 1
+
+
+def spans_by_sentinel(ids: Sequence[int], vocabulary: Vocabulary) -> dict[int | None, list[int]]:
+    """The ids behind each sentinel, by its number, up to EOS and without padding; None has those before the first.
+
+    >>> spans_by_sentinel([7, 99, 8, 9, 98, 1, 0], Vocabulary(size=100, first_sentinel_id=99, num_sentinels=10))
+    {None: [7], 0: [8, 9], 1: []}
+    """
+    spans: dict[int | None, list[int]] = {}
+    number = None
+    for token in ids:
+        if token == vocabulary.eos_id:
+            break
+        if (sentinel := vocabulary.sentinel_number(token)) is not None:
+            number = sentinel
+            spans[number] = []
+        elif token != vocabulary.pad_id:
+            spans.setdefault(number, []).append(token)
+    return spans
 
 
 def random_segmentation(key: Key[Array, ""], num_items: int, num_segments: int) -> Int[Array, "S"]:

@@ -18,6 +18,7 @@ from t5x_lite.errors import InputError
 from t5x_lite.models.base import ModelConfig
 from t5x_lite.objectives import ReplacedTokenDetection
 from t5x_lite.objectives.base import Objective, corrupt_rows
+from t5x_lite.objectives.span_corruption import spans_by_sentinel
 from t5x_lite.pictures import model_title
 from t5x_lite.pictures.attention import attention_masks
 from t5x_lite.pictures.drawing import Picture, text_width
@@ -74,14 +75,8 @@ def _spans(
     vocabulary: Vocabulary, raw: np.ndarray, inputs: np.ndarray, targets: np.ndarray
 ) -> tuple[list[Role], list[Role]] | None:
     """The roles before and after where sentinels replace spans that the targets hold; else None."""
-    spans: dict[int, list[int]] = {}
-    number = None
-    for token in targets.tolist():
-        if (sentinel := vocabulary.sentinel_number(token)) is not None:
-            number = sentinel
-            spans[number] = []
-        elif number is not None and token not in (vocabulary.eos_id, vocabulary.pad_id):
-            spans[number].append(token)
+    spans = spans_by_sentinel(targets.tolist(), vocabulary)
+    spans.pop(None, None)
     text, before, after = [], [], []
     for token in inputs.tolist():
         span = spans.get(vocabulary.sentinel_number(token))

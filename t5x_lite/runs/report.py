@@ -13,6 +13,7 @@ from etils import epath
 from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
+from t5x_lite.columns import wrap_lines
 from t5x_lite.data import TokenStore, batches
 from t5x_lite.evaluation.evaluator import Evaluator, MixtureEvaluator
 from t5x_lite.evaluation.figures import describe, held_out_figures, loss_unit
@@ -55,7 +56,7 @@ def finish(
     write_atomically(workdir / "held_out.json", json.dumps(figures, indent=2) + "\n")
     write_atomically(workdir / "samples.txt", samples)
     plot_losses(workdir / "metrics.jsonl", workdir / "loss.png", held_out)
-    print_line(console, "\n" + samples)
+    print_line(console, "\n" + wrap_lines(samples))
     print_line(console, describe(figures, scores.metrics))
     print_line(console, f"{workdir}: checkpoints, loss.png, samples.txt, metrics.jsonl, tensorboard")
 

@@ -1,5 +1,6 @@
 """The commands on encoders: every objective inspected, one trained, and what bad input says."""
 
+import io
 import json
 import math
 import re
@@ -7,8 +8,12 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from flax import linen as nn
+from flax import traverse_util
+from rich.console import Console
 
-from t5x_lite.cli.commands.inspect import parameter_table
+from t5x_lite.cli.commands.inspect import parameter_table, tree_lines
+from t5x_lite.models import abstract_params
 from t5x_lite.objectives import Distillation
 from t5x_lite.optim.optimizers import AdamW
 from t5x_lite.optim.schedules import Constant
@@ -22,12 +27,12 @@ from t5x_lite.training.initialization import FromModel
 @pytest.mark.parametrize(
     ("family", "expected"),
     [
-        ("bert", ["a segment of another document", "segments\nA ", "label\n", "sentence_pair/dense/kernel"]),
+        ("bert", ["a segment of another document", "segments\nA ", "label\n", "sentence_pair/dense"]),
         ("spanbert", ["span boundaries\n", " > "]),
         ("roberta", ["<mask>"]),
         ("xlm-roberta", ["<mask>"]),
         ("albert", ["segments\nA ", "label\n", "in the text"]),
-        ("electra", ["sampling", "generator/masked_lm", "segments\nA "]),
+        ("electra", ["sampling", "\n generator ", "\n   masked_lm", "segments\nA "]),
     ],
 )
 def test_inspect(run, experiments, write_config, tmp_path, monkeypatch, family, expected):
@@ -49,12 +54,38 @@ def test_inspect_lists_the_learning_rates_where_they_differ(experiments):
     optimizer = AdamW(Constant(1e-3), frozen=("embeddings/*",), frozen_layers=1, layerwise_decay=0.5)
     table = parameter_table(replace(experiment, optimizer=optimizer))
     names, *_, rates = (list(column.cells) for column in table.columns)
+    names = full_names([str(name) for name in names])
     rate = dict(zip(names, rates, strict=True))
     assert rate["embeddings/token/embedding"] == "frozen"
     assert rate["encoder/layers/feed_forward/wi/kernel"] == "1 frozen, x 0.25"
     assert rate["sentence_pair/dense/kernel"] == rate["pooler/dense/bias"] == "x 1"
     decayed = parameter_table(replace(experiment, optimizer=AdamW(Constant(1e-3), layerwise_decay=0.5)))
     assert list(decayed.columns[-1].cells)[names.index("encoder/layers/feed_forward/wi/bias")] == "x 0.125 to x 0.25"
+
+
+def full_names(lines):
+    """The paths in a tree."""
+    paths, above = [], []
+    for line in lines:
+        above = [*above[: (len(line) - len(line.lstrip())) // 2], line.strip()]
+        paths.append("/".join(above))
+    return paths
+
+
+def test_the_tree_of_parameters_has_each_once_and_fits_80_columns(experiments):
+    paths = ["a/b/c", "a/b/d", "a/e", "a/b[red]/f", "g", "h/i/j"]
+    lines, found = zip(*tree_lines(paths), strict=True)
+    assert [path for path in found if path is not None] == paths
+    assert all(path in (None, full) for path, full in zip(found, full_names(lines), strict=True))
+    for experiment in experiments.values():
+        console = Console(width=80, record=True, file=io.StringIO())
+        console.print(parameter_table(experiment))
+        shown = console.export_text()
+        assert "…" not in shown
+        names = {line[1:].split("  ")[0] for line in shown.splitlines()}
+        assert not names & {"e", "le", "ale"}, "names are whole"
+        for path in traverse_util.flatten_dict(nn.unbox(abstract_params(experiment.model)), sep="/"):
+            assert re.search(rf"[ /]{path.split('/')[-1]} ", shown)
 
 
 def test_inspect_a_student_with_its_teacher(run, experiments, make_run, write_config, tmp_path):

@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 import shutil
 import subprocess
 import sys
@@ -112,7 +113,8 @@ def test_inspect_shows_parameters_shapes_and_rows(run, folder, monkeypatch):
     monkeypatch.setenv("COLUMNS", "200")
     status, out, _ = run("inspect", folder / "config.py")
     assert status == 0
-    assert "encoder/layers/feed_forward/wi/kernel" in out
+    tree = r"^ encoder +\n   final_norm/scale .*\n   layers +\n     feed_forward +\n       \w+/kernel "
+    assert re.search(tree, out, re.MULTILINE)
     assert "layers, embed, mlp" in out
     assert "8 x 24" in out
     assert out.count("  row\n") >= 3

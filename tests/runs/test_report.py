@@ -8,13 +8,15 @@ from unittest.mock import create_autospec
 import numpy as np
 import pytest
 from flax import linen as nn
+from rich.cells import cell_len
 
-from t5x_lite.data import Data, TokenStore, Vocabulary, make_tokenizer
+from t5x_lite.columns import wrap_lines
+from t5x_lite.data import Bytes, Data, TokenStore, Vocabulary, make_tokenizer
 from t5x_lite.data.layouts.text import Sentences
 from t5x_lite.evaluation.figures import describe
 from t5x_lite.evaluation.predictions import fill_ins, held_out_features
 from t5x_lite.models import GptConfig
-from t5x_lite.objectives import CausalLanguageModel, MaskedLanguageModel
+from t5x_lite.objectives import CausalLanguageModel, MaskedLanguageModel, SpanCorruption
 from t5x_lite.parallel import MeshShape, make_mesh
 from t5x_lite.tokenizers.config import WordPiece
 from t5x_lite.training.step import Program
@@ -52,6 +54,41 @@ def test_fill_ins_line_up():
         assert lines["target"].strip().split(", ") == expected
         assert lines["model"].strip().split(", ") == ["[MASK]", *expected[1:]]
         assert lines["input"].count("[MASK]") == len(targets)
+
+
+def test_blanks_stand_beside_what_the_model_writes_in_them():
+    tokenizer = make_tokenizer(Bytes(extra_ids=4), lambda: iter(()))
+    sentinel, encode = tokenizer.vocabulary.sentinel_id, tokenizer.encode
+    long = "word after word " * 9
+    row = {
+        "inputs": [*encode("The "), sentinel(0), *encode("is "), sentinel(1), *encode(" [bold]here"), sentinel(2), 1],
+        "targets": [sentinel(0), *encode("list "), sentinel(1), *encode(long), sentinel(2), *encode("[red]it"), 1, 0],
+        "answers": [*encode("odd"), sentinel(0), *encode("copy "), sentinel(1), *encode(long), sentinel(3), 66, 1, 0],
+    }
+    text = SpanCorruption(40).format_sample({name: np.array(ids) for name, ids in row.items()}, tokenizer, None)
+    first, header, *lines = text.splitlines()
+    assert first == "input:  The <extra_id_0>is <extra_id_1> [bold]here<extra_id_2>"
+    assert header.split() == ["blank", "truth", "model"]
+    starts = [header.index(name) for name in ("truth", "model")]
+    cells = [(line[: starts[0]].strip(), line[starts[0] : starts[1]].strip(), line[starts[1] :]) for line in lines]
+    assert cells[0] == ("<extra_id_0>", "list", "copy")
+    assert (
+        " ".join(truth for _, truth, _ in cells[1:-2]) == " ".join(model for *_, model in cells[1:-2]) == long.strip()
+    )
+    assert [blank for blank, *_ in cells[1:-2]] == ["<extra_id_1>", *[""] * (len(cells) - 4)]
+    assert cells[-2] == ("<extra_id_2>", "[red]it", "(none)")
+    assert cells[-1][::2] == ("elsewhere", f"odd {tokenizer.decode([66])}")
+    assert max(map(len, (header, *lines))) <= 80
+
+
+def test_lines_break_at_words_below_their_label():
+    words = "words of [bold]any[/bold] kind " * 8
+    wrapped = wrap_lines(f"--- held-out row 0\ninput:  {words}\n\nmodel:  日本語{'の文章' * 30}").split("\n")
+    assert max(map(cell_len, wrapped)) <= 80
+    assert wrapped[0] == "--- held-out row 0"
+    blank = wrapped.index("")
+    assert " ".join(line.removeprefix("input:").strip() for line in wrapped[1:blank]) == words.strip()
+    assert all(line.startswith(" " * 8) for line in wrapped[2:blank] + wrapped[blank + 2 :])
 
 
 def test_padding_is_no_target_whatever_its_id():

@@ -1,6 +1,8 @@
 """`inspect`: parameters, learning rate, batch shapes and real rows of a config."""
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from pathlib import Path
 
 import jax
@@ -15,6 +17,7 @@ from rich.text import Text
 
 from t5x_lite.cli.arguments import DataOptions, ExperimentOptions, load_config, parse, subcommand, take_config
 from t5x_lite.cli.rows import describe_row, legend
+from t5x_lite.columns import COLUMNS
 from t5x_lite.data import TokenStore
 from t5x_lite.evaluation.predictions import held_out_features
 from t5x_lite.files import check_output_path
@@ -131,7 +134,7 @@ def inspect(arguments: list[str]) -> None:
         for name, text in describe_row(store.tokenizer, row, one, store.layout, labels):
             title = Text.assemble((f"\nrow {number}", "bold"), f"  {name}") if name == "row" else Text(name, "bold")
             console.print(title)
-            console.print(text)
+            console.print(text, width=min(console.width, COLUMNS))
     if command.corruption:
         from t5x_lite.pictures.corruption import draw_corruption  # here, since it loads matplotlib
 
@@ -140,7 +143,8 @@ def inspect(arguments: list[str]) -> None:
 
 
 def parameter_table(experiment: Experiment) -> Table:
-    """Every parameter: path, shape, logical axes, count; and the factor of its learning rate where not all are 1."""
+    """Every parameter in the tree of its modules: shape, logical axes, count; and the factor of its learning rate where
+    not all are 1."""
     boxed, optimizer = abstract_params(experiment.model), experiment.optimizer
     axes, params = logical_axes(boxed), nn.unbox(boxed)
     trained, decay = optimizer.trained(axes), optimizer.layerwise_decay
@@ -157,13 +161,51 @@ def parameter_table(experiment: Experiment) -> Table:
     has_rates = not trained.is_whole or decay != 1.0
     numbers = ("count", "learning rate") if has_rates else ("count",)
     columns = (Column(name, justify="right") for name in numbers)
-    table = Table("parameter", "shape", "logical axes", *columns, box=None)
+    # The axes, of several words, are what wraps.
+    whole = (Column(name, no_wrap=True, overflow="fold") for name in ("parameter", "shape"))
+    table = Table(*whole, Column("logical axes", overflow="fold"), *columns, box=None)
     named_axes = jax.tree.leaves(axes, is_leaf=lambda node: isinstance(node, tuple))
-    for (path, leaf), names in zip(jax.tree_util.tree_leaves_with_path(params), named_axes, strict=True):
-        name = jax.tree_util.keystr(path, simple=True, separator="/")
+    leaves = {
+        jax.tree_util.keystr(path, simple=True, separator="/"): (leaf, names)
+        for (path, leaf), names in zip(jax.tree_util.tree_leaves_with_path(params), named_axes, strict=True)
+    }
+    for line, name in tree_lines(list(leaves)):
+        if name is None:
+            table.add_row(Text(line))
+            continue
+        leaf, names = leaves[name]
         shape, logical = " x ".join(map(str, leaf.shape)), ", ".join(axis or "-" for axis in names)
-        table.add_row(name, shape, logical, f"{leaf.size:,}", *([format_factors(name)] if has_rates else []))
+        table.add_row(Text(line), shape, logical, f"{leaf.size:,}", *([format_factors(name)] if has_rates else []))
     return table
+
+
+def tree_lines(paths: Sequence[str]) -> Iterator[tuple[str, str | None]]:
+    """Paths as an indented tree: (line, path), the path None for a line that only has others below it.
+
+    >>> paths = ["encoder/layers/key/kernel", "encoder/layers/query/kernel", "encoder/norm/scale", "output/kernel"]
+    >>> print(*(line for line, _ in tree_lines(paths)), sep="\\n")
+    encoder
+      layers
+        key/kernel
+        query/kernel
+      norm/scale
+    output/kernel
+    """
+
+    def lines(paths: list[tuple[tuple[str, ...], str]], indent: str) -> Iterator[tuple[str, str | None]]:
+        for first, group in groupby(paths, key=lambda path: path[0][0]):
+            below = [(parts[1:], path) for parts, path in group]
+            shared = first
+            while len({parts[:1] for parts, _ in below}) == 1 and below[0][0]:
+                shared = f"{shared}/{below[0][0][0]}"
+                below = [(parts[1:], path) for parts, path in below]
+            if len(below) == 1:
+                yield indent + shared, below[0][1]
+            else:
+                yield indent + shared, None
+                yield from lines(below, indent + "  ")
+
+    return lines([(tuple(path.split("/")), path) for path in paths], "")
 
 
 def store_table(store: TokenStore) -> Table:
