@@ -6,6 +6,7 @@ import io
 import os
 import re
 import shutil
+import textwrap
 import traceback
 from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
@@ -41,8 +42,15 @@ def subcommand(function: Callable[[list[str]], int | None]) -> Callable[[list[st
     return function
 
 
-def parse(cls: type[T], arguments: list[str], *, prog: str, default: Any = tyro.MISSING_NONPROP) -> T:
-    """The dataclass that the arguments describe.
+def parse(
+    cls: type[T],
+    arguments: list[str],
+    *,
+    prog: str,
+    default: Any = tyro.MISSING_NONPROP,
+    examples: tuple[str, ...] = (),
+) -> T:
+    """The dataclass that the arguments describe; its help ends with `examples`, command lines without `t5x-lite`.
 
     Raises `InputError` with tyro's complaint as one sentence, and for a field outside its range.
     """
@@ -50,9 +58,11 @@ def parse(cls: type[T], arguments: list[str], *, prog: str, default: Any = tyro.
     of_help = columns or str(min(shutil.get_terminal_size((100, 0)).columns, 120))
     # tyro breaks its lines at this width; `_sentence` joins those of a complaint.
     os.environ["COLUMNS"] = of_help if {"-h", "--help"} & {*arguments} else "1000"
+    options = {"prog": prog, "default": default, "config": (tyro.conf.AvoidSubcommands,)}
     try:
         with contextlib.redirect_stderr(complaint):
-            command = tyro.cli(cls, args=arguments, prog=prog, default=default, config=(tyro.conf.AvoidSubcommands,))
+            description = _description(cls, examples, int(of_help))
+            command = tyro.cli(cls, args=arguments, description=description, **options)
     except SystemExit as end:
         if end.code in (0, None):
             raise
@@ -67,6 +77,24 @@ def parse(cls: type[T], arguments: list[str], *, prog: str, default: Any = tyro.
             os.environ["COLUMNS"] = columns
     check_fields(command)
     return command
+
+
+def _description(cls: type, examples: tuple[str, ...], columns: int) -> str:
+    """What a command does, in lines of a width, and examples of it."""
+    paragraphs = [" ".join(paragraph.split()) for paragraph in (cls.__doc__ or "").split("\n\n")]
+    # tyro joins lines unless they are indented, and leaves them to the terminal to break.
+    parts = [textwrap.fill(one, columns, subsequent_indent="  ", break_on_hyphens=False) for one in paragraphs]
+    return "\n\n".join([*parts, format_examples(examples)] if examples else parts)
+
+
+def format_examples(examples: tuple[str, ...]) -> str:
+    """Command lines as the help shows them.
+
+    >>> print(format_examples(("plot runs/a runs/b",)))
+    examples:
+      t5x-lite plot runs/a runs/b
+    """
+    return "\n".join(["examples:", *(f"  t5x-lite {example}" for example in examples)])
 
 
 def _sentence(box: str) -> str:

@@ -1,8 +1,11 @@
 """The command line, in the process of the test: what it prints, and what it says to bad input."""
 
+import importlib
+import itertools
 import json
 import math
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -11,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from t5x_lite.cli import main
+from t5x_lite.cli.arguments import parse
 from t5x_lite.cli.main import find_commands, import_modules
 from t5x_lite.objectives import SpanCorruption
 
@@ -60,6 +64,31 @@ def test_usage_names_every_command(run):
         status, help_text, _ = run(command, "--help")
         assert status == 0
         assert "usage: t5x-lite" in help_text
+
+
+class Parsed(Exception):
+    """A command line was understood."""
+
+
+@pytest.mark.parametrize("command", find_commands())
+def test_the_examples_of_the_help_are_command_lines(run, monkeypatch, command):
+    monkeypatch.chdir(Path(__file__).parents[2])
+    status, out, _ = run(command, "--help")
+    lines = [line.strip() for line in out.partition("examples:\n")[2].splitlines()]
+    lines = [shlex.split(line) for line in itertools.takewhile(bool, lines)]
+    assert status == 0 and 1 <= len(lines) <= 3
+    assert max(map(len, out.splitlines())) <= 120
+
+    def parse_only(*arguments, **options):
+        parse(*arguments, **options)
+        raise Parsed
+
+    module = importlib.import_module(f"t5x_lite.cli.commands.{find_commands()[command][0]}")
+    monkeypatch.setattr(module, "parse", parse_only)
+    for program, name, *arguments in lines:
+        assert (program, name) == ("t5x-lite", command)
+        with pytest.raises(Parsed):
+            getattr(module, command)(arguments)
 
 
 def test_help_of_a_config_lists_the_fields_with_their_values(run, folder):

@@ -50,10 +50,16 @@ class Average:
     """The new folder; if not given, averaged/last-N in the folder of the one run."""
 
 
+AVERAGE_EXAMPLES = (
+    "average runs/t5_tiny --last 5",
+    "average runs/a runs/b --last 1 --output runs/mean",
+)
+
+
 @subcommand
 def average(arguments: list[str]) -> None:
     """average RUN --last 5: the mean of a run's last checkpoints, as a new checkpoint"""
-    command = parse(Average, arguments, prog="t5x-lite average")
+    command = parse(Average, arguments, prog="t5x-lite average", examples=AVERAGE_EXAMPLES)
     sources = [Path(name).expanduser() for name in command.runs]
     if not sources:
         raise InputError("the run is missing; write t5x-lite average RUN --last 5")
@@ -84,10 +90,13 @@ class Verify:
     """A run, one of its checkpoints, a folder that `convert` or `export` made, or a token store."""
 
 
+VERIFY_EXAMPLES = ("verify runs/t5_tiny",)
+
+
 @subcommand
 def verify(arguments: list[str]) -> None:
     """verify RUN: compare the files of a run's checkpoints with their checksums"""
-    command = parse(Verify, arguments, prog="t5x-lite verify")
+    command = parse(Verify, arguments, prog="t5x-lite verify", examples=VERIFY_EXAMPLES)
     folder = local_or_bucket(command.folder)
     if not folder.is_dir():
         raise InputError(f"{folder} is not a folder; name a run, a checkpoint, an exported folder or a token store")
@@ -120,10 +129,17 @@ class Convert:
     """Of the numbers in a Hugging Face folder; a run's are float32."""
 
 
+CONVERT_EXAMPLES = (
+    "convert runs/t5_tiny my_hugging_face_folder",
+    "convert google/t5-v1_1-small runs/t5_small",
+    "convert runs/electra_tiny my_generator --part generator",
+)
+
+
 @subcommand
 def convert(arguments: list[str]) -> None:
     """convert SRC DST: a run into a Hugging Face folder, or that or a checkpoint of T5X into a run"""
-    command = parse(Convert, arguments, prog="t5x-lite convert")
+    command = parse(Convert, arguments, prog="t5x-lite convert", examples=CONVERT_EXAMPLES)
     dst = Path(command.dst).expanduser()
     check_is_new(dst, "dst")
     # Nothing is computed, and the host has more memory.

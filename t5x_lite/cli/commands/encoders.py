@@ -43,10 +43,13 @@ class FillMask(OfModel):
     """Tokens for each mask."""
 
 
+FILL_MASK_EXAMPLES = ('fill_mask runs/bert_tiny "Return a [MASK] of the list." --top-k 3',)
+
+
 @subcommand
 def fill_mask(arguments: list[str]) -> None:
     """fill_mask RUN TEXT: suggest tokens for each [MASK] of a text"""
-    command = parse(FillMask, arguments, prog="t5x-lite fill_mask")
+    command = parse(FillMask, arguments, prog="t5x-lite fill_mask", examples=FILL_MASK_EXAMPLES)
     if not command.text:
         raise InputError(f'text is missing; write t5x-lite fill_mask {command.run} "a text with a [MASK] in it"')
     answers = load(command.run).fill_mask(list(command.text), top_k=command.top_k)
@@ -74,12 +77,17 @@ class Probe(OfModel):
     """The field of the text, or the two of a pair."""
     label: str = "label"
     """The field of the label."""
-    left_out: tuple[str, ...] = ()
-    """Labels whose examples are left out; one that begins with a dash as --left-out=-."""
-    columns: tuple[str, ...] = ()
-    """Names of the columns of tables whose first line is an example already."""
-    fields: tuple[str, ...] = ()
-    """Names of the fields where each has a file of its own, line by line: --train and --test are those files."""
+    layers: tuple[str, ...] = ()
+    """Choices of layers: last, second_to_last, sum_last_4, concat_last_4, sum_all, mean, or a number from 0, the
+    embeddings; if not given, those of the paper's table that the model has."""
+    pooling: Pooling = "mean"
+    """How a text's tokens become one vector: mean, or cls, that of the first one."""
+    json: bool = False
+    """Print the figures as JSON."""
+    num_train: Examples = 0
+    """Examples to fit, at most, drawn at random; 0 takes all."""
+    num_test: Examples = 0
+    """Examples to measure, at most."""
     tagged: bool = False
     """The files are CoNLL: a word and its tag on each line, a blank line behind each sentence. Entities count as
     conlleval.pl counts them."""
@@ -87,27 +95,28 @@ class Probe(OfModel):
     """Of the word in CoNLL files, from 0; 1 in CoNLL-U."""
     tag_column: int = -1
     """Of the tag, from the end by a negative number; 3 for the parts of speech of CoNLL-U."""
-    layers: tuple[str, ...] = ()
-    """Choices of layers: last, second_to_last, sum_last_4, concat_last_4, sum_all, mean, or a number from 0, the
-    embeddings; if not given, those of the paper's table that the model has."""
-    pooling: Pooling = "mean"
-    """How a text's tokens become one vector: mean, or cls, that of the first one."""
-    num_train: Examples = 0
-    """Examples to fit, at most, drawn at random; 0 takes all."""
-    num_test: Examples = 0
-    """Examples to measure, at most."""
+    columns: tuple[str, ...] = ()
+    """Names of the columns of tables whose first line is an example already."""
+    fields: tuple[str, ...] = ()
+    """Names of the fields where each has a file of its own, line by line: --train and --test are those files."""
+    left_out: tuple[str, ...] = ()
+    """Labels whose examples are left out; one that begins with a dash as --left-out=-."""
     l2: float = 1.0
     """What half the sum of the classifier's squared weights counts beside its summed loss."""
     seed: int = 0
     """Of what is drawn: the examples, and the bootstrap's."""
-    json: bool = False
-    """Print the figures as JSON."""
+
+
+PROBE_EXAMPLES = (
+    "probe runs/bert_tiny --train reviews.tsv --texts text --label stars",
+    "probe runs/bert_tiny --tagged --train train.conllu --token-column 1 --tag-column 3",
+)
 
 
 @subcommand
 def probe(arguments: list[str]) -> None:
     """probe RUN --train FILES: what a linear classifier reads off each layer of a frozen model"""
-    command = parse(Probe, arguments, prog="t5x-lite probe")
+    command = parse(Probe, arguments, prog="t5x-lite probe", examples=PROBE_EXAMPLES)
     layers = tuple(int(name) if name.lstrip("-").isdigit() else name for name in command.layers)
     train = _read(command, command.train, "train")
     if command.test:

@@ -47,38 +47,45 @@ class Evaluate:
     there are the references. Else references are held-out targets as the tokenizer gives them back."""
     examples: tuple[str, ...] = ()
     """Other examples of the run's task, such as a test set, in files like those of its data."""
+    out: str = ""
+    """A folder to write to: the answers to the examples of a task or to inputs, and scores.json."""
+    json: bool = False
+    """Print the figures as JSON."""
+    rows: Positive | None = None
+    """Rows to evaluate on, at most; if not given, as in the run, and of tasks all."""
+    metrics: Metrics | None = None
+    """What predictions of a head, or decoded texts, are scored by (see `Evaluation`); if not given, as in the run, and
+    of a head what is usual."""
+    num_beams: int | None = None
+    """Beams to decode with; as in the run if not given."""
+    max_length: int | None = None
+    """Tokens of an answer, at most; as in the run if not given."""
+    num_texts: int | None = None
+    """Inputs to decode, at most; as in the run if not given."""
+    alpha: float | None = None
+    """Exponent of the beams' length penalty; as in the run if not given."""
     split: str = ""
     """Another split of the run's dataset of TensorFlow Datasets, such as test."""
     part: str = ""
     """Of a mixture, this part alone, by its name."""
     unlabeled: bool = False
     """The examples have no labels: predictions are made of them, and no figures."""
-    out: str = ""
-    """A folder to write to: the answers to the examples of a task or to inputs, and scores.json."""
     submission: Submission | None = None
     """Format of the answers: jsonl, glue, superglue, squad, conll; if not given, squad of questions and conll of tags
     where a head answers, and else jsonl."""
-    rows: Positive | None = None
-    """Rows to evaluate on, at most; if not given, as in the run, and of tasks all."""
-    metrics: Metrics | None = None
-    """What predictions of a head, or decoded texts, are scored by (see `Evaluation`); if not given, as in the run, and
-    of a head what is usual."""
-    num_texts: int | None = None
-    """Inputs to decode, at most; as in the run if not given."""
-    num_beams: int | None = None
-    """Beams to decode with; as in the run if not given."""
-    alpha: float | None = None
-    """Exponent of the beams' length penalty; as in the run if not given."""
-    max_length: int | None = None
-    """Tokens of an answer, at most; as in the run if not given."""
-    json: bool = False
-    """Print the figures as JSON."""
+
+
+EXAMPLES = (
+    "evaluate runs/t5_tiny",
+    "evaluate runs/t5_tiny --text books/ --json",
+    "evaluate runs/bert_base_mnli --examples test.tsv --out scores",
+)
 
 
 @subcommand
 def evaluate(arguments: list[str]) -> None:
     """evaluate RUN [options]: loss, BLEU or the scores of a task on held-out data, and predictions"""
-    command = parse(Evaluate, arguments, prog="t5x-lite evaluate")
+    command = parse(Evaluate, arguments, prog="t5x-lite evaluate", examples=EXAMPLES)
     if command.unlabeled and not ((command.examples or command.split) and command.out):
         raise InputError("--unlabeled makes predictions of examples; give --examples FILE or --split and --out FOLDER")
     if command.submission and not command.out:

@@ -44,7 +44,7 @@ class TaskExamples(OfModel):
 
 
 @dataclass(frozen=True)
-class Generate(TaskExamples):
+class Decoding(OfModel):
     """What a model writes for texts: T5's spans behind <extra_id_0>, <extra_id_1>, ...; a translation; a continuation.
 
     An answer is one line: line breaks in it become blanks. With several answers a text there are as many lines for
@@ -53,38 +53,51 @@ class Generate(TaskExamples):
 
     text: Annotated[tyro.conf.Positional[tuple[str, ...]], tyro.conf.arg(metavar="[TEXT ...]")]
     """One or more texts: "Return a <extra_id_0> of the list.\""""
-    file: str | None = None
-    """Take the texts from a file instead, one a line; an empty line gives an empty line."""
-    output: str | None = None
-    """Write the answers to this file, which must not be there yet, instead of printing them."""
-    max_length: int = 64
-    """Tokens of an answer, at most."""
     num_beams: int = 1
     """Beams of a search; 1 is greedy."""
-    alpha: float = 0.6
-    """Of the search's length penalty ((5 + n) / 6) ** alpha."""
-    early_stopping: bool = False
-    """Stop a search as soon as num_beams texts have ended."""
-    num_results: int = 1
-    """Answers for each text, of a search or a sampling."""
     temperature: float | None = None
     """Sample, at this temperature; 0 is greedy."""
     top_k: int = 0
     """Sample among so many tokens; 0 means all."""
     top_p: float = 1.0
     """Sample among the likeliest tokens that hold this share of the probability."""
+    num_results: int = 1
+    """Answers for each text, of a search or a sampling."""
+    max_length: int = 64
+    """Tokens of an answer, at most."""
     seed: int = 0
     """Of the sampling."""
+    file: str | None = None
+    """Take the texts from a file instead, one a line; an empty line gives an empty line."""
+    output: str | None = None
+    """Write the answers to this file, which must not be there yet, instead of printing them."""
     scores: bool = False
     """Print each answer's score and a tab before it."""
+    alpha: float = 0.6
+    """Of the search's length penalty ((5 + n) / 6) ** alpha."""
+    early_stopping: bool = False
+    """Stop a search as soon as num_beams texts have ended."""
     batch_size: int = 32
     """Texts that are decoded together."""
+
+
+@dataclass(frozen=True)
+class Generate(TaskExamples, Decoding):
+    # The options of tasks come last: the fields of the last base are the first.
+    __doc__ = Decoding.__doc__
+
+
+GENERATE_EXAMPLES = (
+    'generate runs/t5_tiny "Return a <extra_id_0> of the list." --num-beams 4',
+    'generate runs/gpt_tiny "Return a copy of" --temperature 0.8 --top-p 0.9 --num-results 3',
+    "generate runs/t5_tiny --file inputs.txt --output answers.txt",
+)
 
 
 @subcommand
 def generate(arguments: list[str]) -> None:
     """generate RUN TEXT...: what a model writes: blanks filled in, translations, continuations"""
-    command = parse(Generate, arguments, prog="t5x-lite generate")
+    command = parse(Generate, arguments, prog="t5x-lite generate", examples=GENERATE_EXAMPLES)
     if command.file is not None and command.text:
         raise InputError(f"file={command.file} and a text exclude each other; give one of them")
     if command.file is None and not command.text:
@@ -142,10 +155,13 @@ class ScoreAnswers(TaskExamples):
     they are behind the prompt than behind this."""
 
 
+SCORE_EXAMPLES = ('score runs/gpt_tiny "Return a copy of the" " list" " moon"',)
+
+
 @subcommand
 def score(arguments: list[str]) -> None:
     """score RUN PROMPT ANSWER...: how likely answers are after a prompt"""
-    command = parse(ScoreAnswers, arguments, prog="t5x-lite score")
+    command = parse(ScoreAnswers, arguments, prog="t5x-lite score", examples=SCORE_EXAMPLES)
     if not command.answer:
         raise InputError(
             f'answers are missing; write t5x-lite score {command.run} "a prompt" "an answer" "another one"'

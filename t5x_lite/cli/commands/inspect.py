@@ -15,7 +15,15 @@ from rich.console import Console
 from rich.table import Column, Table
 from rich.text import Text
 
-from t5x_lite.cli.arguments import DataOptions, ExperimentOptions, load_config, parse, subcommand, take_config
+from t5x_lite.cli.arguments import (
+    DataOptions,
+    ExperimentOptions,
+    format_examples,
+    load_config,
+    parse,
+    subcommand,
+    take_config,
+)
 from t5x_lite.cli.rows import describe_row, legend
 from t5x_lite.columns import COLUMNS
 from t5x_lite.data import TokenStore
@@ -82,6 +90,11 @@ def save(schedule: Schedule, steps: int, picture: Path) -> None:
 
 
 PROG = "t5x-lite inspect"
+EXAMPLES = (
+    "inspect configs/t5_tiny.py",
+    "inspect configs/bert_tiny.py --schedule rate.png --corruption rows.png",
+    "inspect configs/t5_tiny.py --text books/ --objective.noise-density 0.3",
+)
 USAGE = f"""usage: {PROG} CONFIG [options]
 
 Prints the parameters with shapes and logical axes, the learning rate over the run, how much text there is and how much
@@ -91,7 +104,9 @@ that has not been done.
   --schedule FILE.png    draw the learning rate into a picture too
   --corruption FILE.png  draw the rows, before and after, with the masks of the attention
 
-and the options of train, without --workdir: "{PROG} CONFIG --help" lists them."""
+and the options of train, without --workdir: "{PROG} CONFIG --help" lists them.
+
+{format_examples(EXAMPLES)}"""
 
 
 @dataclass(frozen=True)
@@ -109,7 +124,8 @@ class Inspect(DataOptions):
 def inspect(arguments: list[str]) -> None:
     """inspect CONFIG [options]: parameters, learning rate, batch shapes, and three real rows"""
     config, arguments = take_config(arguments, PROG, USAGE)
-    command = parse(Inspect, arguments, prog=f"{PROG} {config}", default=Inspect(load_config(config)))
+    default = Inspect(load_config(config))
+    command = parse(Inspect, arguments, prog=f"{PROG} {config}", default=default, examples=EXAMPLES)
     experiment = command.apply(command.experiment)
     if command.corruption:
         check_output_path(Path(command.corruption).expanduser(), "corruption")

@@ -22,20 +22,26 @@ class ShowAttention(OfModel):
     it an encoder-decoder writes its own."""
     out: str = "attention.html"
     """The page (.html) or the picture (.png)."""
-    kind: str | None = None
-    """The stack, such as encoder, decoder or cross; the first of the model unless it is said."""
     layer: int | None = None
     """From 0. The page begins with it; a picture without it has all layers."""
     head: int | None = None
     """From 0. The page begins with it; a picture without it has all heads."""
+    kind: str | None = None
+    """The stack, such as encoder, decoder or cross; the first of the model unless it is said."""
     max_length: int = 128
     """Tokens of what an encoder-decoder writes."""
+
+
+ATTENTION_EXAMPLES = (
+    'attention runs/bert_tiny "Return a copy of the list."',
+    'attention runs/t5_tiny "Return a <extra_id_0>." --kind cross --layer 1 --head 0 --out head.png',
+)
 
 
 @subcommand
 def attention(arguments: list[str]) -> None:
     """attention RUN TEXT: attention weights, as a page to click through or a picture"""
-    command = parse(ShowAttention, arguments, prog="t5x-lite attention")
+    command = parse(ShowAttention, arguments, prog="t5x-lite attention", examples=ATTENTION_EXAMPLES)
     if not 1 <= len(command.text) <= 2:
         problem = "text is missing" if not command.text else f"there are {len(command.text)} texts"
         raise InputError(f'{problem}; write t5x-lite attention {command.run} "a text", and perhaps a second one')
@@ -68,10 +74,13 @@ class ShowNeighbours(OfModel):
     """Tokens for each word."""
 
 
+NEIGHBOURS_EXAMPLES = ("neighbours runs/bert_tiny list string --k 5",)
+
+
 @subcommand
 def neighbours(arguments: list[str]) -> None:
     """neighbours RUN WORD...: the tokens whose embeddings are nearest to a word's"""
-    command = parse(ShowNeighbours, arguments, prog="t5x-lite neighbours")
+    command = parse(ShowNeighbours, arguments, prog="t5x-lite neighbours", examples=NEIGHBOURS_EXAMPLES)
     if not command.word:
         raise InputError(f"word is missing; write t5x-lite neighbours {command.run} list")
     model = load(command.run)
@@ -91,10 +100,13 @@ class ShowPositions(OfModel):
     """The picture, a PNG file."""
 
 
+POSITIONS_EXAMPLES = ("positions runs/t5_tiny --out positions.png",)
+
+
 @subcommand
 def positions(arguments: list[str]) -> None:
     """positions RUN: position embeddings or relative biases, as a picture"""
-    command = parse(ShowPositions, arguments, prog="t5x-lite positions")
+    command = parse(ShowPositions, arguments, prog="t5x-lite positions", examples=POSITIONS_EXAMPLES)
     out = Path(command.out).expanduser()
     check_output_path(out, "out")
     load(command.run).plot_positions().save(out)

@@ -9,7 +9,7 @@ from typing import Any
 import jax
 from rich.console import Console
 
-from t5x_lite.cli.arguments import ExperimentOptions, load_config, parse, subcommand, take_config
+from t5x_lite.cli.arguments import ExperimentOptions, format_examples, load_config, parse, subcommand, take_config
 from t5x_lite.cli.plan_tables import draw_plan, plan_json, print_plan, ranking
 from t5x_lite.errors import InputError
 from t5x_lite.files import check_output_path
@@ -20,6 +20,10 @@ from t5x_lite.runs.records import print_line
 from t5x_lite.validation import Positive
 
 PROG = "t5x-lite plan"
+EXAMPLES = (
+    "plan configs/t5_11b.py --topology v5p:4x4x4",
+    "plan configs/t5_base.py --topology v5e:4x4 --search --plot plan.png",
+)
 USAGE = f"""usage: {PROG} CONFIG --topology KIND:SHAPE [options]
 
 Compiles the train step of CONFIG for a slice of a TPU pod, on the machine at hand, and prints where each chip's memory
@@ -33,7 +37,9 @@ but the TPU compiler (pip install 't5x_lite[tpu]'). A minute or two for the larg
   --plot FILE.png      draw memory and times into a picture too
 
 and every field of the experiment, such as --mesh.fsdp 64 --remat full --accumulation 4:
-"{PROG} CONFIG --help" lists them with CONFIG's values. Status 2 where the step does not fit."""
+"{PROG} CONFIG --help" lists them with CONFIG's values. Status 2 where the step does not fit.
+
+{format_examples(EXAMPLES)}"""
 
 
 @dataclass(frozen=True)
@@ -59,7 +65,8 @@ def plan(arguments: list[str]) -> None:
     # The TPU compiler gets its devices by name; this process runs nothing on them.
     jax.config.update("jax_platforms", "cpu")
     config, arguments = take_config(arguments, PROG, USAGE)
-    command = parse(PlanCommand, arguments, prog=f"{PROG} {config}", default=PlanCommand(load_config(config)))
+    default = PlanCommand(load_config(config))
+    command = parse(PlanCommand, arguments, prog=f"{PROG} {config}", default=default, examples=EXAMPLES)
     if not command.topology:
         raise InputError(f"--topology is missing; name a slice with one of {', '.join(CHIPS)}, such as v5p:4x4x4")
     topology, picture = Topology.parse(command.topology), Path(command.plot).expanduser()

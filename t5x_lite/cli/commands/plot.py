@@ -55,10 +55,16 @@ class Run:
         return [(one["step"] * scale, one[figure]) for one in self.records if one["kind"] == kind and figure in one]
 
 
+EXAMPLES = (
+    "plot runs/t5_tiny",
+    "plot runs/a runs/b --figure accuracy --by tokens --out accuracy.png",
+)
+
+
 @subcommand
 def plot(arguments: list[str]) -> None:
     """plot RUN RUN ...: learning curves of several runs in one picture"""
-    command = parse(Plot, arguments, prog="t5x-lite plot")
+    command = parse(Plot, arguments, prog="t5x-lite plot", examples=EXAMPLES)
     if not command.run:
         raise InputError("run is missing; write t5x-lite plot runs/a runs/b")
     from t5x_lite.pictures.drawing import Curve, draw_curves

@@ -9,7 +9,15 @@ from pathlib import Path
 
 from rich.console import Console
 
-from t5x_lite.cli.arguments import DataOptions, ExperimentOptions, load_config, parse, subcommand, take_config
+from t5x_lite.cli.arguments import (
+    DataOptions,
+    ExperimentOptions,
+    format_examples,
+    load_config,
+    parse,
+    subcommand,
+    take_config,
+)
 from t5x_lite.cli.processes import run_local_processes
 from t5x_lite.errors import InputError
 from t5x_lite.files import local_or_bucket
@@ -23,6 +31,11 @@ from t5x_lite.training.experiment import flat_fields
 from t5x_lite.validation import Positive
 
 PROG = "t5x-lite train"
+EXAMPLES = (
+    "train configs/t5_tiny.py --steps 200 --workdir runs/a",
+    "train configs/t5_tiny.py --text books/ notes.txt --workdir runs/mine",
+    "train configs/bert_tiny.py --optimizer.schedule.peak 1e-3 --batch-size 64",
+)
 USAGE = f"""usage: {PROG} CONFIG [options]
 
 Trains what CONFIG describes, from text to checkpoints; CONFIG is a Python file that binds `experiment`. If the
@@ -46,20 +59,28 @@ A signal to one of them saves the same step on all and ends them with status 75,
 So does, without saving, one that hangs or whose host is gone.
 
 and every field of the experiment, such as --steps 200 --objective.noise-density 0.3 --mesh.fsdp 4:
-"{PROG} CONFIG --help" lists them with CONFIG's values."""
+"{PROG} CONFIG --help" lists them with CONFIG's values.
+
+{format_examples(EXAMPLES)}"""
 
 PACKAGES = ("t5x_lite", "jax", "jaxlib", "libtpu", "flax", "optax", "orbax-checkpoint", "grain", "numpy", "tokenizers")
 """Those whose version must be the same on all hosts."""
 
 
 @dataclass(frozen=True)
-class Train(DataOptions):
-    """Train what the config describes, with these fields of the experiment changed."""
+class Run:
+    """What is trained, and where."""
 
     experiment: ExperimentOptions
     workdir: str
     """Checkpoints, records and pictures go there, on a disk or in a bucket such as gs://bucket/run; if it holds
     checkpoints of this experiment, training goes on."""
+
+
+@dataclass(frozen=True)
+class Train(DataOptions, Run):
+    """Train what the config describes, with these fields of the experiment changed."""
+
     coordinator: str = ""
     """HOST:PORT of process 0, for several hosts; on a TPU pod, on GKE and in a SLURM step it is found."""
     num_processes: int = 0
@@ -77,7 +98,7 @@ def train(arguments: list[str]) -> int:
     """train CONFIG [options]: pretrain or fine-tune, on one host or many; goes on from its own checkpoints"""
     config, arguments = take_config(arguments, PROG, USAGE)
     default = Train(load_config(config), f"runs/{Path(config).stem}")
-    command = parse(Train, arguments, prog=f"{PROG} {config}", default=default)
+    command = parse(Train, arguments, prog=f"{PROG} {config}", default=default, examples=EXAMPLES)
     experiment = command.apply(command.experiment)
     if command.local_processes != 1:
         if command.coordinator:
