@@ -244,6 +244,13 @@ def test_pictures_of_one_head_of_a_layer_and_of_all():
     np.testing.assert_array_equal(shown(maps.plot()), weights.reshape(6, 4, 5))
 
 
+def test_maps_know_their_model_and_text(bert):
+    maps = bert.attention(["the wall", ("the wall", "and waits")])
+    assert [one.text for one in maps] == ["the wall", "the wall | and waits"]
+    assert maps[0].model == bert.title
+    assert maps[0].plot(layer=1).get_suptitle().replace("\n", " ") == f"{bert.title}: self attention, layer 1"
+
+
 # --- Transformers as the oracle
 
 

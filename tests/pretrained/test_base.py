@@ -17,7 +17,7 @@ SIZES = {"vocab_size": 20, "embed_dim": 6, "num_heads": 2, "mlp_dim": 5}
 
 
 def plot_positions(config, params):
-    return Pretrained(config, None, params, None).plot_positions()
+    return Pretrained(config, None, params, None, name="runs/a").plot_positions()
 
 
 def cosine(a, b):
@@ -106,6 +106,7 @@ def test_learned_positions_begin_with_the_first_one(make_params, family):
     params = make_params(config.build(), 0, ids, ids)
     table = np.asarray((params if embeddings is None else params[embeddings])["position"]["embedding"])
     picture = plot_positions(config, params)
+    assert picture.get_suptitle() == f"runs/a ({type(config).__name__.removesuffix('Config')})"
     shown = {axes.get_title(): axes.images[0].get_array() for axes in picture.axes if axes.images}
     np.testing.assert_array_equal(shown[f"{stack}: vectors"], table[-9:])
     assert len(table) - 9 == {"roberta": 2, "gpt": 0, "bart": 2}[family]

@@ -7,6 +7,7 @@ from unittest.mock import create_autospec
 
 import numpy as np
 import pytest
+from etils import epath
 from flax import linen as nn
 from rich.cells import cell_len
 
@@ -18,6 +19,8 @@ from t5x_lite.evaluation.predictions import fill_ins, held_out_features
 from t5x_lite.models import GptConfig
 from t5x_lite.objectives import CausalLanguageModel, MaskedLanguageModel, SpanCorruption
 from t5x_lite.parallel import MeshShape, make_mesh
+from t5x_lite.pictures.drawing import draw_curves
+from t5x_lite.runs.report import plot_losses
 from t5x_lite.tokenizers.config import WordPiece
 from t5x_lite.training.step import Program
 
@@ -95,6 +98,25 @@ def test_padding_is_no_target_whatever_its_id():
     targets = np.array([[7, 7, 8, 8, 1, 1], [1, 1, 1, 1, 1, 1]])
     objective = CausalLanguageModel(6).for_vocabulary(Vocabulary(10, pad_id=1, eos_id=2))
     assert objective.baseline_loss({"targets": targets}, GptConfig()) == pytest.approx(np.log(2))
+
+
+def test_the_losses_of_a_run_are_titled_with_its_name_and_model(tmp_path, monkeypatch):
+    workdir, titles = epath.Path(tmp_path) / "first_run", []
+    workdir.mkdir()
+    (workdir / "metrics.jsonl").write_text('{"step": 1, "kind": "train", "loss": 2.0}\n')
+    objective = CausalLanguageModel(6)
+    program = create_autospec(Program, instance=True, objective=objective)
+    program.experiment = SimpleNamespace(model=GptConfig(), objective=objective)
+
+    def draw(curves, **options):
+        titles.append(options["title"])
+        return draw_curves(curves, **options)
+
+    monkeypatch.setattr("t5x_lite.pictures.drawing.draw_curves", draw)
+    held_out = SimpleNamespace(program=program, baseline_loss=3.0)
+    plot_losses(workdir / "metrics.jsonl", workdir / "loss.png", held_out)
+    assert titles == ["first_run (Gpt): loss"]
+    assert (workdir / "loss.png").exists()
 
 
 def test_every_figure_is_told():
