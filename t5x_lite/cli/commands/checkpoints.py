@@ -178,10 +178,16 @@ class Push(OfModel):
     """Of the numbers in the file."""
 
 
+PUSH_EXAMPLES = (
+    "push runs/t5_tiny user/t5-tiny --private",
+    "push runs/translate_de_en user/translate-de-en --license cc-by-2.0 --dtype bfloat16",
+)
+
+
 @subcommand
 def push(arguments: list[str]) -> None:
     """push RUN USER/NAME: a model with its card to the Hugging Face hub"""
-    command = parse(Push, arguments, prog="t5x-lite push")
+    command = parse(Push, arguments, prog="t5x-lite push", examples=PUSH_EXAMPLES)
     figures = local_or_bucket(command.run) / "held_out.json"
     held_out = read_json(figures) if local_or_bucket(command.run).is_dir() else {}
     options = {"part": command.part, "dtype": command.dtype, "license": command.license, "held_out": held_out}

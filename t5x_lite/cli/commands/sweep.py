@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Column, Table
 
-from t5x_lite.cli.arguments import load_config, parse, subcommand, take_config
+from t5x_lite.cli.arguments import format_examples, load_config, parse, subcommand, take_config
 from t5x_lite.cli.commands.train import Train
 from t5x_lite.errors import InputError
 from t5x_lite.evaluation.figures import format_figure
@@ -24,19 +24,22 @@ from t5x_lite.runs.workdir import open_workdir
 from t5x_lite.training.experiment import Experiment
 
 PROG = "t5x-lite sweep"
+EXAMPLES = (
+    "sweep configs/t5_tiny.py --over optimizer.schedule.warmup-steps=1000,10000 seed=0,1,2",
+    "sweep configs/t5_tiny.py --over seed=0,1,2 --commands",
+)
 USAGE = f"""usage: {PROG} CONFIG --over FIELD=VALUE,VALUE ... [options]
 
 Trains CONFIG once for each combination of the values, one run after the other, and prints their held-out losses, the
 lowest first. A run that is complete is not repeated, and one that was stopped goes on.
 
-  {PROG} configs/t5_tiny.py --over optimizer.schedule.warmup-steps=1000,10000 seed=0,1,2
-  {PROG} configs/t5_tiny.py --over seed=0,1,2 --commands      # a line for each run, for a cluster's queue
-
   --over FIELD=VALUE,VALUE ...  fields of the experiment, as options of train spell them, and their values
   --workdir FOLDER     the folder of the runs' folders (default: runs/<name of CONFIG>_sweep)
   --commands           print the command of each run, and run nothing
 
-and every option of train, which holds for all runs: see "t5x-lite train CONFIG --help"."""
+and every option of train, which holds for all runs: see "t5x-lite train CONFIG --help".
+
+{format_examples(EXAMPLES)}"""
 
 
 @dataclass(frozen=True)
@@ -118,7 +121,7 @@ def _plan_runs(config: str, over: list[str], arguments: list[str]) -> list[_Plan
         options = [part for field, value in zip(choices, values, strict=True) for part in (f"--{field}", value)]
         workdir = f"{folder.rstrip('/')}/{name}"
         of_run = [*arguments, *options, "--workdir", workdir]
-        command = parse(Train, of_run, prog=f"{PROG} {config}", default=default)
+        command = parse(Train, of_run, prog=f"{PROG} {config}", default=default, examples=EXAMPLES)
         runs.append(_Planned(name, of_run, command.apply(command.experiment), workdir))
     if len({run.workdir for run in runs}) < len(runs):
         raise InputError(f"--over={' '.join(over)} names a value twice; name each once")
