@@ -52,8 +52,7 @@ def load(
     *,
     tokenizer: str | Path | TokenizerConfig | Tokenizer | None = None,
 ) -> Pretrained:
-    """Opens a run's folder (its latest step), one of its steps, a Hugging Face folder or hub name, a checkpoint of T5X,
-    or a model that comes with the package (`demo/de-en`).
+    """Opens a run's folder (its latest step), one of its steps, a Hugging Face folder or hub name, a checkpoint of T5X.
 
     An encoder-decoder (T5, Transformer, Marian, BART) becomes a `PretrainedEncoderDecoder`, a decoder (GPT, T5's alone)
     a `PretrainedDecoder`, an encoder a `PretrainedEncoder`, and any other model a `Pretrained`. No code from the folder

@@ -175,7 +175,8 @@ def split(examples: Sequence, share: float, seed: int) -> tuple[list, list]:
 def _begin(model: Pretrained, layers: Sequence[Layers]) -> tuple[PretrainedEncoder, tuple[Layers, ...], list[str]]:
     """The model, the choices of layers, and a remark on those that it lacks."""
     if not isinstance(model, PretrainedEncoder):
-        model.encode()  # raises an error with the methods of this model
+        name = type(model.config).__name__
+        raise InputError(f"a probe reads the layers of an encoder, and this is a {name}; load one")
     if layers:
         for choice in layers:
             check_layers(choice, model.num_layers)

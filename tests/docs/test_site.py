@@ -171,6 +171,7 @@ def test_links_lead_somewhere(page):
         assert (ROOT / included).is_file()
 
 
+@pytest.mark.slow  # traces every preset
 def test_sizes_are_those_of_the_presets():
     rows = [
         row for text in PAGES.values() for row in re.findall(r"^\| `([\w.-]+)` \| ([\d,]{6,}) \|", text, re.MULTILINE)
@@ -229,6 +230,7 @@ def laboratory(tiny, text_file, tmp_path_factory, make_params) -> Iterator[None]
         yield
 
 
+@pytest.mark.slow  # trains the runs that the pages open
 @pytest.mark.parametrize("page", [page for page in PAGES if blocks(page, "python") and page not in ELSEWHERE])
 def test_python_runs(page, laboratory):
     names: dict[str, Any] = {}

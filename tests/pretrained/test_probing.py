@@ -108,7 +108,7 @@ def test_a_shallow_model_has_fewer_choices(bert, make_encoder, texts):
 
 def test_what_cannot_be_probed_is_refused(bert, texts):
     config = GptConfig(vocab_size=20, embed_dim=8, num_heads=2, mlp_dim=8, num_layers=1, max_length=8)
-    with pytest.raises(InputError, match="a GptConfig cannot encode; use generate"):
+    with pytest.raises(InputError, match="a probe reads the layers of an encoder, and this is a GptConfig; load one"):
         probe_texts(PretrainedDecoder(config, config.build(), None, None), *texts)
     with pytest.raises(InputError, match="pooling='tokens' gives no one vector a text"):
         probe_texts(bert, *texts, pooling="tokens")
