@@ -28,6 +28,7 @@ from t5x_lite.models import PRESETS, ModelConfig, T5Config, abstract_params
 
 _FILE = "checkpoint"
 _NUMBERED = re.compile(r"checkpoint_(\d+)")
+_OTHER_FILES = (".safetensors", ".json", ".bin", ".pt", ".pth", ".ckpt", ".h5", ".model", ".py")
 _PLACEHOLDER = "PLACEHOLDER://"  # for an array that Orbax has written beside the file
 _MOST_COMPRESSION = 2_000  # deflate's is 1,032
 _EMBEDDING, _OUTPUT = "token_embedder/embedding", "decoder/logits_dense/kernel"
@@ -51,7 +52,9 @@ _NORMS = {
 
 def find_t5x_checkpoint(path: Folder) -> Folder | None:
     """The checkpoint at a path: a file, a folder with a file `checkpoint`, or the latest in a folder of such folders
-    and files (`checkpoint_1000`); None where there is none."""
+    and files (`checkpoint_1000`); None where there is none. Raises `InputError` for a file of another format."""
+    if path.is_file() and path.suffix in _OTHER_FILES:
+        raise InputError(f"{path} is one file of a model; name its folder, {path.parent}")
     if path.is_file() or (path / _FILE).is_file():
         return path
     if not path.is_dir():

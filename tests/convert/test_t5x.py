@@ -159,6 +159,12 @@ def test_other_files_are_refused(content, tmp_path):
         t5x_lite.load(tmp_path / "file")
 
 
+def test_one_file_of_a_folder(tmp_path):
+    (tmp_path / "model.safetensors").write_bytes(b"")
+    with pytest.raises(InputError, match=f"model.safetensors is one file of a model; name its folder, {tmp_path}"):
+        t5x_lite.load(tmp_path / "model.safetensors")
+
+
 def test_other_models_are_named(tmp_path):
     write_file(tmp_path / "file", {"Dense_0/kernel": np.ones((3, 3), np.float32)})
     with pytest.raises(InputError, match="has no token_embedder/embedding"):
