@@ -29,10 +29,13 @@ FIGURES = {
 """What each objective records beside the loss and the accuracy of the masked language model."""
 
 
+OF_THE_MACHINE = {"tokens_per_second", "seconds_per_step", "memory_bytes", "peak_memory_bytes"}
+
+
 def figures(workdir):
-    """The records of the model, without the speeds."""
+    """The records of the model, without the speeds and the memory."""
     return [
-        {name: value for name, value in record.items() if name != "tokens_per_second"}
+        {name: value for name, value in record.items() if name not in OF_THE_MACHINE}
         for record in read_records(workdir / "metrics.jsonl")
         if record["kind"] != "checkpoint"
     ]

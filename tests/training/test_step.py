@@ -42,8 +42,9 @@ def assert_same(actual, expected, rtol=0.0):
     """That two pairs of a loss and gradients are equal up to rounding."""
     assert actual[0] == pytest.approx(expected[0], rel=1e-5)
     for name, gradient in expected[1].items():
-        # The softmax is invariant to the bias of keys, whose gradient is rounding below this floor.
-        atol = max(1e-5 * np.abs(gradient).max(), 1e-7)
+        # A norm's scale has a sum over all tokens of terms that cancel, which some processors round to 1.3e-5. The
+        # softmax is invariant to the bias of keys, whose gradient is rounding below the floor.
+        atol = max(2e-5 * np.abs(gradient).max(), 1e-7)
         np.testing.assert_allclose(actual[1][name], gradient, rtol=rtol, atol=atol, err_msg=name)
 
 
