@@ -13,41 +13,16 @@ from flax import linen as nn
 from t5x_lite.errors import InputError
 from t5x_lite.layers.dense import Activation, LayerConfig
 from t5x_lite.layers.embedding import Embedding
-from t5x_lite.models.base import GeneratorConfig, Hidden, Ids, ModelConfig, Positions, Pretraining, Valid
+from t5x_lite.models.base import GeneratorConfig, Hidden, Ids, ModelConfig, Positions, Pretraining, TextConfig, Valid
 from t5x_lite.models.decoder import DecoderConfig
 from t5x_lite.models.encoder import EncoderConfig
 from t5x_lite.models.encoder_decoder import EncoderDecoderConfig
 from t5x_lite.validation import NormEpsilon, Positive, Range, Rate
 
-_KERNEL_INIT = nn.initializers.variance_scaling(1.0, "fan_in", "normal")
-
-
-def _with_layers_of_t5(config: Any, layer: LayerConfig) -> LayerConfig:
-    # The logits are not divided by sqrt(head_dim); the query's initialiser carries that factor instead. This
-    # holds under optimizers whose step is relative to the parameter's scale, as Adafactor's is.
-    return replace(
-        layer,
-        gated=config.gated,
-        use_bias=False,
-        norm="rms",
-        attention_scale=1.0,
-        mlp_dropout_rate=config.dropout_rate,
-        positions_share_dropout=True,
-        query_init=nn.initializers.variance_scaling(1.0 / config.head_dim, "fan_in", "normal"),
-    )
-
-
-def _check_distances(config: Any) -> None:
-    if config.relative_max_distance <= config.relative_buckets // 2:
-        raise InputError(
-            f"relative_max_distance={config.relative_max_distance} leaves no distances for the logarithmic half of "
-            f"relative_buckets={config.relative_buckets}; choose more than {config.relative_buckets // 2}"
-        )
-
 
 @dataclass(frozen=True)
-class T5LayerConfig(GeneratorConfig):
-    """What T5 and its decoder alone have in common."""
+class T5Sizes(TextConfig):
+    """What T5 and each of its stacks alone have in common."""
 
     vocab_size: Positive = 32_128
     """Rows of the embedding: the tokenizer's ids, sentinels included, padded to a round number."""
@@ -63,10 +38,6 @@ class T5LayerConfig(GeneratorConfig):
     """Of the feed-forward layer: relu (v1.0), gelu_tanh (v1.1), gelu, silu or tanh."""
     gated: bool = False
     """Gated feed-forward layer (v1.1)."""
-    tied: bool = True
-    """The output projection is the embedding (v1.0); otherwise it has a kernel of its own (v1.1)."""
-    scale_output: bool = True
-    """Multiply the decoder's output by embed_dim ** -0.5 before the projection (v1.0)."""
     relative_buckets: Annotated[int, Range(ge=4)] = 32
     """Buckets of the relative position bias."""
     relative_max_distance: int = 128
@@ -81,26 +52,53 @@ class T5LayerConfig(GeneratorConfig):
 
     positions: ClassVar[Positions] = "relative"
     norm_first: ClassVar[bool] = True
-    attention_dropout_rate = embedding_dropout_rate = output_dropout_rate = property(lambda self: self.dropout_rate)
+    output_dropout_rate = property(lambda self: self.dropout_rate)
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        _check_distances(self)
+        if self.relative_max_distance <= self.relative_buckets // 2:
+            raise InputError(
+                f"relative_max_distance={self.relative_max_distance} leaves no distances for the logarithmic half of "
+                f"relative_buckets={self.relative_buckets}; choose more than {self.relative_buckets // 2}"
+            )
 
     def layer(self) -> LayerConfig:
-        return _with_layers_of_t5(self, super().layer())
+        # The logits are not divided by sqrt(head_dim); the query's initialiser carries that factor instead. This
+        # holds under optimizers whose step is relative to the parameter's scale, as Adafactor's is.
+        return replace(
+            super().layer(),
+            gated=self.gated,
+            use_bias=False,
+            norm="rms",
+            attention_scale=1.0,
+            mlp_dropout_rate=self.dropout_rate,
+            positions_share_dropout=True,
+            query_init=nn.initializers.variance_scaling(1.0 / self.head_dim, "fan_in", "normal"),
+        )
 
     @property
     def kernel_init(self) -> nn.initializers.Initializer:
-        return _KERNEL_INIT
-
-    @property
-    def output_scale(self) -> float:
-        return self.embed_dim**-0.5 if self.scale_output else 1.0
+        return nn.initializers.variance_scaling(1.0, "fan_in", "normal")
 
     @property
     def embedding_init(self) -> nn.initializers.Initializer:
         return nn.initializers.normal(1.0)
+
+
+@dataclass(frozen=True)
+class T5LayerConfig(T5Sizes, GeneratorConfig):
+    """What T5 and its decoder alone have in common."""
+
+    tied: bool = True
+    """The output projection is the embedding (v1.0); otherwise it has a kernel of its own (v1.1)."""
+    scale_output: bool = True
+    """Multiply the decoder's output by embed_dim ** -0.5 before the projection (v1.0)."""
+
+    attention_dropout_rate = embedding_dropout_rate = property(lambda self: self.dropout_rate)
+
+    @property
+    def output_scale(self) -> float:
+        return self.embed_dim**-0.5 if self.scale_output else 1.0
 
 
 @dataclass(frozen=True)
@@ -138,64 +136,31 @@ class TokensAlone(nn.Module):
 
     vocab_size: int
     embed_dim: int
+    embedding_init: nn.initializers.Initializer
     dtype: Any = jnp.float32
 
     def setup(self) -> None:
-        self.token = Embedding(self.vocab_size, self.embed_dim, self.dtype, nn.initializers.normal(1.0))
+        self.token = Embedding(self.vocab_size, self.embed_dim, self.dtype, self.embedding_init)
 
     def __call__(self, ids: Ids, segments: Ids | None = None, valid: Valid = None) -> Hidden:
         return self.token(ids)
 
 
 @dataclass(frozen=True)
-class T5EncoderConfig(EncoderConfig):
+class T5EncoderConfig(T5Sizes, EncoderConfig):
     """The architecture of one T5's encoder without its decoder. The defaults are those of T5 v1.0 small."""
 
-    vocab_size: Positive = 32_128
-    """Rows of the embedding: the tokenizer's ids, sentinels included, padded to a round number."""
-    num_heads: Positive = 8
-    """Attention heads a layer."""
-    embed_dim: Positive = 512
-    """Width of the residual stream (d_model)."""
-    mlp_dim: Positive = 2048
-    """Width of the feed-forward layer (d_ff)."""
     num_layers: Positive = 6
     max_length: Annotated[int, Range(ge=2)] = 1 << 20
     """The longest row; positions are relative, so that any number does."""
-    activation: Activation = "relu"
-    """Of the feed-forward layer: relu (v1.0), gelu_tanh (v1.1), gelu, silu or tanh."""
-    norm_epsilon: NormEpsilon = 1e-6
-    """Added to the mean square in RMSNorm."""
-    head_dim: Positive = 64
-    """Width of one head (d_kv); need not be embed_dim / num_heads."""
-    gated: bool = False
-    """Gated feed-forward layer (v1.1)."""
-    relative_buckets: Annotated[int, Range(ge=4)] = 32
-    """Buckets of the relative position bias."""
-    relative_max_distance: int = 128
-    """Distance from which on all positions share a bucket."""
 
     known_heads: ClassVar[tuple[str, ...]] = ()
     task_heads: ClassVar[tuple[str, ...]] = ()
     texts_begin_with_cls: ClassVar[bool] = False
-    positions: ClassVar[Positions] = "relative"
-    norm_first: ClassVar[bool] = True
     below_layers: ClassVar[tuple[str, ...]] = ("embeddings", "position_bias")
-    output_dropout_rate = property(lambda self: self.dropout_rate)
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        _check_distances(self)
-
-    def layer(self) -> LayerConfig:
-        return _with_layers_of_t5(self, super().layer())
-
-    @property
-    def kernel_init(self) -> nn.initializers.Initializer:
-        return _KERNEL_INIT
 
     def embeddings(self, dtype: Any) -> nn.Module:
-        return TokensAlone(self.vocab_size, self.embed_dim, dtype)
+        return TokensAlone(self.vocab_size, self.embed_dim, self.embedding_init, dtype)
 
 
 def _presets() -> dict[str, ModelConfig]:
