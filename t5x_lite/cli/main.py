@@ -47,7 +47,9 @@ def main(argv: list[str] | None = None) -> int:
     """
     argv = sys.argv[1:] if argv is None else argv
     if not argv or argv[0] in ("-h", "--help", "help"):
-        lines = [f"  {usage:<27}{summary}" for _, usage, summary in find_commands().values()]
+        found = [(usage, summary) for _, usage, summary in find_commands().values()]
+        width = max(len(usage) for usage, _ in found) + 2
+        lines = [f"  {usage:<{width}}{summary}" for usage, summary in found]
         print(_USAGE.format(version=t5x_lite.__version__, commands="\n".join(lines)), end="")
         return 0 if argv else 2
     if argv[0] == "--version":

@@ -63,7 +63,7 @@ class _Planned:
 
 @subcommand
 def sweep(arguments: list[str]) -> int:
-    """sweep CONFIG --over FIELD=A,B: a run for each combination of values, and a table of their held-out losses"""
+    """sweep CONFIG --over F=A,B: a run for each combination of values, and a table of their held-out losses"""
     config, arguments = take_config(arguments, PROG, USAGE)
     over, arguments = _take(arguments, "--over")
     if not over:
