@@ -129,9 +129,9 @@ def compiled(topology: str, length: int, attend: Any) -> tuple[str, str, str]:
     from t5x_lite.kernels.masks import AttentionInputs, DistanceBias
     from t5x_lite.layers.attention import attend_on_mesh
     from t5x_lite.parallel import MeshShape, make_mesh, replicated, use_mesh
-    from t5x_lite.planning.chips import Topology
     from t5x_lite.planning.hlo import matrix_flops, memory_traffic, read_hlo
     from t5x_lite.planning.plan import compile_or_measure
+    from t5x_lite.planning.topology import Topology
 
     slice_ = Topology.parse(topology)
     mesh = make_mesh(MeshShape(), slice_.devices[:1])

@@ -13,7 +13,7 @@ median of the rounds' ratios, time over time: below 1, ours is faster. The first
 no cache of compiled programs is used. A machine that is busy otherwise slows torch down more, whose two threads wait
 for each other more often: what others took of it stands below each table, and is to be next to nothing.
 
-Operations are those of the matrix products that the work needs, counted by formula (`t5x_lite.planning.flops`), and so
+Operations are those of the matrix products that the work needs, counted by formula (`t5x_lite.training.flops`), and so
 the same for all. BERT's and ELECTRA's losses need the scores of masked positions alone, which ours gathers;
 Transformers scores every position. The last line of a table is the time that these operations would take as products
 of 2,048 x 2,048 matrices, measured in the same rounds in both libraries, of which the faster counts.
@@ -127,7 +127,7 @@ def our_task(work: str) -> tuple[Task, dict[str, float]]:
     from t5x_lite.models import num_params
     from t5x_lite.parallel import batch_sharding, make_mesh
     from t5x_lite.parallel.mesh import BatchRows
-    from t5x_lite.planning.flops import step_flops
+    from t5x_lite.training.flops import step_flops
     from t5x_lite.training.step import Program
 
     experiment, vocabulary = our_experiment(work)

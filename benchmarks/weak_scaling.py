@@ -15,8 +15,9 @@ import jax
 
 from t5x_lite.cli.arguments import load_config
 from t5x_lite.parallel import MeshShape
-from t5x_lite.planning.chips import GIB, Topology
+from t5x_lite.parallel.chips import GIB
 from t5x_lite.planning.plan import make_plan
+from t5x_lite.planning.topology import Topology
 
 SLICES = ("2x2x1", "2x2x4", "4x4x4", "4x8x8", "8x8x16")
 ROWS = {"t5_11b": 16, "gpt3_13b": 4}

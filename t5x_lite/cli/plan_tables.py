@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console
 from rich.table import Column, Table
 
-from t5x_lite.planning.chips import GIB
+from t5x_lite.parallel.chips import GIB
 from t5x_lite.planning.plan import Plan
 
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Int
 
-from t5x_lite.planning.chips import Topology
 from t5x_lite.planning.hlo import HloProgram
+from t5x_lite.planning.topology import Topology
 
 KINDS = ("all-gather", "reduce-scatter", "all-reduce", "all-to-all", "collective-permute")
 

@@ -13,14 +13,14 @@ from t5x_lite.data.layouts.base import abstract_batch
 from t5x_lite.models import num_params
 from t5x_lite.objectives import Distillation, Objective
 from t5x_lite.parallel import batch_sharding, make_mesh
-from t5x_lite.planning.chips import Topology
 from t5x_lite.planning.collectives import Collective, read_collectives
-from t5x_lite.planning.flops import step_flops
 from t5x_lite.planning.hlo import matrix_flops, memory_traffic, read_hlo
+from t5x_lite.planning.topology import Topology
 from t5x_lite.runs.open_model import open_model
 from t5x_lite.runs.preparation import check_mesh, check_vocabulary
 from t5x_lite.tokenizers.config import expected_vocabulary
 from t5x_lite.training.experiment import Experiment
+from t5x_lite.training.flops import step_flops
 from t5x_lite.training.step import Program
 
 

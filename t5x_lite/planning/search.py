@@ -12,11 +12,11 @@ from t5x_lite.errors import InputError
 from t5x_lite.layers.transformer import Remat
 from t5x_lite.parallel import MeshShape, make_mesh, num_parts
 from t5x_lite.parallel.mesh import MESH_AXES
-from t5x_lite.planning.chips import Topology
-from t5x_lite.planning.flops import step_flops
 from t5x_lite.planning.plan import Plan, local_bytes, make_plan, objective_without_text
+from t5x_lite.planning.topology import Topology
 from t5x_lite.runs.preparation import check_mesh
 from t5x_lite.training.experiment import Experiment
+from t5x_lite.training.flops import step_flops
 from t5x_lite.training.step import Program
 
 Report = Callable[[str], None]

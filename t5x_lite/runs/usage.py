@@ -8,9 +8,9 @@ from jax.sharding import Mesh
 
 from t5x_lite.evaluation.figures import Figures
 from t5x_lite.models import num_params
-from t5x_lite.planning.chips import peak_flops
-from t5x_lite.planning.flops import step_flops
+from t5x_lite.parallel.chips import peak_flops
 from t5x_lite.training.experiment import Experiment
+from t5x_lite.training.flops import step_flops
 from t5x_lite.training.step import Program
 
 

@@ -9,9 +9,10 @@ from rich.console import Console
 
 from t5x_lite.cli.commands import plan as command
 from t5x_lite.cli.plan_tables import draw_plan, plan_json, print_plan, ranking
-from t5x_lite.planning.chips import GIB, Topology
+from t5x_lite.parallel.chips import GIB
 from t5x_lite.planning.collectives import Collective
 from t5x_lite.planning.plan import Cost, Memory, Plan
+from t5x_lite.planning.topology import Topology
 
 GATHER = Collective("all-gather", 4, count=12, num_bytes=3_500_000, seconds=0.25, largest="bf16[64,128]")
 

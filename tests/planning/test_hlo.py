@@ -8,9 +8,9 @@ from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
 
 from t5x_lite.parallel import MeshShape, make_mesh
-from t5x_lite.planning.chips import Topology
 from t5x_lite.planning.collectives import device_groups, read_collectives
 from t5x_lite.planning.hlo import matrix_flops, memory_traffic, read_hlo
+from t5x_lite.planning.topology import Topology
 
 CUBE = Topology.parse("v5p:2x2x2")
 COORDINATES = [(x, y, z) for x in range(2) for y in range(2) for z in range(2)]

@@ -16,8 +16,7 @@ from t5x_lite.models import num_params
 from t5x_lite.objectives import Distillation
 from t5x_lite.optim.optimizers import AdamW
 from t5x_lite.parallel import MeshShape, make_mesh
-from t5x_lite.planning.chips import GIB, Topology
-from t5x_lite.planning.flops import step_flops
+from t5x_lite.parallel.chips import GIB
 from t5x_lite.planning.plan import (
     Cost,
     Memory,
@@ -28,6 +27,8 @@ from t5x_lite.planning.plan import (
     objective_without_text,
 )
 from t5x_lite.planning.search import _needs_as_much, nearest_fit, search, settings
+from t5x_lite.planning.topology import Topology
+from t5x_lite.training.flops import step_flops
 from t5x_lite.training.step import Program
 
 needs_compiler = pytest.mark.skipif(importlib.util.find_spec("libtpu") is None, reason="libtpu is not installed")

@@ -8,8 +8,8 @@ import pytest
 
 from t5x_lite.cli.arguments import load_config
 from t5x_lite.parallel import make_mesh
-from t5x_lite.planning.chips import Topology
 from t5x_lite.planning.plan import local_bytes, objective_without_text
+from t5x_lite.planning.topology import Topology
 from t5x_lite.runs.preparation import check_mesh
 from t5x_lite.training.step import Program
 

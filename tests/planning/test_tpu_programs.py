@@ -15,8 +15,8 @@ from t5x_lite.models import BertConfig, ElectraConfig, ElectraPairConfig, GptCon
 from t5x_lite.objectives import CausalLanguageModel, NextSentencePrediction, ReplacedTokenDetection, SpanCorruption
 from t5x_lite.optim.optimizers import AdamW
 from t5x_lite.parallel import MeshShape, batch_sharding, make_mesh
-from t5x_lite.planning.chips import Topology
 from t5x_lite.planning.hlo import read_hlo
+from t5x_lite.planning.topology import Topology
 from t5x_lite.training import Experiment
 from t5x_lite.training.experiment import Precision
 from t5x_lite.training.step import Program

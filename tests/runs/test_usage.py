@@ -7,8 +7,8 @@ import pytest
 
 from t5x_lite.models import num_params
 from t5x_lite.parallel import make_mesh
-from t5x_lite.planning.flops import step_flops
 from t5x_lite.runs import usage
+from t5x_lite.training.flops import step_flops
 from t5x_lite.training.step import Program
 
 

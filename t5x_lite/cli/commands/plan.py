@@ -13,9 +13,10 @@ from t5x_lite.cli.arguments import ExperimentOptions, format_examples, load_conf
 from t5x_lite.cli.plan_tables import draw_plan, plan_json, print_plan, ranking
 from t5x_lite.errors import InputError
 from t5x_lite.files import check_output_path
-from t5x_lite.planning.chips import CHIPS, GIB, Topology
+from t5x_lite.parallel.chips import CHIPS, GIB
 from t5x_lite.planning.plan import make_plan
 from t5x_lite.planning.search import nearest_fit, search, settings
+from t5x_lite.planning.topology import Topology
 from t5x_lite.runs.records import print_line
 from t5x_lite.validation import Positive
 

@@ -24,7 +24,7 @@ from t5x_lite.files import local_or_bucket
 from t5x_lite.parallel import hosts
 from t5x_lite.parallel.preemption import Stopped
 from t5x_lite.parallel.processes import ProcessConfig
-from t5x_lite.planning.chips import enlarge_stacks
+from t5x_lite.planning.topology import enlarge_stacks
 from t5x_lite.runs import loop
 from t5x_lite.runs.checkpoints import steps_of_run
 from t5x_lite.training.experiment import flat_fields

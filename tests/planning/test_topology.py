@@ -7,7 +7,8 @@ import os
 import pytest
 
 from t5x_lite.errors import InputError
-from t5x_lite.planning.chips import CHIPS, Topology, enlarge_stacks
+from t5x_lite.parallel.chips import CHIPS
+from t5x_lite.planning.topology import Topology, enlarge_stacks
 
 needs_compiler = pytest.mark.skipif(importlib.util.find_spec("libtpu") is None, reason="libtpu is not installed")
 

@@ -37,9 +37,9 @@ from t5x_lite.objectives import (
     Tagging,
     corrupt_rows,
 )
-from t5x_lite.planning.flops import count_flops, step_flops
 from t5x_lite.tokenizers.config import expected_vocabulary
 from t5x_lite.tokenizers.vocabulary import Vocabulary
+from t5x_lite.training.flops import count_flops, step_flops
 
 VOCABULARY = Vocabulary(
     size=260, pad_id=0, eos_id=1, cls_id=3, sep_id=1, mask_id=4, first_sentinel_id=259, num_sentinels=100
