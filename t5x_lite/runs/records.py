@@ -126,10 +126,10 @@ class Records:
 
     def __exit__(self, *error: Any) -> None:
         self._bar.stop()
-        if self._file is not None:
-            self._file.close()
-        for writer in self._writers:
-            writer.close()
+        with contextlib.ExitStack() as ends:  # all are closed, whichever of them fails
+            for opened in (self._file, *self._writers):
+                if opened is not None:
+                    ends.callback(opened.close)
 
     def advance(self, step: int, metrics: Figures) -> None:
         self._bar.update(self._task, completed=step)

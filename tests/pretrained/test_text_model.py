@@ -12,6 +12,7 @@ from t5x_lite.data import ByteLevelBPE, Bytes, make_tokenizer
 from t5x_lite.decoding import BeamSearch, Greedy, Sampling
 from t5x_lite.errors import InputError
 from t5x_lite.models import BartConfig, GptConfig, T5DecoderConfig, T5EncoderConfig, TransformerConfig
+from t5x_lite.pictures import drawing
 from t5x_lite.pretrained import PretrainedDecoder, PretrainedEncoder, PretrainedEncoderDecoder, load
 from t5x_lite.pretrained.batches import pad_rows
 from t5x_lite.pretrained.text_model import DEFAULT_TEMPLATE, Prompt, choose_method, make_prompt, named_texts
@@ -301,7 +302,7 @@ def test_vectors_of_texts(name, make_params):
             model.encode("wall " * 40)
 
 
-def test_an_encoder_of_t5_reads_texts_as_t5_does(make_params):
+def test_an_encoder_of_t5_reads_texts_as_t5_does(make_params, monkeypatch):
     tokenizer = make_tokenizer(Bytes(), iter)
     config = T5EncoderConfig(**{**SIZES, "vocab_size": 384}, head_dim=5, num_layers=2)
     ids = jnp.ones((1, 2), jnp.int32)
@@ -317,6 +318,10 @@ def test_an_encoder_of_t5_reads_texts_as_t5_does(make_params):
     np.testing.assert_allclose(words, hidden[jnp.array([0, 2])], atol=1e-5)
     (maps,) = model.attention("ab").maps
     assert np.asarray(maps.weights).shape == (2, 3, 3, 3)
-    assert model.plot_positions() is not None
+    drawn = []
+    monkeypatch.setattr(drawing, "draw_relative_bias", lambda stacks, title: drawn.append(stacks))
+    model.plot_positions()
+    ((stack, bias),) = drawn[0].items()
+    assert (stack, bias.bidirectional) == ("encoder", True)
     with pytest.raises(InputError, match="classify needs the head classification"):
         model.classify("ab")

@@ -7,9 +7,10 @@ from types import SimpleNamespace
 
 import pytest
 from etils import epath
+from rich.console import Console
 
 from t5x_lite.errors import InputError
-from t5x_lite.runs.records import read_records
+from t5x_lite.runs.records import Records, read_records
 from t5x_lite.training import Csv, Experiment, Logging, TensorBoard, WeightsAndBiases, Writer
 
 
@@ -138,6 +139,20 @@ def test_one_of_ones_own(tiny, train, tmp_path):
     assert {taken[2] for taken in TAKEN[:-1]} == {"train", "held_out", "checkpoint"}
     assert TAKEN[-1] == "closed"
     assert (tmp_path / "tensorboard").is_dir()
+
+
+def test_all_are_closed_whichever_of_them_fails(tmp_path):
+    closed = []
+
+    def fail():
+        closed.append("first")
+        raise OSError("gone")
+
+    writers = [SimpleNamespace(close=fail), SimpleNamespace(close=lambda: closed.append("second"))]
+    options = {"first": 0, "last": 1, "throughput": ("tokens", 8), "writers": writers}
+    with pytest.raises(OSError, match="gone"), Records(epath.Path(tmp_path), Console(quiet=True), **options):
+        pass
+    assert sorted(closed) == ["first", "second"]
 
 
 def test_a_writer_that_opens_nothing():
