@@ -35,15 +35,19 @@ def model_card(model: "Pretrained", name: str, *, license: str = "", held_out: M
       license: as the hub names licenses, such as `apache-2.0`; empty: the card names none.
       held_out: the figures of an evaluation.
     """
+    from huggingface_hub import ModelCardData
+
     config, experiment = model.config, model.experiment
     family = type(config).__name__.removesuffix("Config")
     heads = getattr(config, "heads", ())
     pipeline = next((_OF_HEADS[head] for head in heads if head in _OF_HEADS), _PIPELINES.get(config.architecture))
-    header = ["---", "library_name: t5x_lite", *([f"license: {license}"] if license else [])]
-    header += [*([f"pipeline_tag: {pipeline}"] if pipeline else []), f"tags: [t5x_lite, jax, {family.lower()}]", "---"]
+    tags = ["t5x_lite", "jax", family.lower()]
+    data = ModelCardData(library_name="t5x_lite", license=license or None, pipeline_tag=pipeline, tags=tags)
     count = sum(leaf.size for leaf in jax.tree.leaves(model.params))
     lines = [
-        *header,
+        "---",
+        data.to_yaml(),
+        "---",
         "",
         f"# {name}",
         "",

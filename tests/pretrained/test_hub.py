@@ -53,6 +53,11 @@ def test_the_card_says_what_the_run_was(model):
     assert whole == json.loads(model.experiment.to_json())
 
 
+def test_the_header_of_a_card_is_yaml_whatever_the_license_is(bert):
+    card = huggingface_hub.ModelCard(model_card(bert, "user/bert", license="mine: [all\nlibrary_name: other"))
+    assert (card.data.license, card.data.library_name) == ("mine: [all\nlibrary_name: other", "t5x_lite")
+
+
 def test_the_card_of_a_model_without_a_run(bert):
     card = model_card(bert, "user/bert")
     assert "pipeline_tag: fill-mask" in card
