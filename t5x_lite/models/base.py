@@ -16,7 +16,7 @@ from t5x_lite.layers.dense import Dropout, LayerConfig
 from t5x_lite.layers.embedding import Embedding, LazyLogits, Unembedding, vocabulary_logits
 from t5x_lite.layers.heads import Classifier, at_end
 from t5x_lite.layers.transformer import Remat
-from t5x_lite.validation import Validated
+from t5x_lite.validation import MOST_INT, Validated
 
 Architecture = Literal["encoder", "decoder", "encoder-decoder"]
 Positions = Literal["learned", "sinusoidal", "relative"]
@@ -102,6 +102,8 @@ class TextConfig(ModelConfig):
 
     texts_begin_with_cls: ClassVar[bool] = False
     """The published models read the vocabulary's first special id in front of each text."""
+    position_offset: ClassVar[int] = 0
+    """Rows of the position table before that of the first position."""
 
     # Fields of some families, documented there.
     heads: ClassVar[tuple[str, ...]] = ()
@@ -113,6 +115,11 @@ class TextConfig(ModelConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        if self.max_length is not None and self.max_length + self.position_offset >= MOST_INT:
+            raise InputError(
+                f"max_length={self.max_length} and the {self.position_offset} rows before the first position are more "
+                f"than arrays count; choose fewer than {MOST_INT - self.position_offset:,}"
+            )
         if self.head_dim is None:
             check_heads(self)
         known = (*self.known_heads, *self.task_heads)

@@ -43,6 +43,7 @@ class RobertaConfig(EncoderConfig):
     token_activation: ClassVar[str] = "gelu"
     row_activation: ClassVar[str] = "tanh"
     drops_first: ClassVar[bool] = True
+    position_offset = property(lambda self: self.pad_id + 1)
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -57,8 +57,6 @@ class EncoderDecoderConfig(GeneratorConfig):
         "encoder_position_bias",
         "decoder_position_bias",
     )
-    position_offset: ClassVar[int] = 0
-    """Rows of the position table before that of the first position."""
     norm_embedding: ClassVar[bool] = False
     """LayerNorm on the sum of the embeddings."""
     starts_with: ClassVar[Literal["pad", "eos"]] = "pad"

@@ -196,6 +196,7 @@ def test_rows_that_are_too_long(tiny):
         (DistilBertConfig, {"heads": ("sentence_pair",)}, "not a head of DistilBertConfig"),
         (ElectraConfig, {"heads": ("sentence_pair",)}, "not a head of ElectraConfig"),
         (RobertaConfig, {"pad_id": 50_265}, "pad_id=50265 is not an id of vocab_size=50265"),
+        (RobertaConfig, {"max_length": 2**31 - 2}, "max_length=2147483646 and the 2 rows before the first position"),
     ],
 )
 def test_fields_out_of_range(config, change, message):
