@@ -99,5 +99,8 @@ def _checksums(folder: Folder, names: list[str]) -> list[list[Any]]:
                 value.update(block)
         return [size, value.hexdigest()]
 
-    with ThreadPoolExecutor(_THREADS) as threads:
-        return list(threads.map(checksum, names))
+    try:
+        with ThreadPoolExecutor(_THREADS) as threads:
+            return list(threads.map(checksum, names))
+    except RuntimeError:  # the system starts no more threads
+        return list(map(checksum, names))

@@ -1,6 +1,7 @@
 """Checksums of the files of a folder: what is changed later is noticed and named."""
 
 import json
+import threading
 
 import pytest
 
@@ -34,6 +35,19 @@ def test_every_flipped_bit_is_noticed(folder):
             assert find_damage(folder) == "d/numbers is not what was written, by its checksum"
             assert find_damage(folder, lambda name: not name.startswith("d/")) == ""
             assert find_damage(folder, sizes_alone=True) == ""
+
+
+def test_where_no_thread_is_left(folder, monkeypatch):
+    """They are computed in this one."""
+    started = []
+
+    def refuse(thread):
+        started.append(thread)
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    write_checksums(folder)
+    assert started and find_damage(folder) == ""
 
 
 def test_files_that_are_cut_short_or_missing(folder):
