@@ -6,6 +6,7 @@ process of a run writes its shards and their checksums; folders are on a disk or
 """
 
 import re
+import threading
 import time
 import warnings
 from collections import deque
@@ -83,6 +84,8 @@ class Checkpoints:
         self._started = self.latest
         self._finished: deque[Saved] = deque()
         self._writing: Any = None
+        self._checked = threading.Event()  # whether the checksums of the last write are there, or failed
+        self._failure: Exception | None = None
 
     def __enter__(self) -> "Checkpoints":
         return self
@@ -119,10 +122,16 @@ class Checkpoints:
         blocked = time.monotonic() - began
 
         def complete(_: Any) -> None:
-            """Called in a thread of Orbax's when all is written."""
-            _write_checksums(self.folder / str(step))
-            self._finished.append(Saved(step, blocked, time.monotonic() - began, time.time()))
+            """Called in a thread of Orbax's when all is written; what it raised there would be logged and forgotten."""
+            try:
+                _write_checksums(self.folder / str(step))
+                self._finished.append(Saved(step, blocked, time.monotonic() - began, time.time()))
+            except Exception as error:
+                self._failure = error
+            finally:
+                self._checked.set()
 
+        self._checked.clear()
         writing.on_complete(complete)
         self._started, self._writing = step, writing
         return step
@@ -150,6 +159,10 @@ class Checkpoints:
         if self._writing is not None:
             writing, self._writing = self._writing, None
             writing.result()
+            self._checked.wait()  # waiters may be woken before what is called at the end has run
+            if self._failure is not None:
+                failure, self._failure = self._failure, None
+                raise failure
 
 
 def _model_items(experiment: Experiment, tokenizer_files: Files, params: Any) -> dict[str, Any]:

@@ -1,6 +1,7 @@
 """Whole runs: what they leave, and that stopping, dying and moving change nothing."""
 
 import calendar
+import errno
 import json
 import os
 import shutil
@@ -18,11 +19,12 @@ import pytest
 from flax import traverse_util
 
 import t5x_lite
+from t5x_lite.checksums import find_damage
 from t5x_lite.data import TextFiles
 from t5x_lite.errors import InputError
 from t5x_lite.parallel import MeshShape
 from t5x_lite.runs import loop, preparation
-from t5x_lite.runs.checkpoints import read_state
+from t5x_lite.runs.checkpoints import read_state, steps_of_run
 from t5x_lite.runs.loop import NonFiniteError
 from t5x_lite.runs.records import Records, read_records
 
@@ -333,3 +335,18 @@ def test_closed_rows_are_not_read(tiny, tmp_path):
     assert not open_shards()
     with pytest.raises(ValueError, match="are closed"):
         store.train[0]
+
+
+def test_checksums_that_cannot_be_written_end_the_run(tiny, train, tmp_path, monkeypatch, capfd):
+    """By the error itself, of which the thread that writes them says nothing; the same command goes on."""
+
+    def refuse(*arguments):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("t5x_lite.runs.checkpoints.write_checksums", refuse)
+        with pytest.raises(OSError, match="No space left"):
+            train(tiny, tmp_path, report=False)
+    assert "exception calling callback" not in capfd.readouterr().err
+    train(tiny, tmp_path, report=False)
+    assert not find_damage(steps_of_run(tmp_path)[-1])
