@@ -52,7 +52,7 @@ def stack(rows: Sequence[Row]) -> dict[str, np.ndarray]:
 
 @functools.cache
 def _check_threads() -> None:
-    """Raises `InputError` where the system refuses the threads of ArrayRecord's pool.
+    """Raises `InputError` where the system refuses the threads of ArrayRecord's pool, or of TFDS before it.
 
     The pool is made with the first reader. When a thread is refused then, those before it read memory that is freed
     already, which ends the process, or are waited for without end.
@@ -133,6 +133,7 @@ class Rows(RowSequence):
 
     @functools.cached_property
     def _info(self) -> Any:
+        _check_threads()
         return import_tfds().builder_from_directory(str(self._folder)).info
 
     def _reader(self, number: int) -> Any:
@@ -144,7 +145,6 @@ class Rows(RowSequence):
             if self._is_closed:
                 raise ValueError(f"the rows of {self._folder} are closed")
             if number not in self._readers:
-                _check_threads()
                 path = self._info.splits[self._split].file_instructions[number].filename
                 # Without reading ahead, as random access does not want it.
                 reader = ArrayRecordReader(path, "readahead_buffer_size:0", file_reader_buffer_size=_READ_BYTES)
