@@ -208,6 +208,7 @@ def test_a_number_is_no_class(classifier, make_encoder, bert):
 
 def test_a_folder_that_transformers_opens(electra, bert, tmp_path):
     bert.export(tmp_path / "bert")
+    assert len({path.stat().st_mode for path in (tmp_path / "bert").iterdir()}) == 1
     again = load(tmp_path / "bert")
     assert again.config == bert.config
     jax.tree.map(np.testing.assert_array_equal, again.params, bert.params)
