@@ -121,7 +121,7 @@ def test_train_evaluate_generate(run, folder, trained):
     assert out.count("\n") == 1
 
 
-def test_convert_there_and_back(run, trained, tmp_path):
+def test_convert_there_and_back(run, trained, folder, tmp_path):
     import numpy as np
 
     import t5x_lite
@@ -137,6 +137,11 @@ def test_convert_there_and_back(run, trained, tmp_path):
     status, _, err = run("convert", trained, tmp_path / "theirs")
     assert status == 2
     assert "not empty" in err
+    on_text = ("--json", "--rows", "3", "--text", folder / "text.txt")
+    figures = [json.loads(run("evaluate", tmp_path / name, *on_text)[1]) for name in ("theirs", "ours")]
+    assert figures[0] == figures[1] and figures[0]["tokens"] == 3 * SpanCorruption().target_length
+    status, _, err = run("evaluate", tmp_path / "theirs")
+    assert status == 2 and "theirs is not a run, and came without data; give --text or --pairs" in err
 
 
 def test_inspect_shows_parameters_shapes_and_rows(run, folder, monkeypatch):

@@ -13,27 +13,14 @@ from t5x_lite.convert.tokenizers import can_write
 from t5x_lite.data import Data
 from t5x_lite.errors import InputError
 from t5x_lite.files import check_is_new, local_or_bucket, read_json, write_atomically
-from t5x_lite.models import ModelConfig
 from t5x_lite.models.electra import Part
-from t5x_lite.objectives import (
-    BartDenoising,
-    CausalLanguageModel,
-    MaskedLanguageModel,
-    NextSentencePrediction,
-    Objective,
-    SentenceOrderPrediction,
-    SequenceToSequence,
-    SpanCorruption,
-)
-from t5x_lite.objectives.base import NoObjective
-from t5x_lite.optim.optimizers import Adafactor
 from t5x_lite.pretrained import Pretrained, load
+from t5x_lite.pretrained.foreign import experiment_for
 from t5x_lite.runs.checkpoints import is_checkpoint, steps_of_run, write_checkpoint
 from t5x_lite.runs.open_model import average_checkpoints, last_checkpoints
 from t5x_lite.runs.records import print_line
 from t5x_lite.runs.workdir import tokenizer_files
 from t5x_lite.tokenizers.config import saved_config
-from t5x_lite.training.experiment import Experiment
 from t5x_lite.validation import Positive
 
 
@@ -194,28 +181,6 @@ def push(arguments: list[str]) -> None:
     print(load(command.run, device="cpu").push_to_hub(command.repo_id, private=command.private or None, **options))
 
 
-def objective_for(model: ModelConfig) -> Objective:
-    """The objective that the model was made with, or that trains its heads; those of tasks need data."""
-    longest = getattr(model, "max_length", None) or 1024
-    length = min(512, longest)
-    by_length = {
-        "denoising": BartDenoising,
-        "masked language model": MaskedLanguageModel,
-        "masked language model, next sentence": NextSentencePrediction,
-        "masked language model, sentence order": SentenceOrderPrediction,
-    }
-    if model.pretraining in by_length:
-        return by_length[model.pretraining](length)
-    match model.pretraining:
-        case "span corruption":
-            return SpanCorruption()
-        case "causal language model":
-            return CausalLanguageModel(min(1024, longest))
-        case "sequence to sequence":
-            return SequenceToSequence(length, length)
-    return NoObjective()
-
-
 def _write_run(folder: Path, model: Pretrained) -> None:
     """Writes the folder of a run before its first step, without an optimizer's state."""
     data, files, generation = Data(), {}, model.generation
@@ -226,15 +191,6 @@ def _write_run(folder: Path, model: Pretrained) -> None:
         data = Data(tokenizer=saved_config(model.tokenizer, folder / "tokenizer"))
     else:
         generation = replace(generation, pad_id=model.known_vocabulary.pad_id, eos_id=model.known_vocabulary.eos_id)
-    experiment = Experiment(
-        model=model.config,
-        objective=objective_for(model.config),
-        data=data,
-        optimizer=Adafactor(),
-        steps=1,
-        batch_size=8,
-        generation=generation,
-        origin=model.origin,
-    )
+    experiment = replace(experiment_for(model.config, data), generation=generation, origin=model.origin)
     write_checkpoint(folder / "checkpoints", 0, experiment, files, model.params)
     write_atomically(folder / "experiment.json", experiment.to_json() + "\n")

@@ -18,15 +18,14 @@ from t5x_lite.evaluation.figures import describe
 from t5x_lite.evaluation.predictions import BatchGenerator, questions_of
 from t5x_lite.evaluation.reports import task_report, text_report, write_predictions
 from t5x_lite.evaluation.submissions import Submission, submission_of
-from t5x_lite.files import local_or_bucket
 from t5x_lite.metrics.scores import Metrics
 from t5x_lite.objectives import SequenceToSequence
 from t5x_lite.objectives.task import TaskObjective
 from t5x_lite.parallel import MeshShape, make_mesh
-from t5x_lite.runs.open_model import open_checkpoint
+from t5x_lite.pretrained.foreign import experiment_for
+from t5x_lite.runs.open_model import OpenedModel, open_model
 from t5x_lite.runs.records import print_line
 from t5x_lite.runs.report import preparation
-from t5x_lite.runs.workdir import tokenizer_from_files
 from t5x_lite.training.experiment import Evaluation, Experiment
 from t5x_lite.training.step import Program
 from t5x_lite.validation import Positive
@@ -39,7 +38,7 @@ class Evaluate:
     tasks the scores of its answers to all held-out examples, with bootstrap 95 % intervals."""
 
     run: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="RUN")]
-    """The folder of a run, or of one of its checkpoints."""
+    """The folder of a run or of one of its checkpoints; or, with --text or --pairs, another model that load opens."""
     text: tuple[str, ...] = ()
     """Other text: files, globs or folders."""
     pairs: tuple[str, ...] = ()
@@ -90,22 +89,23 @@ def evaluate(arguments: list[str]) -> None:
         raise InputError("--unlabeled makes predictions of examples; give --examples FILE or --split and --out FOLDER")
     if command.submission and not command.out:
         raise InputError(f"--submission={command.submission} is the format of files; give --out FOLDER")
-    checkpoint = open_checkpoint(local_or_bucket(command.run))
-    trained = of_part(checkpoint.experiment, command.part) if command.part else checkpoint.experiment
+    opened = open_model(command.run)
+    whole = opened.experiment or _experiment_without_run(opened, command)
+    trained = of_part(whole, command.part) if command.part else whole
     experiment = _on_other_data(trained, command)
     source = experiment.data.held_out_source or experiment.data.source
     submission = submission_of(experiment.objective, source, command.submission)
     of_task = isinstance(experiment.objective, TaskObjective)
     experiment = replace(experiment, evaluation=_settings(experiment.evaluation, command, of_task=of_task))
     _check_decoding_options(experiment, command)
-    tokenizer = tokenizer_from_files(checkpoint.tokenizer_files)
+    tokenizer = opened.tokenizer
     if tokenizer is None and experiment.data.tokenizer is not None:
         raise InputError(f"{command.run} came without a tokenizer; evaluation of text needs one")
     console = Console(stderr=True)
     if command.unlabeled and not of_task:
         if not isinstance(source, TextToText):
             raise InputError(f"--unlabeled is for examples of tasks, and the run has {type(source).__name__}; drop it")
-        program, params = _on_one_device(experiment, tokenizer, checkpoint.params)
+        program, params = _on_one_device(experiment, tokenizer, opened.params)
         prompts = questions_of((example for _, example in source.eval_records(unlabeled=True)), tokenizer)
         generator = BatchGenerator(program, prompts, tokenizer, experiment.evaluation)
         if remark := write_predictions(generator, params, source, command.out, submission):
@@ -114,17 +114,17 @@ def evaluate(arguments: list[str]) -> None:
         return
     with preparation(console) as progress:
         store = experiment.data.prepare(experiment.objective.layout, tokenizer=tokenizer, progress=progress)
-        remarks = store.remarks
-        if experiment.data is not trained.data:
+        remarks = store.remarks if experiment.data is trained.data else store.too_long
+        if opened.experiment is not None and experiment.data is not trained.data:
             progress("compare with the training data", None)
-            remarks = [*store.too_long, *_in_training(checkpoint.experiment.data, experiment)]
+            remarks = [*remarks, *_in_training(whole.data, experiment)]
     for remark in remarks:
         print_line(console, remark)
     questions = None
     if command.pairs and experiment.evaluation.metrics:
         examples = itertools.islice(experiment.data.source.eval_examples(), experiment.evaluation.num_texts)
         questions = questions_of(examples, tokenizer)
-    program, params = _on_one_device(experiment, tokenizer, checkpoint.params)
+    program, params = _on_one_device(experiment, tokenizer, opened.params)
     with store:
         held_out = held_out_of(program, store, questions, trained.data.source.classes or ())
         if not of_task:
@@ -133,6 +133,13 @@ def evaluate(arguments: list[str]) -> None:
             figures, metrics = task_report(held_out, params, folder=command.out, submission=command.submission)
     described = describe(figures, metrics) if figures else f"answers are in {command.out}"
     print(json.dumps(figures) if command.json else described)
+
+
+def _experiment_without_run(opened: OpenedModel, command: Evaluate) -> Experiment:
+    """The experiment of another model than a run's: with its pretraining objective, and no data but what is given."""
+    if not (command.text or command.pairs):
+        raise InputError(f"{command.run} is not a run, and came without data; give --text or --pairs")
+    return replace(experiment_for(opened.config, Data()), generation=opened.generation)
 
 
 def _on_one_device(experiment: Experiment, tokenizer: Tokenizer | None, params: Any) -> tuple[Program, Any]:
