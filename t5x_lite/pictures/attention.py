@@ -72,6 +72,10 @@ def attention_masks(
 
 _MOST = 24_000_000  # weights: a browser holds each in a byte, and a page keeps it in less
 _MOST_IN_NOTEBOOK = 2_000_000
+_PAGE_BYTES = 4_900_000
+_STEPS = (128, 32, 8, 4)
+"""Of a row's largest weight; the finest whose weights fit into `_PAGE_BYTES`. With 128 a weight takes a bit less than
+with 255 where attention is spread, and where it is sharp most weights are 0 and take next to nothing."""
 
 
 @dataclass(frozen=True)
@@ -159,7 +163,8 @@ class AttentionMaps:
 
         It loads nothing else, is written to `path` where that is given, and begins with `kind`, `layer` and `head`
         unless its address says otherwise (`#kind=self&layer=1&head=2`). Weights are shown to 1/256 of the largest of
-        their row. Raises `InputError` for more weights than a browser opens.
+        their row, or as coarsely as to 1/8 where the page would exceed 5 MB. Raises `InputError` for more weights than
+        a browser opens.
         """
         if path is not None:
             path = Path(path).expanduser()
@@ -170,15 +175,17 @@ class AttentionMaps:
                 f"the page would hold {self._num_weights:,} weights, and browsers open {_MOST:,}; give a shorter text, "
                 "or draw some of the heads with plot"
             )
+        steps, packed = _pack(self.maps)
         kinds = [
             {
                 "kind": one.kind,
                 "queries": list(one.queries),
                 "keys": list(one.keys),
                 "shape": list(one.weights.shape),
-                "weights": base64.b64encode(_pack(one.weights)).decode(),
+                "num_steps": steps,
+                "weights": weights,
             }
-            for one in self.maps
+            for one, weights in zip(self.maps, packed, strict=True)
         ]
         start = {"kind": self.kinds.index(self[kind].kind), "layer": layer or 0, "head": head or 0}
         template = (files(__package__) / "attention_page.html").read_text(encoding="utf-8")
@@ -243,18 +250,24 @@ def make_map(
     return AttentionMap(kind, queries, keys, weights[..., : len(queries), : len(keys)])
 
 
-def _pack(weights: Float[np.ndarray, "N H L M"]) -> bytes:
-    """Of each row the largest weight (float32), then of each weight its share of that in steps of 1/128; deflated.
+def _pack(maps: Sequence[AttentionMap]) -> tuple[int, list[str]]:
+    """The steps that the largest weight of each row is divided into, and the weights of each map, deflated, in base64.
 
-    A weight is off by at most 1/256 of the largest in its row. 128 steps take a bit a weight less than 255 where
-    attention is spread, and where it is sharp most weights are 0 and take next to nothing.
+    They are of each row its largest weight (float32), then of each weight its steps: it is off by half a step at most.
     """
-    weights = weights.astype(np.float32)
-    largest = weights.max(axis=-1, keepdims=True).astype("<f4")
-    steps = np.round(128 * weights / np.maximum(largest, 1e-30)).clip(0, 128).astype(np.uint8)
-    # Runs of a step are all that repeats: a search for other matches takes ten times as long and finds hardly any.
-    packer = zlib.compressobj(strategy=zlib.Z_RLE)
-    return packer.compress(largest.tobytes() + steps.tobytes()) + packer.flush()
+    for count in _STEPS:
+        packed = []
+        for one in maps:
+            weights = one.weights.astype(np.float32)
+            largest = weights.max(axis=-1, keepdims=True).astype("<f4")
+            steps = np.round(count * weights / np.maximum(largest, 1e-30)).clip(0, count).astype(np.uint8)
+            # Runs of a step are all that repeats: a search for other matches takes ten times as long, and finds few.
+            packer = zlib.compressobj(strategy=zlib.Z_RLE)
+            deflated = packer.compress(largest.tobytes() + steps.tobytes()) + packer.flush()
+            packed.append(base64.b64encode(deflated).decode())
+        if sum(map(len, packed)) <= _PAGE_BYTES:
+            break
+    return count, packed
 
 
 def _inside_script(value: object) -> str:
