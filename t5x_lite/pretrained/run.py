@@ -18,7 +18,7 @@ from t5x_lite.runs.records import Callback, read_records
 from t5x_lite.training.experiment import Experiment
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Run:
     """A run in its folder."""
 
@@ -26,6 +26,10 @@ class Run:
     workdir: epath.Path
     finished: bool
     """Whether it came to its end; a signal may have stopped it."""
+
+    def __repr__(self) -> str:
+        state = "finished" if self.finished else "stopped before its end"
+        return f"Run: {self.workdir}, {state}\n  attributes: experiment, figures, held_out, model"
 
     @property
     def figures(self) -> list[dict[str, Any]]:

@@ -78,6 +78,7 @@ def test_callbacks_get_what_is_recorded_and_a_run_has_its_figures_and_its_model(
     assert [*recorder.evaluations.items()] == [(step, loss) for step, kind, loss in recorded if kind == "held_out"]
     assert recorder.saves == [2, 4, 6]
     assert run.finished and run.experiment == experiment
+    assert repr(run) == f"Run: {tmp_path}, finished\n  attributes: experiment, figures, held_out, model"
     assert [record["step"] for record in run.figures if record["kind"] == "train"] == [4, 6]
     assert run.held_out["loss"] == recorder.evaluations[6]
     jax.tree.map(np.testing.assert_array_equal, run.model.params, t5x_lite.load(undisturbed).params)
