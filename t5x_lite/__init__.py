@@ -1,8 +1,8 @@
 """A functional model zoo and pretraining framework in JAX and Flax.
 
     import t5x_lite
-    model = t5x_lite.load("runs/t5_tiny")
-    model.generate(["Return a <extra_id_0> of the list."])
+    model = t5x_lite.load("demo/de-en")
+    model.generate(["Wo ist der Bahnhof?"])
 
 Everything else lives in the rooms: `layers`, `models`, `objectives`, `decoding`, `data`, `parallel`, `pictures`,
 `training`, `convert`. Names below are imported when they are first used, so that `import t5x_lite` costs nothing.
@@ -12,6 +12,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from t5x_lite.data.samples import sample_data
     from t5x_lite.errors import InputError
     from t5x_lite.pretrained import Pretrained, load
     from t5x_lite.pretrained.run import Run, train
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     from t5x_lite.training.experiment import Experiment
 
 __version__ = "0.1.0"
-__all__ = ["Callback", "Experiment", "InputError", "Pretrained", "Run", "load", "train"]
+__all__ = ["Callback", "Experiment", "InputError", "Pretrained", "Run", "load", "sample_data", "train"]
 
 _HOMES = {
     "Callback": "t5x_lite.runs.records",
@@ -28,6 +29,7 @@ _HOMES = {
     "Pretrained": "t5x_lite.pretrained",
     "Run": "t5x_lite.pretrained.run",
     "load": "t5x_lite.pretrained",
+    "sample_data": "t5x_lite.data.samples",
     "train": "t5x_lite.pretrained.run",
 }
 

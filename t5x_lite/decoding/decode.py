@@ -21,7 +21,7 @@ class Decoded(NamedTuple):
     """Generated texts."""
 
     ids: Int[Array, "B N L"]
-    """The texts of each input, each closed by EOS and padded; of a search best first."""
+    """The texts of each input, each closed by EOS, or by what ended it instead, and padded; of a search best first."""
     scores: Float[Array, "B N"]
     """Their log-probability under the model in nats: of a search divided by the length penalty, of sampling at
     temperature 1 and over all tokens. Minus infinity where there are fewer texts."""
@@ -43,6 +43,7 @@ def decode(
     forced_first_id: int | None = None,
     forced_last_id: int | None = None,
     suppressed_ids: tuple[int, ...] = (),
+    stop_ids: tuple[int, ...] = (),
     room: int | None = None,
 ) -> Decoded:
     """Texts for each input, until all have ended or are `max_length` tokens long.
@@ -63,6 +64,7 @@ def decode(
       forced_first_id, forced_last_id: the first id of each text, and the last of one that reaches `max_length`, with
         probability one.
       suppressed_ids: what is never written.
+      stop_ids: what ends a text besides `eos_id`, and stands at its end then.
       room: L, by default `max_length`. A program is compiled for each of it, and serves every `max_length` up to it;
         padding follows that.
 
@@ -70,7 +72,10 @@ def decode(
       InputError: a maximum length below 1, a beam wider than the vocabulary, more rows than the model has positions,
         keys and values that do not fit into memory.
     """
-    constraints = GenerationConstraints(max_length, eos_id, pad_id, forced_first_id, forced_last_id, suppressed_ids)
+    forced = {"forced_first_id": forced_first_id, "forced_last_id": forced_last_id}
+    constraints = GenerationConstraints(
+        max_length, eos_id, pad_id, **forced, suppressed_ids=suppressed_ids, stop_ids=stop_ids
+    )
     method.check(module.config.vocab_size)
     if max_length * method.num_sequences * len(inputs) > _MANY_TOKENS:
         _check_memory(module, params, inputs, method.num_sequences, max_length)

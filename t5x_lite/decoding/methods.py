@@ -28,6 +28,7 @@ class GenerationConstraints(Validated):
     forced_first_id: int | None = None
     forced_last_id: int | None = None
     suppressed_ids: tuple[int, ...] = ()
+    stop_ids: tuple[int, ...] = ()
 
     def apply(
         self, logits: Float[Array, "R V"], index: Int[Array, ""], max_length: Int[Array, ""]
@@ -50,7 +51,8 @@ class GenerationConstraints(Validated):
 
     def ends(self, tokens: Int[Array, "*shape"]) -> Bool[Array, "*shape"]:
         """Which tokens end their text."""
-        return jnp.zeros(tokens.shape, bool) if self.eos_id is None else tokens == self.eos_id
+        ends = jnp.zeros(tokens.shape, bool) if self.eos_id is None else tokens == self.eos_id
+        return ends | jnp.isin(tokens, np.array(self.stop_ids)) if self.stop_ids else ends
 
 
 class DecodingStart(NamedTuple):

@@ -39,8 +39,8 @@ class Neighbour(NamedTuple):
 
 
 _METHODS = (
-    *("attention", "generate", "generate_ids", "score", "fill_mask", "encode", "encode_words", "detect_replacements"),
-    *("classify", "choose", "tag", "answer"),
+    *("attention", "generate", "generate_ids", "fill_blanks", "score", "encode", "encode_words", "fill_mask"),
+    *("detect_replacements", "classify", "choose", "tag", "answer"),
 )
 _OF_TRANSFORMERS = {
     "save_pretrained": "export(folder)",

@@ -12,7 +12,7 @@ from t5x_lite.errors import InputError
 from t5x_lite.objectives.losses import not_padding, shift_right
 from t5x_lite.pictures.attention import AttentionMaps, make_map, sown_weights
 from t5x_lite.pretrained.batches import Row, apply_model, check_ids, named_texts, pad_rows, padded_row
-from t5x_lite.pretrained.text_model import Examples, PretrainedTextModel, Prompt
+from t5x_lite.pretrained.text_model import Answer, Examples, PretrainedTextModel, Prompt, choose_method
 from t5x_lite.tokenizers.base import format_tokens
 
 
@@ -115,7 +115,8 @@ class PretrainedDecoder(PretrainedTextModel):
 
 @dataclass(frozen=True, repr=False)
 class PretrainedEncoderDecoder(PretrainedTextModel):
-    """T5, Transformer, Marian, BART: calling it gives logits, `generate` gives text, `score` rates texts.
+    """T5, Transformer, Marian, BART: calling it gives logits, `generate` gives text, `score` rates texts, `fill_blanks`
+    fills blanks in them where the tokenizer has sentinels.
 
     Inputs and answers are closed by EOS, as in training; those of a published BART begin with <s> too.
     """
@@ -132,6 +133,76 @@ class PretrainedEncoderDecoder(PretrainedTextModel):
         valid = not_padding(input_ids, self._vocabulary.pad_id, self._vocabulary.eos_id)
         decoder_inputs = shift_right(target_ids, self._start_id)
         return apply_model(self.module, self.params, input_ids, decoder_inputs, inputs_valid=valid)
+
+    @property
+    def abilities(self) -> tuple[str, ...]:
+        return *super().abilities, *(["fill_blanks"] if self._vocabulary.num_sentinels else [])
+
+    def fill_blanks(
+        self,
+        texts: str | list[str],
+        *,
+        max_length: int = 64,
+        seed: int = 0,
+        scores: bool = False,
+        batch_size: int = 32,
+        progress: Callable[[int], Any] | None = None,
+        **options: Any,
+    ) -> Any:
+        """Texts with their blanks `<extra_id_0>`, `<extra_id_1>`, ... filled in, by a T5 that learned span corruption
+        (Raffel et al. 2020, section 3.1.4).
+
+        An answer ends where the model would go on to a blank that its text does not have: it was trained on rows with
+        more of them. One text gives one filled text, a list of texts a list of them; with `num_results` above 1 each is
+        itself a list, best first for beam search. With `scores` each comes as an `Answer`.
+
+        Args:
+          texts: with one blank or more, numbered from 0 in their order.
+          max_length: tokens of all blanks of a text together, the marks before them included.
+          seed: of the sampling: the sample for a text depends on it and on the text's index among those with as many
+            blanks.
+          batch_size, progress, options: those of `generate`.
+
+        Raises `InputError` for a text without blanks or with other numbers, and where `generate` does.
+        """
+        method, named, vocabulary = choose_method(**options), named_texts(texts), self._vocabulary
+        if not vocabulary.num_sentinels:
+            raise InputError("the tokenizer has no <extra_id_0> for blanks; load a model that learned span corruption")
+        prompts = [self._prompt_ids(text) for text in named.values()]
+        counts = [self._count_blanks(name, ids) for name, ids in zip(named, prompts, strict=True)]
+        rows = [self._row(name, ids, max_length) for name, ids in zip(named, prompts, strict=True)]
+        answers: list[Any] = [None] * len(rows)
+        for count in sorted({*counts}):
+            indices = [index for index, other in enumerate(counts) if other == count]
+            stop_ids = tuple(map(vocabulary.sentinel_id, range(count, vocabulary.num_sentinels)))
+            chosen = [rows[index] for index in indices]
+            decoded = self._decode(chosen, method, max_length, seed, batch_size, progress, stop_ids)
+            for index, (ids, values) in zip(indices, decoded, strict=True):
+                results = [self._filled(prompts[index], one.tolist()) for one in ids]
+                if scores:
+                    results = [Answer(text, float(value)) for text, value in zip(results, values, strict=True)]
+                answers[index] = results if method.num_results > 1 else results[0]
+        return answers[0] if isinstance(texts, str) else answers
+
+    def _count_blanks(self, name: str, ids: list[int]) -> int:
+        numbers = [number for one in ids if (number := self._vocabulary.sentinel_number(one)) is not None]
+        if not numbers:
+            raise InputError(f"{name} has no blank; write <extra_id_0> where something is to be filled in")
+        if numbers != [*range(len(numbers))]:
+            marks = ", ".join(f"<extra_id_{number}>" for number in numbers)
+            raise InputError(f"{name} has the blanks {marks}; number them from <extra_id_0> on, in their order")
+        return len(numbers)
+
+    def _filled(self, prompt_ids: list[int], ids: list[int]) -> str:
+        """The text of a prompt with what an answer says of each blank in the place of its mark."""
+        number_of, said, current = self._vocabulary.sentinel_number, {}, None
+        for one in ids:
+            if (number := number_of(one)) is not None:
+                current = number
+            else:
+                said.setdefault(current, []).append(one)
+        filled = [[one] if (number := number_of(one)) is None else said.get(number, []) for one in prompt_ids]
+        return self._tokenizer().decode([*itertools.chain(*filled)])
 
     def _ids(self, texts: list[str] | Int[Array, "B L"], ids_of: Callable[[str], list[int]]) -> Int[Array, "B L"]:
         if not isinstance(texts, list | tuple) or not all(isinstance(text, str) for text in texts):

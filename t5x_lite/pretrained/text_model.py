@@ -381,8 +381,9 @@ class PretrainedTextModel(TaskHeads):
         seed: int,
         batch_size: int,
         progress: Callable[[int], Any] | None = None,
+        stop_ids: tuple[int, ...] = (),
     ) -> list[Decoded]:
-        """The ids [N L] and scores [N] of the answers to each row."""
+        """The ids [N L] and scores [N] of the answers to each row, which EOS ends or one of `stop_ids`."""
         limits = self.generation.constraints(self._vocabulary)
 
         def decode_batch(indices: list[int], batch: Batch) -> Decoded:
@@ -398,6 +399,7 @@ class PretrainedTextModel(TaskHeads):
                 key=jax.random.key(seed),
                 rows=jnp.array(indices, jnp.int32),
                 room=room if most is None else min(room, most),
+                stop_ids=stop_ids,
                 **limits,
             )
             decoded = jax.device_get(decoded)

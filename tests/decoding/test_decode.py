@@ -47,6 +47,15 @@ def test_what_comes_first_and_last_and_never(model):
     assert any(EOS in row[:-1].tolist() and len(row) > len(cut(row)) and row[-1] != PAD for row in never)
 
 
+def test_other_ids_that_end_a_text(model):
+    plain, _ = run(model)
+    ids, _ = run(model, stop_ids=(3, 4))
+    for row, whole in zip(ids.tolist(), plain.tolist(), strict=True):
+        end = min([whole.index(one) + 1 for one in (EOS, 3, 4) if one in whole], default=len(whole))
+        assert row[:end] == whole[:end] and not any(row[end:])
+    assert np.isin(ids, [3, 4]).any() and (ids != plain).any()
+
+
 def test_each_row_has_its_own_start(model):
     plain, _ = run(model)
     ids, _ = run(model, start_ids=jnp.array([0, 5, 0, 2, 0, 4], jnp.int32))

@@ -47,7 +47,7 @@ def test_five_lines_say_what_a_model_is(model, bert):
     assert lines[1].startswith(f"  sizes: vocab_size={model.config.vocab_size}, ")
     assert lines[2] == f"  parameters: {count:,} of float32 on {jax.devices()[0]}"
     assert lines[3] == f"  tokenizer: ByteTokenizer of {model.tokenizer.vocabulary.size} ids"
-    assert lines[4] == "  methods: generate, generate_ids, score, encode, export, summary"
+    assert lines[4] == "  methods: generate, generate_ids, score, encode, fill_blanks, export, summary"
     assert len(lines) == 5
     assert repr(replace(bert, tokenizer=None)).splitlines()[3] == "  tokenizer: none; 150 ids"
 

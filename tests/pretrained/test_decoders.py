@@ -1,3 +1,4 @@
+import re
 from dataclasses import replace
 
 import jax
@@ -7,6 +8,7 @@ import pytest
 from scipy.special import log_softmax
 
 from t5x_lite.data import Bytes, Data, make_tokenizer
+from t5x_lite.decoding import Decoded
 from t5x_lite.errors import InputError
 from t5x_lite.models import GptConfig, T5DecoderConfig
 from t5x_lite.objectives import CausalLanguageModel, SpanCorruption
@@ -136,7 +138,10 @@ def test_the_objective_or_the_family_says_whether_prompts_are_closed(gpt):
         (lambda gpt: gpt.score("a", ["b", ""]), r"answers\[1\] holds no token"),
         (lambda gpt: gpt.score("a", ["b" * 65]), "prompt has 1 tokens, and with max_length=65"),
         (lambda gpt: gpt.score(3, ["b"]), "prompt=3 is not a text"),
-        (lambda gpt: gpt.fill_mask("a"), "a GptConfig cannot fill_mask; use generate, generate_ids, score and encode"),
+        (
+            lambda gpt: gpt.fill_mask("a"),
+            "a GptConfig cannot fill_mask; use generate, generate_ids, score and encode",
+        ),
     ],
 )
 def test_what_a_decoder_refuses(gpt, call, message):
@@ -174,7 +179,53 @@ def test_what_generate_refuses(model, arguments, message):
         model.generate(arguments[0], **({"max_length": arguments[1]} if len(arguments) > 1 else {}))
 
 
+BLANKS = ["a<extra_id_0>b", "<extra_id_0>, <extra_id_1>c", "d <extra_id_0>"]
+
+
+def test_blanks_are_filled_by_what_is_written_for_them(model, monkeypatch):
+    encode, sentinel = model.tokenizer.encode, model.tokenizer.vocabulary.sentinel_id
+    written = {1: encode("v<extra_id_0>yz<extra_id_1>"), 2: encode("<extra_id_0>p<extra_id_1>q<extra_id_0>r")}
+
+    def decode(self, rows, method, max_length, seed, batch_size, progress, stop_ids):
+        assert stop_ids == tuple(sentinel(number) for number in range(100 - len(stop_ids), 100))
+        return [Decoded(np.array([written[100 - len(stop_ids)]]), np.zeros(1)) for _ in rows]
+
+    with monkeypatch.context() as patch:
+        patch.setattr(type(model), "_decode", decode)
+        assert model.fill_blanks(BLANKS) == ["ayzb", "pr, qc", "d yz"]
+    # The model itself, whose answers end earlier than those of `generate` and are the same until then.
+    several = model.fill_blanks(BLANKS, max_length=9)
+    for text, answer, whole in zip(BLANKS, several, model.generate(BLANKS, max_length=9), strict=True):
+        most = text.count("<extra_id_")
+        marks = re.split(r"<extra_id_(\d+)>", whole)
+        for number in range(most):
+            said = [part for mark, part in zip(marks[1::2], marks[2::2], strict=True) if int(mark) == number]
+            text = text.replace(f"<extra_id_{number}>", "".join(said))
+        assert answer == text or any(int(mark) >= most for mark in marks[1::2])
+
+
+def test_scores_of_filled_blanks(model):
+    first, second = model.fill_blanks(BLANKS[0], max_length=9, num_beams=2, num_results=2, scores=True)
+    assert first.score >= second.score
+    assert [first.text, second.text] == model.fill_blanks(BLANKS[0], max_length=9, num_beams=2, num_results=2)
+
+
+@pytest.mark.parametrize(
+    ("texts", "message"),
+    [
+        ("a b", "the text has no blank; write <extra_id_0>"),
+        (["<extra_id_0>", "a <extra_id_1>"], r"texts\[1\] has the blanks <extra_id_1>; number them from <extra_id_0>"),
+        ("<extra_id_0> <extra_id_0>", "has the blanks <extra_id_0>, <extra_id_0>; number"),
+    ],
+)
+def test_texts_whose_blanks_are_not_filled(model, texts, message):
+    with pytest.raises(InputError, match=message):
+        model.fill_blanks(texts)
+
+
 @pytest.mark.parametrize("method", ["fill_mask", "encode_words", "detect_replacements"])
 def test_what_an_encoder_decoder_cannot_do(model, method):
-    with pytest.raises(InputError, match=f"a T5Config cannot {method}; use generate, generate_ids, score and encode"):
+    with pytest.raises(
+        InputError, match=f"a T5Config cannot {method}; use generate, generate_ids, score, encode and fill_blanks"
+    ):
         getattr(model, method)("a")
