@@ -29,6 +29,11 @@ usage: python -m t5x_lite COMMAND ...
 "COMMAND --help" lists a command's options; for train, inspect and plan "COMMAND CONFIG --help" lists every field of the
 experiment, each of which can be overridden (--steps 200 --objective.input-length 128). Behind any command
 "--import FILE_OR_MODULE" imports your own classes first: a run that was trained with them opens only then.
+
+RUN is a run's folder or any other model that opens, such as a Hugging Face folder. Three small ones come with t5x_lite:
+  t5x-lite generate demo/de-en "Wo ist der Bahnhof?"
+  t5x-lite fill_mask demo/bert-novels "Captain [MASK] stood on the deck."
+  t5x-lite fill_blanks demo/t5-novels "He opened the <extra_id_0> and went out."
 """
 
 

@@ -4,6 +4,10 @@ import importlib.resources
 from pathlib import Path
 
 from t5x_lite.errors import InputError
+from t5x_lite.files import write_atomically
+
+FILES = ("authors_test.tsv", "authors_train.tsv", "de_en.tsv", "german.txt", "novel.txt")
+"""What `sample_data` writes."""
 
 
 def sample_data(folder: str | Path = "sample_data") -> Path:
@@ -18,13 +22,17 @@ def sample_data(folder: str | Path = "sample_data") -> Path:
 
     All are in the public domain. Files that are there already stay as they are.
 
-    Raises `InputError` where `folder` is not a folder.
+    Raises `InputError` where `folder` is not a folder, or nothing can be written there.
     """
     folder = Path(folder).expanduser()
     if folder.exists() and not folder.is_dir():
         raise InputError(f"folder={folder} is not a folder; name another one")
-    folder.mkdir(parents=True, exist_ok=True)
-    for file in (importlib.resources.files("t5x_lite.data") / "sample_files").iterdir():
-        if not (folder / file.name).exists():
-            (folder / file.name).write_bytes(file.read_bytes())
+    sources = importlib.resources.files("t5x_lite.data") / "sample_files"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for name in FILES:
+            if not (folder / name).exists():
+                write_atomically(folder / name, (sources / name).read_bytes())
+    except OSError as error:
+        raise InputError(f"folder={folder} cannot be written ({error.strerror}); name another one") from None
     return folder

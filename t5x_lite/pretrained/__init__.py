@@ -52,7 +52,8 @@ def load(
     *,
     tokenizer: str | Path | TokenizerConfig | Tokenizer | None = None,
 ) -> Pretrained:
-    """Opens a run's folder (its latest step), one of its steps, a Hugging Face folder or hub name, a checkpoint of T5X.
+    """Opens a run's folder (its latest step), one of its steps, a Hugging Face folder or hub name, a checkpoint of T5X,
+    or a model that comes with the package: `demo/de-en`, `demo/bert-novels`, `demo/t5-novels`.
 
     An encoder-decoder (T5, Transformer, Marian, BART) becomes a `PretrainedEncoderDecoder`, a decoder (GPT, T5's alone)
     a `PretrainedDecoder`, an encoder a `PretrainedEncoder`, and any other model a `Pretrained`. No code from the folder

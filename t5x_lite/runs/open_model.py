@@ -2,6 +2,7 @@
 checkpoint of T5X."""
 
 import dataclasses
+import importlib.resources
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -50,7 +51,8 @@ class OpenedModel(Imported):
 
 
 def open_model(path: str | Path, sharding_of: ShardingOf = on_cpu, dtype: Any = None) -> OpenedModel:
-    """The model at `path`. No code from the folder is run, nothing is unpickled.
+    """The model at `path`, or with `demo/` one that comes with the package. No code from the folder is run, nothing is
+    unpickled.
 
     Each parameter goes to its devices as soon as it is read.
 
@@ -67,7 +69,7 @@ def open_model(path: str | Path, sharding_of: ShardingOf = on_cpu, dtype: Any = 
         by_path = {} if isinstance(sharding, Sharding) else traverse_util.flatten_dict(sharding, sep="/")
         return lambda path, value: jax.device_put(np.asarray(value, dtype), by_path.get(path, sharding))
 
-    folder = local_or_bucket(path)
+    folder = find_demo(str(path)) or local_or_bucket(path)
     if not is_in_bucket(folder):
         folder = folder if folder.exists() else _download(str(path))
         if is_huggingface_folder(folder):
@@ -127,6 +129,18 @@ def checkpoint_folder(folder: Folder) -> Folder:
 def shapes(params: Any) -> dict[str, tuple[int, ...]]:
     """The shape of each parameter by its path with slashes."""
     return {path: leaf.shape for path, leaf in traverse_util.flatten_dict(params, sep="/").items()}
+
+
+def find_demo(name: str) -> Path | None:
+    """The folder of a model that comes with the package, for `demo/NAME`; None for other names."""
+    name = name.rstrip("/")
+    if not name.startswith("demo/") or Path(name).exists():
+        return None
+    demos = Path(str(importlib.resources.files("t5x_lite"))) / "demos"
+    known = {f"demo/{path.parent.name}": path.parent for path in sorted(demos.glob("*/config.json"))}
+    if name not in known:
+        raise InputError(f"{name} is not one of the models that come with t5x_lite: {', '.join(known)}; choose one")
+    return known[name]
 
 
 def _download(name: str) -> Path:

@@ -6,6 +6,7 @@ import pytest
 
 from t5x_lite import InputError, sample_data
 from t5x_lite.data import LabeledTexts, TableFiles, TextFiles
+from t5x_lite.data.samples import FILES
 
 
 @pytest.fixture(scope="module")
@@ -14,8 +15,7 @@ def folder(tmp_path_factory):
 
 
 def test_each_is_what_it_is_called(folder):
-    names = ["authors_test.tsv", "authors_train.tsv", "de_en.tsv", "german.txt", "novel.txt"]
-    assert sorted(path.name for path in folder.iterdir()) == names
+    assert tuple(sorted(path.name for path in folder.iterdir())) == FILES
     assert sum(path.stat().st_size for path in folder.iterdir()) < 200_000
     novel = list(TextFiles((str(folder / "novel.txt"),)).documents())
     assert novel[1].startswith("It is a truth universally acknowledged") and len(novel) == 439
@@ -44,3 +44,5 @@ def test_files_that_are_there_stay(tmp_path):
     assert (tmp_path / "german.txt").read_text() == "mine" and (tmp_path / "novel.txt").exists()
     with pytest.raises(InputError, match="german.txt is not a folder; name another one"):
         sample_data(tmp_path / "german.txt")
+    with pytest.raises(InputError, match=r"folder=.*below cannot be written \(Not a directory\); name another"):
+        sample_data(tmp_path / "german.txt" / "below")

@@ -17,7 +17,7 @@ from t5x_lite.models.electra import Part
 from t5x_lite.pretrained import Pretrained, load
 from t5x_lite.pretrained.foreign import experiment_for
 from t5x_lite.runs.checkpoints import is_checkpoint, steps_of_run, write_checkpoint
-from t5x_lite.runs.open_model import average_checkpoints, last_checkpoints
+from t5x_lite.runs.open_model import average_checkpoints, find_demo, last_checkpoints
 from t5x_lite.runs.records import print_line
 from t5x_lite.runs.workdir import tokenizer_files
 from t5x_lite.tokenizers.config import saved_config
@@ -84,7 +84,7 @@ VERIFY_EXAMPLES = ("verify runs/t5_tiny",)
 def verify(arguments: list[str]) -> None:
     """verify RUN: compare the files of a run's checkpoints with their checksums"""
     command = parse(Verify, arguments, prog="t5x-lite verify", examples=VERIFY_EXAMPLES)
-    folder = local_or_bucket(command.folder)
+    folder = find_demo(command.folder) or local_or_bucket(command.folder)
     if not folder.is_dir():
         raise InputError(f"{folder} is not a folder; name a run, a checkpoint, an exported folder or a token store")
     folders = steps_of_run(folder) or [folder]

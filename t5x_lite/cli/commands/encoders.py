@@ -38,12 +38,12 @@ class FillMask(OfModel):
     """The likeliest tokens for each mask of a text: probability, token, and the text with the token in it."""
 
     text: Annotated[tyro.conf.Positional[tuple[str, ...]], tyro.conf.arg(metavar="[TEXT ...]")]
-    """One or more texts with masks ([MASK] or <mask>, as the tokenizer has it): "Return a [MASK] of the list.\""""
+    """One or more texts with masks ([MASK] or <mask>, as the tokenizer has it): "Captain [MASK] stood on the deck.\""""
     top_k: int = 5
     """Tokens for each mask."""
 
 
-FILL_MASK_EXAMPLES = ('fill_mask runs/bert_tiny "Return a [MASK] of the list." --top-k 3',)
+FILL_MASK_EXAMPLES = ('fill_mask demo/bert-novels "Captain [MASK] stood on the deck." --top-k 3',)
 
 
 @subcommand
@@ -108,7 +108,7 @@ class Probe(OfModel):
 
 
 PROBE_EXAMPLES = (
-    "probe runs/bert_tiny --train reviews.tsv --texts text --label stars",
+    "probe demo/bert-novels --train sample_data/authors_train.tsv --label author",
     "probe runs/bert_tiny --tagged --train train.conllu --token-column 1 --tag-column 3",
 )
 

@@ -76,7 +76,7 @@ class Evaluate:
 
 EXAMPLES = (
     "evaluate runs/t5_tiny",
-    "evaluate runs/t5_tiny --text books/ --json",
+    "evaluate runs/t5_tiny --text sample_data/novel.txt --json",
     "evaluate runs/bert_base_mnli --examples test.tsv --out scores",
 )
 

@@ -1,4 +1,4 @@
-"""`generate`: what a model writes for texts; `score`: how likely answers are."""
+"""`generate` and `fill_blanks`: what a model writes for texts; `score`: how likely answers are."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -88,20 +88,47 @@ class Generate(TaskExamples, Decoding):
 
 
 GENERATE_EXAMPLES = (
-    'generate runs/t5_tiny "Return a <extra_id_0> of the list." --num-beams 4',
+    'generate demo/de-en "Wo ist der Bahnhof?" --num-beams 4 --num-results 4 --scores',
+    "generate demo/de-en --file sample_data/german.txt --output english.txt",
     'generate runs/gpt_tiny "Return a copy of" --temperature 0.8 --top-p 0.9 --num-results 3',
-    "generate runs/t5_tiny --file inputs.txt --output answers.txt",
 )
 
 
 @subcommand
 def generate(arguments: list[str]) -> None:
-    """generate RUN TEXT...: what a model writes: blanks filled in, translations, continuations"""
+    """generate RUN TEXT...: what a model writes: answers, translations, continuations"""
     command = parse(Generate, arguments, prog="t5x-lite generate", examples=GENERATE_EXAMPLES)
+    _write(command, "generate", **command.options())
+
+
+@dataclass(frozen=True)
+class FillBlanks(Decoding):
+    """Texts with their blanks <extra_id_0>, <extra_id_1>, ... filled in, by a T5 that learned span corruption. Where
+    `generate` prints the spans alone, and as many as the model's rows had, this ends with the text's last blank.
+
+    A text is one line: line breaks in it become blanks. With several answers a text there are as many lines for each,
+    best first where they were searched for.
+    """
+
+
+FILL_BLANKS_EXAMPLES = (
+    'fill_blanks demo/t5-novels "He opened the <extra_id_0> and went out." --num-beams 4',
+    'fill_blanks demo/t5-novels "He opened the <extra_id_0> and went out." --num-beams 4 --num-results 4 --scores',
+)
+
+
+@subcommand
+def fill_blanks(arguments: list[str]) -> None:
+    """fill_blanks RUN TEXT...: texts with their <extra_id_0>, <extra_id_1>, ... filled in, by a T5"""
+    _write(parse(FillBlanks, arguments, prog="t5x-lite fill_blanks", examples=FILL_BLANKS_EXAMPLES), "fill_blanks")
+
+
+def _write(command: Decoding, method: str, **tasks: Any) -> None:
+    """Prints what a method of the model makes of the command's texts, or writes it to the command's file."""
     if command.file is not None and command.text:
         raise InputError(f"file={command.file} and a text exclude each other; give one of them")
     if command.file is None and not command.text:
-        raise InputError(f'text is missing; write t5x-lite generate {command.run} "a text", or --file with one a line')
+        raise InputError(f'text is missing; write t5x-lite {method} {command.run} "a text", or --file with one a line')
     in_file = command.file is not None
     texts = [line for _, line in lines(Path(command.file).expanduser())] if in_file else list(command.text)
     if not texts:
@@ -111,12 +138,11 @@ def generate(arguments: list[str]) -> None:
         raise InputError(f"output={command.output} is there already; choose another name, or remove it")
     if output is not None and not output.parent.is_dir():
         raise InputError(f"output={command.output} lies in no folder that there is; make {output.parent} first")
-    tasks = command.options()
-    model = load(command.run)
+    call = getattr(load(command.run), method)
     inputs = [text for text in texts if text.strip()] if in_file else texts
     options = {name: value for name, value in vars(command).items() if name not in NOT_DECODING}
     with _bar(len(inputs), shown=in_file) as progress:
-        answers = iter(model.generate(inputs, **options, **tasks, progress=progress) if inputs else [])
+        answers = iter(call(inputs, **options, **tasks, progress=progress) if inputs else [])
     written: list[str] = []
     for text in texts:
         answer = next(answers) if text.strip() or not in_file else ""

@@ -93,7 +93,7 @@ PROG = "t5x-lite inspect"
 EXAMPLES = (
     "inspect configs/t5_tiny.py",
     "inspect configs/bert_tiny.py --schedule rate.png --corruption rows.png",
-    "inspect configs/t5_tiny.py --text books/ --objective.noise-density 0.3",
+    "inspect configs/t5_tiny.py --text sample_data/novel.txt --objective.noise-density 0.3",
 )
 USAGE = f"""usage: {PROG} CONFIG [options]
 

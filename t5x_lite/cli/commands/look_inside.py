@@ -33,8 +33,9 @@ class ShowAttention(OfModel):
 
 
 ATTENTION_EXAMPLES = (
-    'attention runs/bert_tiny "Return a copy of the list."',
-    'attention runs/t5_tiny "Return a <extra_id_0>." --kind cross --layer 1 --head 0 --out head.png',
+    'attention demo/bert-novels "The captain walked on the deck."',
+    'attention demo/t5-novels "He opened the <extra_id_0> and went out." --kind cross --layer 1 --out heads.png',
+    'attention demo/de-en "Wo ist der Bahnhof?" --kind cross',
 )
 
 
@@ -56,11 +57,7 @@ def attention(arguments: list[str]) -> None:
         maps.html(out, command.kind, command.layer, command.head)
     else:
         maps.plot(command.kind, command.layer, command.head).save(out)
-    for one in maps.maps:
-        print(
-            f"{one.kind}: {one.num_layers} layers of {one.num_heads} heads, "
-            f"{len(one.queries)} tokens look at {len(one.keys)}"
-        )
+    print(maps)
     print(out)
 
 
@@ -74,7 +71,7 @@ class ShowNeighbours(OfModel):
     """Tokens for each word."""
 
 
-NEIGHBOURS_EXAMPLES = ("neighbours runs/bert_tiny list string --k 5",)
+NEIGHBOURS_EXAMPLES = ("neighbours demo/bert-novels Elizabeth London --k 5",)
 
 
 @subcommand
@@ -100,7 +97,7 @@ class ShowPositions(OfModel):
     """The picture, a PNG file."""
 
 
-POSITIONS_EXAMPLES = ("positions runs/t5_tiny --out positions.png",)
+POSITIONS_EXAMPLES = ("positions demo/t5-novels --out positions.png",)
 
 
 @subcommand

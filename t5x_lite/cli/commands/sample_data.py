@@ -6,6 +6,7 @@ from typing import Annotated
 import tyro
 
 from t5x_lite.cli.arguments import parse, subcommand
+from t5x_lite.data.samples import FILES
 from t5x_lite.data.samples import sample_data as write_files
 
 
@@ -26,4 +27,4 @@ def sample_data(arguments: list[str]) -> None:
     """sample_data [FOLDER]: small public-domain files, which the examples read"""
     command = parse(SampleData, arguments, prog="t5x-lite sample_data", examples=EXAMPLES)
     folder = write_files(command.folder)
-    print(f"{folder}: {', '.join(sorted(path.name for path in folder.iterdir()))}")
+    print(f"{folder}: {', '.join(FILES)}")

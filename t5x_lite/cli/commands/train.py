@@ -33,7 +33,7 @@ from t5x_lite.validation import Positive
 PROG = "t5x-lite train"
 EXAMPLES = (
     "train configs/t5_tiny.py --steps 200 --workdir runs/a",
-    "train configs/t5_tiny.py --text books/ notes.txt --workdir runs/mine",
+    "train configs/t5_tiny.py --text sample_data/novel.txt --workdir runs/mine",
     "train configs/bert_tiny.py --optimizer.schedule.peak 1e-3 --batch-size 64",
 )
 USAGE = f"""usage: {PROG} CONFIG [options]
