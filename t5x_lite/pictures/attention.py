@@ -78,7 +78,7 @@ _STEPS = (128, 32, 8, 4)
 with 255 where attention is spread, and where it is sharp most weights are 0 and take next to nothing."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class AttentionMap:
     """The attention of each token of one side to each of the other, in every layer and head of a stack."""
 
@@ -91,6 +91,10 @@ class AttentionMap:
     """The tokens that they attend to."""
     weights: Float[np.ndarray, "N H L M"]
     """Each row sums to one."""
+
+    def __repr__(self) -> str:
+        heads = f"{self.num_layers} layers of {self.num_heads} heads"
+        return f"{self.kind}: {heads}, {len(self.queries)} tokens look at {len(self.keys)}"
 
     @property
     def num_layers(self) -> int:
@@ -127,7 +131,7 @@ class AttentionMap:
                 raise InputError(f"{name}={number} is not one of the {self.kind} attention's; choose 0 to {count - 1}")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class AttentionMaps:
     """All the attention of a model over one text. A notebook shows it as a page with a choice of layer and head."""
 
@@ -136,6 +140,9 @@ class AttentionMaps:
     """The model's name, for titles."""
     text: str = ""
     """What the model reads."""
+
+    def __repr__(self) -> str:
+        return "\n".join(map(repr, self.maps))
 
     @property
     def kinds(self) -> tuple[str, ...]:

@@ -164,6 +164,11 @@ def test_a_page_is_small(sharpness, num_steps, monkeypatch):
     assert error.max() <= 0.501 / num_steps
 
 
+def test_a_line_for_each_kind(maps):
+    lines = ["self: 2 layers of 3 heads, 10 tokens look at 10", "cross: 1 layers of 2 heads, 4 tokens look at 10"]
+    assert repr(maps).splitlines() == lines
+
+
 def test_the_page_names_the_model_and_the_text(maps):
     hostile = "</title><script>alert(1)</script> {{attention}} <b>"
     text = replace(maps, model="runs/<i>", text=hostile).html()
