@@ -53,6 +53,7 @@ QUESTIONS = {
     "learning rate command line": {"faq.html"},
     "translate own pairs": {"faq.html", "guides/translation.html"},
     "fill masks": {"faq.html"},
+    "try trained model": {"faq.html", "tour.html"},
     "where checkpoints": {"faq.html", "guides/reproducibility.html"},
 }
 """The words that a newcomer types into the search, and the pages that answer."""
