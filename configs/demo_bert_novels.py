@@ -1,6 +1,6 @@
 """The model that `t5x_lite.load("demo/bert-novels")` opens: a small BERT that fills words into sentences of novels.
 
-python -m t5x_lite train configs/demo_bert_novels.py --text novels/
+    python -m t5x_lite train configs/demo_bert_novels.py --text novels/
     python -m t5x_lite convert runs/demo_bert_novels bert-novels --dtype bfloat16
 
 The data is that of gutenberg_bert. Measured on two cores of a shared x86-64 machine, other work beside it: 37 minutes;

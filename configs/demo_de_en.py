@@ -1,6 +1,6 @@
 """The model that `t5x_lite.load("demo/de-en")` opens: a Transformer that translates short German sentences to English.
 
-python -m t5x_lite train configs/demo_de_en.py --pairs train.tsv.gz --held-out-pairs dev.tsv.gz
+    python -m t5x_lite train configs/demo_de_en.py --pairs train.tsv.gz --held-out-pairs dev.tsv.gz
     python -m t5x_lite convert runs/demo_de_en de-en --dtype bfloat16
 
 The data is that of translate_de_en. Measured on two cores of a shared x86-64 machine: 23 minutes; BLEU 37.4 greedy and

@@ -1,6 +1,6 @@
 """The model that `t5x_lite.load("demo/t5-novels")` opens: a small T5 that fills blanks in sentences of novels.
 
-python -m t5x_lite train configs/demo_t5_novels.py --text novels/
+    python -m t5x_lite train configs/demo_t5_novels.py --text novels/
     python -m t5x_lite convert runs/demo_t5_novels t5-novels --dtype bfloat16
 
 The sizes are chosen for eight English novels of Project Gutenberg, 13.7 MB with a paragraph a line. Measured on two

@@ -1,5 +1,6 @@
 """Hugging Face folders: `config.json`, `model.safetensors` (one file or several) and the tokenizer's files."""
 
+import contextlib
 import json
 import shutil
 from dataclasses import dataclass
@@ -170,8 +171,9 @@ def export_folder(
         (folder / GENERATION_FILE).write_text(json.dumps(json.loads(origin.generation), indent=2) + "\n")
     # Last, since it makes the folder one of theirs.
     (folder / "config.json").write_text(json.dumps(description, indent=2) + "\n")
-    # safetensors writes a file that nobody else may read.
-    shutil.copymode(folder / "config.json", weights)
+    # safetensors writes a file that nobody else may read; not every file system has modes.
+    with contextlib.suppress(OSError):
+        shutil.copymode(folder / "config.json", weights)
     write_checksums(folder)
 
 
