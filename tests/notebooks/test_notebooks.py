@@ -261,7 +261,7 @@ def test_a_pod_is_planned_or_the_extra_is_named(execute):
 @pytest.mark.slow
 def test_to_hugging_face_and_back(execute):
     notebook = execute("6")
-    assert not notebook.drifted()
+    assert notebook.drifted() <= {"setup"}, "which runs notebook 1 where that has not run"
     assert "decoder.block.0.layer.0.SelfAttention.k.weight" in notebook.printed("export")
     assert "0 numbers differ; the same config: True" in notebook.printed("back")
     ours, theirs = notebook.value("[model.generate(text, max_length=12) for model in (ours, again)]")
