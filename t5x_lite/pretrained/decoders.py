@@ -153,8 +153,9 @@ class PretrainedEncoderDecoder(PretrainedTextModel):
         (Raffel et al. 2020, section 3.1.4).
 
         An answer ends where the model would go on to a blank that its text does not have: it was trained on rows with
-        more of them. One text gives one filled text, a list of texts a list of them; with `num_results` above 1 each is
-        itself a list, best first for beam search. With `scores` each comes as an `Answer`.
+        more of them. The unknown token is not written. One text gives one filled text, a list of texts a list of them;
+        with `num_results` above 1 each is itself a list, best first for beam search. With `scores` each comes as an
+        `Answer`.
 
         Args:
           texts: with one blank or more, numbered from 0 in their order.
@@ -172,11 +173,12 @@ class PretrainedEncoderDecoder(PretrainedTextModel):
         counts = [self._count_blanks(name, ids) for name, ids in zip(named, prompts, strict=True)]
         rows = [self._row(name, ids, max_length) for name, ids in zip(named, prompts, strict=True)]
         answers: list[Any] = [None] * len(rows)
+        suppressed_ids = (vocabulary.unk_id,) if vocabulary.unk_id != vocabulary.eos_id else ()
         for count in sorted({*counts}):
             indices = [index for index, other in enumerate(counts) if other == count]
             stop_ids = tuple(map(vocabulary.sentinel_id, range(count, vocabulary.num_sentinels)))
             chosen = [rows[index] for index in indices]
-            decoded = self._decode(chosen, method, max_length, seed, batch_size, progress, stop_ids)
+            decoded = self._decode(chosen, method, max_length, seed, batch_size, progress, stop_ids, suppressed_ids)
             for index, (ids, values) in zip(indices, decoded, strict=True):
                 results = [self._filled(prompts[index], one.tolist()) for one in ids]
                 if scores:

@@ -382,9 +382,14 @@ class PretrainedTextModel(TaskHeads):
         batch_size: int,
         progress: Callable[[int], Any] | None = None,
         stop_ids: tuple[int, ...] = (),
+        suppressed_ids: tuple[int, ...] = (),
     ) -> list[Decoded]:
-        """The ids [N L] and scores [N] of the answers to each row, which EOS ends or one of `stop_ids`."""
+        """The ids [N L] and scores [N] of the answers to each row, which EOS ends or one of `stop_ids`.
+
+        Besides what the model never writes, `suppressed_ids` are not.
+        """
         limits = self.generation.constraints(self._vocabulary)
+        limits["suppressed_ids"] += suppressed_ids
 
         def decode_batch(indices: list[int], batch: Batch) -> Decoded:
             most, room = self._room(batch.ids.shape[1]), power(max_length, _SHORTEST)

@@ -186,7 +186,8 @@ def test_blanks_are_filled_by_what_is_written_for_them(model, monkeypatch):
     encode, sentinel = model.tokenizer.encode, model.tokenizer.vocabulary.sentinel_id
     written = {1: encode("v<extra_id_0>yz<extra_id_1>"), 2: encode("<extra_id_0>p<extra_id_1>q<extra_id_0>r")}
 
-    def decode(self, rows, method, max_length, seed, batch_size, progress, stop_ids):
+    def decode(self, rows, method, max_length, seed, batch_size, progress, stop_ids, suppressed_ids):
+        assert suppressed_ids == (model.tokenizer.vocabulary.unk_id,)
         assert stop_ids == tuple(sentinel(number) for number in range(100 - len(stop_ids), 100))
         return [Decoded(np.array([written[100 - len(stop_ids)]]), np.zeros(1)) for _ in rows]
 
