@@ -176,7 +176,8 @@ class PretrainedEncoderDecoder(PretrainedTextModel):
         suppressed_ids = (vocabulary.unk_id,) if vocabulary.unk_id != vocabulary.eos_id else ()
         for count in sorted({*counts}):
             indices = [index for index, other in enumerate(counts) if other == count]
-            stop_ids = tuple(map(vocabulary.sentinel_id, range(count, vocabulary.num_sentinels)))
+            further = map(vocabulary.sentinel_id, range(count, vocabulary.num_sentinels))
+            stop_ids = tuple(one for one in further if self._blank_number(one) is not None)
             chosen = [rows[index] for index in indices]
             decoded = self._decode(chosen, method, max_length, seed, batch_size, progress, stop_ids, suppressed_ids)
             for index, (ids, values) in zip(indices, decoded, strict=True):
@@ -187,7 +188,7 @@ class PretrainedEncoderDecoder(PretrainedTextModel):
         return answers[0] if isinstance(texts, str) else answers
 
     def _count_blanks(self, name: str, ids: list[int]) -> int:
-        numbers = [number for one in ids if (number := self._vocabulary.sentinel_number(one)) is not None]
+        numbers = [number for one in ids if (number := self._blank_number(one)) is not None]
         if not numbers:
             raise InputError(f"{name} has no blank; write <extra_id_0> where something is to be filled in")
         if numbers != [*range(len(numbers))]:
@@ -195,9 +196,15 @@ class PretrainedEncoderDecoder(PretrainedTextModel):
             raise InputError(f"{name} has the blanks {marks}; number them from <extra_id_0> on, in their order")
         return len(numbers)
 
+    def _blank_number(self, token_id: int) -> int | None:
+        """The number of the blank that an id marks; None for text, which most of ByT5's sentinels are too."""
+        number = self._vocabulary.sentinel_number(token_id)
+        is_mark = number is not None and self._tokenizer().decode([token_id]).strip() == f"<extra_id_{number}>"
+        return number if is_mark else None
+
     def _filled(self, prompt_ids: list[int], ids: list[int]) -> str:
         """The text of a prompt with what an answer says of each blank in the place of its mark."""
-        number_of, said, current = self._vocabulary.sentinel_number, {}, None
+        number_of, said, current = self._blank_number, {}, None
         for one in ids:
             if (number := number_of(one)) is not None:
                 current = number

@@ -1,3 +1,4 @@
+import itertools
 import re
 from dataclasses import replace
 
@@ -8,7 +9,7 @@ import pytest
 from scipy.special import log_softmax
 
 from t5x_lite.data import Bytes, Data, make_tokenizer
-from t5x_lite.decoding import Decoded
+from t5x_lite.decoding import Decoded, GenerationDefaults
 from t5x_lite.errors import InputError
 from t5x_lite.models import GptConfig, T5DecoderConfig
 from t5x_lite.objectives import CausalLanguageModel, SpanCorruption
@@ -188,21 +189,28 @@ def test_blanks_are_filled_by_what_is_written_for_them(model, monkeypatch):
 
     def decode(self, rows, method, max_length, seed, batch_size, progress, stop_ids, suppressed_ids):
         assert suppressed_ids == (model.tokenizer.vocabulary.unk_id,)
-        assert stop_ids == tuple(sentinel(number) for number in range(100 - len(stop_ids), 100))
-        return [Decoded(np.array([written[100 - len(stop_ids)]]), np.zeros(1)) for _ in rows]
+        count = 11 - len(stop_ids)  # the sentinels of ByT5 that are bytes of no text
+        assert stop_ids == tuple(sentinel(number) for number in range(count, 11))
+        return [Decoded(np.array([written[count]]), np.zeros(1)) for _ in rows]
 
     with monkeypatch.context() as patch:
         patch.setattr(type(model), "_decode", decode)
         assert model.fill_blanks(BLANKS) == ["ayzb", "pr, qc", "d yz"]
-    # The model itself, whose answers end earlier than those of `generate` and are the same until then.
-    several = model.fill_blanks(BLANKS, max_length=9)
-    for text, answer, whole in zip(BLANKS, several, model.generate(BLANKS, max_length=9), strict=True):
-        most = text.count("<extra_id_")
-        marks = re.split(r"<extra_id_(\d+)>", whole)
-        for number in range(most):
-            said = [part for mark, part in zip(marks[1::2], marks[2::2], strict=True) if int(mark) == number]
-            text = text.replace(f"<extra_id_{number}>", "".join(said))
-        assert answer == text or any(int(mark) >= most for mark in marks[1::2])
+        assert model.fill_blanks("über <extra_id_0>") == "über yz"
+
+
+def test_blanks_are_filled_by_what_generate_writes_up_to_one_that_the_text_lacks(model):
+    vocabulary = model.tokenizer.vocabulary
+    begins = GenerationDefaults(forced_first_id=vocabulary.sentinel_id(0), suppressed_ids=(vocabulary.unk_id,))
+    model = replace(model, generation=begins)
+    for text, answer in zip(BLANKS, model.fill_blanks(BLANKS, max_length=9), strict=True):
+        marks = re.split(r"<extra_id_(\d+)>", model.generate(text, max_length=9))
+        written = list(zip(map(int, marks[1::2]), marks[2::2], strict=True))
+        own = list(itertools.takewhile(lambda one: one[0] < text.count("<extra_id_"), written))  # noqa: B023 (called here)
+        assert any(said for _, said in own)
+        for number in range(text.count("<extra_id_")):
+            text = text.replace(f"<extra_id_{number}>", "".join(said for mark, said in own if mark == number))
+        assert answer == text
 
 
 def test_scores_of_filled_blanks(model):

@@ -1,5 +1,6 @@
 """The models that come with the package: small, described, as they were written, and good for something."""
 
+import functools
 import re
 from pathlib import Path
 
@@ -18,8 +19,7 @@ NAMES = sorted(path.name for path in (ROOT / "demos").iterdir())
 
 @pytest.fixture(scope="module")
 def load():
-    opened = {}
-    return lambda name: opened.setdefault(name, t5x_lite.load(f"demo/{name}", device="cpu"))
+    return functools.cache(lambda name: t5x_lite.load(f"demo/{name}", device="cpu"))
 
 
 def test_there_are_three_of_ten_megabytes_together():
@@ -69,7 +69,12 @@ def test_words_and_names_in_novels(load):
 
 
 def test_blanks_in_novels(load):
-    assert isinstance(load("t5-novels"), PretrainedEncoderDecoder)
+    texts = {
+        "He opened the <extra_id_0> and went out.": "He opened the door and went out.",
+        "I have no <extra_id_0> of it.": "I have no doubt of it.",
+        "Captain <extra_id_0> stood on the deck.": "Captain Ahab stood on the deck.",
+    }
+    assert load("t5-novels").fill_blanks(list(texts), num_beams=4) == list(texts.values())
 
 
 def test_names_that_there_are_not(tmp_path, monkeypatch, load):
