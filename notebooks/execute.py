@@ -26,26 +26,14 @@ def with_fewer_colours(png: str) -> str:
     return base64.b64encode(smaller.getvalue()).decode()
 
 
-def joined(outputs: list[nbformat.NotebookNode]) -> list[nbformat.NotebookNode]:
-    """The outputs, with what was printed in pieces as one."""
-    whole: list[nbformat.NotebookNode] = []
-    for output in outputs:
-        if whole and output.output_type == whole[-1].output_type == "stream":
-            whole[-1].text += output.text
-        else:
-            whole.append(output)
-    return whole
-
-
 def execute(path: Path) -> None:
     notebook = nbformat.read(path, as_version=4)
-    NotebookClient(
-        notebook, timeout=900, record_timing=False, resources={"metadata": {"path": str(path.parent)}}
-    ).execute()
+    resources = {"metadata": {"path": str(path.parent)}}
+    NotebookClient(notebook, timeout=900, record_timing=False, coalesce_streams=True, resources=resources).execute()
     for cell in notebook.cells:
         if cell.cell_type != "code":
             continue
-        cell.outputs = joined([output for output in cell.outputs if output.get("name") != "stderr"])
+        cell.outputs = [output for output in cell.outputs if output.get("name") != "stderr"]
         for output in cell.outputs:
             if png := output.get("data", {}).get("image/png"):
                 output["data"]["image/png"] = with_fewer_colours(png)
