@@ -6,13 +6,13 @@ The paper gives batch and length, and neither its optimizer nor its number of st
 small, which has the same size and batch (Brown et al. 2020, table 2.1 and appendix B); 100,000 steps are 52 billion
 tokens.
 
-WebText was never published; OpenWebText stands for it (TensorFlow Datasets `openwebtext`). It needs accelerators and
-has not been run to its end by us. To try it on a laptop: add `--text any_text.txt --steps 3 --batch-size 2
+WebText was never published; OpenWebText stands for it (24 GB of Parquet on the Hugging Face hub). It needs accelerators
+and has not been run to its end by us. To try it on a laptop: add `--text any_text.txt --steps 3 --batch-size 2
 --precision.compute float32`. Cut the batch up with `--accumulation` where memory is short.
 """
 
 from t5x_lite import Experiment
-from t5x_lite.data import ByteLevelBPE, Data, Tfds
+from t5x_lite.data import ByteLevelBPE, Data, TextFiles
 from t5x_lite.models import PRESETS
 from t5x_lite.objectives import CausalLanguageModel
 from t5x_lite.optim.optimizers import AdamW
@@ -23,7 +23,11 @@ experiment = Experiment(
     model=PRESETS["gpt2"],
     objective=CausalLanguageModel(input_length=1024),
     # Trained on the corpus; the published one: ByteLevelBPE(file="vocab.json").
-    data=Data(source=Tfds("openwebtext"), tokenizer=ByteLevelBPE(vocab_size=50_257), held_out=0.001),
+    data=Data(
+        source=TextFiles(("hf://datasets/Skylion007/openwebtext/plain_text/train-*.parquet",)),
+        tokenizer=ByteLevelBPE(vocab_size=50_257),
+        held_out=0.001,
+    ),
     optimizer=AdamW(
         CosineDecay(peak=6e-4, warmup_steps=715, total_steps=100_000, floor=0.1),
         clip_norm=1.0,

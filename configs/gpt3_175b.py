@@ -8,9 +8,9 @@ cosine down to a tenth over 260 billion, a tenth from then on. The paper's batch
 is had from the first step on: its linear growth from 32,000 tokens over the first 4 to 12 billion is not built. Its
 layers take turns between dense and banded sparse attention; all are dense here.
 
-The paper's mixture is not published; C4 stands for it (TensorFlow Datasets `c4/en`, 806 GB). It needs a pod and has not
-been run by us. `python -m t5x_lite inspect configs/gpt3_175b.py --text any_text.txt` shows it on a laptop, which also
-trains its small sister: configs/gpt2_small.py.
+The paper's mixture is not published; C4 stands for it (configs/t5_base.py says how to prepare it). It needs a pod and
+has not been run by us. `python -m t5x_lite inspect configs/gpt3_175b.py --text any_text.txt` shows it on a laptop,
+which also trains its small sister: configs/gpt2_small.py.
 
 Recommended: v5p:8x8x16, with the mesh of this config. Its plan, made on two CPU cores with libtpu 0.0.42.1:
 
@@ -47,21 +47,22 @@ Recommended: v5p:8x8x16, with the mesh of this config. Its plan, made on two CPU
 from dataclasses import replace
 
 from gpt2_small import experiment as base
+from t5_base import experiment as t5_base
 
-from t5x_lite.data import Tfds
 from t5x_lite.models import PRESETS
 from t5x_lite.objectives import CausalLanguageModel
 from t5x_lite.optim.schedules import CosineDecay
 from t5x_lite.parallel import MeshShape
 
 tokens = 1536 * 2048
+c4 = t5_base.data
 
 experiment = replace(
     base,
     # 47 rows more than the tokenizer has ids: a number that every mesh divides.
     model=replace(PRESETS["gpt3-175b"], vocab_size=50_304),
     objective=CausalLanguageModel(input_length=2048),
-    data=replace(base.data, source=Tfds("c4/en")),
+    data=replace(base.data, source=c4.source, held_out_source=c4.held_out_source),
     optimizer=replace(
         base.optimizer,
         schedule=CosineDecay(

@@ -9,18 +9,19 @@ from dataclasses import replace
 
 from transformer_base import experiment as base
 
-from t5x_lite.data import TextTemplate, TextToText, Tfds
+from t5x_lite.data import ParquetFiles, TextTemplate, TextToText
 from t5x_lite.models import PRESETS
 
-dataset, template = "wmt14_translate/fr-en", TextTemplate("{en}", "{fr}")
+wmt14 = "hf://datasets/wmt/wmt14/fr-en"
+template = TextTemplate("{translation/en}", "{translation/fr}")
 
 experiment = replace(
     base,
     model=PRESETS["transformer-base-en-fr"],
     data=replace(
         base.data,
-        source=TextToText(Tfds(dataset), template, empty="skip"),
+        source=TextToText(ParquetFiles((f"{wmt14}/train-*.parquet",)), template, empty="skip"),
         tokenizer=replace(base.data.tokenizer, vocab_size=32_000),
-        held_out_source=TextToText(Tfds(dataset, "validation"), template),
+        held_out_source=TextToText(ParquetFiles((f"{wmt14}/validation-*.parquet",)), template),
     ),
 )

@@ -12,6 +12,7 @@ from t5x_lite.data.layouts.sentences import split_sentences
 from t5x_lite.data.layouts.text import Sentences, Stream
 from t5x_lite.data.mixtures import Equal, Fixed, Mixture, MixtureStore, Part, Proportional, Rates
 from t5x_lite.data.records.base import ComposedRecords, JoinedRecords, Record, Records, Source, UnrolledRecords
+from t5x_lite.data.records.columnar import HuggingFaceDataset, ParquetFiles
 from t5x_lite.data.records.formats import ClassFiles, ConllFiles, JsonlFiles, ParallelFiles, SquadFiles, TableFiles
 from t5x_lite.data.records.text import PythonDocs, TextFiles
 from t5x_lite.data.records.tfds import Tfds
@@ -60,6 +61,7 @@ __all__ = [
     "Delimited",
     "Equal",
     "Fixed",
+    "HuggingFaceDataset",
     "JoinedRecords",
     "JsonlFiles",
     "LabelTemplate",
@@ -72,6 +74,7 @@ __all__ = [
     "NumberTemplate",
     "Pairs",
     "ParallelFiles",
+    "ParquetFiles",
     "Part",
     "PromptTemplate",
     "Proportional",

@@ -144,15 +144,16 @@ class Data(Validated):
     def _open_prepared(self, layout: Layout, tokenizer: Tokenizer | None) -> TokenStore:
         folder, recipe = local_or_bucket(self.prepared, "data.prepared"), self._recipe(layout)
         record = read_json(epath.Path(folder) / _PREPARED / f"{digest(recipe)}.json")
-        if not isinstance(keys := record.get("stores"), dict):
+        parts = {part.name: part for part in self.source.parts} if isinstance(self.source, Mixture) else {"": self}
+        keys = record.get("stores")
+        if not isinstance(keys, dict) or keys.keys() != parts.keys():
             raise InputError(
                 f"data.prepared={self.prepared} has no rows of this data ({recipe}); write them with 't5x-lite prepare "
                 f"CONFIG --out {self.prepared}'"
             )
         stores = {}
-        for name, key in keys.items():
-            part = next(one for one in self.source.parts if one.name == name) if name else self
-            path = folder / "stores" / str(key)
+        for name, part in parts.items():
+            path = folder / "stores" / str(keys[name])
             if not is_complete(path):
                 raise InputError(f"data.prepared={self.prepared} is damaged in {path}; prepare it again")
             data = replace(self, source=part.source, held_out_source=part.held_out_source)

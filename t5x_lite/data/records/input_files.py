@@ -29,8 +29,7 @@ _SHARD_BYTES = 64 << 20
 
 
 class FileRecords(Records):
-    """Base of records in files, which the field `paths` names, on disks or by their URLs; by default JSON lines, or
-    tables in Parquet and Arrow."""
+    """Base of records in files, which the field `paths` names, on disks or by URLs; by default JSON lines."""
 
     paths: tuple[str, ...]
     endings: ClassVar[tuple[str, ...]] = ()

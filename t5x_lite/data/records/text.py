@@ -16,6 +16,7 @@ from typing import Any, Literal
 
 from t5x_lite.data.records import input_files
 from t5x_lite.data.records.base import EmptyCorpusError, Record, Records
+from t5x_lite.data.records.columnar import COLUMNAR_ENDINGS, columnar_records
 from t5x_lite.data.records.input_files import FileRecords, InputFile
 from t5x_lite.errors import InputError
 
@@ -94,24 +95,28 @@ def _definitions(body: list[ast.stmt]) -> Iterator[ast.ClassDef | ast.FunctionDe
 
 @dataclass(frozen=True)
 class TextFiles(FileRecords):
-    """Files, globs and folders of `.txt`, `.jsonl`, `.json` (one object a line) and their `.gz`, in UTF-8.
+    """Files, globs and folders of `.txt`, `.jsonl`, `.json` (one object a line) and their `.gz`, in UTF-8, and of
+    tables (`.parquet`, `.arrow`): on disks, in buckets (gs://, s3://), on the Hugging Face hub (hf://) and on the web.
 
     Folders are searched recursively for those endings, hidden names left out; a file that is named itself may have any
-    ending and is plain text then. Files are read in sorted order, each once.
+    ending and is plain text then. Files are read in sorted order, each once. Those elsewhere are read as they are
+    used, and not copied to a disk.
     """
 
     paths: tuple[str, ...]
     document: Literal["paragraph", "line", "file"] = "paragraph"
     """What one document of a plain text file is. 'paragraph': a block between blank lines, or each line of a file that
-    has no blank line between its lines. A line of JSON is always one document."""
+    has no blank line between its lines. A line of JSON, and a row of a table, is always one document."""
     field: str = "text"
-    """The key of the text in a line of JSON; 'a/b' is b in the object a."""
+    """The key of the text in a line of JSON, or its column; 'a/b' is b in the object a."""
 
-    endings = (".txt", ".txt.gz", *input_files.JSON_ENDINGS)
+    endings = (".txt", ".txt.gz", *input_files.JSON_ENDINGS, *COLUMNAR_ENDINGS)
 
     def records_in(self, path: InputFile) -> Iterator[tuple[int, dict[str, Any]]]:
         if path.name.lower().endswith(input_files.JSON_ENDINGS):
             return super().records_in(path)
+        if path.name.lower().endswith(COLUMNAR_ENDINGS):
+            return columnar_records(path, [self.field.partition("/")[0]])
         if self.document == "file":
             texts = iter([(1, input_files.whole_text(path))])
         elif self.document == "line" or not _has_paragraphs(path):
