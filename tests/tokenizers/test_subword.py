@@ -1,4 +1,5 @@
 import json
+import random
 
 import numpy as np
 import pytest
@@ -218,3 +219,29 @@ def test_patterns_that_can_take_forever(byte_level, pattern):
 def test_patterns_that_others_use(byte_level, pattern):
     change = {"pre_tokenizer": {"type": "Sequence", "pretokenizers": [split_at(pattern)]}}
     assert SubwordTokenizer({**byte_level.description, **change}, byte_level.special).encode("a 12345")
+
+
+@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize(
+    "config",
+    [
+        ByteLevelBPE(vocab_size=400),
+        ByteLevelBPE(vocab_size=400, layout="gpt2"),
+        WordPiece(),
+        WordPiece(lowercase=False),
+    ],
+    ids=["roberta", "gpt2", "wordpiece", "cased"],
+)
+def test_words_looked_up_are_the_library_s(prose, config, seed):
+    """Texts are split into words whose ids are kept: nothing that a blank stands beside may change with that."""
+    tokenizer = make_tokenizer(config, prose.documents)
+    draw = random.Random(seed)
+    pieces = list(
+        " \n\t\r\x00\x1c\x85\xa0\u2003\u3000\u200b\u0301\u0345'’.,!-_01ab cdÀßΣσς中カि한\U0001f600\u200d\ufeff "
+    )
+    pieces += ["  ", " '", " 's", "'s ", "n't", "\n\n", " \n", "\n ", "e\u0301", " \u0301", "<s>", "[MASK]"]
+    texts = ["".join(draw.choices(pieces, k=draw.randrange(40))) for _ in range(400)] + list(prose.texts)
+    expected = [encoding.ids for encoding in tokenizer._unmarked.encode_batch(texts, add_special_tokens=False)]
+    assert tokenizer._words is not None
+    for _ in range(2):  # unknown words, then known ones
+        assert [ids.tolist() for ids in tokenizer.encode_batch(texts)] == expected
