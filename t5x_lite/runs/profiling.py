@@ -98,7 +98,9 @@ class Profiler:
         with self._times.phase("profile"):
             jax.block_until_ready(metrics)  # so that it is not in the trace
             self._local = tempfile.TemporaryDirectory(prefix="t5x_lite-profile-")
-            jax.profiler.start_trace(self._local.name)
+            options = jax.profiler.ProfileOptions()
+            options.python_tracer_level = 0  # a call of every function would crowd out the devices' operations
+            jax.profiler.start_trace(self._local.name, profiler_options=options)
         return True
 
     def end(self, metrics: Any) -> None:

@@ -29,7 +29,10 @@ FIGURES = {
 """What each objective records beside the loss and the accuracy of the masked language model."""
 
 
-OF_THE_MACHINE = {"tokens_per_second", "seconds_per_step", "memory_bytes", "peak_memory_bytes"}
+OF_THE_MACHINE = {
+    *("at", "tokens_per_second", "seconds_per_step", "host_seconds_per_step", "data_seconds_per_step"),
+    *("memory_bytes", "peak_memory_bytes"),
+}
 
 
 def figures(workdir):
