@@ -30,7 +30,7 @@ LABELS = {
 }
 """What each moment of a run counts as. `steps` alone is productive."""
 
-_LEAST_SECONDS, _MOST_SECONDS, _SHARE = 30.0, 600.0, 0.01
+_LEAST_SECONDS, _MOST_SECONDS, _SHARE = 1.0, 600.0, 0.01
 """Between two lines: a share of the run so far within these bounds, so that a long run does not fill its disk."""
 
 

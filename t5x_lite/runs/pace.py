@@ -103,10 +103,11 @@ class StepClock:
 
     def next_batch(self, batches: Iterator[Any]) -> Any:
         """The next batch of an iterator."""
-        began = time.perf_counter()
+        before = self._times.total("data")
         with self._times.phase("data"):
             batch = next(batches)
-        self._waited = (began, time.perf_counter())
+        ended = time.perf_counter()
+        self._waited = (ended - (self._times.total("data") - before), ended)
         return batch
 
     def dispatch(self, train_step: Callable[[Any, Any], tuple[Any, Any]], state: Any, batch: Any) -> tuple[Any, Any]:

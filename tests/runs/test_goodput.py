@@ -104,7 +104,7 @@ def test_lines_of_a_long_run_grow_rare(tmp_path, monkeypatch):
     lines = read_times(tmp_path)
     assert len(lines) < 6000
     gaps = [after["step"] - before["step"] for before, after in itertools.pairwise(lines)]
-    assert max(gaps) <= 620 and min(gaps) >= 30
+    assert max(gaps) <= 620
 
 
 def test_a_run_that_is_killed_and_goes_on(tiny, train, tmp_path, monkeypatch):
