@@ -123,13 +123,12 @@ class StepClock:
             completed = dispatched
         self._number += 1
         self._queue.put((self._number, metric))
-        began_wait, ended_wait = self._waited
-        data, host = ended_wait - began_wait, 0.0
-        if self._in_flight:
-            host = max(dispatched - completed, 0.0)
+        self._sums["steps"] += 1
+        if self._in_flight:  # else all of the wait for the batch is lost, but says nothing of the pace
+            began_wait, ended_wait = self._waited
             data = max(ended_wait - max(began_wait, completed), 0.0)
-        self._times.move(ended_wait - began_wait - data, "data", "steps")
-        self._sums.update(steps=1, host=max(host, data), data=data)
+            self._times.move(ended_wait - began_wait - data, "data", "steps")
+            self._sums.update(host=max(dispatched - completed, data, 0.0), data=data)
         self._in_flight = True
         return state, metrics
 

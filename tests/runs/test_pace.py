@@ -60,28 +60,25 @@ def run(data=0.0, logging=0.0, steps=6):
 
 def test_devices_that_are_busy_do_not_wait():
     figures, seconds = run(data=0.02, logging=0.02)
+    assert figures["data_seconds_per_step"] <= figures["host_seconds_per_step"] < 0.01
     # The first batch alone, for which there is no step before, is waited for.
-    assert 0.02 / 6 <= figures["data_seconds_per_step"] < 0.02
-    assert figures["host_seconds_per_step"] < 0.02
-    assert seconds["data"] == pytest.approx(6 * figures["data_seconds_per_step"])
+    assert 0.02 <= seconds["data"] < 0.06
     assert seconds["steps"] > 4 * STEP
 
 
 def test_data_that_is_late():
     figures, seconds = run(data=STEP + 0.06)
-    # Of each wait, what goes beyond the step that runs meanwhile; of the first one all.
-    waited = STEP + 0.06 + 5 * 0.06
-    assert waited / 6 * 0.9 <= figures["data_seconds_per_step"] < 2 * waited / 6
+    # Of each wait, what goes beyond the step that runs meanwhile.
+    assert 5 * 0.055 / 6 <= figures["data_seconds_per_step"] < 0.1
     assert figures["host_seconds_per_step"] >= figures["data_seconds_per_step"]
-    assert seconds["data"] == pytest.approx(6 * figures["data_seconds_per_step"])
+    assert seconds["data"] - 6 * figures["data_seconds_per_step"] == pytest.approx(STEP + 0.06, abs=0.05)
 
 
 def test_a_host_that_is_slow():
     figures, seconds = run(logging=STEP + 0.06)
     # The first two steps are dispatched one behind the other.
     assert 4 * 0.05 / 6 <= figures["host_seconds_per_step"] < 0.12
-    assert figures["data_seconds_per_step"] < 0.01
-    assert seconds["data"] == pytest.approx(6 * figures["data_seconds_per_step"])
+    assert figures["data_seconds_per_step"] < 0.01 and seconds["data"] < 0.03
 
 
 def test_an_evaluation_is_not_a_wait_for_the_host():
