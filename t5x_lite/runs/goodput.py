@@ -61,7 +61,7 @@ class RunTimes:
         self._seconds: Counter[str] = Counter()
         self._phase = "start"
         self._file: GrowingFile | None = None
-        self._first = 0
+        self._first = self._step = 0
         self._written_at = 0.0
 
     def __enter__(self) -> "RunTimes":
@@ -71,6 +71,7 @@ class RunTimes:
         if self._file is not None:
             # An error that ends the run is not hidden by that of a full disk.
             with contextlib.suppress(*([] if kind is None else [OSError])):
+                self.write(self._step)
                 self._file.close()
 
     def switch(self, phase: str) -> str:
@@ -112,6 +113,7 @@ class RunTimes:
 
     def write(self, step: int, now: bool = True) -> None:
         """Writes a line, after `step` updates; where a bucket's files are uploaded now and then, `now` uploads it."""
+        self._step = step
         if self._file is None:
             return
         total = self.total()
@@ -122,6 +124,7 @@ class RunTimes:
 
     def write_sometimes(self, step: int) -> None:
         """Writes a line unless the last one is not long ago."""
+        self._step = step
         total = self.total()
         if total - self._written_at >= min(max(_LEAST_SECONDS, _SHARE * total), _MOST_SECONDS):
             self.write(step, now=False)

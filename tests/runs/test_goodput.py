@@ -121,6 +121,8 @@ def test_a_run_that_is_killed_and_goes_on(tiny, train, tmp_path, monkeypatch):
         patch.setattr(Records, "train", die)
         with pytest.raises(MemoryError):
             train(experiment, tmp_path)
+    first = count_goodput(read_times(tmp_path))
+    assert first.wall == pytest.approx(time.time() - began, abs=0.5)
     time.sleep(0.2)
     train(experiment, tmp_path, report=False)
     wall, goodput = time.time() - began, count_goodput(read_times(tmp_path))
