@@ -4,6 +4,7 @@ import contextlib
 import datetime
 import itertools
 import json
+import math
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -179,7 +180,9 @@ class Goodput:
         return "\n".join(lines)
 
 
-def count_goodput(lines: Sequence[dict[str, Any]], until: float | None = None) -> Goodput | None:
+def count_goodput(
+    lines: Sequence[dict[str, Any]], until: float | None = None, saved: float = math.inf
+) -> Goodput | None:
     """Adds up the lines of `read_times`; None where there are none.
 
     A process that goes on from a step repeats what earlier ones did after it: the time of those steps is lost, and so
@@ -187,6 +190,7 @@ def count_goodput(lines: Sequence[dict[str, Any]], until: float | None = None) -
 
     Args:
       until: the end of the wall time, in seconds since 1970, where no process runs; by default the last line.
+      saved: the step that the next process goes on from, where none runs.
 
     >>> one = {"started": 100.0, "first": 0, "step": 4, "seconds": {"start": 5.0, "steps": 8.0}}
     >>> two = {"started": 120.0, "first": 3, "step": 5, "seconds": {"start": 6.0, "steps": 4.0}}
@@ -206,7 +210,7 @@ def count_goodput(lines: Sequence[dict[str, Any]], until: float | None = None) -
     starts = [own[0]["started"] for own in processes]
     for end, start in zip(ends, [*starts[1:], until or ends[-1]], strict=True):
         seconds["down"] += max(start - end, 0.0)
-    limit = float("inf")
+    limit = saved
     for own in reversed(processes):
         for phase, value in own[-1]["seconds"].items():
             seconds[phase] += value

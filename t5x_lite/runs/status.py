@@ -128,7 +128,7 @@ def read_status(workdir: epath.PathLike, now: float | None = None) -> RunStatus:
         held_out=held_out,
         checkpoints=checkpoints,
         seconds_left=_seconds_left(lines, train, step, steps),
-        goodput=count_goodput(lines, until=None if ended else now),
+        goodput=count_goodput(lines) if ended else count_goodput(lines, now, max(checkpoints, default=0)),
     )
 
 

@@ -66,6 +66,9 @@ def test_three_restarts_add_up():
     assert goodput.share_while_up == pytest.approx(150 / (376 - 109))
     # Where nothing runs, the wall time goes on.
     assert count_goodput(lines, until=1400.0).wall == 400.0
+    # What was not saved when the last process was killed will be done again.
+    killed = count_goodput(lines[:-2], until=1250.0, saved=90).seconds
+    assert (killed["steps"], killed["repeated"], killed["down"]) == (30.0 + 60.0, 20.0 + 40.0, 33.0 + 24.0 + 2.0)
     text = goodput.describe().splitlines()
     assert text[0] == "goodput: 39.9% of 6:16 (56.2% of the time in which it ran), 3 restarts"
     assert len(text) == 1 + len(goodput.seconds)

@@ -53,6 +53,8 @@ def test_a_run_that_was_killed(stopped):
     assert later.age == pytest.approx(3600.0, abs=60)
     assert later.goodput.seconds["down"] == pytest.approx(3600.0, abs=60)
     assert later.goodput.seconds["steps"] == end.goodput.seconds["steps"]
+    assert later.goodput.seconds["repeated"] > 0, "steps 5 and 6 were not saved"
+    assert later.goodput.wall == pytest.approx(sum(later.goodput.seconds.values()))
     assert "step 6 of 6 (100.0%), stopped" in later.describe()
 
 
