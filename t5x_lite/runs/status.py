@@ -69,7 +69,7 @@ class RunStatus:
         """Lines for a person."""
         state = "finished" if self.finished else "stopped" if self.running is False else "running"
         if self.running is None and not self.finished:
-            state = "whether it runs is not known: a bucket has no lock"
+            state = "whether it runs is not known, for its folder has no locks"
         lines = [f"{self.workdir}: step {self.step:,} of {self.steps:,} ({self.step / self.steps:.1%}), {state}"]
         if self.process:
             lines[0] += f" ({self.process})"
@@ -127,18 +127,18 @@ def read_status(workdir: epath.PathLike, now: float | None = None) -> RunStatus:
         train=train,
         held_out=held_out,
         checkpoints=checkpoints,
-        seconds_left=_seconds_left(lines, train, step, steps),
+        seconds_left=_seconds_left(lines, train, steps - (max(checkpoints, default=0) if running is False else step)),
         goodput=count_goodput(lines) if ended else count_goodput(lines, now, max(checkpoints, default=0)),
     )
 
 
-def _seconds_left(lines: list[dict[str, Any]], train: dict[str, Any], step: int, steps: int) -> float | None:
+def _seconds_left(lines: list[dict[str, Any]], train: dict[str, Any], steps: int) -> float | None:
     lines = [line for line in lines if line["started"] == lines[-1]["started"]]
     seconds = train.get("seconds_per_step")
     # From the second line on: the first has the start and the compiler behind it.
     if len(lines) > 2 and (done := lines[-1]["step"] - lines[1]["step"]) > 0:
         seconds = (sum(lines[-1]["seconds"].values()) - sum(lines[1]["seconds"].values())) / done
-    return None if seconds is None else seconds * max(steps - step, 0)
+    return None if seconds is None else seconds * max(steps, 0)
 
 
 def lock_holder(workdir: epath.PathLike) -> tuple[bool | None, str]:

@@ -93,7 +93,9 @@ def test_time_left_is_that_of_the_last_process(stopped, tiny):
         },
     ]
     (stopped / FILE).write_text("".join(json.dumps(line) + "\n" for line in lines))
-    assert read_status(stopped).seconds_left == pytest.approx(100 * 3.0)
+    assert read_status(stopped).seconds_left == pytest.approx(102 * 3.0), "from the checkpoint of step 4 on"
+    with open_workdir(stopped, replace(tiny, steps=106)):
+        assert read_status(stopped).seconds_left == pytest.approx(100 * 3.0), "from the last record on"
 
 
 def test_a_run_before_its_first_record(stopped):
