@@ -137,7 +137,9 @@ def test_times_and_status_where_the_run_is(location, tiny):
             times.write(2 * restarts + 3)
             goodput = read_status(location).goodput
             assert goodput.restarts == restarts
-            assert goodput.seconds["start"] >= 2.0 * (1 + restarts) and goodput.seconds["steps"] > 0
+            assert goodput.seconds["start"] >= 2.0 * (1 + restarts)
+            # Nothing was saved; whether the process in a bucket still runs is not known.
+            assert goodput.seconds["steps" if is_in_bucket(location) else "repeated"] > 0
     assert read_status(location).running is (None if is_in_bucket(location) else False)
     assert ("not known" in read_status(location).describe()) == is_in_bucket(location)
 
