@@ -47,18 +47,18 @@ def find_slow_hosts(paces: Sequence[HostPace]) -> dict[int, str]:
     in the middle of a step, in an operation that they share.
 
     >>> find_slow_hosts([HostPace(0, "a", 0.5, 0.01, 0.0), HostPace(1, "b", 0.5, 0.21, 0.2)])
-    {1: 'process 1 on b waits for its data in 0.200 of 0.500 s a step'}
+    {1: 'process 1 on b waits 0.200 s for its data in each step of 0.500 s'}
     """
     usual = statistics.median_low(pace.host_seconds for pace in paces)
     slow = {}
     for pace in paces:
         most, name = _SHARE * pace.step_seconds, f"process {pace.process} on {pace.host}"
-        step = f"{pace.step_seconds:.3f} s a step"
+        step = f"in each step of {pace.step_seconds:.3f} s"
         if pace.data_seconds > most:
-            slow[pace.process] = f"{name} waits for its data in {pace.data_seconds:.3f} of {step}"
+            slow[pace.process] = f"{name} waits {pace.data_seconds:.3f} s for its data {step}"
         elif pace.host_seconds - usual > most:
             slow[pace.process] = (
-                f"{name} is behind the others: its devices wait for it in {pace.host_seconds:.3f} of {step}"
+                f"{name} is behind the others: its devices wait {pace.host_seconds:.3f} s for it {step}"
             )
     return slow
 

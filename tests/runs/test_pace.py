@@ -106,10 +106,10 @@ def test_the_slow_host_is_named():
     assert find_slow_hosts(fast) == {}
     behind = [*fast[:2], HostPace(2, "host-2", 1.0, 0.3, 0.01), fast[3]]
     assert find_slow_hosts(behind) == {
-        2: "process 2 on host-2 is behind the others: its devices wait for it in 0.300 of 1.000 s a step"
+        2: "process 2 on host-2 is behind the others: its devices wait 0.300 s for it in each step of 1.000 s"
     }
     late = [*fast[:3], HostPace(3, "host-3", 1.0, 0.3, 0.25)]
-    assert find_slow_hosts(late) == {3: "process 3 on host-3 waits for its data in 0.250 of 1.000 s a step"}
+    assert find_slow_hosts(late) == {3: "process 3 on host-3 waits 0.250 s for its data in each step of 1.000 s"}
     # One process alone has nobody to be behind of, but its data may be late.
     assert find_slow_hosts(behind[2:3]) == {}
     assert list(find_slow_hosts(late[3:])) == [3]
@@ -134,4 +134,4 @@ def test_hosts_are_compared_now_and_then_and_named_once(monkeypatch):
             clock.figures(STEP)
             assert len(warnings) == (second >= 11.0)
     assert written[0].process == 0 and written[0].step_seconds == pytest.approx(STEP)
-    assert warnings == ["process 2 on host-2 waits for its data in 0.040 of 0.100 s a step"]
+    assert warnings == ["process 2 on host-2 waits 0.040 s for its data in each step of 0.100 s"]
