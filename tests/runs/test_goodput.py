@@ -16,24 +16,33 @@ def line(started, first, step, **seconds):
     return {"started": started, "first": first, "step": step, "seconds": seconds}
 
 
-def test_every_moment_counts_as_one_phase(tmp_path):
-    began = time.perf_counter()
+@pytest.fixture
+def now(monkeypatch):
+    """The time, which only the test moves on."""
+    now = [0.0]
+    monkeypatch.setattr(time, "perf_counter", lambda: now[0])
+    return now
+
+
+def test_every_moment_counts_as_one_phase(now, tmp_path):
     with RunTimes(time.time() - 5.0) as times:
         times.open(tmp_path, 0)
+        now[0] += 1.0
         times.switch("steps")
+        now[0] += 2.0
         with times.phase("saves"):
-            time.sleep(0.02)
+            now[0] += 4.0
             with times.phase("evaluation"):
-                time.sleep(0.03)
-        times.move(0.001, "saves", "data")
+                now[0] += 8.0
+            now[0] += 16.0
+        now[0] += 32.0
+        times.move(0.5, "saves", "data")
+        assert times.total("steps", "data") == 34.5
         times.write(4)
-        spent = time.perf_counter() - began
     goodput = count_goodput(read_times(tmp_path))
+    assert goodput.seconds.pop("start") == pytest.approx(6.0, abs=0.1)
+    assert goodput.seconds == {"steps": 34.0, "saves": 19.5, "evaluation": 8.0, "data": 0.5}
     assert goodput.seconds.keys() <= LABELS.keys()
-    assert goodput.seconds["start"] >= 5.0
-    assert 0.019 <= goodput.seconds["saves"] < goodput.seconds["evaluation"]
-    assert goodput.seconds["data"] == 0.001
-    assert goodput.wall == pytest.approx(5.0 + spent, abs=0.01)
 
 
 def test_three_restarts_add_up():
@@ -96,9 +105,7 @@ def test_what_is_not_a_line_is_skipped(tmp_path):
     assert count_goodput(read_times(tmp_path / "absent")) is None
 
 
-def test_lines_of_a_long_run_grow_rare(tmp_path, monkeypatch):
-    now = [0.0]
-    monkeypatch.setattr("t5x_lite.runs.goodput.time.perf_counter", lambda: now[0])
+def test_lines_of_a_long_run_grow_rare(now, tmp_path):
     with RunTimes() as times:
         times.open(tmp_path, 0)
         for second in range(0, 30 * 24 * 3600, 20):
@@ -110,34 +117,37 @@ def test_lines_of_a_long_run_grow_rare(tmp_path, monkeypatch):
     assert max(gaps) <= 620
 
 
-def test_a_run_that_is_killed_and_goes_on(tiny, train, tmp_path, monkeypatch):
+def test_a_run_with_three_restarts_adds_up(tiny, train, tmp_path, monkeypatch):
     """Its lines add up to the wall time, and its records and the phases measure the same time of steps."""
-    record = Records.train
+    record, began = Records.train, time.time()
+    for last in (3, 4, 5):
 
-    def die(self, step, metrics):
-        record(self, step, metrics)
-        if step == 3:
-            raise MemoryError("as if killed")
+        def die(self, step, metrics, last=last):
+            record(self, step, metrics)
+            if step == last:
+                raise MemoryError("as if killed")
 
-    experiment, began = replace(tiny, steps=6), time.time()
-    with monkeypatch.context() as patch:
-        patch.setattr(Records, "train", die)
-        with pytest.raises(MemoryError):
-            train(experiment, tmp_path)
-    first = count_goodput(read_times(tmp_path))
-    assert first.wall == pytest.approx(time.time() - began, abs=0.5)
-    time.sleep(0.2)
-    train(experiment, tmp_path, report=False)
+        with monkeypatch.context() as patch:
+            patch.setattr(Records, "train", die)
+            with pytest.raises(MemoryError):
+                train(tiny, tmp_path)
+        assert count_goodput(read_times(tmp_path)).wall == pytest.approx(time.time() - began, abs=0.5)
+        time.sleep(0.2)
+    train(tiny, tmp_path, report=False)
     wall, goodput = time.time() - began, count_goodput(read_times(tmp_path))
-    assert goodput.restarts == 1
+    assert goodput.restarts == 3
     assert goodput.wall == pytest.approx(wall, abs=0.5)
-    assert goodput.seconds["down"] >= 0.2
-    assert all(goodput.seconds[phase] > 0 for phase in ("start", "compile", "steps", "evaluation", "saves"))
     assert goodput.wall == pytest.approx(sum(goodput.seconds.values()))
-    train_records = [one for one in read_records(tmp_path / "metrics.jsonl") if one["kind"] == "train"]
-    steps = sum(one["seconds_per_step"] for one in train_records)
-    counted = sum(goodput.seconds.get(phase, 0.0) for phase in ("steps", "repeated", "data"))
-    assert 0.3 * counted < steps < 1.05 * counted
+    assert goodput.seconds["down"] >= 3 * 0.2
+    phases = ("start", "compile", "steps", "repeated", "evaluation", "saves")
+    assert all(goodput.seconds[phase] > 0 for phase in phases)
+    # Checkpoints are those of steps 2 and 4.
+    firsts = {line["started"]: line["first"] for line in read_times(tmp_path)}
+    assert [*firsts.values()] == [0, 2, 2, 4]
+    trained = [one for one in read_records(tmp_path / "metrics.jsonl") if one["kind"] == "train"]
+    of_records = sum(one["seconds_per_step"] for one in trained)
+    counted = sum(goodput.seconds.get(phase, 0.0) for phase in ("steps", "data"))
+    assert 0.3 * counted < of_records < 3 * counted
 
 
 def test_another_run_in_a_folder_where_nothing_was_saved_begins_anew(tiny, tmp_path):
