@@ -131,12 +131,12 @@ def test_a_run_with_three_restarts_adds_up(tiny, train, tmp_path, monkeypatch):
             patch.setattr(Records, "train", die)
             with pytest.raises(MemoryError):
                 train(tiny, tmp_path)
-        assert count_goodput(read_times(tmp_path)).wall == pytest.approx(time.time() - began, abs=0.5)
+        assert count_goodput(read_times(tmp_path)).wall == pytest.approx(time.time() - began, abs=2.0)
         time.sleep(0.2)
     train(tiny, tmp_path, report=False)
     wall, goodput = time.time() - began, count_goodput(read_times(tmp_path))
     assert goodput.restarts == 3
-    assert goodput.wall == pytest.approx(wall, abs=0.5)
+    assert goodput.wall == pytest.approx(wall, abs=2.0)
     assert goodput.wall == pytest.approx(sum(goodput.seconds.values()))
     assert goodput.seconds["down"] >= 3 * 0.2
     phases = ("start", "compile", "steps", "repeated", "evaluation", "saves")

@@ -36,7 +36,7 @@ def test_a_run_that_is_finished(finished):
     status = read_status(finished)
     assert (status.step, status.steps, status.checkpoints, status.running) == (6, 6, (2, 4, 6), False)
     assert status.finished and status.seconds_left == 0
-    assert status.age < 60
+    assert status.age < 600
     assert status.goodput.restarts == 0
     text = status.describe()
     assert text.startswith(f"{finished}: step 6 of 6 (100.0%), finished\n")
@@ -50,8 +50,8 @@ def test_a_run_that_was_killed(stopped):
     later = read_status(stopped, now=time.time() + 3600.0)
     assert not later.finished and later.running is False
     assert (later.step, later.checkpoints) == (6, (2, 4))
-    assert later.age == pytest.approx(3600.0, abs=60)
-    assert later.goodput.seconds["down"] == pytest.approx(3600.0, abs=60)
+    assert later.age == pytest.approx(3600.0, abs=600)
+    assert later.goodput.seconds["down"] == pytest.approx(3600.0, abs=600)
     assert later.goodput.seconds["steps"] == end.goodput.seconds["steps"]
     assert later.goodput.seconds["repeated"] > 0, "steps 5 and 6 were not saved"
     assert later.goodput.wall == pytest.approx(sum(later.goodput.seconds.values()))
