@@ -14,8 +14,6 @@ from t5x_lite.training.experiment import Experiment
 from t5x_lite.training.flops import step_flops
 from t5x_lite.training.step import Program
 
-_step_flops = functools.lru_cache(maxsize=8)(step_flops)
-
 
 def describe_run(program: Program, experiment: Experiment, workdir: str, first: int) -> str:
     """Parameters, devices, mesh, batch, steps and folder of a run that goes on from step `first`; its operations, and
@@ -33,8 +31,21 @@ def describe_run(program: Program, experiment: Experiment, workdir: str, first: 
     )
 
 
+_cached_flops = functools.lru_cache(maxsize=8)(step_flops)
+
+
+def _step_flops(program: Program, experiment: Experiment) -> int:
+    """Traced once for a run, which takes half a second."""
+    arguments = (experiment.model, program.objective, experiment.batch_size)
+    try:
+        hash(arguments)
+    except TypeError:  # an objective from outside, which holds a list or an array
+        return step_flops(*arguments)
+    return _cached_flops(*arguments)
+
+
 def _describe_flops(program: Program, experiment: Experiment) -> str:
-    flops = _step_flops(experiment.model, program.objective, experiment.batch_size)
+    flops = _step_flops(program, experiment)
     if None in (peaks := _peaks(program.mesh)):
         return f"a step: {flops:.3g} FLOPs of the model"
     seconds = flops / sum(peaks)
@@ -54,7 +65,7 @@ def usage_of(program: Program, experiment: Experiment) -> Callable[[float], Figu
     use (Chowdhery et al. 2022, appendix B), where that is known, and `memory_bytes` and `peak_memory_bytes`, of the
     fullest local device, or of this process on CPUs."""
     peaks = _peaks(program.mesh)
-    flops = None if None in peaks else _step_flops(experiment.model, program.objective, experiment.batch_size)
+    flops = None if None in peaks else _step_flops(program, experiment)
 
     def usage(seconds: float) -> Figures:
         share = {} if flops is None else {"mfu": flops / (seconds * sum(peaks))}

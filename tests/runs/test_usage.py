@@ -1,5 +1,6 @@
 """The lines that a run begins with, memory, and the share of the chips' peak."""
 
+import dataclasses
 from dataclasses import replace
 
 import jax
@@ -41,6 +42,18 @@ def test_the_least_time_of_a_step(tiny, program, monkeypatch):
             f"a step: {flops:.3g} FLOPs of the model, which take at least {least} at the devices' peak of "
             f"{each:,.0f} TFLOP/s each (bfloat16)"
         )
+
+
+def test_an_objective_that_has_no_hash(tiny, program, monkeypatch):
+    """One from outside may hold a list."""
+
+    class Unhashable(type(program.objective)):
+        __hash__ = None
+
+    fields = {field.name: getattr(program.objective, field.name) for field in dataclasses.fields(program.objective)}
+    monkeypatch.setattr(program, "objective", Unhashable(**fields))
+    flops = step_flops(tiny.model, program.objective, tiny.batch_size)
+    assert usage.describe_run(program, tiny, "runs/a", 0).endswith(f"a step: {flops:.3g} FLOPs of the model")
 
 
 def test_the_share_of_the_peak(tiny, program, monkeypatch):
