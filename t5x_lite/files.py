@@ -146,13 +146,14 @@ class GrowingFile:
         # Unbuffered: a run that is killed leaves all that it wrote.
         self._file = open(self._path, "ab", buffering=0) if self._whole is None else None  # noqa: SIM115
 
-    def write(self, data: bytes) -> None:
+    def write(self, data: bytes, now: bool = False) -> None:
+        """Appends; `now`: in a bucket too, at once."""
         if self._file is not None:
             if self._file.write(data) < len(data):  # as much as the disk had room for
                 raise OSError(errno.ENOSPC, "No space left on device", str(self._path))
         else:
             self._whole += data
-            if time.monotonic() - self._written_at > _BUCKET_SECONDS:
+            if now or time.monotonic() - self._written_at > _BUCKET_SECONDS:
                 self._upload()
 
     def flush(self) -> None:

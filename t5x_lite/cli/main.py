@@ -150,6 +150,19 @@ def keep_compiled_programs() -> None:
         os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(cache_folder() / "compiled"))
 
 
+def share_compiled_programs(workdir: str) -> None:
+    """Keeps compiled programs beside a run in a bucket, where all of its hosts find them, and those that come after.
+
+    Process 0 alone writes them, so that on its disk nobody else would. A $JAX_COMPILATION_CACHE_DIR of the user's own
+    stays. Call it before anything is compiled.
+    """
+    import jax
+
+    if os.environ.get("JAX_COMPILATION_CACHE_DIR") == str(cache_folder() / "compiled"):
+        jax.config.update("jax_compilation_cache_dir", f"{workdir.rstrip('/')}/compiled")
+        jax.config.update("jax_persistent_cache_enable_xla_caches", "none")  # XLA itself reads no bucket
+
+
 def import_modules(arguments: list[str]) -> list[str]:
     """Imports the file or module after each `--import`; returns the other arguments.
 

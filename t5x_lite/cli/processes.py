@@ -33,6 +33,20 @@ def keep_memory() -> bool:
     return all(mallopt(name, value) == 1 for name, value in settings.items())
 
 
+def process_started() -> float | None:
+    """When this process began, in seconds since 1970; None where the system does not say."""
+    try:
+        with open("/proc/self/stat") as file:
+            ticks = int(file.read().rpartition(")")[2].split()[19])
+        age = time.clock_gettime(time.CLOCK_BOOTTIME) - ticks / os.sysconf("SC_CLK_TCK")
+    except (OSError, ValueError, IndexError, AttributeError):  # not Linux
+        return None
+    return time.time() - age if 0 <= age < _MOST_SECONDS_OF_IMPORTS else None
+
+
+_MOST_SECONDS_OF_IMPORTS = 600
+"""An older process does something else beside one run, or its system counts in another way."""
+
 _END_SECONDS = 60
 """How long the others have after one has failed, before they are killed; all but one that hangs end by themselves."""
 

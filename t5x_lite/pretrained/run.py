@@ -14,6 +14,7 @@ from rich.console import Console
 from t5x_lite.files import local_or_bucket, read_bytes
 from t5x_lite.pretrained import Pretrained, load
 from t5x_lite.runs import loop
+from t5x_lite.runs.profiling import ProfileSteps
 from t5x_lite.runs.records import Callback, read_records
 from t5x_lite.training.experiment import Experiment
 
@@ -54,6 +55,7 @@ def train(
     console: Console | None = None,
     devices: Sequence[jax.Device] | None = None,
     callbacks: Sequence[Callback] = (),
+    profile: str = "",
 ) -> Run:
     """Runs the experiment to its end, or to a signal that stops it; resumes the run in the folder, if there is one.
 
@@ -63,9 +65,11 @@ def train(
       console: where process 0 prints; standard output unless given, such as `Console(quiet=True)`.
       devices: default to all.
       callbacks: called after each step, evaluation and checkpoint.
+      profile: START:STEPS, steps to write a profile of for TensorBoard or XProf; empty: none.
 
     Raises `InputError` for an experiment that does not fit its data, its devices or the folder, before anything that
     was in the folder is touched; `NonFiniteError` after writing `workdir/nonfinite` to look into.
     """
-    finished = loop.train(experiment, workdir, console, devices, callbacks)
+    steps = ProfileSteps.parse(profile, experiment.steps)
+    finished = loop.train(experiment, workdir, console, devices, callbacks, steps)
     return Run(experiment, epath.Path(local_or_bucket(workdir)), finished)

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
+from functools import partial
 from os import PathLike
 from typing import Any
 
@@ -18,7 +19,10 @@ from t5x_lite.parallel.mesh import BatchRows
 from t5x_lite.parallel.preemption import StopSignals
 from t5x_lite.runs import report
 from t5x_lite.runs.checkpoints import Checkpoints, leave_damaged
+from t5x_lite.runs.goodput import RunTimes
+from t5x_lite.runs.pace import StepClock
 from t5x_lite.runs.preparation import check_memory, check_mesh, prepare, start_or_resume
+from t5x_lite.runs.profiling import Profiler, ProfileSteps
 from t5x_lite.runs.records import Callback, Records, print_line, standard_output
 from t5x_lite.runs.usage import describe_run, usage_of
 from t5x_lite.runs.workdir import open_workdir, tokenizer_files
@@ -36,14 +40,18 @@ def train(
     console: Console | None = None,
     devices: Sequence[jax.Device] | None = None,
     callbacks: Sequence[Callback] = (),
+    profile: ProfileSteps | None = None,
+    started: float | None = None,
 ) -> bool:
     """What `t5x_lite.train` documents; returns whether the run came to its end.
 
-    Every process of a run calls it; only process 0 writes and prints.
+    Every process of a run calls it; only process 0 writes and prints. `started` is when the process began, in seconds
+    since 1970, by default now; `profile` are the steps to trace.
     """
     workdir = epath.Path(local_or_bucket(workdir, "workdir"))
     console = Console(quiet=True) if not hosts.is_first() else console or standard_output()
     with StopSignals() as stop, ExitStack() as opened:
+        times = RunTimes(started)
         mesh = make_mesh(experiment.mesh, devices)
         check_mesh(experiment, mesh)
         check_memory(experiment, mesh)
@@ -58,13 +66,20 @@ def train(
         with Checkpoints(workdir / "checkpoints", experiment.checkpoints) as checkpoints:
             stop.start_loop()
             evaluator = held_out_of(program, prepared.store)
-            run = _Run(experiment, program, prepared.store, evaluator, checkpoints, workdir, console, stop, callbacks)
-            state = run.train_steps(start_or_resume(program, prepared, checkpoints, console))
-        if (step := int(jax.device_get(state.step))) < experiment.steps:
+            state = start_or_resume(program, prepared, checkpoints, console)
+            if hosts.is_first():
+                opened.enter_context(times).open(workdir, int(jax.device_get(state.step)))
+            tools = (checkpoints, workdir, console, stop, callbacks, times, profile)
+            state = _Run(experiment, program, prepared.store, evaluator, *tools).train_steps(state)
+        step = int(jax.device_get(state.step))
+        if finished := step == experiment.steps:
+            with times.phase("evaluation"):
+                report.finish(evaluator, state.params_to_use, prepared.store, workdir, console)
+        times.write(step)
+        report.print_goodput(workdir, console)
+        if not finished:
             print_line(console, f"stopped at step {step}; the same command goes on from there")
-            return False
-        report.finish(evaluator, state.params_to_use, prepared.store, workdir, console)
-        return True
+        return finished
 
 
 @dataclass(frozen=True)
@@ -78,6 +93,8 @@ class _Run:
     console: Console
     stop: StopSignals
     callbacks: Sequence[Callback]
+    times: RunTimes
+    profile: ProfileSteps | None
 
     def train_steps(self, state: TrainState) -> TrainState:
         """Trains until the last step, or until all processes stop; the state that it returns is saved."""
@@ -86,9 +103,13 @@ class _Run:
         local = rows.numbers.tolist()
         data = batches(self.store.train, batch_size=experiment.batch_size, seed=experiment.seed, local=local)
         throughput = self.program.objective.layout.throughput(experiment.batch_size)
-        print_line(self.console, describe_run(self.program, experiment, str(self.workdir), first))
         is_first = hosts.is_first()
+        if is_first:
+            print_line(self.console, describe_run(self.program, experiment, str(self.workdir), first))
         writers = experiment.logging.writers if is_first else ()
+        usage = usage_of(self.program, experiment) if is_first else lambda seconds: {}
+        clock = StepClock(self.times, lambda message: print_line(self.console, f"WARNING: {message}"))
+        profiler = Profiler(self.profile, first, self.workdir, self.times, partial(print_line, self.console))
         records = Records(
             self.workdir if is_first else None,
             self.console,
@@ -97,17 +118,21 @@ class _Run:
             throughput=throughput,
             callbacks=self.callbacks,
             writers=[writer.open(self.workdir, experiment, first) for writer in writers],
-            usage=usage_of(self.program, experiment),
+            usage=lambda seconds: usage(seconds) | clock.figures(seconds),
+            times=self.times,
         )
-        with records, closing(prefetch(data, first)) as host_batches:
+        with clock, profiler, records, closing(prefetch(data, first)) as host_batches:
             metrics = None
+            self.times.switch("steps")
             for step in range(first, experiment.steps):
                 if self.stop.should_stop(step):
                     break
-                batch = next(host_batches)
+                if profiler.begins_or_ends(step + 1, metrics):
+                    clock.settled()
+                batch = clock.next_batch(host_batches)
                 # Dispatch this step, then log the one before while the devices work.
-                with jax.transfer_guard("disallow"):
-                    state, next_metrics = self.program.train_step(state, rows.to_devices(batch))
+                with jax.transfer_guard("disallow"), jax.profiler.StepTraceAnnotation("train", step_num=step + 1):
+                    state, next_metrics = clock.dispatch(self.program.train_step, state, rows.to_devices(batch))
                 self.log_step(step, metrics, state, records)
                 metrics, done = next_metrics, step + 1
                 saves, loss = self.should_act(experiment.checkpoints.every, done), None
@@ -117,15 +142,19 @@ class _Run:
                 if evaluates or saves:
                     self.log_step(done, metrics, state, records)
                     metrics = None
+                    clock.settled()
                 if evaluates:
-                    scores = self.evaluator.evaluate(state.params_to_use)
+                    with self.times.phase("evaluation"):
+                        scores = self.evaluator.evaluate(state.params_to_use)
                     records.held_out(done, scores)
                     loss = scores.figures["loss"]
                 if saves:
                     self.save(state, loss)
+            profiler.end(metrics)
             self.log_step(int(jax.device_get(state.step)), metrics, state, records)
             self.save(state)
-            self.checkpoints.wait()
+            with self.times.phase("saves"):
+                self.checkpoints.wait()
             records.saved(self.checkpoints.finished())
         return state
 
@@ -145,10 +174,14 @@ class _Run:
         records.advance(step, figures)
         if step % self.experiment.logging.every == 0 or step == self.experiment.steps:
             records.train(step, figures)
+            self.times.write_sometimes(step)
 
     def should_act(self, every: int, step: int) -> bool:
         """Whether what happens after each `every` steps (0: never) and after the last one happens now."""
         return step == self.experiment.steps or bool(every and step % every == 0)
 
     def save(self, state: TrainState, held_out_loss: float | None = None) -> None:
-        self.checkpoints.save(state, self.experiment, tokenizer_files(self.workdir / "tokenizer"), held_out_loss)
+        with self.times.phase("saves"):
+            self.times.write(int(jax.device_get(state.step)))  # what a later process goes on from
+            files = tokenizer_files(self.workdir / "tokenizer")
+            self.checkpoints.save(state, self.experiment, files, held_out_loss)

@@ -1,7 +1,6 @@
 """What a run writes down as it goes: metrics.jsonl, what its writers take, and lines or a bar on the screen."""
 
 import contextlib
-import datetime
 import json
 import math
 import time
@@ -13,15 +12,19 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TaskID, TextColumn, TimeRemainingColumn
 
 from t5x_lite.evaluation.figures import Figures, Metrics, format_figure, format_signatures, format_spans
-from t5x_lite.files import GrowingFile, read_bytes
+from t5x_lite.files import GrowingFile
 from t5x_lite.metrics.scores import Scores
+from t5x_lite.parallel.chips import GIB
 from t5x_lite.runs.checkpoints import Saved
+from t5x_lite.runs.goodput import RunTimes, format_duration
+from t5x_lite.runs.status import TIME_FORMAT, read_records
 from t5x_lite.training.writers import OpenWriter
 
 _HEADLINE = ("loss", "accuracy", "perplexity")
 _NOT_PRINTED = (
     *(*_HEADLINE, "tokens", "words", "examples", "windows", "tokens_per_second", "rows_per_second"),
-    *("objective", "gradient_norm", "learning_rate", "seconds_per_step", "memory_bytes", "peak_memory_bytes"),
+    *("objective", "gradient_norm", "learning_rate", "seconds_per_step", "host_seconds_per_step"),
+    *("data_seconds_per_step", "memory_bytes", "peak_memory_bytes"),
 )
 
 
@@ -36,14 +39,20 @@ def _format(figures: Figures, metrics: Metrics) -> str:
     return "  ".join([*headline, *(format_figure(name, figures[name], metrics.get(name)) for name in others)])
 
 
-def _format_left(seconds: float) -> str:
-    """How long a run still takes.
+def _format_speed(figures: Figures, unit: str) -> str:
+    """The time of a step and how much of it the devices waited for their host, the speed, and the memory.
 
-    >>> _format_left(75.0), _format_left(7384.0), _format_left(400_000.0)
-    ('1:15 left', '2:03:04 left', '4 days 15:06:40 left')
+    >>> figures = {"seconds_per_step": 0.5, "host_seconds_per_step": 0.01, "tokens_per_second": 2048.0}
+    >>> _format_speed(figures | {"memory_bytes": 2**31, "peak_memory_bytes": 3 * 2**30}, "tokens")
+    '0.500 s/step (host 2%)  2,048 tokens/s  2.0 GiB (peak 3.0)'
     """
-    text = str(datetime.timedelta(seconds=round(seconds))).replace(", ", " ")
-    return f"{text.removeprefix('0:').removeprefix('0')} left"
+    seconds = figures["seconds_per_step"]
+    host = f" (host {figures['host_seconds_per_step'] / seconds:.0%})" if "host_seconds_per_step" in figures else ""
+    parts = [f"{seconds:.3f} s/step{host}", f"{figures[f'{unit}_per_second']:,.0f} {unit}/s"]
+    if "memory_bytes" in figures:
+        memory, peak = (figures[name] / GIB for name in ("memory_bytes", "peak_memory_bytes"))
+        parts.append(f"{memory:.1f} GiB (peak {peak:.1f})")
+    return "  ".join(parts)
 
 
 def standard_output() -> Console:
@@ -84,6 +93,7 @@ class Records:
       callbacks: called with what is recorded.
       writers: take the records too; none in all processes but the first.
       usage: gives what else a record of training has, of the seconds that a step took.
+      times: of this process. Time in which it compiles, evaluates or saves is not that of a step.
     """
 
     def __init__(
@@ -97,8 +107,12 @@ class Records:
         callbacks: Sequence[Callback] = (),
         writers: Sequence[OpenWriter] = (),
         usage: Callable[[float], Figures] = lambda seconds: {},
+        times: RunTimes | None = None,
     ):
         self._file, self._writers, self._usage = None, writers, usage
+        self._times = times or RunTimes()
+        if times is None:
+            self._times.switch("steps")
         if workdir is not None:
             path = workdir / "metrics.jsonl"
             kept = [record for record in read_records(path) if record["step"] <= first]
@@ -106,9 +120,10 @@ class Records:
         self._console, self._steps, self._throughput = console, last, throughput
         self._callbacks = callbacks
         self._began = time.perf_counter()
-        self._since = (first, self._began)
+        self._since = (first, self._seconds_of_steps())
+        self._first_record: tuple[int, float] | None = None
         self._blocked_seconds = 0.0
-        self._shows_signatures = self._is_first = True
+        self._shows_signatures = True
         self._bar = Progress(
             SpinnerColumn(),
             TextColumn("step {task.completed}/{task.total}"),
@@ -137,23 +152,27 @@ class Records:
             callback.on_step(step, metrics)
 
     def train(self, step: int, metrics: Figures) -> None:
-        (last_step, last_time), now = self._since, time.perf_counter()
-        self._since = (step, now)
+        (last_step, last_seconds), spent = self._since, self._seconds_of_steps()
+        self._since = (step, spent)
         unit, count = self._throughput
-        seconds = max(now - last_time, 1e-9) / max(step - last_step, 1)
-        speed = count / seconds
-        metrics = metrics | {f"{unit}_per_second": speed, "seconds_per_step": seconds} | self._usage(seconds)
+        seconds = max(spent - last_seconds, 1e-9) / max(step - last_step, 1)
+        metrics = metrics | {f"{unit}_per_second": count / seconds, "seconds_per_step": seconds} | self._usage(seconds)
         self._write(step, "train", metrics)
-        figures = f"{_format(metrics, {})}  {speed:,.0f} {unit}/s"
+        figures = f"{_format(metrics, {})}  {_format_speed(metrics, unit)}"
         self._bar.update(self._task, completed=step, figures=figures)
+        now = time.perf_counter()
+        first_step, first_time = self._first_record = self._first_record or (step, now)
         if not self._console.is_terminal:
-            # The first record's time has the compiler's in it.
-            left = "" if self._is_first or step == self._steps else f"  {_format_left(seconds * (self._steps - step))}"
+            left = ""
+            if first_step < step < self._steps:  # evaluations and saves are yet to come too
+                left = f"  {format_duration((now - first_time) / (step - first_step) * (self._steps - step))} left"
             print_line(self._console, f"step {step}/{self._steps}  {figures}{left}")
-        self._is_first = False
+
+    def _seconds_of_steps(self) -> float:
+        return self._times.total("steps", "data")
 
     def held_out(self, step: int, scores: Scores) -> None:
-        """Figures of an evaluation; its time does not count as training's."""
+        """Figures of an evaluation."""
         figures = scores.figures
         self._write(step, "held_out", figures)
         print_line(self._console, f"step {step}/{self._steps}  held-out {_format(figures, scores.metrics)}")
@@ -164,7 +183,6 @@ class Records:
             self._shows_signatures = False
         for callback in self._callbacks:
             callback.on_evaluation(step, figures)
-        self._since = (step, time.perf_counter())
 
     def saved(self, checkpoints: Iterable[Saved]) -> None:
         """Times of checkpoints that are complete: when, and for how long training stood still for them."""
@@ -175,41 +193,19 @@ class Records:
                 "written_seconds": saved.written_seconds,
                 "blocked_share": self._blocked_seconds / max(time.perf_counter() - self._began, 1e-9),
             }
-            at = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(saved.written_at))
-            self._write(saved.step, "checkpoint", times, at=at)
+            self._write(saved.step, "checkpoint", times, at=saved.written_at)
             seconds = f"{saved.written_seconds:.1f} s; training stood still for {saved.blocked_seconds:.1f} s of them"
             share = f"{times['blocked_share']:.1%} of its time so far"
             print_line(self._console, f"step {saved.step}/{self._steps}  saved in {seconds}, {share}")
             for callback in self._callbacks:
                 callback.on_save(saved.step)
 
-    def _write(self, step: int, kind: str, metrics: Figures, **more: str) -> None:
+    def _write(self, step: int, kind: str, metrics: Figures, at: float | None = None) -> None:
         if self._file is None:
             return
         # JSON has no NaN: it is written as null.
         figures = {name: value if math.isfinite(value) else None for name, value in metrics.items()}
-        self._file.write((json.dumps({"step": step, "kind": kind} | more | figures) + "\n").encode())
+        written = {"at": time.strftime(TIME_FORMAT, time.gmtime(at))}
+        self._file.write((json.dumps({"step": step, "kind": kind} | written | figures) + "\n").encode())
         for writer in self._writers:
             writer.write(step, kind, metrics)
-
-
-def read_records(path: epath.PathLike) -> list[dict[str, Any]]:
-    """The records of a `metrics.jsonl`: its steps and kinds, and figures that are finite numbers, or None.
-
-    What is not a record is skipped, such as a last line that a killed run left unfinished.
-    """
-    records, path = [], epath.Path(path)
-    for line in read_bytes(path).decode(errors="replace").splitlines() if path.exists() else []:
-        with contextlib.suppress(ValueError, RecursionError):
-            record = json.loads(line)
-            step, kind = (record.get(name) if isinstance(record, dict) else None for name in ("step", "kind"))
-            if isinstance(kind, str) and type(step) is int and 0 <= step < 1 << 62:
-                records.append({name: value for name, value in record.items() if _is_valid(name, value)})
-    return records
-
-
-def _is_valid(name: str, value: Any) -> bool:
-    """Whether a record's field has a value of its type: a text in two of them, elsewhere a figure."""
-    if name in ("kind", "at"):
-        return isinstance(value, str)
-    return value is None or (isinstance(value, int | float) and abs(value) < 1e300)

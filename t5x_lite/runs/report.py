@@ -22,6 +22,7 @@ from t5x_lite.files import write_atomically
 from t5x_lite.parallel import hosts
 from t5x_lite.pictures import model_title
 from t5x_lite.runs.checkpoints import write_model
+from t5x_lite.runs.goodput import count_goodput, read_times
 from t5x_lite.runs.records import print_line, read_records
 from t5x_lite.runs.workdir import tokenizer_files
 from t5x_lite.training.step import Program, TrainState
@@ -59,6 +60,12 @@ def finish(
     print_line(console, "\n" + wrap_lines(samples))
     print_line(console, describe(figures, scores.metrics))
     print_line(console, f"{workdir}: checkpoints, loss.png, samples.txt, metrics.jsonl, tensorboard")
+
+
+def print_goodput(workdir: epath.Path, console: Console) -> None:
+    """Prints where the time of a run went, over all its processes."""
+    if hosts.is_first() and (goodput := count_goodput(read_times(workdir))):
+        print_line(console, goodput.describe())
 
 
 def plot_losses(metrics: epath.Path, picture: epath.Path, held_out: Evaluator | MixtureEvaluator) -> None:

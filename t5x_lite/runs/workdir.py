@@ -5,6 +5,7 @@ store.json        which token store it reads
 tokenizer/        what its ids mean
 checkpoints/N/    the state after N steps; self-contained
 metrics.jsonl, tensorboard/, loss.png, held_out.json, samples.txt
+times.jsonl       where its time went, over all restarts
 """
 
 import contextlib
@@ -26,6 +27,7 @@ from t5x_lite.data import Tokenizer, TokenStore, load_tokenizer
 from t5x_lite.errors import InputError
 from t5x_lite.files import is_in_bucket, read_bytes, read_json, write_atomically
 from t5x_lite.parallel import hosts
+from t5x_lite.runs import goodput
 from t5x_lite.runs.checkpoints import Files, is_checkpoint, steps_of_run
 from t5x_lite.training.experiment import Experiment, differences
 
@@ -178,6 +180,8 @@ def begin(workdir: epath.Path, experiment: Experiment, store: TokenStore, teache
                 f"workdir={workdir} began with another teacher; bring that one back or choose another --workdir"
             )
     else:
+        if _is_other_run(workdir, experiment):
+            (workdir / goodput.FILE).unlink(missing_ok=True)
         # This need not be atomic: without a checkpoint the next run writes the folder anew.
         folder.rmtree(missing_ok=True)
         folder.mkdir()
@@ -188,6 +192,14 @@ def begin(workdir: epath.Path, experiment: Experiment, store: TokenStore, teache
                     (folder / name).write_bytes(content)
     write_atomically(workdir / "experiment.json", experiment.to_json() + "\n")
     write_atomically(record, json.dumps(figures) + "\n")
+
+
+def _is_other_run(workdir: epath.Path, experiment: Experiment) -> bool:
+    """Whether what began in the folder, and saved nothing, computes something else."""
+    try:
+        return bool(differences(Experiment.from_json(read_bytes(workdir / "experiment.json")), experiment))
+    except InputError:  # there is none, or one of another version
+        return True
 
 
 def _digest(params: Any) -> str:

@@ -216,6 +216,17 @@ BAD = {
         ],
         "1 of 2 processes did not come to localhost:17617 within 1 s: process 1;",
     ),
+    "no steps of a profile": (
+        ["train", "CONFIG", "--profile", "10"],
+        "profile='10' is not START:STEPS; give",
+    ),
+    "steps beyond the run": (
+        ["train", "CONFIG", "--profile", "2:5"],
+        "profile=2:5 means steps 2 to 6, and the run",
+    ),
+    "status of no run": (["status", "FOLDER"], "is not the folder of a run (it lacks experiment.json or store.json)"),
+    "status of nothing": (["status", "absent"], "absent is not the folder of a run"),
+    "status of a file": (["status", "CONFIG"], "is not the folder of a run"),
     "no number of processes": (["train", "CONFIG", "--local-processes", "0"], "local_processes=0 is too small"),
     "two ways to start": (
         ["train", "CONFIG", "--local-processes", "2", "--coordinator", "localhost:1"],

@@ -105,7 +105,7 @@ def at_step(monkeypatch, step: int, action) -> None:
 def test_a_run_leaves_what_it_promises(undisturbed, tiny):
     assert {path.name for path in undisturbed.iterdir()} == {
         *("experiment.json", "store.json", "tokenizer", "checkpoints", "metrics.jsonl", "tensorboard"),
-        *("loss.png", "held_out.json", "samples.txt"),
+        *("loss.png", "held_out.json", "samples.txt", "times.jsonl"),
     }
     assert [step for step, kind, _ in losses(undisturbed) if kind == "train"] == [1, 2, 3, 4, 5, 6]
     assert [step for step, kind, _ in losses(undisturbed) if kind == "held_out"] == [3, 6]

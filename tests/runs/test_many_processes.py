@@ -67,7 +67,7 @@ def start(config, quick_compiler) -> Iterator[Callable[..., subprocess.Popen]]:
         "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0.1",
     }
 
-    def run(*options: object, cwd: Path | None = None) -> subprocess.Popen:
+    def run(*options: object, cwd: Path | None = None, config: Path = config) -> subprocess.Popen:
         command = [sys.executable, "-m", "t5x_lite", "train", str(config), *map(str, options)]
         pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
         started.append(subprocess.Popen(command, env=environment, cwd=cwd, **pipes))
@@ -268,6 +268,51 @@ def test_each_host_may_have_its_own_cache(start, alone, tmp_path):
     found, expected = losses(tmp_path / "run"), losses(alone)
     for step in (1, 2, 3):
         assert found[step, "train"] == pytest.approx(expected[step, "train"], rel=1e-5)
+
+
+SLOW = """
+import sys
+import time
+
+from t5x_lite.data import batches
+from t5x_lite.runs import pace, records
+
+pace.EXCHANGE_SECONDS = 0.5
+
+
+def slowed(function, seconds):
+    def slow(*arguments):
+        time.sleep(seconds)
+        return function(*arguments)
+
+    return slow
+
+
+if "--process-id" in sys.argv and sys.argv[sys.argv.index("--process-id") + 1] == "{process}":
+    {change}
+"""
+DATA = 'module = sys.modules["t5x_lite.data.batches"]; module.stack = slowed(module.stack, 1.2)'
+CALLBACK = "records.Records.advance = slowed(records.Records.advance, 0.6)"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("process", "change", "what"),
+    [
+        (1, DATA, r"waits 0\.\d+ s for its data"),
+        (2, CALLBACK, r"is behind the others: its devices wait 0\.\d+ s for it"),
+    ],
+)
+def test_a_slow_host_is_named(start, config, tmp_path, process, change, what):
+    (tmp_path / "config.py").write_text(config.read_text() + SLOW.format(process=process, change=change))
+    command = start("--local-processes", 4, "--workdir", tmp_path / "run", "--steps", 24, config=tmp_path / "config.py")
+    out, err = command.communicate(timeout=300)
+    assert command.returncode == 0, err
+    warnings = [line for line in out.splitlines() if line.startswith("WARNING: ")]
+    # The processes share two cores: another one may be late for a while too.
+    assert any(re.match(rf"WARNING: (.*; )?process {process} on \S+ {what} in each", line) for line in warnings), out
+    records = [one for one in read_records(tmp_path / "run" / "metrics.jsonl") if one["kind"] == "train"]
+    assert records[-1]["host_seconds_per_step"] < 0.04, "process 0 waits for the other in its steps, not for itself"
 
 
 def free_port() -> int:

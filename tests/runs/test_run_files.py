@@ -6,6 +6,7 @@ import re
 import subprocess
 import sys
 import threading
+import time
 from pathlib import Path
 
 import fsspec
@@ -20,7 +21,10 @@ from t5x_lite.errors import InputError
 from t5x_lite.files import GrowingFile, is_in_bucket, local_or_bucket, write_atomically
 from t5x_lite.runs import loop
 from t5x_lite.runs.checkpoints import Saved, leave_damaged, steps_of_run
+from t5x_lite.runs.goodput import RunTimes
+from t5x_lite.runs.profiling import FOLDER, Profiler, ProfileSteps
 from t5x_lite.runs.records import Records, read_records
+from t5x_lite.runs.status import read_status
 from t5x_lite.runs.workdir import begin, open_workdir, saved_tokenizer, tokenizer_files
 from t5x_lite.training.writers import TensorBoard
 
@@ -119,6 +123,34 @@ def test_records_go_where_the_run_is(location):
     events = [path.read_bytes() for path in (location / "tensorboard").iterdir()]
     assert events
     assert all(b"train/loss" in event and b"checkpoint/blocked_seconds" in event for event in events)
+
+
+def test_times_and_status_where_the_run_is(location, tiny):
+    """What one process writes the next one and `status` read, before its end."""
+    (location / "experiment.json").write_text(tiny.to_json())
+    (location / "store.json").write_text("{}")
+    for restarts in range(2):
+        with RunTimes(time.time() - 2.0) as times:
+            times.open(location, 2 * restarts)
+            times.switch("steps")
+            time.sleep(0.002)
+            times.write(2 * restarts + 3)
+            goodput = read_status(location).goodput
+            assert goodput.restarts == restarts
+            assert goodput.seconds["start"] >= 2.0 * (1 + restarts)
+            # Nothing was saved; whether the process in a bucket still runs is not known.
+            assert goodput.seconds["steps" if is_in_bucket(location) else "repeated"] > 0
+    assert read_status(location).running is (None if is_in_bucket(location) else False)
+    assert ("not known" in read_status(location).describe()) == is_in_bucket(location)
+
+
+def test_a_profile_goes_where_the_run_is(location):
+    messages = []
+    with Profiler(ProfileSteps(3, 1), 0, location, RunTimes(), messages.append) as profiler:
+        assert [profiler.begins_or_ends(step, None) for step in (1, 2, 3, 4, 5)] == [False, False, True, True, False]
+    folder = location / FOLDER / "steps_3_to_3"
+    assert any(path.name.endswith(".xplane.pb") and path.read_bytes() for path in folder.iterdir())
+    assert messages == [f"profile of steps 3 to 3: {folder}"]
 
 
 def test_a_run_begins_and_goes_on(location, tiny):

@@ -134,7 +134,7 @@ def short_names(folders: tuple[str, ...]) -> list[str]:
 def check_comparable(runs: list[Run], figure: str) -> None:
     """Raises `InputError` for a run without the figure, and for runs whose figures are of tokens and of examples."""
     for one in runs:
-        names = {name for record in one.records if record["kind"] in KINDS for name in record} - {"step", "kind"}
+        names = {name for record in one.records if record["kind"] in KINDS for name in record} - {"step", "kind", "at"}
         if figure not in names:
             raise InputError(f"{one.name} has no figure {figure!r}; choose one of {', '.join(sorted(names))}")
     units = {one.experiment.objective.unit: one.name for one in runs if one.experiment is not None}

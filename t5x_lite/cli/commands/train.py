@@ -18,15 +18,17 @@ from t5x_lite.cli.arguments import (
     subcommand,
     take_config,
 )
-from t5x_lite.cli.processes import run_local_processes
+from t5x_lite.cli.main import share_compiled_programs
+from t5x_lite.cli.processes import process_started, run_local_processes
 from t5x_lite.errors import InputError
-from t5x_lite.files import local_or_bucket
+from t5x_lite.files import is_in_bucket, local_or_bucket
 from t5x_lite.parallel import hosts
 from t5x_lite.parallel.preemption import Stopped
 from t5x_lite.parallel.processes import ProcessConfig
 from t5x_lite.planning.topology import enlarge_stacks
 from t5x_lite.runs import loop
 from t5x_lite.runs.checkpoints import steps_of_run
+from t5x_lite.runs.profiling import ProfileSteps
 from t5x_lite.training.experiment import flat_fields
 from t5x_lite.validation import Positive
 
@@ -58,6 +60,8 @@ On several hosts run the same command on each. On a TPU pod, on GKE and in a SLU
 A signal to one of them saves the same step on all and ends them with status 75, for a supervisor to start them again.
 So does, without saving, one that hangs or whose host is gone.
 
+--profile 100:5 writes a profile of steps 100 to 104, which TensorBoard and XProf show (tensorboard --logdir FOLDER).
+
 and every field of the experiment, such as --steps 200 --objective.noise-density 0.3 --mesh.fsdp 4:
 "{PROG} CONFIG --help" lists them with CONFIG's values.
 
@@ -81,6 +85,8 @@ class Run:
 class Train(DataOptions, Run):
     """Train what the config describes, with these fields of the experiment changed."""
 
+    profile: str = ""
+    """START:STEPS, the steps to write a profile of, for TensorBoard or XProf: 100:5 are steps 100 to 104."""
     coordinator: str = ""
     """HOST:PORT of process 0, for several hosts; on a TPU pod, on GKE and in a SLURM step it is found."""
     num_processes: int = 0
@@ -96,10 +102,12 @@ class Train(DataOptions, Run):
 @subcommand
 def train(arguments: list[str]) -> int:
     """train CONFIG [options]: pretrain or fine-tune, on one host or many; goes on from its own checkpoints"""
+    started = process_started()
     config, arguments = take_config(arguments, PROG, USAGE)
     default = Train(load_config(config), f"runs/{Path(config).stem}")
     command = parse(Train, arguments, prog=f"{PROG} {config}", default=default, examples=EXAMPLES)
     experiment = command.apply(command.experiment)
+    profile = ProfileSteps.parse(command.profile, experiment.steps)
     if command.local_processes != 1:
         if command.coordinator:
             raise InputError("--local-processes and --coordinator are two ways to start; give one of them")
@@ -107,11 +115,13 @@ def train(arguments: list[str]) -> int:
     console, process = Console(), _process_config(command)
     facts = {name: str(value) for name, value in flat_fields(experiment)} | {"--workdir": command.workdir} | _versions()
     enlarge_stacks()
+    if is_in_bucket(command.workdir):
+        share_compiled_programs(command.workdir)
     stopped = os.EX_TEMPFAIL if process is not None or os.environ.get("T5X_LITE_SUPERVISED") else 0
     try:
         remains = partial(_remains, command.workdir)
         with hosts.joined(process, facts, timeout=command.join_timeout, remains=remains):
-            finished = loop.train(experiment, command.workdir, console)
+            finished = loop.train(experiment, command.workdir, console, profile=profile, started=started)
     except Stopped:
         if process is None or hosts.is_first():
             console.print("stopped before the first step; there was nothing to save", highlight=False)
