@@ -8,6 +8,7 @@ from rich.table import Column, Table
 
 from t5x_lite.parallel.chips import GIB
 from t5x_lite.planning.plan import Plan
+from t5x_lite.planning.prices import Price, run_cost
 
 
 def print_plan(console: Console, name: str, plan: Plan) -> None:
@@ -87,6 +88,14 @@ def ranking(plans: list[Plan]) -> Table:
     return table
 
 
+def describe(plan: Plan) -> str:
+    """What a plan found, in a line."""
+    if not plan.fits:
+        return f"does not fit: {plan.missing / GIB:,.1f} GiB are missing"
+    size = f"{plan.memory.total / GIB:,.1f} GiB a chip"
+    return f"{_milliseconds(plan.seconds)} ms a step at least, {plan.mfu:.1%} MFU at most, {size}"
+
+
 def plan_json(plan: Plan) -> dict[str, Any]:
     """The plan in seconds, bytes and operations of a chip; the model's operations and the tokens are of all chips."""
     topology, experiment = plan.topology, plan.experiment
@@ -118,6 +127,51 @@ def plan_json(plan: Plan) -> dict[str, Any]:
         "mfu": plan.mfu,
         f"{plan.throughput[0]}_per_second": plan.per_second,
     }
+
+
+def step_seconds(plan: Plan) -> dict[str, float]:
+    """Seconds that a step takes, by what is known of it; of a plan that fits."""
+    return {"at least": plan.seconds}
+
+
+def print_costs(console: Console, plan: Plan, price: Price | None) -> None:
+    """Prints the days and dollars of the config's whole run; of a plan that fits."""
+    steps, chips = plan.experiment.steps, plan.topology.num_chips
+    numbers = (Column(name, justify="right") for name in ("days", "chip-hours", *(("dollars",) if price else ())))
+    table = Table(f"the whole run: {steps:,} steps", *numbers, box=None)
+    for name, seconds in step_seconds(plan).items():
+        cost = run_cost(seconds, steps, chips, price)
+        table.add_row(name, *(_amount(n) for n in (cost.days, cost.chip_hours, cost.dollars) if n is not None))
+    chip = plan.topology.chip.name
+    remark = (
+        f"at {price.dollars:,.2f} dollars of a chip for an hour ({price.what})"
+        if price
+        else f"no list price of {chip} is known; --price 1.2 says what a chip costs for an hour"
+    )
+    for part in ("", table, f"{remark}; evaluation, checkpoints and restarts come on top"):
+        console.print(part, highlight=False, markup=False, soft_wrap=True)
+
+
+def costs_json(plan: Plan, price: Price | None) -> dict[str, Any]:
+    """The days and dollars of the config's whole run; nothing of a plan that does not fit."""
+    if not plan.fits:
+        return {}
+    steps, chips = plan.experiment.steps, plan.topology.num_chips
+    costs = {
+        name.replace(" ", "_"): asdict(run_cost(seconds, steps, chips, price))
+        for name, seconds in step_seconds(plan).items()
+    }
+    return {"run": {"steps": steps, "price": None if price is None else asdict(price)} | costs}
+
+
+def _amount(number: float) -> str:
+    """
+    >>> _amount(23_456.7), _amount(3.21), _amount(0.0312), _amount(1e-6)
+    ('23,457', '3.2', '0.03', 'under 0.01')
+    """
+    if number < 0.01:
+        return "under 0.01"
+    return f"{number:,.0f}" if number >= 100 else f"{number:,.1f}" if number >= 1 else f"{number:.2f}"
 
 
 def _milliseconds(seconds: float) -> str:

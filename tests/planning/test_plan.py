@@ -26,7 +26,7 @@ from t5x_lite.planning.plan import (
     make_plan,
     objective_without_text,
 )
-from t5x_lite.planning.search import _needs_as_much, nearest_fit, search, settings
+from t5x_lite.planning.search import _needs_as_much, nearest_fit, rank, search, settings
 from t5x_lite.planning.topology import Topology
 from t5x_lite.training.flops import step_flops
 from t5x_lite.training.step import Program
@@ -158,8 +158,12 @@ def test_a_step_that_does_not_fit_says_by_how_much_and_what_would(small):
 @needs_compiler
 def test_a_search_ranks_what_fits(small):
     message = []
-    plans = search(small, SLICE, message.append, tries=2)
-    assert len(plans) == len(message) == 2
+    found = []
+    for plan in search(small, SLICE, message.append, tries=2):
+        found.append(plan)
+        assert len(message) == len(found), "it yields each before it compiles the next"
+    plans = rank(found)
+    assert len(plans) == 2
     # Its own setting is the first, so that nothing worse is recommended; then another mesh.
     own, other = (next(plan for plan in plans if line.endswith(settings(plan.experiment, SLICE))) for line in message)
     assert settings(small, SLICE) in message[0]
