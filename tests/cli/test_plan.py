@@ -1,8 +1,6 @@
 """What `plan` prints, writes and refuses; the compiler's part is tested beside the plan itself."""
 
 import json
-import threading
-import time
 from dataclasses import replace
 
 import numpy as np
@@ -252,22 +250,6 @@ def test_ctrl_c_ends_a_search_with_the_ranking_so_far(run, config, plan, monkeyp
     assert err.splitlines()[1:] == ["interrupted after 1 of 8 settings", "t5x-lite: interrupted"]
     status, out, _ = run("plan", config, "--topology", "v5e:2x2", "--search", "--json")
     assert (status, [one["fits"] for one in json.loads(out)]) == (130, [True])
-
-
-def test_what_runs_in_a_thread_reports_the_seconds_and_can_be_interrupted():
-    ticks, never = [], threading.Event()
-    assert command.in_thread(lambda: time.sleep(1.2) or 7, ticks.append) == 7
-    assert ticks
-    assert 0.9 < ticks[0] < 5
-
-    def interrupt(seconds):
-        raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        command.in_thread(lambda: never.wait(60), interrupt)
-    never.set()
-    with pytest.raises(TimeoutError, match="its own"):
-        command.in_thread(lambda: (_ for _ in ()).throw(TimeoutError("its own")), ticks.append)
 
 
 @pytest.mark.parametrize(

@@ -2,18 +2,17 @@
 
 import json
 import time
-from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import jax
 from rich.console import Console
 
 from t5x_lite.cli.arguments import ExperimentOptions, format_examples, load_config, parse, subcommand, take_config
 from t5x_lite.cli.plan_tables import costs_json, describe, draw_plan, plan_json, print_costs, print_plan, ranking
+from t5x_lite.cli.processes import in_thread
 from t5x_lite.errors import InputError
 from t5x_lite.files import check_output_path
 from t5x_lite.parallel.chips import CHIPS, GIB
@@ -25,7 +24,6 @@ from t5x_lite.runs.records import print_line
 from t5x_lite.training.experiment import Experiment
 from t5x_lite.validation import Positive
 
-T = TypeVar("T")
 PROG = "t5x-lite plan"
 EXAMPLES = (
     "plan configs/t5_11b.py --topology v5p:4x4x4",
@@ -160,24 +158,6 @@ def _search(command: PlanCommand, topology: Topology, console: Console) -> tuple
             print_line(console, f"interrupted after {len(plans)} of {command.tries} settings")
             return rank(plans), True
     return rank(plans), False
-
-
-def in_thread(function: Callable[[], T], waiting: Callable[[float], None]) -> T:
-    """Calls a function in another thread, and `waiting` each second with the seconds so far.
-
-    Ctrl-C interrupts the caller at once, also within the compiler, where Python would wait for its end; the thread then
-    goes on until the process ends.
-    """
-    pool, started = ThreadPoolExecutor(1), time.monotonic()
-    result = pool.submit(function)
-    pool.shutdown(wait=False)
-    while True:
-        try:
-            return result.result(timeout=1.0)
-        except TimeoutError:
-            if result.done():  # the function's own
-                raise
-            waiting(time.monotonic() - started)
 
 
 def _duration(seconds: float) -> str:
