@@ -112,6 +112,30 @@ def test_a_dataset_that_every_host_would_prepare_is_refused(run, experiments, wr
     assert "every host would prepare the dataset 'c4/en' for itself; run `t5x-lite prepare" in err
 
 
+@pytest.mark.parametrize(
+    ("error", "says"),
+    [
+        (
+            FileNotFoundError("b/bucket/o"),
+            "data.cache_dir=gs://bucket/data is in no bucket that you can see; correct it",
+        ),
+        (
+            OSError("Anonymous caller\nand a page"),
+            "data.cache_dir=gs://bucket/data cannot be read (Anonymous caller); ",
+        ),
+    ],
+)
+def test_a_bucket_that_cannot_be_listed(run, config, bucket, monkeypatch, error, says):
+    class Closed:
+        def glob(self, pattern):
+            raise error
+
+    monkeypatch.setattr(command, "local_or_bucket", lambda name, option: Closed())
+    status, _, err = run("check", config, *FIT, "--workdir", "/mnt/a", "--data.cache-dir", "gs://bucket/data")
+    assert (status, err.count("\n")) == (2, 1)
+    assert says in err
+
+
 def test_a_bucket_that_does_not_answer(run, config, bucket, monkeypatch):
     monkeypatch.setattr(command, "_LIMIT", 0.5)
     monkeypatch.setattr(command, "open_workdir", lambda workdir, experiment: time.sleep(5))

@@ -155,6 +155,8 @@ def check_data(experiment: Experiment, config: str) -> str:
             found = any(local_or_bucket(cache, "data.cache_dir").glob("stores/*"))
         except InputError:
             raise
+        except FileNotFoundError:
+            raise InputError(f"data.cache_dir={cache} is in no bucket that you can see; correct it or log in") from None
         except Exception as error:  # each kind of bucket has its own ways to fail
             reason = (str(error) or type(error).__name__).splitlines()[0]
             raise InputError(f"data.cache_dir={cache} cannot be read ({reason}); correct it or log in") from None
