@@ -1,11 +1,13 @@
 """Writing on a disk or in a bucket: small files, growing files, folders that exist when they are complete."""
 
+import contextlib
 import errno
 import json
 import os
 import re
 import shutil
 import socket
+import threading
 import time
 import uuid
 from collections.abc import Callable
@@ -23,7 +25,7 @@ MOST_BYTES = 1 << 28
 """Of a file that is read as a whole: descriptions, vocabularies, tokenizers."""
 _BUCKET_SECONDS = 30.0
 _HOST = re.sub(r"[^A-Za-z0-9]", "_", socket.gethostname())
-_TEMPORARY = re.compile(r"\.tmp-.+-(?P<host>\w+)-(?P<pid>\d+)-[0-9a-f]{8}")
+_TEMPORARY = re.compile(r"\.tmp-(?P<target>.+)-(?P<host>\w+)-(?P<pid>\d+)-[0-9a-f]{8}")
 
 
 def is_in_bucket(path: epath.PathLike) -> bool:
@@ -106,13 +108,26 @@ def write_atomically(path: epath.PathLike, content: str | bytes) -> None:
     if is_in_bucket(path):  # objects appear whole
         path.write_bytes(content)
         return
-    temporary = path.with_name(f"{path.name}.{os.getpid()}.tmp")
+    temporary = path.with_name(f"{path.name}.{os.getpid()}.{threading.get_ident()}.tmp")
     try:
         temporary.write_bytes(content)
         temporary.replace(path)
     except OSError:
         temporary.unlink(missing_ok=True)
         raise
+
+
+def file_sizes(folder: epath.PathLike) -> dict[str, int]:
+    """The bytes of every file of a folder, on a disk or in a bucket, by its name with slashes; empty for no folder."""
+    if is_in_bucket(folder):
+        import fsspec
+
+        files, path = fsspec.core.url_to_fs(str(folder))
+        files.invalidate_cache()  # TensorStore writes there too
+        found = files.find(path, detail=True)
+        return {name[len(path) :].lstrip("/"): int(info["size"] or 0) for name, info in found.items()}
+    found = [path for path in Path(folder).rglob("*") if path.is_file()]
+    return {path.relative_to(folder).as_posix(): path.stat().st_size for path in found}
 
 
 class GrowingFile:
@@ -154,28 +169,48 @@ class GrowingFile:
         write_atomically(self._path, bytes(self._whole))
 
 
-def write_folder(target: Path, write: Callable[[Path], None], is_complete: Callable[[Path], bool]) -> None:
-    """Makes `target` by writing into a temporary sibling and renaming it.
+def write_folder(
+    target: epath.PathLike,
+    write: Callable[[Path], None],
+    is_complete: Callable[[Path], bool],
+    is_begun: Callable[[Path], bool] = lambda folder: False,
+) -> None:
+    """Makes `target` by writing into a temporary sibling and renaming it; in a bucket, where nothing can be renamed, by
+    writing there.
 
     When `write` raises or the process dies, `target` is not created; temporary folders of dead processes of this
     machine are removed by the next call. When another process finishes the same folder first, its result stays.
 
     Args:
       target: the folder to make; a folder there that is not complete is replaced.
-      write: writes everything into an empty folder.
+      write: writes everything into a folder, which is empty or one that it had begun, its last file last.
       is_complete: whether a folder is not damaged.
+      is_begun: whether `write` can go on from what an interrupted one left in its folder, which is kept for it then.
     """
+    if is_in_bucket(target):
+        write(epath.Path(target))
+        return
+    target = Path(target)
     target.parent.mkdir(parents=True, exist_ok=True)
-    for entry in target.parent.iterdir():
-        match = _TEMPORARY.fullmatch(entry.name)
-        if match and match["host"] == _HOST and not _is_alive(int(match["pid"])):
-            shutil.rmtree(entry, ignore_errors=True)
     temporary, damaged = (
         target.parent / f".tmp-{target.name}-{_HOST}-{os.getpid()}-{uuid.uuid4().hex[:8]}" for _ in range(2)
     )
-    temporary.mkdir()
+    for entry in target.parent.iterdir():
+        match = _TEMPORARY.fullmatch(entry.name)
+        if match and match["host"] == _HOST and not _is_alive(int(match["pid"])):
+            if match["target"] == target.name and not temporary.exists() and is_begun(entry):
+                with contextlib.suppress(OSError):  # another process was faster
+                    os.replace(entry, temporary)
+            elif not is_begun(entry):
+                shutil.rmtree(entry, ignore_errors=True)
+    temporary.mkdir(exist_ok=True)
+    kept = False
     try:
-        write(temporary)
+        try:
+            write(temporary)
+        except BaseException:
+            kept = is_begun(temporary)
+            raise
         if target.exists() and not is_complete(target):
             # Renamed first: a reader sees the damaged folder whole or not at all.
             os.replace(target, damaged)
@@ -186,7 +221,8 @@ def write_folder(target: Path, write: Callable[[Path], None], is_complete: Calla
             if not is_complete(target):
                 raise
     finally:
-        shutil.rmtree(temporary, ignore_errors=True)
+        if not kept:
+            shutil.rmtree(temporary, ignore_errors=True)
 
 
 def _is_alive(pid: int) -> bool:

@@ -5,7 +5,7 @@ import itertools
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,6 +15,7 @@ import pytest
 from t5x_lite.data import SentencePiece, Source, Tokenizer, Vocabulary, WordPiece, make_tokenizer
 from t5x_lite.data.layouts.base import Layout, Row, RowBuilder
 from t5x_lite.data.layouts.text import Stream
+from t5x_lite.data.splits import document_hash, hash_documents, held_out_threshold
 from t5x_lite.data.tasks.text_to_text import TextPairs
 
 WORDS = [
@@ -42,6 +43,12 @@ def make_texts(count: int) -> tuple[str, ...]:
     return tuple(
         f"{i} " + " ".join(WORDS[(i * 7 + j * j) % len(WORDS)] for j in range(1 + i % 16)) for i in range(count)
     )
+
+
+def is_held_out(documents: Iterable[str], held_out: float) -> Callable[[str], bool]:
+    """Whether a document is among those that this share holds out."""
+    threshold = held_out_threshold(hash_documents(documents), held_out)
+    return lambda content: document_hash(content) <= threshold
 
 
 @pytest.fixture(scope="session")

@@ -4,7 +4,7 @@ import itertools
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from t5x_lite.data.layouts.base import Example, Row
@@ -125,6 +125,14 @@ class Mixture(Source):
             with of_part(part.name):
                 yield from part.source.documents()
 
+    def shards(self) -> list[Source]:
+        shards: list[Source] = []
+        for part in self.parts:
+            of_part = part.source.shards()
+            # What is wrong with a part is said with its name.
+            shards += of_part if len(of_part) > 1 else [replace(self, parts=(part,), rates=Proportional())]
+        return shards
+
     def fingerprint(self) -> str:
         fingerprints = []
         for part in self.parts:
@@ -177,6 +185,7 @@ class MixtureStore(TokenStore):
             layout=first.layout,
             figures={f"{name} {split}": one for name, store in stores.items() for split, one in store.figures.items()},
             corpus=None,
+            threshold=None,
             parts=stores,
             shares=dict(zip(stores, shares, strict=True)),
         )

@@ -1,18 +1,18 @@
 """The examples of a store: which are for training, which are held out, and which of these are trained on too."""
 
-import functools
+import contextlib
 import hashlib
 import itertools
 from array import array
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
 
 from t5x_lite.data.layouts.base import Example, Layout
 from t5x_lite.data.layouts.sentences import SentenceRule
-from t5x_lite.data.records.base import Source
+from t5x_lite.data.records.base import EmptyCorpusError, Source
 from t5x_lite.errors import InputError
 
 _CHUNK_CHARACTERS = 2 << 20
@@ -59,35 +59,44 @@ def document_hash(content: str | bytes) -> int:
     return int.from_bytes(hashlib.blake2b(content, digest_size=8).digest(), "little")
 
 
-def split_documents(
-    documents: Iterable[str | bytes], held_out: float, report: Callable[[], None] = lambda: None
-) -> tuple[Callable[[str | bytes], bool], int]:
-    """(whether a document is held out, characters in all): those with the smallest hashes, until they have `held_out`
-    (0 to 0.5) of the characters.
-
-    Whole documents move, copies together, so the share is met from above; each side gets at least one distinct
-    document. Memory is 16 bytes a document. `report` is called now and then. Raises `InputError` for fewer than two
-    distinct documents.
-    """
+def hash_documents(documents: Iterable[str | bytes], report: Callable[[], None] = lambda: None) -> "Hashes":
+    """The hash and the length of every document, 16 bytes each; `report` is called now and then."""
     hashes, lengths = array("Q"), array("Q")
-    characters = reported = 0
+    unreported = 0
     for text in documents:
         hashes.append(document_hash(text))
         lengths.append(len(text))
-        characters += len(text)
-        if characters - reported >= _REPORT_EVERY:
-            reported = characters
+        unreported += len(text)
+        if unreported >= _REPORT_EVERY:
+            unreported = 0
             report()
-    distinct, index = np.unique(np.frombuffer(hashes, np.uint64), return_inverse=True)
+    return Hashes(np.frombuffer(hashes, np.uint64), np.frombuffer(lengths, np.uint64))
+
+
+class Hashes(NamedTuple):
+    """Of documents, in their order: uint64 [N]."""
+
+    hashes: np.ndarray
+    lengths: np.ndarray
+    """In characters."""
+
+
+def held_out_threshold(documents: Hashes, held_out: float) -> int:
+    """The largest hash of a held-out document: those with the smallest are held out, until they have `held_out` (0 to
+    0.5) of the characters.
+
+    Whole documents move, copies together, so the share is met from above; each side gets at least one distinct
+    document. Raises `InputError` for fewer than two distinct documents.
+    """
+    distinct, index = np.unique(documents.hashes, return_inverse=True)
     if len(distinct) < 2:
         raise InputError(
             f"the corpus has {len(distinct)} distinct document(s), and held_out={held_out} needs two at least; "
             "set document='line', give more text, or a held_out_source"
         )
-    total = np.cumsum(np.bincount(index, np.frombuffer(lengths, np.uint64)))
-    last = min(int(np.searchsorted(total, held_out * characters)), len(distinct) - 2)
-    threshold = int(distinct[last])
-    return lambda content: document_hash(content) <= threshold, characters
+    total = np.cumsum(np.bincount(index, documents.lengths))
+    last = min(int(np.searchsorted(total, held_out * int(documents.lengths.sum()))), len(distinct) - 2)
+    return int(distinct[last])
 
 
 Progress = Callable[[str, float | None], None]
@@ -101,21 +110,37 @@ class Corpus:
     held_out: float
     held_out_documents: Documents | None = None
 
-    def documents_of(self, split: str) -> Iterator[Example]:
-        """The documents of "train" or "held_out", in order."""
-        parts = self.parts(lambda stage, share: None)
-        return (document for documents, split_of, _ in parts for document in documents if split_of(document) == split)
+    def shards(self) -> "tuple[Shard, ...]":
+        """What is read apart: the shards of its sources, those to evaluate on last."""
+        sides = [(self.documents, "train" if self.held_out_documents else "")]
+        sides += [(self.held_out_documents, "held_out")] if self.held_out_documents else []
+        sources = [(documents, split, source) for documents, split in sides for source in documents.source.shards()]
+        return tuple(Shard(replace(documents, source=source), split) for documents, split, source in sources)
 
-    def parts(self, report: Progress) -> list[tuple[Documents, Callable[[Example], str], int | None]]:
-        """(documents, the split of each, characters of all where they are counted) of each source. Raises `InputError`
-        where a share of the documents cannot be held out."""
-        if self.held_out_documents:
-            sources = {"train": self.documents, "held_out": self.held_out_documents}
-            return [(documents, lambda _, split=split: split, None) for split, documents in sources.items()]
-        content, progress = self.documents.layout.content, functools.partial(report, "split documents", None)
-        progress()
-        holds_out, characters = split_documents(map(content, self.documents), self.held_out, progress)
-        return [(self.documents, lambda one: "held_out" if holds_out(content(one)) else "train", characters)]
+
+@dataclass(frozen=True)
+class Shard:
+    """A part of a corpus that is read apart from the others."""
+
+    documents: Documents
+    split: str = ""
+    """The split of all its documents; empty where their hashes decide."""
+
+    def split_of(self, document: Example, threshold: int | None) -> str:
+        """ "train" or "held_out"; `threshold` is that of `held_out_threshold`."""
+        if self.split:
+            return self.split
+        return "held_out" if document_hash(self.documents.layout.content(document)) <= threshold else "train"
+
+    def contents(self) -> Iterator[str | bytes]:
+        """What identifies each document; none where it has none, though other shards may."""
+        with contextlib.suppress(EmptyCorpusError):
+            yield from map(self.documents.layout.content, self.documents)
+
+    def chunks(self) -> Iterator[list[Example]]:
+        """Those of its documents."""
+        with contextlib.suppress(EmptyCorpusError):
+            yield from self.documents.chunks()
 
 
 class Overlap(NamedTuple):
@@ -129,36 +154,36 @@ class Overlap(NamedTuple):
     """The number of the first that is trained on, from 1; 0 when there is none."""
 
 
-class OverlapCounter:
-    """Compares held-out documents with those trained on, in any order; keeps 16 bytes of each."""
+class TextHashes(NamedTuple):
+    """Of examples, in their order: uint64 [N], of their texts in lower case with one blank between words."""
 
-    def __init__(self, layout: Layout) -> None:
-        self._layout = layout
-        self._hashes = {split: (array("Q"), array("Q")) for split in ("train", "held_out")}
+    texts: np.ndarray
+    answers: np.ndarray
+    """Of the texts with their answers."""
 
-    def add(self, document: Example, split: str) -> None:
-        """Counts a document of "train" or "held_out"."""
-        # In lower case, with one blank between words.
-        texts, answer = (" ".join(text.lower().split()) for text in self._layout.answer(document) or ("", ""))
-        of_texts, of_answers = self._hashes[split]
-        of_texts.append(document_hash(texts))
-        of_answers.append(document_hash(f"{texts}\0{answer}"))
 
-    def count(self) -> Overlap:
-        """The overlap of the documents so far."""
-        pairs = zip(self._hashes["held_out"], self._hashes["train"], strict=True)
-        same_text, same_answer = (np.isin(*(np.frombuffer(side, np.uint64) for side in pair)) for pair in pairs)
-        first = int(np.flatnonzero(same_text)[0]) + 1 if same_text.any() else 0
-        return Overlap(int(same_text.sum()), int(same_answer.sum()), len(same_text), first)
+def hash_example(layout: Layout, example: Example) -> tuple[int, int]:
+    """The hashes of an example's texts, and of them with its answer (see `TextHashes`)."""
+    texts, answer = (" ".join(text.lower().split()) for text in layout.answer(example) or ("", ""))
+    return document_hash(texts), document_hash(f"{texts}\0{answer}")
+
+
+def to_text_hashes(pairs: Iterable[tuple[int, int]]) -> TextHashes:
+    """Those that `hash_example` gave of each example."""
+    return TextHashes(*np.fromiter(pairs, np.dtype((np.uint64, 2))).reshape(-1, 2).T)
+
+
+def count_overlap(training: TextHashes, held_out: TextHashes) -> Overlap:
+    """How many held-out examples are trained on."""
+    same_text, same_answer = (np.isin(*sides) for sides in zip(held_out, training, strict=True))
+    first = int(np.flatnonzero(same_text)[0]) + 1 if same_text.any() else 0
+    return Overlap(int(same_text.sum()), int(same_answer.sum()), len(same_text), first)
 
 
 def overlap(training: Iterable[Documents], held_out: Documents) -> Overlap:
     """The overlap of held-out documents with those of some sources."""
-    counter = OverlapCounter(held_out.layout)
-    for split, documents in (("train", itertools.chain.from_iterable(training)), ("held_out", held_out)):
-        for document in documents:
-            counter.add(document, split)
-    return counter.count()
+    sides = itertools.chain.from_iterable(training), held_out
+    return count_overlap(*(to_text_hashes(hash_example(held_out.layout, one) for one in side) for side in sides))
 
 
 def format_overlap(counts: Overlap, unit: str, location: str, *, has_answers: bool = True) -> str:

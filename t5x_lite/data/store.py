@@ -1,48 +1,27 @@
-"""The token store: a corpus tokenized once, cut into rows, on disk for random access."""
+"""The token store: a corpus tokenized once, cut into rows, on a disk or in a bucket for random access."""
 
 import contextlib
 import errno
 import functools
-import json
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
-from pathlib import Path
+from dataclasses import dataclass
 from typing import Any
 
-from t5x_lite.checksums import find_damage, is_checked, write_checksums
-from t5x_lite.data.layouts.base import Example, Layout, Row, RowBuilder, UnfitDocumentError
-from t5x_lite.data.records.base import Source, digest
-from t5x_lite.data.splits import Corpus, Overlap, OverlapCounter, Progress, format_overlap
-from t5x_lite.data.stored_rows import SPLITS, Rows, RowWriter
+from etils import epath
+
+from t5x_lite.checksums import find_damage
+from t5x_lite.data.layouts.base import Example, Layout, Row
+from t5x_lite.data.records.base import digest
+from t5x_lite.data.splits import Corpus, Overlap, Progress, format_overlap
+from t5x_lite.data.stored_rows import SPLITS, RowFile, RowFormat, Rows
+from t5x_lite.data.workers import Workers
+from t5x_lite.data.write_store import FORMAT, SUMMARY, TOKENIZER, SplitFigures, is_begun, write_store
 from t5x_lite.errors import InputError
-from t5x_lite.files import write_folder
-from t5x_lite.tokenizers.config import Tokenizer, TokenizerConfig, is_trained, load_tokenizer, make_tokenizer
+from t5x_lite.files import file_sizes, read_json, write_folder
+from t5x_lite.tokenizers.config import Tokenizer, load_tokenizer
 
-_FORMAT = 3
-_SUMMARY = "store.json"
-
-
-@dataclass(frozen=True)
-class SplitFigures:
-    """The documents and rows of one split of a store."""
-
-    documents: int
-    skipped_documents: int
-    """Documents that began no row (see `RowBuilder.skipped`)."""
-    tokens: int
-    rows: int
-    padding: float
-    """Share of the ids in its rows that is padding."""
-    too_long: int
-    """Documents that were left out or cut, being longer than a row."""
-    first_too_long: str
-    """The location and the lengths of the first of them, else empty."""
-    in_training: int = 0
-    """Held-out examples, from a source of their own, whose texts are trained on too."""
-    same_in_training: int = 0
-    """Those that are trained on with the same answer."""
-    first_in_training: str = ""
-    """The location of the first of them, else empty."""
+_KEY_FORMAT = 3
+"""Of what a key stands for; the rows of a key never change."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,7 +30,7 @@ class TokenStore(contextlib.AbstractContextManager):
 
     key: str
     """Hash of everything that determines the rows."""
-    path: Path
+    path: epath.Path
     tokenizer: Tokenizer | None
     """None in data without text."""
     train: Rows
@@ -61,6 +40,8 @@ class TokenStore(contextlib.AbstractContextManager):
     """By split, "train" and "held_out"."""
     corpus: Corpus | None
     """The documents of the rows; None in a store of several."""
+    threshold: int | None
+    """The largest hash of a held-out document, where a share of the corpus is held out."""
 
     def __exit__(self, *error: Any) -> None:
         self.train.close()
@@ -68,7 +49,10 @@ class TokenStore(contextlib.AbstractContextManager):
 
     def held_out_documents(self) -> Iterator[Example]:
         """The documents of the held-out rows, in order, read from the source again."""
-        return self.corpus.documents_of("held_out")
+        for shard in self.corpus.shards():
+            if shard.split != "train":
+                documents = (document for chunk in shard.chunks() for document in chunk)
+                yield from (one for one in documents if shard.split_of(one, self.threshold) == "held_out")
 
     @property
     def num_examples(self) -> int:
@@ -105,129 +89,70 @@ class TokenStore(contextlib.AbstractContextManager):
         ]
 
 
-def open_store(
-    corpus: Corpus, source_key: str, held_out_key: Any, tokenizer: Tokenizer | None, cache_dir: Path, report: Progress
-) -> TokenStore:
-    """The store of a corpus, which is written where it is not in `cache_dir`; the two keys stand for its documents and
-    for what is held out. It appears at once or not at all: a killed run leaves nothing that a later one reads."""
+def store_key(corpus: Corpus, source_key: str, held_out_key: Any, tokenizer: Tokenizer | None) -> str:
+    """Hash of everything that determines the rows: the first two keys stand for its documents, and what is held out."""
     documents, layout = corpus.documents, corpus.documents.layout
     of_rows = [layout, layout.spec, documents.sentences if layout.reads_sentences else ""]
+    # What stores of before did not have is left out where it is as it was then.
     if tokenizer and tokenizer.vocabulary.separators > 1:
-        of_rows.append(tokenizer.vocabulary.separators)  # stores of before had one
-    key = digest(_FORMAT, source_key, tokenizer.fingerprint if tokenizer else "", of_rows, held_out_key)
-    folder = cache_dir / "stores" / key
-    if not _is_complete(folder):
-        write_folder(folder, functools.partial(_write_store, corpus, tokenizer, report), _is_complete)
-    summary = json.loads((folder / _SUMMARY).read_text())
+        of_rows.append(tokenizer.vocabulary.separators)
+    if (num_shards := len(documents.source.shards())) > 1:
+        of_rows.append(("shards", num_shards))
+    return digest(_KEY_FORMAT, source_key, tokenizer.fingerprint if tokenizer else "", of_rows, held_out_key)
+
+
+def make_store(
+    corpus: Corpus, key: str, tokenizer: Tokenizer | None, cache: epath.Path, report: Progress, workers: Workers
+) -> TokenStore:
+    """The store of a corpus in the folder `stores` of `cache`, which is written where it is not there. It is read when
+    it is complete alone; what a killed process leaves of it is gone on with."""
+    folder = cache / "stores" / key
+    if not is_complete(folder):
+        write = functools.partial(write_store, corpus, tokenizer, report, workers)
+        try:
+            write_folder(folder, write, is_complete, is_begun)
+        except ValueError as error:
+            # TensorStore's C++ knows no OSError.
+            if "No space left" in str(error):
+                raise OSError(errno.ENOSPC, "No space left on device", str(folder)) from error
+            raise
+    return read_store(folder, corpus, tokenizer)
+
+
+def read_store(folder: epath.Path, corpus: Corpus, tokenizer: Tokenizer | None = None) -> TokenStore:
+    """The complete store in a folder; its tokenizer is read where none is given."""
+    summary = _read_summary(folder)
+    if tokenizer is None and summary["tokenizer"]:
+        tokenizer = load_tokenizer(folder / TOKENIZER)
+    layout, num_ids = corpus.documents.layout, summary["num_ids"]
+    row_format = RowFormat(layout.spec, num_ids)
     figures = {split: SplitFigures(**summary["splits"][split]) for split in SPLITS}
-    train, held = (Rows(folder, split, figures[split].rows, layout.spec) for split in SPLITS)
-    return TokenStore(key, folder, tokenizer, train, held, layout, figures, corpus)
+    train, held = (Rows(folder, _files(summary, split), row_format) for split in SPLITS)
+    return TokenStore(folder.name, folder, tokenizer, train, held, layout, figures, corpus, summary["threshold"])
 
 
-def cached_tokenizer(
-    source: Source, source_key: str, config: TokenizerConfig, cache_dir: Path, report: Progress
-) -> Tokenizer:
-    """The tokenizer of a corpus, kept in `cache_dir` if it is trained."""
-    if not is_trained(config):
-        return make_tokenizer(config, source.documents)
-    target = cache_dir / "tokenizers" / digest(_FORMAT, source_key, config)
-    if not _is_tokenizer(target):
-        report("train tokenizer", None)
-        write_folder(target, make_tokenizer(config, source.documents).save, _is_tokenizer)
-    return load_tokenizer(target)
-
-
-def _is_tokenizer(folder: Path) -> bool:
-    with contextlib.suppress(InputError):
-        return load_tokenizer(folder) is not None
-    return False
-
-
-def _is_complete(folder: Path) -> bool:
+def is_complete(folder: epath.Path) -> bool:
     """Whether every file of a store is as it was written; of the rows, which hold checksums of their own, the size."""
     try:
-        damage = find_damage(folder, sizes_alone=True) or find_damage(folder, lambda name: ".array_record" not in name)
-        return is_checked(folder) and not damage
+        sizes = file_sizes(folder)
+        if "checksums.0.json" not in sizes or find_damage(folder):
+            return False
+        files = [file for split in SPLITS for file in _files(_read_summary(folder), split)]
+        return all(sizes.get(file.name) == file.num_bytes for file in files)
     except (OSError, InputError):
         return False
 
 
-def _write_store(corpus: Corpus, tokenizer: Tokenizer | None, report: Progress, folder: Path) -> None:
-    layout = corpus.documents.layout
+def _read_summary(folder: epath.Path) -> dict[str, Any]:
+    summary = read_json(folder / SUMMARY)
     try:
-        figures = _write_rows(corpus, tokenizer, report, folder)
-    except RuntimeError as error:
-        # ArrayRecord's C++ knows no OSError.
-        if "No space left" in str(error):
-            raise OSError(errno.ENOSPC, "No space left on device", str(folder)) from error
-        raise
-    if tokenizer:
-        tokenizer.save(folder / "tokenizer")
-    summary = {
-        "format": _FORMAT,
-        "layout": {"class": type(layout).__name__, **asdict(layout)},
-        "columns": {name: [*column.shape] for name, column in layout.spec.items()},
-        "splits": {split: asdict(one) for split, one in figures.items()},
-    }
-    (folder / _SUMMARY).write_text(json.dumps(summary, indent=2) + "\n")
-    write_checksums(folder)
+        if summary["format"] == FORMAT:
+            return summary | {"splits": {split: dict(summary["splits"][split]) for split in SPLITS}}
+        problem = f"has format {summary['format']!r}"
+    except (KeyError, TypeError, ValueError) as error:
+        problem = f"lacks {error}"
+    raise InputError(f"the token store {folder} {problem}; prepare it anew with this version of t5x_lite")
 
 
-def _write_rows(corpus: Corpus, tokenizer: Tokenizer | None, report: Progress, folder: Path) -> dict[str, SplitFigures]:
-    layout, vocabulary = corpus.documents.layout, tokenizer.vocabulary if tokenizer else None
-    builders = {split: layout.start(vocabulary) for split in SPLITS}
-    parts = corpus.parts(report)
-    counter = OverlapCounter(layout) if corpus.held_out_documents and layout.has_examples else None
-    too_long = dict.fromkeys(SPLITS, "")
-    num_ids = vocabulary.size + len(layout.added_ids) if vocabulary else 1 << 31
-    with RowWriter(folder, layout.spec, num_ids) as writer:
-        for documents, split_of, characters in parts:
-            number = done = 0
-            for chunk in documents.chunks():
-                for document, ids in zip(chunk, layout.tokenize(chunk, tokenizer, documents.sentences), strict=True):
-                    number, split = number + 1, split_of(document)
-                    if counter:
-                        counter.add(document, split)
-                    try:
-                        builders[split].add(ids)
-                    except UnfitDocumentError as error:
-                        raise InputError(f"{documents.source.location(number)}: {error}") from None
-                    if not too_long[split] and (first := builders[split].first_too_long):
-                        too_long[split] = f"{documents.source.location(number)}: {first[1]}"
-                writer.add({split: builder.take() for split, builder in builders.items()})
-                done += sum(len(layout.content(document)) for document in chunk)
-                report("tokenize", min(done / characters, 1.0) if characters else None)
-        for builder in builders.values():
-            builder.finish()
-        writer.add({split: builder.take() for split, builder in builders.items()})
-    _check_filled(builders, corpus)
-    overlaps: dict[str, dict] = {split: {} for split in SPLITS}
-    if counter and (overlap := counter.count()).in_training:
-        overlaps["held_out"] = {
-            "in_training": overlap.in_training,
-            "same_in_training": overlap.same_answer,
-            "first_in_training": corpus.held_out_documents.source.location(overlap.first),
-        }
-    return {
-        split: SplitFigures(
-            documents=builder.documents,
-            skipped_documents=builder.skipped,
-            tokens=builder.tokens,
-            rows=builder.rows,
-            padding=builder.padding / max(builder.rows * layout.num_ids, 1),
-            too_long=builder.too_long,
-            first_too_long=too_long[split],
-            **overlaps[split],
-        )
-        for split, builder in builders.items()
-    }
-
-
-def _check_filled(builders: dict[str, RowBuilder], corpus: Corpus) -> None:
-    for split, builder in builders.items():
-        if not builder.rows:
-            needs, remedy = builder.shortage
-            share = "" if corpus.held_out_documents else f" (held_out={corpus.held_out})"
-            larger = "a larger held_out, " if share and split == "held_out" else ""
-            problem = f"the corpus is too small: its {split} part{share} has {needs}"
-            raise InputError(f"{problem}; give more text, {larger}or {remedy}")
+def _files(summary: dict[str, Any], split: str) -> list[RowFile]:
+    return [RowFile(*file) for file in summary["files"][split]]

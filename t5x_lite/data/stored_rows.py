@@ -1,27 +1,44 @@
-"""Sequences of rows: on disk as a TFDS dataset of ArrayRecord shards, or those of several corpora together."""
+"""Sequences of rows: stored in files that are read at random, on a disk or in a bucket, or those of several corpora.
+
+A file of rows is a shard as Zarr has them (codec `sharding_indexed`, one row a chunk), which TensorStore writes whole
+and reads row by row: it asks a bucket for the bytes of a row alone, many rows at once, and again where a request fails.
+"""
 
 import abc
 import contextlib
 import functools
+import os
+import struct
 import threading
 import time
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
+import xxhash
+from etils import epath
 
 from t5x_lite.data.layouts.base import Row, RowSpec, decode_image
-from t5x_lite.data.records.tfds import import_tfds
 from t5x_lite.errors import InputError
+from t5x_lite.files import is_in_bucket
 
 if TYPE_CHECKING:
     import grain
+    import tensorstore
 
 SPLITS = ("train", "held_out")
-_SHARD_BYTES = 256 << 20
-_READ_BYTES = 1 << 15  # in one read of a file
-_POOL_THREADS = 65  # of ArrayRecord, 64 that read and one more, which nothing changes
+_FILE_BYTES = 64 << 20
+"""Of a file of rows, which its writer holds in memory."""
+_CACHE_BYTES = 8 << 30
+"""Most memory for the positions of rows in files, 16 bytes a row, of those that were read."""
+_REQUESTS = 256
+"""Of a bucket at once, each of which is one row and mostly waiting."""
+_CHECKSUM = struct.Struct("<Q")
+_SIZE = struct.Struct("<I")
+_INDEX_BYTES, _END_BYTES = 16, 4
+"""Of a row in the index of its file, and of the checksum after that."""
+_THREADS = 65  # of TensorStore, and ArrayRecord's in TFDS
 
 
 class RowSequence(Sequence[Row]):
@@ -50,22 +67,87 @@ def stack(rows: Sequence[Row]) -> dict[str, np.ndarray]:
     return {name: np.stack([row[name] for row in rows]) for name in rows[0]}
 
 
-@functools.cache
-def _check_threads() -> None:
-    """Raises `InputError` where the system refuses the threads of ArrayRecord's pool, or of TFDS before it.
+class RowFile(NamedTuple):
+    """A file of rows, by its name in the folder of the store."""
 
-    The pool is made with the first reader. When a thread is refused then, those before it read memory that is freed
-    already, which ends the process, or are waited for without end.
+    name: str
+    rows: int
+    num_bytes: int
+
+
+class RowFormat:
+    """Rows to bytes and back: the columns one after the other, and their checksum.
+
+    Args:
+      spec: the columns.
+      num_ids: ids of the vocabulary; up to 65,536 are stored in 16 bits.
+    """
+
+    def __init__(self, spec: RowSpec, num_ids: int) -> None:
+        self.spec = spec
+        small = num_ids <= 1 << 16
+        dtypes = {name: np.uint16 if column.is_ids and small else column.dtype for name, column in spec.items()}
+        self._dtypes = {name: np.dtype(dtype).newbyteorder("<") for name, dtype in dtypes.items()}
+
+    @property
+    def row_bytes(self) -> int:
+        """Bytes of a row whose images are stored as arrays, which are larger than their files."""
+        return sum(column.size * self._dtypes[name].itemsize for name, column in self.spec.items())
+
+    def encode(self, row: Row) -> bytes:
+        """ValueError for a row whose columns are not those of the spec."""
+        if row.keys() != self.spec.keys():
+            raise ValueError(f"a row has columns {sorted(row)}, the layout's spec {sorted(self.spec)}")
+        parts = []
+        for name, column in self.spec.items():
+            value = row[name]
+            if column.encoding == "image":
+                if not isinstance(value, bytes):
+                    raise ValueError(f"column {name!r} holds a {type(value).__name__}, not the bytes of an image file")
+                parts += [_SIZE.pack(len(value)), value]
+            else:
+                if (value := np.asarray(value, self._dtypes[name])).shape != tuple(column.shape):
+                    raise ValueError(f"column {name!r} has shape {value.shape} in a row, {column.shape} in the spec")
+                parts.append(value.tobytes())
+        content = b"".join(parts)
+        return content + _CHECKSUM.pack(xxhash.xxh3_64_intdigest(content))
+
+    def decode(self, stored: bytes) -> Row:
+        """ValueError for bytes that `encode` did not write."""
+        end = len(stored) - _CHECKSUM.size
+        content = memoryview(stored)[: max(end, 0)]
+        if end < 0 or _CHECKSUM.unpack_from(stored, end)[0] != xxhash.xxh3_64_intdigest(content):
+            raise ValueError("a row is not what was written, by its checksum")
+        row, start = {}, 0
+        for name, column in self.spec.items():
+            if column.encoding == "image":
+                (size,) = _SIZE.unpack_from(content, start)
+                start += _SIZE.size
+                row[name] = decode_image(bytes(content[start : start + size]), column)
+                start += size
+            else:
+                array = np.frombuffer(content, self._dtypes[name], column.size, start).reshape(column.shape)
+                row[name] = array.astype(column.dtype)
+                start += array.nbytes
+        return row
+
+
+@functools.cache
+def check_threads() -> None:
+    """Raises `InputError` where the system refuses the threads that read rows.
+
+    TensorStore and ArrayRecord start theirs with the first reader. When one is refused then, the process ends, or waits
+    without end.
     """
     ended, started, before = threading.Event(), [], _num_threads()
     try:
-        for _ in range(_POOL_THREADS):
+        for _ in range(_THREADS):
             thread = threading.Thread(target=ended.wait)
             thread.start()
             started.append(thread)
     except RuntimeError:
         raise InputError(
-            f"the system starts {len(started)} threads more and reading rows takes {_POOL_THREADS}; raise the limit of "
+            f"the system starts {len(started)} threads more and reading rows takes {_THREADS}; raise the limit of "
             "processes (ulimit -u, or that of the container), or end other programs"
         ) from None
     finally:
@@ -84,132 +166,155 @@ def _num_threads() -> int:
     return len(list(tasks.iterdir())) if tasks.exists() else 0
 
 
+@functools.cache
+def _context() -> "tensorstore.Context":
+    import tensorstore
+
+    requests = {f"{store}_request_concurrency": {"limit": _REQUESTS} for store in ("gcs", "s3")}
+    return tensorstore.Context({"cache_pool": {"total_bytes_limit": _CACHE_BYTES}} | requests)
+
+
+def _open_file(path: epath.PathLike, rows: int) -> "tensorstore.KvStore":
+    """A file of so many rows, for reading and writing: rows by their numbers, four bytes each."""
+    import tensorstore
+
+    check_threads()
+    codecs = [{"name": "bytes", "configuration": {"endian": "little"}}, {"name": "crc32c"}]
+    spec = {"driver": "zarr3_sharding_indexed", "base": _location(path), "grid_shape": [rows], "index_codecs": codecs}
+    return tensorstore.KvStore.open(spec, context=_context()).result()
+
+
+def _location(path: epath.PathLike) -> dict[str, Any]:
+    """A file as TensorStore names it."""
+    if not is_in_bucket(path):
+        return {"driver": "file", "path": os.path.abspath(path)}
+    scheme, _, rest = str(path).partition("://")
+    bucket, _, name = rest.partition("/")
+    if scheme in ("gs", "gcs"):
+        return {"driver": "gcs", "bucket": bucket, "path": name}
+    if scheme != "s3":
+        raise InputError(f"{path} is in a store that rows cannot be kept in; choose a folder, or one in gs:// or s3://")
+    # TensorStore reads neither from where s3fs and the AWS command line have them.
+    endpoint = os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL")
+    region = os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION")
+    # It complains of files that are missing where the environment has the credentials.
+    credentials = {"type": "environment"} if "AWS_ACCESS_KEY_ID" in os.environ else None
+    options = {"endpoint": endpoint, "aws_region": region or (endpoint and "us-east-1"), "aws_credentials": credentials}
+    return {"driver": "s3", "bucket": bucket, "path": name} | {key: value for key, value in options.items() if value}
+
+
+def _key(number: int) -> bytes:
+    return number.to_bytes(4, "big")
+
+
+def _stored(read: Any) -> bytes:
+    result = read.result()
+    if result.state != "value":
+        raise ValueError("a row is missing")
+    return result.value
+
+
 class Rows(RowSequence):
     """One split of a store as a sequence of rows, safe to read from threads. Its files are opened at the first read of
-    each, and closed by `close`, which no thread may be reading at."""
+    each."""
 
-    def __init__(self, folder: Path, split: str, length: int, spec: RowSpec) -> None:
-        self._folder, self._split, self._length, self.spec = folder, split, length, spec
+    def __init__(self, folder: epath.PathLike, files: Sequence[RowFile], row_format: RowFormat) -> None:
+        self._folder, self._files, self._format = epath.Path(folder), files, row_format
+        self.spec = row_format.spec
+        self._ends = np.cumsum([file.rows for file in files], dtype=np.int64)
         self._lock = threading.Lock()
-        self._readers: dict[int, Any] = {}
+        self._opened: dict[int, Any] = {}
         self._is_closed = False
 
     def __len__(self) -> int:
-        return self._length
+        return int(self._ends[-1]) if len(self._ends) else 0
 
     def __getitems__(self, indices: Iterable[int]) -> list[Row]:
         indices = np.fromiter(indices, np.int64)
-        # All shards but the last are full.
-        numbers, positions = np.divmod(indices, self._info.splits[self._split].file_instructions[0].take)
-        encoded: list[bytes] = [b""] * len(indices)
-        try:
-            for number in np.unique(numbers):
-                here = np.flatnonzero(numbers == number)
-                records = self._reader(int(number)).read(positions[here].tolist())
-                for position, record in zip(here, records, strict=True):
-                    encoded[position] = record
-        except (RuntimeError, IndexError) as error:
-            reason = " ".join(str(error).split())[:200]
-            raise InputError(
-                f"the token store {self._folder} is damaged ({reason}); remove that folder, and it is made anew"
-            ) from None
-        return [
-            {
-                name: decode_image(record[name], column)
-                if column.encoding == "image"
-                else np.asarray(record[name]).astype(column.dtype, copy=False)
-                for name, column in self.spec.items()
-            }
-            for record in map(self._info.features.deserialize_example_np, encoded)
+        numbers = np.searchsorted(self._ends, indices, side="right")
+        starts = self._ends - [file.rows for file in self._files]
+        opened = {number: self._file(number) for number in np.unique(numbers).tolist()}
+        # With a bound in the past what is known of a file, which never changes, is not asked for again.
+        reads = [
+            opened[number].read(_key(position), staleness_bound=0.0)
+            for number, position in zip(numbers.tolist(), (indices - starts[numbers]).tolist(), strict=True)
         ]
+        try:
+            return [self._format.decode(_stored(read)) for read in reads]
+        except (ValueError, RuntimeError, OSError, struct.error) as error:
+            raise self._unreadable(error) from None
+
+    def _file(self, number: int) -> Any:
+        with self._lock:
+            if self._is_closed:
+                raise ValueError(f"the rows of {self._folder} are closed")
+            if number not in self._opened:
+                file = self._files[number]
+                try:
+                    self._opened[number] = _open_file(self._folder / file.name, file.rows)
+                except (ValueError, RuntimeError, OSError) as error:
+                    raise self._unreadable(error) from None
+            return self._opened[number]
+
+    def _unreadable(self, error: Exception) -> InputError:
+        reason = " ".join(str(error).split())[:300]
+        if is_in_bucket(self._folder):
+            problem = f"the rows in {self._folder} cannot be read ({reason})"
+            return InputError(f"{problem}; see that this host may read there, or prepare them anew")
+        return InputError(
+            f"the token store {self._folder} is damaged ({reason}); remove that folder, and it is made anew"
+        )
 
     def close(self) -> None:
         """Closes the files; a later read raises ValueError."""
         with self._lock:
             self._is_closed = True
-            while self._readers:
-                with contextlib.suppress(RuntimeError):  # what a read has raised already
-                    self._readers.popitem()[1].close()
-
-    @functools.cached_property
-    def _info(self) -> Any:
-        _check_threads()
-        return import_tfds().builder_from_directory(str(self._folder)).info
-
-    def _reader(self, number: int) -> Any:
-        """That of a shard. TFDS's data source would leave it to be closed by the garbage collector, and starts a thread
-        for every read."""
-        from array_record.python.array_record_module import ArrayRecordReader
-
-        with self._lock:
-            if self._is_closed:
-                raise ValueError(f"the rows of {self._folder} are closed")
-            if number not in self._readers:
-                path = self._info.splits[self._split].file_instructions[number].filename
-                # Without reading ahead, as random access does not want it.
-                reader = ArrayRecordReader(path, "readahead_buffer_size:0", file_reader_buffer_size=_READ_BYTES)
-                self._readers[number] = reader
-            return self._readers[number]
+            self._opened.clear()
 
 
 class RowWriter(contextlib.AbstractContextManager):
-    """Writes rows of the splits into `folder`, to be used as a context; up to 65,536 `num_ids` are stored in 16 bits.
+    """Writes the rows of a corpus, or of a part of it, into files of about 64 MiB; a context, which completes the last.
 
-    TFDS's `GeneratorBasedBuilder` would gather a gigabyte of rows in memory and then spill them through TensorFlow's
-    file system; its `SequentialWriter` streams to the shards and needs no TensorFlow.
+    Args:
+      folder: where the files go, on a disk or in a bucket.
+      row_format: of the rows.
+      number: of the part, which the names of the files hold.
     """
 
-    def __init__(self, folder: Path, spec: RowSpec, num_ids: int) -> None:
-        tfds = import_tfds()
-        self._spec = spec
-        self._dtypes = {
-            name: np.dtype(np.uint16 if column.is_ids and num_ids <= 1 << 16 else column.dtype)
-            for name, column in spec.items()
-        }
-        features = {
-            name: tfds.features.Tensor(shape=(), dtype=np.object_)
-            if column.encoding == "image"
-            else tfds.features.Tensor(
-                shape=column.shape, dtype=self._dtypes[name], encoding=tfds.features.Encoding.BYTES
-            )
-            for name, column in spec.items()
-        }
-        identity = tfds.core.DatasetIdentity(
-            name="rows", version=tfds.core.Version("1.0.0"), data_dir=str(folder), module_name=""
-        )
-        info = tfds.core.DatasetInfo(
-            builder=identity, features=tfds.features.FeaturesDict(features), disable_shuffling=True
-        )
-        row_bytes = sum(column.size * self._dtypes[name].itemsize for name, column in spec.items())
-        per_shard = max(1, _SHARD_BYTES // row_bytes)
-        self._writer = tfds.core.SequentialWriter(info, max_examples_per_shard=per_shard, file_format="array_record")
-        self._writer.initialize_splits(list(SPLITS))
-
-    def __exit__(self, kind: type | None, *error: Any) -> None:
-        """Closes the files of every split, whatever happens to those of another; an error before goes first."""
-        with contextlib.ExitStack() as stack:
-            if kind is not None:
-                stack.enter_context(contextlib.suppress(Exception))
-            for split in SPLITS:
-                stack.callback(self._writer.close_splits, [split])
+    def __init__(self, folder: epath.PathLike, row_format: RowFormat, number: int = 0) -> None:
+        self._folder, self._format, self._number = epath.Path(folder), row_format, number
+        self._waiting: dict[str, list[bytes]] = {split: [] for split in SPLITS}
+        self._per_file = max(1, _FILE_BYTES // row_format.row_bytes)
+        self.files: dict[str, list[RowFile]] = {split: [] for split in SPLITS}
+        """The complete files of each split."""
 
     def add(self, rows: dict[str, list[Row]]) -> None:
         """Appends rows to each split; ValueError for one whose columns are not those of the spec."""
-        self._writer.add_examples({name: list(map(self._encoded, part)) for name, part in rows.items()})
+        for split, more in rows.items():
+            self._waiting[split] += map(self._format.encode, more)
+            while len(self._waiting[split]) >= self._per_file:
+                self._write(split)
 
-    def _encoded(self, row: Row) -> dict[str, Any]:
-        if row.keys() != self._spec.keys():
-            raise ValueError(f"a row has columns {sorted(row)}, the layout's spec {sorted(self._spec)}")
-        encoded = {}
-        for name, column in self._spec.items():
-            value = row[name]
-            if column.encoding == "image":
-                if not isinstance(value, bytes):
-                    raise ValueError(f"column {name!r} holds a {type(value).__name__}, not the bytes of an image file")
-            elif (value := np.asarray(value, self._dtypes[name])).shape != tuple(column.shape):
-                raise ValueError(f"column {name!r} has shape {value.shape} in a row, {column.shape} in the spec")
-            encoded[name] = value
-        return encoded
+    def __exit__(self, kind: type | None, *error: Any) -> None:
+        if kind is None:
+            for split in SPLITS:
+                if self._waiting[split]:
+                    self._write(split)
+
+    def _write(self, split: str) -> None:
+        import tensorstore
+
+        rows, self._waiting[split] = self._waiting[split][: self._per_file], self._waiting[split][self._per_file :]
+        path = self._folder / f"{split}-{self._number:05d}-{len(self.files[split]):03d}.rows"
+        # All rows at once: TensorStore reads nothing of a file that is there already, and replaces it when this one is
+        # complete.
+        with tensorstore.Transaction() as transaction:
+            file = _open_file(path, len(rows)).with_transaction(transaction)
+            for number, row in enumerate(rows):
+                file[_key(number)] = row
+        self.files[split].append(
+            RowFile(path.name, len(rows), sum(map(len, rows)) + _INDEX_BYTES * len(rows) + _END_BYTES)
+        )
 
 
 class MixedRows(RowSequence):

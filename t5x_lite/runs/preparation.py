@@ -1,8 +1,8 @@
 """What a run needs before its first step: data, objective, teacher, first parameters; and checks that they agree."""
 
 import math
-from contextlib import nullcontext
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 
 import jax
 import numpy as np
@@ -11,7 +11,7 @@ from flax import linen as nn
 from jax.sharding import Mesh
 from rich.console import Console
 
-from t5x_lite.data import TokenStore, Vocabulary
+from t5x_lite.data import Layout, Tokenizer, TokenStore, Vocabulary
 from t5x_lite.errors import InputError
 from t5x_lite.files import local_or_bucket
 from t5x_lite.kernels.platform import can_offload, free_memory
@@ -44,8 +44,8 @@ class Prepared:
 def prepare(experiment: Experiment, console: Console, workdir: epath.Path | None = None) -> Prepared:
     """The token store, written if it does not exist, and the other models that the run needs.
 
-    Where all hosts have one cache, process 0 writes the store for all; else each writes its own. The tokenizer is that
-    of the run so far, else the teacher's or that of the model to start from, else the data's.
+    Process 0 writes the store for all, in the cache if all hosts have one and the same, else in the workdir. The
+    tokenizer is that of the run so far, else the teacher's or that of the model to start from, else the data's.
     """
     for name, source in (("source", experiment.data.source), ("held_out_source", experiment.data.held_out_source)):
         if source is not None and not source.has_answers:
@@ -53,24 +53,17 @@ def prepare(experiment: Experiment, console: Console, workdir: epath.Path | None
                 f"data.{name} has no labels to learn or to compare with; name their field, or give it to evaluate with "
                 "--unlabeled"
             )
-    objective, begun = experiment.objective, workdir is not None and has_begun(workdir)
-    teacher = start = None
-    if isinstance(objective, Distillation):
-        teacher = open_model(objective.teacher)
-        objective = objective.for_teacher(teacher.config, experiment.model)
-    if isinstance(experiment.start, FromModel | FromRun) and not begun:
-        start = open_model(experiment.start.folder)
-        if getattr(experiment.start, "layers", ()) and getattr(start.config, "layers_share_parameters", False):
-            raise InputError(f"start.layers={experiment.start.layers} chooses layers where all are one; leave it empty")
-    saved = saved_tokenizer(workdir) if begun else None
-    candidates = [saved, *(model.tokenizer for model in (teacher, start) if model is not None)]
-    tokenizers = [tokenizer for tokenizer in candidates if tokenizer is not None]
-    if len({tokenizer.fingerprint for tokenizer in tokenizers}) > 1:
-        raise InputError("the run, its teacher and the model it starts from have different tokenizers; choose others")
-    cache = experiment.data.cache_path
-    cache.mkdir(parents=True, exist_ok=True)
-    with preparation(console) as progress, nullcontext() if hosts_without(cache) else hosts.in_turn():
-        store = experiment.data.prepare(objective.layout, tokenizer=next(iter(tokenizers), None), progress=progress)
+    begun = workdir is not None and has_begun(workdir)
+    objective, teacher, start = open_models(experiment, begun=begun)
+    saved, cache = saved_tokenizer(workdir) if begun else None, experiment.data.cache_path
+    tokenizer, data = given_tokenizer(saved, teacher, start), experiment.data
+    if not data.prepared:
+        cache.mkdir(parents=True, exist_ok=True)
+        if workdir is not None and hosts_without(cache):
+            data = replace(data, cache_dir=str(workdir / "cache"))
+    check = vocabulary_check(experiment.model, objective.layout)
+    with preparation(console) as progress, hosts.in_turn():
+        store = data.prepare(objective.layout, tokenizer=tokenizer, check_tokenizer=check, progress=progress)
     hosts.check_alike(
         {"the token store": store.key, "its number of rows": str(len(store.train))},
         "data.source and data.tokenizer must give every host the same text and pieces",
@@ -78,13 +71,47 @@ def prepare(experiment: Experiment, console: Console, workdir: epath.Path | None
     for remark in store.remarks:
         print_line(console, remark)
     if store.tokenizer:
-        check_vocabulary(experiment.model, store.tokenizer.vocabulary, objective.layout.added_ids)
         objective = objective.for_vocabulary(store.tokenizer.vocabulary)
     if workdir:
         with hosts.in_turn():
             if hosts.is_first():
                 begin(workdir, experiment, store, None if teacher is None else teacher.params)
     return Prepared(store, objective, teacher, start)
+
+
+def open_models(
+    experiment: Experiment, *, begun: bool = False
+) -> tuple[Objective, OpenedModel | None, OpenedModel | None]:
+    """The objective with its teacher's architecture, the teacher, and the model to start from where the run has not
+    begun."""
+    objective, teacher, start = experiment.objective, None, None
+    if isinstance(objective, Distillation):
+        teacher = open_model(objective.teacher)
+        objective = objective.for_teacher(teacher.config, experiment.model)
+    if isinstance(experiment.start, FromModel | FromRun) and not begun:
+        start = open_model(experiment.start.folder)
+        if getattr(experiment.start, "layers", ()) and getattr(start.config, "layers_share_parameters", False):
+            raise InputError(f"start.layers={experiment.start.layers} chooses layers where all are one; leave it empty")
+    return objective, teacher, start
+
+
+def given_tokenizer(saved: Tokenizer | None, *models: OpenedModel | None) -> Tokenizer | None:
+    """The tokenizer of the run so far, or of the models; `InputError` where they have different ones."""
+    candidates = [saved, *(model.tokenizer for model in models if model is not None)]
+    tokenizers = [tokenizer for tokenizer in candidates if tokenizer is not None]
+    if len({tokenizer.fingerprint for tokenizer in tokenizers}) > 1:
+        raise InputError("the run, its teacher and the model it starts from have different tokenizers; choose others")
+    return next(iter(tokenizers), None)
+
+
+def vocabulary_check(model: ModelConfig, layout: Layout) -> Callable[[Tokenizer], None]:
+    """Raises `InputError` for a tokenizer whose ids neither the rows nor the model can take."""
+
+    def check(tokenizer: Tokenizer) -> None:
+        layout.start(tokenizer.vocabulary)
+        check_vocabulary(model, tokenizer.vocabulary, layout.added_ids)
+
+    return check
 
 
 def check_vocabulary(model: ModelConfig, vocabulary: Vocabulary, added_ids: tuple[str, ...] = ()) -> None:

@@ -1,15 +1,17 @@
 """The configs of tokenizers, and the tokenizers that they describe, made and loaded."""
 
 import json
+import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import numpy as np
+from etils import epath
 
 from t5x_lite.errors import InputError
-from t5x_lite.files import read_bytes, read_json
+from t5x_lite.files import is_in_bucket, read_bytes, read_json, write_atomically
 from t5x_lite.tokenizers.base import CONFIG_FILE, ByteTokenizer, Tokenizer
 from t5x_lite.tokenizers.marian import MarianTokenizer, open_marian
 from t5x_lite.tokenizers.sentencepiece import (
@@ -193,8 +195,14 @@ def make_tokenizer(config: TokenizerConfig, documents: Callable[[], Iterator[str
     )
 
 
-def load_tokenizer(folder: Path) -> Tokenizer:
-    """The tokenizer that `Tokenizer.save` wrote; `InputError` when the folder holds none or a broken one."""
+def load_tokenizer(folder: epath.PathLike) -> Tokenizer:
+    """The tokenizer that `Tokenizer.save` wrote, on a disk or in a bucket; `InputError` when the folder holds none or a
+    broken one."""
+    if is_in_bucket(folder):
+        with tempfile.TemporaryDirectory() as local:
+            for path in epath.Path(folder).iterdir():
+                (Path(local) / path.name).write_bytes(read_bytes(path, f"tokenizer {folder}"))
+            return load_tokenizer(Path(local))
     folder = Path(folder)
     path = folder / CONFIG_FILE
     content = read_bytes(path, f"tokenizer {folder}")
@@ -212,6 +220,18 @@ def load_tokenizer(folder: Path) -> Tokenizer:
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         raise InputError(f"tokenizer file {path} is corrupt; copy the folder again or make a new tokenizer") from None
     return _load_outside(kind, folder) if config is None else make_tokenizer(config, iter)
+
+
+def save_tokenizer(tokenizer: Tokenizer, folder: epath.PathLike) -> None:
+    """`Tokenizer.save`, into a folder on a disk or in a bucket."""
+    if not is_in_bucket(folder):
+        tokenizer.save(Path(folder))
+        return
+    with tempfile.TemporaryDirectory() as local:
+        tokenizer.save(Path(local))
+        # Without its config, which is last, it is not read.
+        for path in sorted(Path(local).iterdir(), key=lambda path: path.name == CONFIG_FILE):
+            write_atomically(epath.Path(folder) / path.name, path.read_bytes())
 
 
 def _load_outside(kind: str, folder: Path) -> Tokenizer:

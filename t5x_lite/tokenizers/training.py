@@ -7,8 +7,8 @@ import json
 import random
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator
-from typing import Any, Literal
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, Literal, NamedTuple
 
 from tokenizers import Tokenizer as Library
 from tokenizers import models, normalizers, pre_tokenizers, trainers
@@ -29,28 +29,60 @@ _MAX_CHARACTERS = 64_000_000
 _LONGEST_SENTENCE = 1_000
 
 
-def sample_sentences(documents: Iterable[str]) -> list[str]:
-    """At most a million sentences and 64 M characters of a corpus, in order; `InputError` when it is empty.
+class Sample(NamedTuple):
+    """Sentences of a corpus, or of a shard of it, that drew a number below `limit`, from 0 to 1."""
 
-    Where the corpus has more, an even sample of at least half as many: each sentence draws a number once, and whenever
-    those kept grow too many, those with the upper half of the numbers are given up.
+    limit: float
+    drawn: list[tuple[float, str]]
+    """The numbers and the sentences, in order."""
+    sentences: int
+    characters: int
+    """Of all, drawn or not."""
+
+
+def draw_sentences(
+    documents: Iterable[str], *, seed: int = 0, share: float = 1.0, limit: float = 1.0, halve: bool = True
+) -> Sample:
+    """At most `share` of a million sentences and of 64 M characters, an even sample where there are more: each sentence
+    draws a number once, and whenever those kept grow too many, those with the upper half of the numbers are given up.
+
+    Args:
+      seed: of the numbers.
+      limit: for the numbers, to begin with.
+      halve: False to keep all below `limit`.
     """
-    draw = random.Random(0).random
-    kept: list[tuple[float, str]] = []
-    limit, characters = 1.0, 0
+    draw, drawn = random.Random(seed).random, []
+    characters = all_sentences = all_characters = 0
     for sentence in _sentences(documents):
         number = draw()
+        all_sentences, all_characters = all_sentences + 1, all_characters + len(sentence)
         if number >= limit:
             continue
-        kept.append((number, sentence))
+        drawn.append((number, sentence))
         characters += len(sentence)
-        while len(kept) > _MAX_SENTENCES or characters > _MAX_CHARACTERS:
+        while halve and (len(drawn) > share * _MAX_SENTENCES or characters > share * _MAX_CHARACTERS):
             limit /= 2
-            kept = [pair for pair in kept if pair[0] < limit]
-            characters = sum(len(sentence) for _, sentence in kept)
-    if not kept:
-        raise InputError("the corpus is empty, so no tokenizer can be trained; give a source with text")
-    return [sentence for _, sentence in kept]
+            drawn = [pair for pair in drawn if pair[0] < limit]
+            characters = sum(len(sentence) for _, sentence in drawn)
+    return Sample(limit, drawn, all_sentences, all_characters)
+
+
+def common_limit(samples: Sequence[Sample]) -> float:
+    """The limit for the numbers of all samples together that leaves no more than a million sentences, and 64 M
+    characters, on average."""
+    limit = 1.0
+    sentences, characters = (sum(sample[field] for sample in samples) for field in (2, 3))
+    while sentences * limit > _MAX_SENTENCES or characters * limit > _MAX_CHARACTERS:
+        limit /= 2
+    return limit
+
+
+def sample_sentences(documents: Iterable[str]) -> list[str]:
+    """At most a million sentences and 64 M characters of a corpus, in order (see `draw_sentences`); `InputError` when
+    it is empty."""
+    if drawn := draw_sentences(documents).drawn:
+        return [sentence for _, sentence in drawn]
+    raise InputError("the corpus is empty, so no tokenizer can be trained; give a source with text")
 
 
 def _sentences(documents: Iterable[str]) -> Iterator[str]:

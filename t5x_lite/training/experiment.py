@@ -160,7 +160,7 @@ class Experiment:
 
 NOT_MATHEMATICS = (
     *("mesh", "remat", "evaluation", "generation", "origin", "checkpoints", "logging", "steps"),
-    "data.cache_dir",
+    *("data.cache_dir", "data.prepared"),
 )
 """Fields that a resumed run may change: they do not change what a step computes."""
 

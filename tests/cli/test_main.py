@@ -223,7 +223,7 @@ BAD = {
     ),
     "no workdir": (["train", "CONFIG", "--workdir", ""], "workdir='' is not the name of a folder; give one"),
     "a NUL": (["train", "CONFIG", "--workdir", "a\0b"], r"argument 'a\x00b' has a NUL in it"),
-    "a NUL in a config": (["train", "NUL"], "the name of a file has a NUL in it"),
+    "a NUL in a config": (["train", "NUL"], "is not the name of a folder; give one"),
     "workdir in a file": (["train", "CONFIG", "--workdir", "CONFIG"], "file; choose a folder"),
 }
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from t5x_lite.data import Bytes, Data, SentencePiece, Stream, TextFiles, splits, store
+from t5x_lite.data import Bytes, Data, SentencePiece, Stream, TextFiles, splits, write_store
 
 ROWS = Stream(32)
 
@@ -64,11 +64,13 @@ def test_an_interrupted_prepare_leaves_nothing(corpus, undisturbed, tmp_path, mo
     assert ids_of(prepare(corpus, Bytes(), ROWS, **options).train) == undisturbed
 
 
-def test_a_full_disk_seen_by_array_record_is_an_oserror(corpus, tmp_path, monkeypatch):
+def test_a_full_disk_seen_by_tensorstore_is_an_oserror(corpus, tmp_path, monkeypatch):
     def fail(self, rows):
-        raise RuntimeError("UNKNOWN: write() failed: No space left on device")
+        raise ValueError(
+            "RESOURCE_EXHAUSTED: Failed to write 3142852 bytes: No space left on device [os_error_code='28']"
+        )
 
-    monkeypatch.setattr(store.RowWriter, "add", fail)
+    monkeypatch.setattr(write_store.RowWriter, "add", fail)
     with pytest.raises(OSError) as raised:
         prepare(corpus, Bytes(), ROWS, held_out=0.1, cache_dir=tmp_path)
     assert raised.value.errno == errno.ENOSPC

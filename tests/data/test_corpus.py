@@ -20,10 +20,11 @@ from t5x_lite.data import (
     TextToText,
     splits,
 )
-from t5x_lite.data.splits import split_documents
 from t5x_lite.data.stored_rows import stack
 from t5x_lite.errors import InputError
 from t5x_lite.tokenizers.config import ByteTokenizer
+
+from ..tiny_corpora import is_held_out
 
 PAIRS = tuple((f"{n} {'source ' * (n % 4)}{n}", f"{n * 7} {'target ' * (n * n % 5)}x") for n in range(150))
 LENGTHS = (60, 60)
@@ -66,7 +67,7 @@ def pairs_in(made, split) -> list[tuple[str, str]]:
 def test_each_split_is_made_of_its_own_pairs(tmp_path, monkeypatch, chunk, packed):
     monkeypatch.setattr(splits, "_CHUNK_CHARACTERS", chunk)
     made = store_of(tmp_path, TextPairs(*LENGTHS, packed=packed))
-    holds_out, _ = split_documents(map("\0".join, PAIRS), 0.2)
+    holds_out = is_held_out(map("\0".join, PAIRS), 0.2)
     for name in ("train", "held_out"):
         builder = made.layout.start(DECODE.vocabulary)
         mine = [pair for pair in PAIRS if holds_out("\0".join(pair)) == (name == "held_out")]
@@ -132,7 +133,7 @@ def test_a_source_of_what_is_held_out(tmp_path, layout):
     dev = held(PAIRS[:7], name="dev")
     stages = []
     made = store_of(tmp_path, layout, held_out_source=dev, held_out=9.0, progress=lambda *stage: stages.append(stage))
-    assert stages == [("tokenize", None)] * 2, "nothing is split"
+    assert stages == [("tokenize", 0.5), ("tokenize", 1.0)], "nothing is split"
     assert [figures.documents for figures in made.figures.values()] == (
         [len(PAIRS), 7] if isinstance(layout, TextPairs) else [2 * len(PAIRS), 14]
     )

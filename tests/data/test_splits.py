@@ -24,7 +24,9 @@ from t5x_lite.data import (
     TextPairs,
     TextToText,
 )
-from t5x_lite.data.splits import Documents, Overlap, overlap, split_documents
+from t5x_lite.data.splits import Documents, Overlap, overlap
+
+from ..tiny_corpora import is_held_out
 
 TRAIN = [
     {"text": "The cat sat.", "label": "0"},
@@ -129,7 +131,7 @@ def test_several_sources_are_trained_on(records):
 def test_copies_of_a_document_stay_on_one_side(corpus):
     texts = corpus.texts[:200]
     repeated = [*texts, *texts[::3], *texts[:50]]
-    holds_out, _ = split_documents(repeated, 0.1)
+    holds_out = is_held_out(repeated, 0.1)
     held = [text for text in repeated if holds_out(text)]
     train = [text for text in repeated if not holds_out(text)]
     assert held and train and not set(held) & set(train)
@@ -139,12 +141,12 @@ def test_copies_of_a_document_stay_on_one_side(corpus):
 
 
 def test_the_split_is_by_content_not_by_place(corpus):
-    forward, backward = (split_documents(texts, 0.1)[0] for texts in (corpus.texts, corpus.texts[::-1]))
+    forward, backward = (is_held_out(texts, 0.1) for texts in (corpus.texts, corpus.texts[::-1]))
     assert list(map(forward, corpus.texts)) == list(map(backward, corpus.texts))
 
 
 @pytest.mark.parametrize("texts", [["short", "much longer document" * 50], ["much longer document" * 50, "x"]])
 @pytest.mark.parametrize("held_out", [0.001, 0.49])
 def test_two_documents_give_one_to_each_side(texts, held_out):
-    holds_out, _ = split_documents(texts, held_out)
+    holds_out = is_held_out(texts, held_out)
     assert [holds_out(text) for text in texts] in ([True, False], [False, True])

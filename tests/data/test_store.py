@@ -19,10 +19,11 @@ from t5x_lite.data import (
     stored_rows,
 )
 from t5x_lite.data.layouts import segment_pairs
-from t5x_lite.data.splits import split_documents
 from t5x_lite.data.stored_rows import stack
 from t5x_lite.errors import InputError
 from t5x_lite.tokenizers.config import ByteTokenizer
+
+from ..tiny_corpora import is_held_out
 
 ROOT = Path(__file__).parents[2]
 LENGTH = 32
@@ -40,7 +41,7 @@ def ids_of(rows) -> list[int]:
 
 def expected_ids(corpus, tokenizer, *, held_out, side) -> list[int]:
     """The documents of one side, one by one, an EOS after each, without the last partial row."""
-    holds_out, _ = split_documents(corpus.texts, held_out)
+    holds_out = is_held_out(corpus.texts, held_out)
     ids = []
     for text in corpus.texts:
         if holds_out(text) == (side == "held_out"):
@@ -51,7 +52,7 @@ def expected_ids(corpus, tokenizer, *, held_out, side) -> list[int]:
 @pytest.mark.parametrize(("chunk", "shard_bytes"), [(1, 1 << 20), (100, LENGTH * 2 * 7), (1 << 20, LENGTH * 2 * 7)])
 def test_every_token_is_there_once_and_in_order(corpus, spiece, tmp_path, monkeypatch, chunk, shard_bytes):
     monkeypatch.setattr(splits, "_CHUNK_CHARACTERS", chunk)
-    monkeypatch.setattr(stored_rows, "_SHARD_BYTES", shard_bytes)
+    monkeypatch.setattr(stored_rows, "_FILE_BYTES", shard_bytes)
     small = replace(corpus, texts=corpus.texts[:120])
     made = prepare(small, SentencePiece(), ROWS, held_out=0.2, cache_dir=tmp_path, tokenizer=spiece)
     for side in ("train", "held_out"):
@@ -79,7 +80,7 @@ def test_each_side_is_made_of_its_own_documents_alone(prose, word_piece, tmp_pat
     monkeypatch.setattr(splits, "_CHUNK_CHARACTERS", chunk)
     monkeypatch.setattr(segment_pairs, "_BLOCK_DOCUMENTS", 16)
     made = prepare_prose(prose, word_piece, tmp_path, rows, sentences=rule)
-    holds_out, _ = split_documents(prose.texts, 0.3)
+    holds_out = is_held_out(prose.texts, 0.3)
     for side in ("train", "held_out"):
         builder = rows.start(word_piece.vocabulary)
         for text in prose.texts:

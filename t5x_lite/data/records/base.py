@@ -26,6 +26,11 @@ class Source(Validated, abc.ABC):
     def fingerprint(self) -> str:
         """Hexadecimal hash of what the source yields, computed without reading all of it where that is long."""
 
+    def shards(self) -> "list[Source]":
+        """The corpus as sources that can be read side by side, whose documents in order are its own; by default itself.
+        The same corpus always gives the same ones."""
+        return [self]
+
     def location(self, number: int) -> str:
         """The location of a document by its number, from 1, as messages show it."""
         return f"document {number}"
@@ -39,6 +44,10 @@ class Source(Validated, abc.ABC):
     def classes(self) -> tuple[str, ...] | None:
         """The names of its labels by number, empty where labels are numbers; None in text without labels."""
         return None
+
+
+class EmptyCorpusError(InputError):
+    """A corpus without a document, which may be a shard of a larger one."""
 
 
 def digest(*parts: Any) -> str:
@@ -56,6 +65,11 @@ def hash_fields(source: Source) -> str:
 
     values = [content(getattr(source, field.name)) for field in dataclasses.fields(source)]
     return digest(type(source).__name__, *values)
+
+
+def shards_of_examples(source: Any) -> list[Any]:
+    """The shards of a source that makes something of each of its `examples`: the same of each of their shards."""
+    return [dataclasses.replace(source, examples=shard) for shard in source.examples.shards()]
 
 
 class Record(NamedTuple):
@@ -176,6 +190,7 @@ class UnrolledRecords(Records):
     """The lists, all of one length, such as ('questions', 'answers', 'options')."""
 
     fingerprint = hash_fields
+    shards = shards_of_examples
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -210,6 +225,9 @@ class JoinedRecords(Records):
     def __iter__(self) -> Iterator[Record]:
         return itertools.chain.from_iterable(self.sources)
 
+    def shards(self) -> list[Source]:
+        return [shard for source in self.sources for shard in source.shards()]
+
 
 @dataclass(frozen=True)
 class ComposedRecords(Records):
@@ -222,6 +240,7 @@ class ComposedRecords(Records):
     """Its content, such as '{question} {answer}'."""
 
     fingerprint = hash_fields
+    shards = shards_of_examples
 
     def __post_init__(self) -> None:
         super().__post_init__()

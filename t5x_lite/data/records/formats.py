@@ -5,12 +5,11 @@ import itertools
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Literal
 
 from t5x_lite.data.records import input_files
-from t5x_lite.data.records.base import Record
-from t5x_lite.data.records.input_files import FileRecords
+from t5x_lite.data.records.base import Record, Source
+from t5x_lite.data.records.input_files import FileRecords, InputFile
 from t5x_lite.errors import InputError
 
 TABLE_ENDINGS = (".tsv", ".tsv.gz", ".csv", ".csv.gz")
@@ -36,7 +35,7 @@ class TableFiles(FileRecords):
         if self.columns and len(set(self.columns)) < len(self.columns):
             raise InputError(f"columns={self.columns} names one of them twice; name each once")
 
-    def records_in(self, path: Path) -> Iterator[tuple[int, dict[str, str]]]:
+    def records_in(self, path: InputFile) -> Iterator[tuple[int, dict[str, str]]]:
         rows, names = self._rows(path), self.columns
         if names is None:
             _, first = next(rows, (0, []))
@@ -56,7 +55,7 @@ class TableFiles(FileRecords):
                 )
             yield number, dict(zip(of_row, row, strict=True))
 
-    def _rows(self, path: Path) -> Iterator[tuple[int, list[str]]]:
+    def _rows(self, path: InputFile) -> Iterator[tuple[int, list[str]]]:
         """(number of its last line, columns) of every row that is not blank."""
         by_name = "comma" if path.name.lower().endswith((".csv", ".csv.gz")) else "tab"
         if (self.separator or by_name) == "tab":
@@ -105,10 +104,13 @@ class ParallelFiles(FileRecords):
                     location = " with ".join(f"{file}:{number}" for file in files)
                     yield Record(location, dict(zip(self.fields, texts, strict=True)))
 
-    def files(self) -> list[Path]:
+    def files(self) -> list[InputFile]:
         return list(itertools.chain.from_iterable(self._groups()))
 
-    def _groups(self) -> list[tuple[Path, ...]]:
+    def shards(self) -> list[Source]:
+        return [self]
+
+    def _groups(self) -> list[tuple[InputFile, ...]]:
         """Parallel files, one for each field."""
         groups = [[file.resolve() for file in input_files.expand(path, ())] for path in self.paths]
         if len(set(map(len, groups))) == 1:
@@ -139,7 +141,10 @@ class ClassFiles(FileRecords):
                 if line.strip():
                     yield Record(f"{path}:{number}", {"text": line.strip(), "label": label})
 
-    def files(self) -> list[Path]:
+    def shards(self) -> list[Source]:
+        return [self]
+
+    def files(self) -> list[InputFile]:
         files = []
         for path in self.paths:
             file, *others = input_files.expand(path, ())
@@ -177,7 +182,7 @@ class ConllFiles(FileRecords):
         if self.token_column == self.tag_column:
             raise InputError(f"token_column={self.token_column} is tag_column too; choose another one")
 
-    def records_in(self, path: Path) -> Iterator[tuple[int, dict[str, list[str]]]]:
+    def records_in(self, path: InputFile) -> Iterator[tuple[int, dict[str, list[str]]]]:
         is_conllu = path.name.lower().endswith((".conllu", ".conllu.gz"))
         for block in input_files.blocks(path):
             lines = [(number, text.rstrip()) for number, text in block]
@@ -231,7 +236,7 @@ class SquadFiles(FileRecords):
                 yield from questions
 
 
-def _articles(path: Path) -> list[list[Record]]:
+def _articles(path: InputFile) -> list[list[Record]]:
     """The questions of each article; `InputError` where the file is not in SQuAD's format."""
     articles = []
     try:

@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any, Literal
 
 from t5x_lite.data.records import input_files
-from t5x_lite.data.records.base import Record, Records
-from t5x_lite.data.records.input_files import FileRecords
+from t5x_lite.data.records.base import EmptyCorpusError, Record, Records
+from t5x_lite.data.records.input_files import FileRecords, InputFile
 from t5x_lite.errors import InputError
 
 _SKIPPED_FOLDERS = {"test", "tests", "idle_test", "site-packages", "dist-packages", "__pycache__"}
@@ -109,7 +109,7 @@ class TextFiles(FileRecords):
 
     endings = (".txt", ".txt.gz", *input_files.JSON_ENDINGS)
 
-    def records_in(self, path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
+    def records_in(self, path: InputFile) -> Iterator[tuple[int, dict[str, Any]]]:
         if path.name.lower().endswith(input_files.JSON_ENDINGS):
             return super().records_in(path)
         if self.document == "file":
@@ -127,10 +127,10 @@ class TextFiles(FileRecords):
             is_empty = False
             yield text
         if is_empty:
-            raise InputError(f"paths={self.paths} hold no text but blanks; give files with text")
+            raise EmptyCorpusError(f"paths={self.paths} hold no text but blanks; give files with text")
 
 
-def _has_paragraphs(path: Path) -> bool:
+def _has_paragraphs(path: InputFile) -> bool:
     """Whether there is a blank line between two lines with text; reads no further than that."""
     with input_files.open_bytes(path) as file:
         runs = itertools.groupby(

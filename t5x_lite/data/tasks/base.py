@@ -10,7 +10,15 @@ from typing import Any, ClassVar, TypeVar
 
 from t5x_lite.data.layouts.base import Layout, RowLength, encode_each
 from t5x_lite.data.layouts.sentences import SentenceRule
-from t5x_lite.data.records.base import Record, Records, Source, field_of, hash_fields
+from t5x_lite.data.records.base import (
+    EmptyCorpusError,
+    Record,
+    Records,
+    Source,
+    field_of,
+    hash_fields,
+    shards_of_examples,
+)
 from t5x_lite.errors import InputError
 from t5x_lite.tokenizers.base import Tokenizer
 
@@ -30,6 +38,7 @@ class TaskSource(Source):
     """What messages call its examples."""
 
     fingerprint = hash_fields
+    shards = shards_of_examples
 
     @abc.abstractmethod
     def convert(self, record: Record) -> Iterable[Any]:
@@ -57,7 +66,7 @@ class TaskSource(Source):
                 is_empty = False
                 yield record.location, example
         if is_empty:
-            raise InputError(f"{self.examples} holds no {self.unit}; give some")
+            raise EmptyCorpusError(f"{self.examples} holds no {self.unit}; give some")
 
 
 class UnknownLabelError(InputError):

@@ -5,7 +5,7 @@ import pytest
 
 from t5x_lite.data import Delimited, Vocabulary
 from t5x_lite.data.layouts.base import UnfitDocumentError
-from t5x_lite.data.stored_rows import Rows, RowWriter
+from t5x_lite.data.stored_rows import RowFormat, Rows, RowWriter
 from t5x_lite.errors import InputError
 
 # As in GPT-2, padding is EOS, which is not a special id of these rows.
@@ -55,10 +55,11 @@ def test_a_row_too_short_for_marks():
 def test_a_store_has_room_for_the_delimiters(num_ids, dtype, tmp_path):
     layout = Delimited(8)
     row = {"ids": np.full(8, num_ids - 1, np.int32), "label": np.float32(2.5)}
-    with RowWriter(tmp_path, layout.spec, num_ids) as writer:
+    row_format = RowFormat(layout.spec, num_ids)
+    with RowWriter(tmp_path, row_format) as writer:
         writer.add({"train": [row], "held_out": []})
-    assert f'"{dtype}"' in (tmp_path / "features.json").read_text()
-    (read,) = Rows(tmp_path, "train", 1, layout.spec)
+    assert row_format.row_bytes == 8 * np.dtype(dtype).itemsize + 4
+    (read,) = Rows(tmp_path, writer.files["train"], row_format)
     assert read["ids"].dtype == np.int32
     np.testing.assert_array_equal(read["ids"], row["ids"])
     assert read["label"] == row["label"]
