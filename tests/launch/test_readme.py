@@ -69,7 +69,7 @@ def test_every_example_for_tpus_reads_prepared_data_and_is_checked():
     commands += [call for call in calls() if " -- " in call or call.startswith("launch/skypilot.sh")]
     assert len(commands) >= 7
     for command in commands:
-        assert "--data.cache-dir gs://my-bucket/data" in command
+        assert "--data.prepared gs://my-bucket/data" in command
         assert "--no-check" not in command
     assert "t5x-lite prepare configs/t5_base.py --out gs://my-bucket/data" in README
 

@@ -19,21 +19,21 @@ from t5x_lite.models import num_params
 from t5x_lite.parallel.mesh import MESH_AXES, MeshShape
 from t5x_lite.planning.plan import objective_without_text
 from t5x_lite.planning.topology import Topology
-from t5x_lite.runs.preparation import check_mesh
+from t5x_lite.runs.preparation import check_mesh, given_tokenizer, open_models, vocabulary_check
 from t5x_lite.runs.workdir import open_workdir
 from t5x_lite.training.experiment import Experiment
 from t5x_lite.validation import Positive
 
 PROG = "t5x-lite check"
 EXAMPLES = (
-    "check configs/t5_11b.py --topology v5p:4x4x4 --workdir gs://bucket/t5 --data.cache-dir gs://bucket/data",
+    "check configs/t5_11b.py --topology v5p:4x4x4 --workdir gs://bucket/t5 --data.prepared gs://bucket/data",
     "check configs/t5_11b.py --topology v5p-128 --slices 2 --workdir gs://bucket/t5",
 )
 USAGE = f"""usage: {PROG} CONFIG --topology NAME [options of train]
 
 Checks what a run needs before machines are asked for, with a line for each: that the config can be computed, that its
 mesh fills the devices and divides the batch, that its workdir in a bucket can be written to, and that its data is
-there: a prepared store in a bucket, or else the first document of its source. The launchers do this first. Status 2
+there: rows that `prepare` wrote, or else the first document of its source. The launchers do this first. Status 2
 where something is missing. It writes and removes one small object in the workdir, and sees buckets with your rights,
 not with those of the machines.
 
@@ -147,25 +147,21 @@ def check_workdir(experiment: Experiment, workdir: str) -> str:
 
 
 def check_data(experiment: Experiment, config: str) -> str:
-    """That there is a prepared store, or that each source can be read. Raises `InputError` else."""
-    data, cache = experiment.data, experiment.data.cache_dir
-    remedy = f"run `t5x-lite prepare {config} --out gs://BUCKET/DATA` once, and give --data.cache-dir gs://BUCKET/DATA"
-    if is_in_bucket(cache):
-        try:
-            found = any(local_or_bucket(cache, "data.cache_dir").glob("stores/*"))
-        except InputError:
-            raise
-        except FileNotFoundError:
-            raise InputError(f"data.cache_dir={cache} is in no bucket that you can see; correct it or log in") from None
-        except Exception as error:  # each kind of bucket has its own ways to fail
-            reason = (str(error) or type(error).__name__).splitlines()[0]
-            raise InputError(f"data.cache_dir={cache} cannot be read ({reason}); correct it or log in") from None
-        if not found:
-            raise InputError(f"data.cache_dir={cache} holds no prepared store; {remedy}")
-        return f"{cache} holds a prepared store"
+    """That the prepared rows are there, or that each source can be read. Raises `InputError` else."""
+    data = experiment.data
+    if data.prepared:
+        if not is_in_bucket(data.prepared) and not Path(data.prepared).expanduser().exists():
+            return f"{data.prepared} is a folder of the hosts', which cannot be seen from here"
+        objective, *models = open_models(experiment)
+        with data.prepare(objective.layout, tokenizer=given_tokenizer(None, *models)) as store:
+            if store.tokenizer:
+                vocabulary_check(experiment.model, objective.layout)(store.tokenizer)
+            return f"{data.prepared} has {len(store.train):,} rows to train on"
+    remedy = f"run `t5x-lite prepare {config} --out gs://BUCKET/DATA` once, and give --data.prepared gs://BUCKET/DATA"
     for source in data.sources:
         if datasets := datasets_in(source) or datasets_in(getattr(source, "examples", None)):
             raise InputError(f"every host would prepare the dataset {datasets[0].name!r} for itself; {remedy}")
         if next(iter(source.documents()), None) is None:
             raise InputError(f"{type(source).__name__} has no document; {remedy}")
-    return f"{', '.join(type(source).__name__ for source in data.sources)} can be read; every host tokenizes all of it"
+    who = "process 0" if is_in_bucket(data.cache_dir) else "every host"
+    return f"{', '.join(type(source).__name__ for source in data.sources)} can be read; {who} tokenizes all of it"
