@@ -16,7 +16,7 @@ from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
 from jaxtyping import Array, Bool, Float
 
-from t5x_lite.kernels.masks import MASKED_LOGIT, AttentionInputs
+from t5x_lite.kernels.masks import MASKED_LOGIT, MODEL_FLOPS, AttentionInputs, Mask
 from t5x_lite.kernels.tiles import (
     LANES,
     LOG2_E,
@@ -319,6 +319,8 @@ def for_every_tile(
         return pl.BlockSpec(block, of_step)
 
     blocks = _blocks(tiling, width)
+    mask = Mask(causal=tiling.causal, prefix=tiling.prefix)
+    pairs = mask.visible_pairs(tiling.length, tiling.memory_length)
     steps = batch_size * num_heads * len(tiles)
     computed = steps * tiling.query_block * tiling.key_block
     fetched = tiling.query_block if by_keys else tiling.key_block  # rows of two arrays, for every tile
@@ -348,6 +350,7 @@ def for_every_tile(
             "steps": str(steps),
             "blocks": str(num_heads if keeps_tile else steps // len(tiles) * tiles.num_blocks),
             "alternatives": str(num_alternatives(tiling)),
+            MODEL_FLOPS: str(2 * products * batch_size * num_heads * pairs * width),
         },
     )(jnp.asarray(tiles.numbers), *arrays.values())
 
