@@ -1,6 +1,7 @@
 """Which platform a program is for, and what depends on that beside its operations."""
 
 import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -56,6 +57,15 @@ def tpu_slice(device: Any) -> int:
 def has_wired_slices(device: Any) -> bool:
     """Whether chips are wired in slices: TPUs, and the devices that a CPU simulates in their place."""
     return platform(device) != "gpu"
+
+
+def forms_torus(devices: Sequence[Any]) -> bool:
+    """Whether TPUs are rings in every dimension: whole cubes of 4 x 4 x 4 chips, or a pod of 16 x 16 that has two."""
+    places = [getattr(device, "coords", None) for device in devices if platform(device) == "tpu"]
+    if not places or None in places:
+        return False
+    sizes = [len(set(along)) for along in zip(*places, strict=True)]
+    return sizes == [16, 16, 1] or all(size % 4 == 0 for size in sizes)
 
 
 def unrolls_layers() -> bool:

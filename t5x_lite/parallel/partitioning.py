@@ -209,17 +209,30 @@ def on_each_device(
 def _all_gather(shard: Array, mesh_axes: tuple[str, ...], index: int) -> Array:
     """A parameter from its shards along dimension `index`.
 
-    Over a whole slice in two stages, first pairs of neighbours and then one of each pair. In one stage the TPU compiler
-    (libtpu 0.0.42.1) sums arrays of the full size, here or for the gradient: up to twice as many bytes to send. It does
-    not on a square of four chips. Bytes and links suggest that two stages are faster; no TPU has timed them.
+    Over a whole slice the TPU compiler (libtpu 0.0.42.1) sums arrays of the full size instead, for the gradient and, on
+    a slice that is not a torus, here: up to twice as many bytes to send. In two stages, first pairs of neighbours and
+    then one of each pair, it does not; nor on a square of four chips. No TPU has timed them.
     """
     size = _num_devices(mesh_axes)
-    if size <= 4 or size % 2 or mesh_axes != _mesh_axes("whole_slice"):
+
+    def plain(shard: Array) -> Array:
         return jax.lax.all_gather(shard, mesh_axes, axis=index, tiled=True)
-    pairs = np.arange(size).reshape(-1, 2)
-    for groups in (pairs, pairs.T):
-        shard = jax.lax.all_gather(shard, mesh_axes, axis=index, axis_index_groups=groups.tolist(), tiled=True)
-    return shard
+
+    def in_two_stages(shard: Array) -> Array:
+        pairs = np.arange(size).reshape(-1, 2)
+        for groups in (pairs, pairs.T):
+            shard = jax.lax.all_gather(shard, mesh_axes, axis=index, axis_index_groups=groups.tolist(), tiled=True)
+        return shard
+
+    if size <= 4 or size % 2 or mesh_axes != _mesh_axes("whole_slice"):
+        return plain(shard)
+    if mesh_axes != _mesh_axes("whole_torus"):
+        return in_two_stages(shard)
+    gather = jax.custom_vjp(plain)
+    gather.defvjp(
+        lambda shard: (plain(shard), shard), lambda shard, gradient: jax.vjp(in_two_stages, shard)[1](gradient)
+    )
+    return gather(shard)
 
 
 def _mesh_axes(axis: str) -> tuple[str, ...]:
