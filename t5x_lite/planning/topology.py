@@ -84,6 +84,10 @@ class Topology:
         options: dict[str, Any] = {"chips_per_host_bounds": (1, 1, 1)} if self.num_chips == 1 else {}
         if self.chip.name == "v4":
             options["chip_config_name"] = "megacore"  # as on Cloud TPU: a chip's two cores are one device
+        rings = [self.is_ring(dimension) for dimension in range(len(self.shape))]
+        if any(rings):
+            # By default the compiler takes a slice for a mesh, whose collectives go along lines.
+            options["wrap"] = (*rings, False)[:3]
         return tuple(topologies.get_topology_desc(platform="tpu", topology_name=str(self), **options).devices)
 
     def is_ring(self, dimension: int) -> bool:

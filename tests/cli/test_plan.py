@@ -13,6 +13,7 @@ from t5x_lite.parallel.chips import GIB
 from t5x_lite.planning.collectives import Collective
 from t5x_lite.planning.plan import Cost, Memory, Plan
 from t5x_lite.planning.prices import find_price
+from t5x_lite.planning.timing import ExpectedTime
 from t5x_lite.planning.topology import Topology
 
 GATHER = Collective("all-gather", 4, count=12, num_bytes=3_500_000, seconds=0.25, largest="bf16[64,128]")
@@ -29,7 +30,7 @@ def plan(experiments) -> Plan:
         model_flops=4 * 10**14,
         memory=Memory(parameters=2 * GIB, optimizer=4 * GIB, other=0, temporaries=GIB, code=GIB // 4),
         missing=0,
-        cost=Cost(flops=197 * 10**12, memory_traffic=819 * 10**8, collectives=(GATHER,)),
+        cost=Cost(197 * 10**12, 819 * 10**8, (GATHER,), ExpectedTime(1.5, 0.25, 0.25)),
         compile_seconds=7.0,
     )
 
@@ -67,16 +68,20 @@ def test_tables(plan):
         ("compute: matrix products", "1,000.0"),
         ("hbm: memory", "100.0"),
         ("ici: links between chips", "250.0"),
+        ("operations", "1,500.0"),
+        ("kernels of attention", "250.0"),
+        ("links that nothing hides", "250.0"),
     ):
         assert any(all(cell in line for cell in row) for line in text.splitlines()), row
     assert "model FLOPs 4.000e+14 a step, compiled 7.880e+14 (1.97 times)" in text
     assert "at most 50.8% MFU and 480 tokens/s, bound by compute" in text
+    assert "expected 25.4% MFU and 240 tokens/s, 2,000.0 ms a step" in text
     assert "compiled in 7 s" in text
 
 
 def test_small_models_are_shown_in_smaller_units(plan):
     memory = Memory(parameters=3 * 2**20, optimizer=6 * 2**20, other=0, temporaries=2**19, code=0)
-    small = replace(plan, memory=memory, cost=Cost(flops=197 * 10**6, memory_traffic=0, collectives=()))
+    small = replace(plan, memory=memory, cost=Cost(197 * 10**6, 0, (), ExpectedTime(2e-6)))
     text = printed(lambda console: print_plan(console, "bert", small))
     for row in (("chip", "MiB"), ("parameters", "3.00"), ("together, of 16,384: fits", "9.50"), ("compute", "0.001")):
         assert any(all(cell in line for cell in row) for line in text.splitlines()), row
@@ -90,7 +95,7 @@ def test_tables_of_what_does_not_fit(too_large):
 
 def test_a_ranking(plan, too_large):
     first, second = printed(ranking([plan, too_large])).splitlines()[1:3]
-    assert first.split() == ["fsdp=4", "none", "1", "7.2", "1,000.0", "100.0", "250.0", "50.8%"]
+    assert first.split() == ["fsdp=4", "none", "1", "7.2", "1,000.0", "100.0", "250.0", "2,000.0", "25.4%,", "50.8%"]
     assert second.split() == ["fsdp=4", "none", "1", "19.0", "3.0", "GiB", "missing"]
 
 
@@ -99,6 +104,8 @@ def test_json(plan, too_large):
     assert figures["topology"] == "v5e:2x2"
     assert figures["memory_bytes"]["total"] == plan.memory.total
     assert figures["seconds"] == {"compute": 1.0, "hbm": 0.1, "ici": 0.25}
+    assert figures["expected_seconds"] == {"operations": 1.5, "kernels": 0.25, "exposed": 0.25, "total": 2.0}
+    assert figures["expected_mfu"] == pytest.approx(figures["mfu"] / 2)
     assert figures["collectives"][0]["kind"] == "all-gather"
     assert (figures["fits"], figures["bound"]) == (True, "compute")
     missing = plan_json(too_large)
@@ -170,7 +177,7 @@ def test_days_and_dollars_of_the_whole_run(plan):
     run = replace(plan, experiment=replace(plan.experiment, steps=86_400))  # of a second each, on four chips
     text = printed(lambda console: print_costs(console, run, find_price("2.5", "v5e")))
     assert "the whole run: 86,400 steps" in text
-    assert "at least 1.0 96.0 240" in " ".join(text.split())
+    assert "at least 1.0 96.0 240 expected 2.0 192 480" in " ".join(text.split())
     assert "at 2.50 dollars of a chip for an hour (as given); evaluation, checkpoints and restarts come on top" in text
     text = printed(lambda console: print_costs(console, run, None))
     assert "dollars\n" not in text
@@ -207,7 +214,7 @@ def test_a_search(run, config, plan, too_large, monkeypatch):
     first, second = err.splitlines()
     assert first.strip().startswith("does not fit: 3.0 GiB are missing; about ")
     assert second.strip().startswith(
-        "1,000.0 ms a step at least, 50.8% MFU at most, 7.2 GiB a chip, the fastest so far"
+        "1,000.0 ms a step at least, 2,000.0 expected, 25.4% MFU, 7.2 GiB a chip, the fastest so far"
     )
     status, out, _ = run("plan", config, "--topology", "v5e:2x2", "--search", "--json", "--tries", 2)
     assert (status, [one["fits"] for one in json.loads(out)]) == (0, [True, False])
