@@ -37,5 +37,11 @@ from dataclasses import replace
 from bert_base import experiment as base
 
 from t5x_lite.models import PRESETS
+from t5x_lite.parallel import MeshShape
 
-experiment = replace(base, model=replace(PRESETS["bert-large-uncased"], heads=base.model.heads), remat="dots")
+experiment = replace(
+    base,
+    model=replace(PRESETS["bert-large-uncased"], heads=base.model.heads),
+    remat="unroll",
+    mesh=MeshShape(data=1, fsdp=-1),
+)

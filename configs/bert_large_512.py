@@ -15,5 +15,6 @@ experiment = replace(
     first,
     objective=replace(first.objective, input_length=512),
     steps=1_000_000,
+    remat="dots",
     start=FromRun("runs/bert_large"),
 )

@@ -7,11 +7,13 @@
     kubectl logs --follow --selector=jobset.sigs.k8s.io/jobset-name=NAME,batch.kubernetes.io/job-completion-index=0
     kubectl delete jobset NAME     # save and end; the same command goes on
 
-What follows `--` is what follows `python -m t5x_lite train`. `--dry-run` prints the command and the JobSet instead,
-which can be kept, or changed by hand. The cluster needs node pools of the topology, and JobSet.
+What follows `--` is what follows `python -m t5x_lite train`. Config, mesh, workdir and data are checked first.
+`--dry-run` prints the commands and the JobSet instead, which can be kept, or changed by hand. The cluster needs node
+pools of the topology, and JobSet; with --queue also Kueue, and with --mount the add-on for Cloud Storage FUSE.
 """
 
 import argparse
+import importlib.util
 import json
 import re
 import shlex
@@ -35,6 +37,8 @@ ACCELERATORS = {
 }
 NAME = r"[a-z]([-a-z0-9]{0,38}[a-z0-9])?"  # with what JobSet adds, a host name of 63 letters at most
 APPLY = ["kubectl", "apply", "--filename=-"]
+# https://kueue.sigs.k8s.io/docs/tasks/run/jobsets and /docs/concepts/workload_priority_class
+QUEUE, PRIORITY = "kueue.x-k8s.io/queue-name", "kueue.x-k8s.io/priority-class"
 
 
 class Refusal(Exception):
@@ -66,10 +70,29 @@ def fill(template: str, arguments: argparse.Namespace, train: Sequence[str]) -> 
         )
     if arguments.slices < 1:
         raise Refusal(f"slices={arguments.slices} is too small; choose 1 or more")
-    if not arguments.spot:
-        template = "".join(line for line in template.splitlines(keepends=True) if not line.endswith("# with --spot\n"))
+    if arguments.spot and arguments.reservation:
+        raise Refusal("--spot and --reservation are two ways to get machines; choose one of them")
+    if arguments.priority and not arguments.queue:
+        raise Refusal(f"priority={arguments.priority} is of a queue of Kueue; give --queue, too")
+    queue = {QUEUE: arguments.queue, PRIORITY: arguments.priority}
+    labels = {key: value for key, value in queue.items() if value} | dict(map(label, arguments.label))
+    mounts = list(map(mount, arguments.mount))
+    given = {
+        "--spot": arguments.spot,
+        "--namespace": arguments.namespace,
+        "--label": labels,
+        "--reservation": arguments.reservation,
+        "--mount": mounts,
+    }
+    absent = tuple(f"# with {option}\n" for option, value in given.items() if not value)
+    template = "".join(line for line in template.splitlines(keepends=True) if not line.endswith(absent))
     return Template(template[template.index("apiVersion") :]).substitute(
         name=arguments.name,
+        namespace=json.dumps(arguments.namespace),
+        labels=json.dumps(labels),
+        reservation=json.dumps(arguments.reservation),
+        volumes=json.dumps([volume for volume, _ in mounts]),
+        volume_mounts=json.dumps([in_container for _, in_container in mounts]),
         slices=arguments.slices,
         hosts=chips // chips_per_host,
         chips_per_host=chips_per_host,
@@ -79,6 +102,42 @@ def fill(template: str, arguments: argparse.Namespace, train: Sequence[str]) -> 
         service_account=arguments.service_account,
         arguments=json.dumps(["train", *train]),
     )
+
+
+def label(given: str) -> tuple[str, str]:
+    """A label's key and value. Raises `Refusal` for another form."""
+    key, equals, value = given.partition("=")
+    if not equals or not key:
+        raise Refusal(f"label={given} is not a label; write KEY=VALUE")
+    return key, value
+
+
+def mount(given: str) -> tuple[dict, dict]:
+    """The volume for a bucket, and where the container has it. Raises `Refusal` for another form than BUCKET=/PATH."""
+    match = re.fullmatch(r"(?:gs://)?([a-z0-9][-_.a-z0-9]+)/?=(/[^:]+)(:rw)?", given)
+    if match is None:
+        raise Refusal(f"mount={given} is not a mount; write BUCKET=/PATH, or BUCKET=/PATH:rw to write there too")
+    bucket, path, writable = match.groups()
+    name = re.sub("[^a-z0-9]+", "-", f"bucket-{bucket}")[:63].rstrip("-")
+    attributes = {"bucketName": bucket, "mountOptions": "implicit-dirs"}
+    csi = {"driver": "gcsfuse.csi.storage.gke.io", "readOnly": not writable, "volumeAttributes": attributes}
+    return {"name": name, "csi": csi}, {"name": name, "mountPath": path, "readOnly": not writable}
+
+
+def check_command(topology: str, slices: int, train: Sequence[str]) -> list[str]:
+    """What checks config, mesh, workdir and data, with the rights of whoever launches."""
+    across = ["--slices", str(slices)] if slices > 1 else []
+    return ["-m", "t5x_lite", "check", train[0], "--topology", topology, *across, *train[1:]]
+
+
+def check_run(command: Sequence[str]) -> None:
+    """Raises `Refusal` for a run that could not begin, after the sentences that say why."""
+    if importlib.util.find_spec("jax") is None:
+        raise Refusal(
+            f"{sys.executable} has no t5x_lite to check the run with; install it (pip install -e .) or give --no-check"
+        )
+    if subprocess.run([sys.executable, *command], cwd=FOLDER.parent).returncode:
+        raise Refusal("the run could not begin, see above, and no machines were asked for; --no-check does so")
 
 
 def check_train(train: Sequence[str]) -> None:
@@ -105,6 +164,19 @@ def parse(argv: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
     parser.add_argument("--spot", action="store_true", help="on node pools of spot machines")
     parser.add_argument("--image", required=True, help="built from launch/Dockerfile")
     parser.add_argument("--service-account", default="default", help="of Kubernetes, that may write to the workdir")
+    parser.add_argument("--namespace", default="", help="of Kubernetes; default: kubectl's")
+    parser.add_argument("--reservation", default="", help="the name of a reservation whose node pools to take")
+    parser.add_argument("--queue", default="", help="a local queue of Kueue, which starts the run when its turn comes")
+    parser.add_argument("--priority", default="", help="a workload priority class of Kueue")
+    parser.add_argument("--label", action="append", default=[], metavar="KEY=VALUE", help="may be repeated")
+    parser.add_argument(
+        "--mount",
+        action="append",
+        default=[],
+        metavar="BUCKET=/PATH[:rw]",
+        help="a bucket as a folder, through Cloud Storage FUSE; may be repeated",
+    )
+    parser.add_argument("--no-check", action="store_true", help="hand the JobSet over without a check of the run")
     parser.add_argument("--dry-run", action="store_true", help="print the command and the JobSet instead")
     return parser.parse_args(options), train
 
@@ -115,9 +187,13 @@ def main(argv: Sequence[str]) -> int:
         arguments, train = parse(argv)
         check_train(train)
         jobset = fill((FOLDER / "gke_jobset.yaml").read_text(), arguments, train)
+        check = [] if arguments.no_check else check_command(arguments.topology, arguments.slices, train)
         if arguments.dry_run:
-            print(f"{shlex.join(APPLY)} <<'JOBSET'\n{jobset}JOBSET")
+            checked = f"{shlex.join(['python', *check])} &&\n" if check else ""
+            print(f"{checked}{shlex.join(APPLY)} <<'JOBSET'\n{jobset}JOBSET")
             return 0
+        if check:
+            check_run(check)
         return subprocess.run(APPLY, input=jobset, text=True).returncode
     except Refusal as refusal:
         print(f"gke_jobset: {refusal}", file=sys.stderr)

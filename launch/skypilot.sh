@@ -5,14 +5,26 @@
 #     sky jobs queue; sky jobs logs --name NAME; sky jobs cancel --name NAME
 #
 # The accelerator is SkyPilot's name for it (`sky gpus list`); what follows is what follows `python -m t5x_lite train`.
-# With --dry-run before NAME it prints the command, and what every host would run.
+# Config, mesh, workdir and data are checked first, and then SkyPilot shows what it would take and its price, and asks.
+# Before NAME go --dry-run, which prints the commands and what every host would run, --no-check, and options of
+# `sky jobs launch` in one word each: --yes (does not ask), --infra=gcp/us-east5, --no-use-spot, --priority=500,
+# --config=gcp.vpc_name=NETWORK, --config=gcp.subnet_names=[NAME], --config=gcp.use_internal_ips=true,
+# --config=gcp.specific_reservations=[NAME], --config=gcp.labels.KEY=VALUE; and, for a service account that SkyPilot makes
+# in place of your login, --config=gcp.remote_identity=SERVICE_ACCOUNT.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-command=()
-[ "${1-}" != --dry-run ] || { command=(dry_run); shift; }
+dry_run='' check=yes options=()
+while [[ ${1-} == -* ]]; do
+  case "$1" in
+    --dry-run) dry_run=yes ;;
+    --no-check) check='' ;;
+    *) options+=("$1") ;;
+  esac
+  shift
+done
 if [ $# -lt 3 ]; then
-  echo "usage: launch/skypilot.sh [--dry-run] NAME ACCELERATOR CONFIG --workdir gs://BUCKET/FOLDER [options of train]" >&2
+  echo "usage: launch/skypilot.sh [--dry-run] [--no-check] [options of sky] NAME ACCELERATOR CONFIG --workdir gs://BUCKET/FOLDER [options of train]" >&2
   exit 2
 fi
 [[ " $*" == *" --workdir"[=\ ]*://* ]] || {
@@ -20,13 +32,21 @@ fi
   exit 2
 }
 
-dry_run() {
-  printf '%q ' "$@"
-  printf '\n# on every host, in the copy of the checkout:\n'
-  sed -n '/^setup: |$/,$ { /^[a-z]*: |$/d; s/^  //; p }' launch/skypilot.yaml
-}
-
-name=$1 accelerator=$2
+name=$1 accelerator=$2 config=$3
 shift 2
 printf -v train '%q ' "$@"
-"${command[@]}" sky jobs launch --yes --name "$name" --gpus "$accelerator" --env "TRAIN=${train% }" launch/skypilot.yaml
+checking=(python -m t5x_lite check "$config" --topology "$accelerator" "${@:2}")
+launching=(sky jobs launch ${options[@]+"${options[@]}"} --name "$name" --gpus "$accelerator" --env "TRAIN=${train% }" launch/skypilot.yaml)
+
+if [ -n "$dry_run" ]; then
+  [ -z "$check" ] || { printf '%q ' "${checking[@]}"; echo; }
+  printf '%q ' "${launching[@]}"
+  printf '\n# on every host, in the copy of the checkout:\n'
+  sed -n '/^setup: |$/,$ { /^[a-z]*: |$/d; s/^  //; p }' launch/skypilot.yaml
+  exit 0
+fi
+if [ -n "$check" ] && ! "${checking[@]}"; then
+  echo "skypilot: the run could not begin, see above, and no machines were asked for; --no-check does so" >&2
+  exit 2
+fi
+exec "${launching[@]}"

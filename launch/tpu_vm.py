@@ -6,15 +6,18 @@
     launch/tpu_vm.py stop NAME --zone us-east5-a      # save and end; the machines stay
     launch/tpu_vm.py delete NAME --zone us-east5-a    # give the machines back
 
-What follows `--` is what follows `python -m t5x_lite train`. `run` requests the machines, waits for them, ships the
-checkout, starts the run on every host and shows the log of host 0; after a preemption it requests machines again, and
-the run goes on from its last checkpoint; when the run has ended well, the machines are deleted. If this computer was
-switched off meanwhile, the same command takes up where things are. `--dry-run` prints every command instead.
+What follows `--` is what follows `python -m t5x_lite train`. `run` checks config, mesh, workdir and data, requests the
+machines, waits for them, ships the checkout, starts the run on every host and shows the log of host 0; after a
+preemption it requests machines again, and the run goes on from its last checkpoint; when the run has ended well, the
+machines are deleted. If this computer was switched off meanwhile, the same command takes up where things are.
+`--dry-run` prints every command instead.
 
-Needs the Google Cloud CLI, logged in, and nothing of Python but itself. On the hosts, systemd keeps the run alive.
+Needs the Google Cloud CLI, logged in, and for the check t5x_lite. On the hosts, systemd keeps the run alive.
 """
 
 import argparse
+import functools
+import importlib.util
 import re
 import shlex
 import subprocess
@@ -41,6 +44,22 @@ GENERATIONS = {
 SHAPES_3D = "2x2x1, 2x2x2, 2x2x4, 2x4x4, 4x4x4, 4x4x8, 4x8x8, 8x8x8, 8x8x16, 8x16x16, 16x16x16, 16x16x24"
 SHAPES_2D = "1x1, 2x2, 2x4, 4x4, 4x8, 8x8, 8x16, 16x16"
 
+# Flags of `gcloud compute tpus queued-resources create` that take a value and go through as they are; --gcloud passes
+# on any other.
+PASSED_ON = {
+    "reservation": "the name of a reservation to take the machines from (gcloud alpha)",
+    "network": "the machines' network; default: default",
+    "subnetwork": "the machines' subnetwork",
+    "service-account": "the account that the machines have, which reads the data and writes the workdir",
+    "labels": "KEY=VALUE,... of the machines, for bills and rules",
+    "tags": "network tags, for firewall rules",
+    "valid-until-duration": "how long to wait for machines, such as 6h; the request then fails",
+    "max-run-duration": "how long the machines live, such as 7d (gcloud alpha); the run goes on with new ones",
+}
+# Those that the released track does not have; https://cloud.google.com/sdk/gcloud/reference/alpha/compute/tpus.
+OF_ALPHA = {"--reservation", "--max-run-duration", "--provisioning-model", "--best-effort", "--network-config"}
+SSH = {"external": [], "internal": ["--internal-ip"], "iap": ["--tunnel-through-iap"]}
+
 # Commands for the hosts. The script that they call, launch/tpu_vm_host.sh, comes with the checkout.
 HOST = "t5x_lite/launch/tpu_vm_host.sh"
 INSTALL = f"rm -rf t5x_lite && mkdir t5x_lite && tar -xzf t5x_lite.tar.gz -C t5x_lite && {HOST} install"
@@ -65,12 +84,14 @@ class Machines:
     name: str
     zone: str
     project: str | None = None
+    ssh: str = "external"
 
     def gcloud(self, verb: str, *arguments: str) -> list[str]:
         where = [f"--zone={self.zone}", *([f"--project={self.project}"] if self.project else []), "--quiet"]
-        return ["gcloud", "compute", "tpus", "queued-resources", verb, *arguments, *where]
+        track = ["alpha"] if any(word.partition("=")[0] in OF_ALPHA for word in arguments) else []
+        return ["gcloud", *track, "compute", "tpus", "queued-resources", verb, *arguments, *where]
 
-    def create(self, topology: str, slices: int, spot: bool, runtime_version: str | None) -> list[str]:
+    def create(self, topology: str, slices: int, runtime_version: str | None, flags: Sequence[str]) -> list[str]:
         accelerator_type, runtime = accelerator(topology)
         nodes = f"--node-id={self.name}" if slices == 1 else f"--node-count={slices}"
         return self.gcloud(
@@ -79,7 +100,7 @@ class Machines:
             nodes,
             f"--accelerator-type={accelerator_type}",
             f"--runtime-version={runtime_version or runtime}",
-            *(["--spot"] if spot else []),
+            *flags,
         )
 
     def state(self) -> list[str]:
@@ -90,13 +111,18 @@ class Machines:
         return self.gcloud("delete", self.name, "--force")
 
     def copy(self, archive: Path) -> list[str]:
-        return self.gcloud("scp", str(archive), f"{self.name}:t5x_lite.tar.gz", "--node=all", "--worker=all")
+        target = f"{self.name}:t5x_lite.tar.gz"
+        return self.gcloud("scp", str(archive), target, "--node=all", "--worker=all", *SSH[self.ssh])
 
     def on_all(self, command: str) -> list[str]:
-        return self.gcloud("ssh", self.name, "--node=all", "--worker=all", f"--command={command}")
+        return self._on("all", command)
 
     def on_first(self, command: str) -> list[str]:
-        return self.gcloud("ssh", self.name, "--node=0", "--worker=0", f"--command={command}")
+        return self._on("0", command)
+
+    def _on(self, hosts: str, command: str) -> list[str]:
+        where = [f"--node={hosts}", f"--worker={hosts}"]
+        return self.gcloud("ssh", self.name, *where, f"--command={command}", *SSH[self.ssh])
 
 
 def accelerator(topology: str) -> tuple[str, str]:
@@ -134,6 +160,36 @@ def check_train(arguments: Sequence[str]) -> None:
         )
 
 
+def check_command(topology: str, slices: int, train: Sequence[str]) -> list[str]:
+    """What checks config, mesh, workdir and data, with the rights of whoever launches."""
+    across = ["--slices", str(slices)] if slices > 1 else []
+    return ["-m", "t5x_lite", "check", train[0], "--topology", topology, *across, *train[1:]]
+
+
+def check_run(command: Sequence[str]) -> None:
+    """Raises `Refusal` for a run that could not begin, after the sentences that say why."""
+    if importlib.util.find_spec("jax") is None:
+        raise Refusal(
+            f"{sys.executable} has no t5x_lite to check the run with; install it (pip install -e .) or give --no-check"
+        )
+    if subprocess.run([sys.executable, *command], cwd=CHECKOUT).returncode:
+        raise Refusal("the run could not begin, see above, and no machines were asked for; --no-check does so")
+
+
+def create_flags(arguments: argparse.Namespace) -> list[str]:
+    """The flags of gcloud's `create` for the options of `run`. Raises `Refusal` for two that exclude each other."""
+    reserved = arguments.reserved or arguments.reservation
+    if arguments.spot and reserved:
+        raise Refusal("--spot and a reservation are two ways to get machines; choose one of them")
+    if arguments.reserved and arguments.reservation:
+        raise Refusal("--reserved takes any reservation and --reservation one; choose one of them")
+    names = ("spot", "reserved", "internal-ips")
+    switches = [f"--{name}" for name in names if getattr(arguments, name.replace("-", "_"))]
+    given = {name: getattr(arguments, name.replace("-", "_")) for name in PASSED_ON}
+    disks = [f"--data-disk={disk}" for disk in arguments.data_disk]
+    return [*switches, *(f"--{name}={value}" for name, value in given.items() if value), *disks, *arguments.gcloud]
+
+
 def pack(archive: Path) -> None:
     """Writes the checkout to `archive`: what git knows, and what it does not ignore, as it is now."""
     command = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
@@ -164,7 +220,7 @@ def unit_state(machines: Machines) -> dict[str, str]:
     return dict(line.split("=", 1) for line in lines if "=" in line)
 
 
-def wait_for(machines: Machines, create: Sequence[str], pause: Callable[[], None]) -> None:
+def wait_for(machines: Machines, request: Callable[[], None], pause: Callable[[], None]) -> None:
     """Returns when the machines are there; requests them if need be, and again after a preemption."""
     message, failures = None, 0
     while (state := answer(machines.state())) != "ACTIVE":
@@ -182,19 +238,19 @@ def wait_for(machines: Machines, create: Sequence[str], pause: Callable[[], None
         if state == "SUSPENDED":
             call(machines.delete())
         elif not state:
-            call(create)
+            request()
         else:
             pause()
 
 
-def run(machines: Machines, create: Sequence[str], start: str, pause: Callable[[], None]) -> None:
+def run(machines: Machines, request: Callable[[], None], start: str, pause: Callable[[], None]) -> None:
     """From no machines, or from the current state, to the end of the run."""
     with tempfile.TemporaryDirectory() as folder:
         archive = Path(folder, "t5x_lite.tar.gz")
         pack(archive)  # once: a restart runs the same code
         failures = 0
         while failures < PATIENCE:
-            wait_for(machines, create, pause)
+            wait_for(machines, request, pause)
             state = unit_state(machines).get("SubState")
             steps = (machines.copy(archive), machines.on_all(INSTALL), machines.on_all(start))
             to_start = steps if state in ("dead", "failed") else ()
@@ -227,11 +283,17 @@ def ended(machines: Machines, pause: Callable[[], None]) -> bool:
     )
 
 
-def show(machines: Machines, create: Sequence[str], start: str) -> None:
+def show(machines: Machines, check: Sequence[str], create: Sequence[str], start: str) -> None:
     """Prints what `run` would do."""
     archive = Path("t5x_lite.tar.gz")
+    checked = [["python", *check]] if check else []
     for comment, *commands in (
-        (f"ask for the machines, unless {machines.name} is there", machines.state(), create),
+        (
+            f"check the run and ask for the machines, unless {machines.name} is there",
+            machines.state(),
+            *checked,
+            create,
+        ),
         ("ship this checkout: what git knows or does not ignore", machines.copy(archive)),
         ("install and start on every host", machines.on_all(INSTALL), machines.on_all(start)),
         ("follow host 0 to the end of the run, then see how it ended", *map(machines.on_first, (FOLLOW, UNIT_STATE))),
@@ -246,6 +308,28 @@ class Parser(argparse.ArgumentParser):
         raise Refusal(f"{message}; see --help")
 
 
+def _add_run_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--topology", required=True, help="of one slice, as `plan` names it: v5p:4x4x4")
+    parser.add_argument("--slices", type=int, default=1, help="how many, joined by the data-centre network")
+    parser.add_argument("--runtime-version", help="default: the topology's")
+    parser.add_argument("--no-check", action="store_true", help="ask for the machines without a check of the run")
+    parser.add_argument("--spot", action="store_true", help="cheaper, and taken away now and then")
+    parser.add_argument("--reserved", action="store_true", help="from the project's reservations")
+    parser.add_argument("--internal-ips", action="store_true", help="no addresses that the internet sees")
+    parser.add_argument(
+        "--data-disk",
+        action="append",
+        default=[],
+        metavar="source=DISK,mode=read-only",
+        help="a disk to attach to every host, which has to mount it; may be repeated",
+    )
+    for name, what in PASSED_ON.items():
+        parser.add_argument(f"--{name}", help=what)
+    parser.add_argument(
+        "--gcloud", action="append", default=[], metavar="FLAG", help="any other flag of create: --gcloud=--async"
+    )
+
+
 def parse(argv: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
     argv = list(argv)
     options, train = (argv[: argv.index("--")], argv[argv.index("--") + 1 :]) if "--" in argv else (argv, [])
@@ -257,11 +341,11 @@ def parse(argv: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
         of_verb.add_argument("--zone", required=True)
         of_verb.add_argument("--project", help="default: gcloud's")
         of_verb.add_argument("--dry-run", action="store_true", help="print every command instead")
+        of_verb.add_argument(
+            "--ssh", choices=SSH, help="the hosts' addresses, or the Identity-Aware Proxy; with --internal-ips: iap"
+        )
         if verb == "run":
-            of_verb.add_argument("--topology", required=True, help="of one slice, as `plan` names it: v5p:4x4x4")
-            of_verb.add_argument("--slices", type=int, default=1, help="how many, joined by the data-centre network")
-            of_verb.add_argument("--spot", action="store_true", help="cheaper, and taken away now and then")
-            of_verb.add_argument("--runtime-version", help="default: the topology's")
+            _add_run_options(of_verb)
     arguments = parser.parse_args(options)
     if train and arguments.verb != "run":
         raise Refusal(f"{arguments.verb} takes nothing after --; only run trains")
@@ -272,7 +356,8 @@ def main(argv: Sequence[str]) -> int:
     """Returns the exit status: 0, 1 for a run or a command that failed, 2 for bad input."""
     try:
         arguments, train = parse(argv)
-        machines = Machines(arguments.name, arguments.zone, arguments.project)
+        ssh = arguments.ssh or ("iap" if getattr(arguments, "internal_ips", False) else "external")
+        machines = Machines(arguments.name, arguments.zone, arguments.project, ssh)
         if arguments.verb == "run":
             check_train(train)
             if not re.fullmatch(r"[a-z]([-a-z0-9]{0,38}[a-z0-9])?", arguments.name):
@@ -281,12 +366,20 @@ def main(argv: Sequence[str]) -> int:
                 )
             if arguments.slices < 1:
                 raise Refusal(f"slices={arguments.slices} is too small; choose 1 or more")
-            create = machines.create(arguments.topology, arguments.slices, arguments.spot, arguments.runtime_version)
+            flags = create_flags(arguments)
+            create = machines.create(arguments.topology, arguments.slices, arguments.runtime_version, flags)
+            check = [] if arguments.no_check else check_command(arguments.topology, arguments.slices, train)
             start = f"{START} {shlex.join(train)}"
             if arguments.dry_run:
-                show(machines, create, start)
-            else:
-                run(machines, create, start, pause=lambda: time.sleep(30))
+                show(machines, check, create, start)
+                return 0
+            checked = functools.cache(lambda: check and check_run(check))  # once, not after each preemption
+
+            def request() -> None:
+                checked()
+                call(create)
+
+            run(machines, request, start, pause=lambda: time.sleep(30))
             return 0
         commands = {"log": machines.on_first(FOLLOW), "stop": machines.on_all(STOP), "delete": machines.delete()}
         command = commands[arguments.verb]

@@ -8,6 +8,10 @@ from rich.table import Column, Table
 
 from t5x_lite.parallel.chips import GIB
 from t5x_lite.planning.plan import Plan
+from t5x_lite.planning.prices import Price, run_cost
+
+EXPECTED = {"operations": "operations", "kernels": "kernels of attention", "exposed": "links that nothing hides"}
+"""What the parts of the expected time are."""
 
 
 def print_plan(console: Console, name: str, plan: Plan) -> None:
@@ -36,9 +40,14 @@ def print_plan(console: Console, name: str, plan: Plan) -> None:
         figures = (
             f"\nmodel FLOPs {plan.model_flops:.3e} a step, compiled {compiled:.3e} "
             f"({compiled / plan.model_flops:.2f} times)\n"
-            f"at most {plan.mfu:.1%} MFU and {plan.per_second:,.0f} {unit}/s, bound by {plan.bound}"
+            f"at most {plan.mfu:.1%} MFU and {plan.per_second:,.0f} {unit}/s, bound by {plan.bound}\n"
+            f"expected {plan.expected_mfu:.1%} MFU and {plan.expected_per_second:,.0f} {unit}/s, "
+            f"{plan.expected_seconds * 1e3:,.1f} ms a step"
         )
-        shown += ["", collectives, "", times, figures]
+        expected = Table("a step as the compiler expects it", Column("ms", justify="right"), box=None)
+        for name, what in EXPECTED.items():
+            expected.add_row(what, _milliseconds(getattr(plan.cost.expected, name)))
+        shown += ["", collectives, "", times, "", expected, figures]
     for part in (*shown, f"compiled in {plan.compile_seconds:.0f} s"):
         console.print(part, highlight=False, markup=False, soft_wrap=True)
 
@@ -73,18 +82,33 @@ def memory_unit(plan: Plan) -> tuple[str, int]:
 
 def ranking(plans: list[Plan]) -> Table:
     """Settings side by side, in their order."""
-    columns = ("parts", "GiB a chip", "compute ms", "hbm ms", "ici ms", "MFU at most")
-    table = Table("mesh", "remat", *(Column(name, justify="right") for name in columns), box=None)
+    # Times are in ms; a row has to fit a window of 80 columns.
+    columns = ("parts", "GiB", "compute ms", "hbm", "ici", "expected", "MFU, at most")
+    numbers = (Column(name, justify="right", no_wrap=True) for name in columns)
+    table = Table("mesh", "remat", *numbers, box=None)
     for plan in plans:
         mesh = " ".join(f"{axis}={size}" for axis, size in plan.mesh.items() if size > 1) or "one device"
         figures = (
-            [*map(_milliseconds, plan.rooflines.values()), f"{plan.mfu:.1%}"]
+            [
+                *map(_milliseconds, plan.rooflines.values()),
+                _milliseconds(plan.expected_seconds),
+                f"{plan.expected_mfu:.1%}, {plan.mfu:.1%}",
+            ]
             if plan.fits
             else [f"{plan.missing / GIB:,.1f} GiB missing"]
         )
         experiment = plan.experiment
         table.add_row(mesh, experiment.remat, f"{experiment.accumulation}", f"{plan.memory.total / GIB:,.1f}", *figures)
     return table
+
+
+def describe(plan: Plan) -> str:
+    """What a plan found, in a line."""
+    if not plan.fits:
+        return f"does not fit: {plan.missing / GIB:,.1f} GiB are missing"
+    size = f"{plan.memory.total / GIB:,.1f} GiB a chip"
+    times = f"{_milliseconds(plan.seconds)} ms a step at least, {_milliseconds(plan.expected_seconds)} expected"
+    return f"{times}, {plan.expected_mfu:.1%} MFU, {size}"
 
 
 def plan_json(plan: Plan) -> dict[str, Any]:
@@ -117,7 +141,55 @@ def plan_json(plan: Plan) -> dict[str, Any]:
         "bound": plan.bound,
         "mfu": plan.mfu,
         f"{plan.throughput[0]}_per_second": plan.per_second,
+        "expected_seconds": asdict(plan.cost.expected) | {"total": plan.expected_seconds},
+        "expected_mfu": plan.expected_mfu,
+        f"expected_{plan.throughput[0]}_per_second": plan.expected_per_second,
     }
+
+
+def step_seconds(plan: Plan) -> dict[str, float]:
+    """Seconds that a step takes, by what is known of it; of a plan that fits."""
+    return {"at least": plan.seconds, "expected": plan.expected_seconds}
+
+
+def print_costs(console: Console, plan: Plan, price: Price | None) -> None:
+    """Prints the days and dollars of the config's whole run; of a plan that fits."""
+    steps, chips = plan.experiment.steps, plan.topology.num_chips
+    numbers = (Column(name, justify="right") for name in ("days", "chip-hours", *(("dollars",) if price else ())))
+    table = Table(f"the whole run: {steps:,} steps", *numbers, box=None)
+    for name, seconds in step_seconds(plan).items():
+        cost = run_cost(seconds, steps, chips, price)
+        table.add_row(name, *(_amount(n) for n in (cost.days, cost.chip_hours, cost.dollars) if n is not None))
+    chip = plan.topology.chip.name
+    remark = (
+        f"at {price.dollars:,.2f} dollars of a chip for an hour ({price.what})"
+        if price
+        else f"no list price of {chip} is known; --price 1.2 says what a chip costs for an hour"
+    )
+    for part in ("", table, f"{remark}; evaluation, checkpoints and restarts come on top"):
+        console.print(part, highlight=False, markup=False, soft_wrap=True)
+
+
+def costs_json(plan: Plan, price: Price | None) -> dict[str, Any]:
+    """The days and dollars of the config's whole run; nothing of a plan that does not fit."""
+    if not plan.fits:
+        return {}
+    steps, chips = plan.experiment.steps, plan.topology.num_chips
+    costs = {
+        name.replace(" ", "_"): asdict(run_cost(seconds, steps, chips, price))
+        for name, seconds in step_seconds(plan).items()
+    }
+    return {"run": {"steps": steps, "price": None if price is None else asdict(price)} | costs}
+
+
+def _amount(number: float) -> str:
+    """
+    >>> _amount(23_456.7), _amount(3.21), _amount(0.0312), _amount(1e-6)
+    ('23,457', '3.2', '0.03', 'under 0.01')
+    """
+    if number < 0.01:
+        return "under 0.01"
+    return f"{number:,.0f}" if number >= 100 else f"{number:,.1f}" if number >= 1 else f"{number:.2f}"
 
 
 def _milliseconds(seconds: float) -> str:
@@ -150,12 +222,13 @@ def draw_plan(name: str, plan: Plan) -> "Picture":
     _draw_memory(memory, plan)
     for axes in times:
         names = {"compute": "matrix\nproducts", "hbm": "memory", "ici": "links between\nchips"}
-        for key, what in names.items():
-            seconds = plan.rooflines[key]
-            bars = axes.bar([what], [seconds * 1e3], color="tab:red" if key == plan.bound else "tab:gray", width=0.6)
-            axes.bar_label(bars, [_milliseconds(seconds)])
-        axes.set(ylabel="ms a step, at least")
-        axes.set_title(f"at most {plan.mfu:.0%} MFU, {plan.per_second:,.0f} {plan.throughput[0]}/s", fontsize=10)
+        colors = dict.fromkeys(names, "tab:gray") | {plan.bound: "tab:red"}
+        bars = [(what, plan.rooflines[key], colors[key]) for key, what in names.items()]
+        for what, seconds, color in (*bars, ("expected", plan.expected_seconds, "tab:blue")):
+            axes.bar_label(axes.bar([what], [seconds * 1e3], color=color, width=0.6), [_milliseconds(seconds)])
+        axes.set(ylabel="ms a step, at least, and expected")
+        title = f"{plan.expected_mfu:.0%} MFU expected, at most {plan.mfu:.0%}"
+        axes.set_title(f"{title}; {plan.expected_per_second:,.0f} {plan.throughput[0]}/s expected", fontsize=10)
         axes.margins(y=0.12)
     return figure
 

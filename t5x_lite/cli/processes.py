@@ -1,4 +1,4 @@
-"""The memory of this process, for training on a CPU, and several processes of one run: a pod in miniature."""
+"""The memory of this process, threads that can be given up, and several processes of one run: a pod in miniature."""
 
 import ctypes
 import importlib.util
@@ -10,8 +10,12 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from types import FrameType
-from typing import IO
+from typing import IO, TypeVar
+
+T = TypeVar("T")
 
 # Names and numbers of mallopt(3).
 _ARENA_MAX, _MMAP_MAX, _TRIM_THRESHOLD, _TOP_PAD = -8, -4, -1, -2
@@ -46,6 +50,25 @@ def process_started() -> float | None:
 
 _MOST_SECONDS_OF_IMPORTS = 600
 """An older process does something else beside one run, or its system counts in another way."""
+
+
+def in_thread(function: Callable[[], T], waiting: Callable[[float], None]) -> T:
+    """Calls a function in another thread, and `waiting` each second with the seconds so far.
+
+    Ctrl-C, or an exception of `waiting`, ends the call at once, also within the compiler, where Python would wait for
+    its end; the thread then goes on until the process ends.
+    """
+    pool, started = ThreadPoolExecutor(1), time.monotonic()
+    result = pool.submit(function)
+    pool.shutdown(wait=False)
+    while True:
+        try:
+            return result.result(timeout=1.0)
+        except TimeoutError:
+            if result.done():  # the function's own
+                raise
+            waiting(time.monotonic() - started)
+
 
 _END_SECONDS = 60
 """How long the others have after one has failed, before they are killed; all but one that hangs end by themselves."""

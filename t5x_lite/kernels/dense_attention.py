@@ -8,8 +8,10 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
 from t5x_lite.kernels.cpu import sum_rows
-from t5x_lite.kernels.masks import HEAD, MASKED_LOGIT, QUERY, ROW, SEED, AttentionInputs, DistanceBias, keeps
+from t5x_lite.kernels.masks import HEAD, MASKED_LOGIT, QUERY, ROW, SEED, AttentionInputs, DistanceBias, Mask, keeps
 
+VISIBLE = "visible_pairs"
+"""Begins the name in a program of products over pairs, all of which or, under a causal mask, half are of use."""
 AGAIN = "computed_again"
 """The name in a program of what the backward pass does a second time; it counts for no model's operations."""
 
@@ -23,7 +25,13 @@ def dense_attention(inputs: AttentionInputs) -> Float[Array, "B L H K"]:
     heads_first = {name: getattr(inputs, name).swapaxes(1, 2) for name in ("query", "key", "value")}
     rate, scalars = inputs.dropout_rate if inputs.drops else 0.0, inputs.scalars()
     inputs = replace(inputs, **heads_first, dropout_key=None, dropout_rate=rate, offsets=None)
-    return _attend(inputs, scalars).swapaxes(1, 2)
+    with visible_scope(inputs.mask, *inputs.query.shape[2:3], *inputs.key.shape[2:3]):
+        return _attend(inputs, scalars).swapaxes(1, 2)
+
+
+def visible_scope(mask: Mask, length: int, memory_length: int) -> Any:
+    """A name for products over all pairs, that says how many of them a model makes use of."""
+    return jax.named_scope(f"{VISIBLE}_{mask.visible_pairs(length, memory_length)}_of_{length * memory_length}")
 
 
 def attention_weights(inputs: AttentionInputs) -> Float[Array, "B H L M"]:

@@ -8,7 +8,6 @@ the diagonals of the tile's, rotated back.
 """
 
 import functools
-import math
 from typing import Any
 
 import jax
@@ -17,20 +16,28 @@ from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
 from jaxtyping import Array, Bool, Float
 
-from t5x_lite.kernels.masks import MASKED_LOGIT, AttentionInputs
+from t5x_lite.kernels.masks import MASKED_LOGIT, MODEL_FLOPS, AttentionInputs, Mask
 from t5x_lite.kernels.tiles import (
     LANES,
+    LOG2_E,
     Refs,
+    TileList,
     Tiling,
     along_diagonals,
     column,
     first_distance,
+    for_edges,
+    keep_bias_tile,
     keep_of,
+    lanes,
     logits_of,
-    may_see,
     multiply,
+    num_alternatives,
 )
 
+Tile = tuple[Array, Array, Array, Array]
+"""Number i of the block of queries, number j of the block of keys, and whether the tile is the first or the last of
+those that one block adds up."""
 Arrays = dict[str, Array]
 """What all kernels read, by name, heads first and padded: `query` [B H L K], `key` and `value` [B H M K], `scalars`;
 and where there are such, `bias` [H 1 T], `valid` [B 1 M], `query_segments` [B 1 L], `key_segments` [B 1 M]."""
@@ -47,7 +54,10 @@ def flash_attention(
     bias, mask = inputs.bias, inputs.mask
     rate = inputs.dropout_rate if inputs.drops else 0.0
     blocks = _block(length, query_block), _block(memory_length, key_block)
-    tiling = Tiling(length, memory_length, *blocks, inputs.scale, mask.causal, mask.prefix, rate, interpret)
+    before = (inputs.offsets or (0, 0, 0))[2]
+    first_query = before if isinstance(before, int) else None
+    options = (inputs.scale, mask.causal, mask.prefix, rate, interpret, first_query)
+    tiling = Tiling(length, memory_length, *blocks, *options)
     rows = (0, tiling.padded_length - length)
     columns = (0, tiling.padded_memory - memory_length)
 
@@ -62,7 +72,7 @@ def flash_attention(
         "key": heads_first(inputs.key, columns),
         "value": heads_first(inputs.value, columns),
         # Distances of the padded tiles: from the last query and the first key to the first query and the last key.
-        "bias": as_row(None if bias is None else bias.values, (rows[1], columns[1] + 1)),
+        "bias": as_row(None if bias is None else LOG2_E * bias.values, (rows[1], columns[1] + 1)),
         "valid": as_row(mask.valid, columns),
         "query_segments": as_row(mask.query_segments, rows),
         "key_segments": as_row(mask.key_segments, columns),
@@ -85,13 +95,12 @@ def _attend_forward(tiling: Tiling, arrays: Arrays) -> Any:
         _forward_kernel,
         tiling,
         arrays,
-        grid=lambda b, h, i, j: (b, h, i, j),
         outputs={
             "out": jax.ShapeDtypeStruct(query.shape, query.dtype),
             "log_sum": jax.ShapeDtypeStruct((batch_size, num_heads, 1, tiling.padded_length), jnp.float32),
         },
+        tile_scratch={"bias_tile": (tiling.query_block, tiling.key_block)},
         scratch={"highest": sums, "total": sums, "sum": pltpu.VMEM((tiling.query_block, width), jnp.float32)},
-        parallel=3,
         products=2,
     )
     no_key = _sees_no_key(arrays, log_sum)
@@ -121,32 +130,39 @@ def _attend_backward(tiling: Tiling, saved: Any, out_gradient: Array) -> tuple[d
 _attend.defvjp(_attend_forward, _attend_backward)
 
 
-def _forward_kernel(tiling: Tiling, refs: Refs, b: Array, h: Array, i: Array, j: Array) -> None:
-    @pl.when(j == 0)
+def _forward_kernel(tiling: Tiling, refs: Refs, b: Array, h: Array, tile: Tile) -> None:
+    i, j, first, last = tile
+
+    @pl.when(first)
     def begin() -> None:
         refs["highest"][...] = jnp.full_like(refs["highest"], -jnp.inf)
         refs["total"][...] = jnp.zeros_like(refs["total"])
         refs["sum"][...] = jnp.zeros_like(refs["sum"])
 
-    @pl.when(may_see(tiling, refs, i, j))
-    def add_block() -> None:
-        logits = logits_of(tiling, refs, i, j)
-        before = refs["highest"][:, :1]
+    keep_bias_tile(tiling, refs, b)
+
+    def add_block(edge: bool) -> None:
+        logits = logits_of(tiling, refs, i, j, edge)
+        # Of a query's numbers a whole row of lanes each, that no operation has to spread them.
+        before, value = refs["highest"][...], refs["value"][0, 0]
         highest = jnp.maximum(before, logits.max(axis=1, keepdims=True))
-        weights, kept = jnp.exp(logits - highest), jnp.exp(before - highest)
-        total = kept * refs["total"][:, :1] + weights.sum(axis=1, keepdims=True)
-        refs["highest"][...] = jnp.broadcast_to(highest, refs["highest"].shape)
-        refs["total"][...] = jnp.broadcast_to(total, refs["total"].shape)
+        weights, kept = jnp.exp2(logits - lanes(highest, logits.shape[1])), jnp.exp2(before - highest)
+        refs["highest"][...] = highest
+        refs["total"][...] = kept * refs["total"][...] + weights.sum(axis=1, keepdims=True)
         if tiling.dropout_rate:
             weights *= keep_of(tiling, refs, i, j, b, h, transposed=False)
-        value = refs["value"][0, 0]
+        kept = lanes(kept, value.shape[1])
         refs["sum"][...] = kept * refs["sum"][...] + multiply(weights.astype(value.dtype), value)
 
-    @pl.when(j == tiling.key_blocks - 1)
+    for_edges(tiling, refs, (i, j), add_block)
+
+    @pl.when(last)
     def end() -> None:
-        refs["out"][0, 0] = (refs["sum"][...] / refs["total"][:, :1]).astype(refs["out"].dtype)
+        refs["out"][0, 0] = (refs["sum"][...] / lanes(refs["total"][...], refs["sum"].shape[1])).astype(
+            refs["out"].dtype
+        )
         # As a row, which takes a 128th of the memory of a column.
-        refs["log_sum"][0, 0] = (refs["highest"][...] + jnp.log(refs["total"][...])).T[:1]
+        refs["log_sum"][0, 0] = (refs["highest"][...] + jnp.log2(refs["total"][...])).T[:1]
 
 
 def _backward_of_queries(tiling: Tiling, arrays: Arrays) -> Arrays:
@@ -156,43 +172,59 @@ def _backward_of_queries(tiling: Tiling, arrays: Arrays) -> Arrays:
         _backward_of_queries_kernel,
         tiling,
         arrays,
-        # Heads come first, so that what a head adds up over the batch stays where it is.
-        grid=lambda h, b, i, j: (b, h, i, j),
+        # So that what a head adds up over the batch stays where it is.
+        heads_first="bias" in arrays,
+        tile_scratch=dict.fromkeys(("bias_tile", "tile_sum"), (tiling.query_block, tiling.key_block)),
         outputs={f"{name}_gradient": jax.ShapeDtypeStruct(arrays[name].shape, arrays[name].dtype) for name in wanted},
         scratch={"sum": pltpu.VMEM((tiling.query_block, arrays["query"].shape[-1]), jnp.float32)},
-        parallel=1 if "bias" in arrays else 3,
         products=3,
     )
-    return dict(zip(wanted, gradients, strict=True))
+    gradients = dict(zip(wanted, gradients, strict=True))
+    return gradients | ({"bias": gradients["bias"] / LOG2_E} if "bias" in arrays else {})
 
 
-def _backward_of_queries_kernel(tiling: Tiling, refs: Refs, b: Array, h: Array, i: Array, j: Array) -> None:
-    @pl.when(j == 0)
+def _backward_of_queries_kernel(tiling: Tiling, refs: Refs, b: Array, h: Array, tile: Tile) -> None:
+    i, j, first, last = tile
+
+    @pl.when(first)
     def begin() -> None:
         refs["sum"][...] = jnp.zeros_like(refs["sum"])
 
     if "bias" in refs:
 
-        @pl.when((b == 0) & (i == 0) & (j == 0))
+        @pl.when((b == 0) & first & (i == 0))
         def begin_head() -> None:
-            refs["bias_gradient"][...] = jnp.zeros_like(refs["bias_gradient"])
+            for name in ("bias_gradient", "tile_sum"):
+                if name in refs:
+                    refs[name][...] = jnp.zeros_like(refs[name])
 
-    @pl.when(may_see(tiling, refs, i, j))
-    def add_block() -> None:
-        weights = jnp.exp(logits_of(tiling, refs, i, j) - column(refs["log_sum"][0, 0]))
+    keep_bias_tile(tiling, refs, b)
+
+    def add_block(edge: bool) -> None:
+        weights = jnp.exp2(logits_of(tiling, refs, i, j, edge) - column(refs["log_sum"][0, 0]))
         of_weights = multiply(refs["out_gradient"][0, 0], refs["value"][0, 0], transposed=True)
         if tiling.dropout_rate:
             of_weights *= keep_of(tiling, refs, i, j, b, h, transposed=False)
         of_logits = weights * (of_weights - column(refs["shared"][0, 0]))
         key = refs["key"][0, 0]
-        refs["sum"][...] += tiling.scale * multiply(of_logits.astype(key.dtype), key)
-        if "bias" in refs:
+        refs["sum"][...] += multiply(of_logits.astype(key.dtype), key)
+        if "tile_sum" in refs:
+            refs["tile_sum"][...] += of_logits
+        elif "bias" in refs:
             window = pl.ds(first_distance(tiling, i, j), tiling.strip)
             refs["bias_gradient"][0, :, window] += along_diagonals(tiling, of_logits)
 
-    @pl.when(j == tiling.key_blocks - 1)
+    for_edges(tiling, refs, (i, j), add_block)
+
+    @pl.when(last)
     def end() -> None:
-        refs["query_gradient"][0, 0] = refs["sum"][...].astype(refs["query_gradient"].dtype)
+        refs["query_gradient"][0, 0] = (tiling.scale * refs["sum"][...]).astype(refs["query_gradient"].dtype)
+
+    if "tile_sum" in refs:
+
+        @pl.when(b == pl.num_programs(1) - 1)
+        def end_head() -> None:
+            refs["bias_gradient"][0] = along_diagonals(tiling, refs["tile_sum"][...])
 
 
 def _backward_of_keys(tiling: Tiling, arrays: Arrays) -> Arrays:
@@ -207,25 +239,28 @@ def _backward_of_keys(tiling: Tiling, arrays: Arrays) -> Arrays:
         _backward_of_keys_kernel,
         tiling,
         arrays,
-        grid=lambda b, h, j, i: (b, h, i, j),
+        by_keys=True,
+        tile_scratch={"bias_tile": (tiling.key_block, tiling.query_block)},
         outputs={"key_gradient": output, "value_gradient": output},
         scratch={"key_sum": sums, "value_sum": sums},
-        parallel=3,
         products=4,
     )
     return dict(zip(("key", "value"), gradients, strict=True))
 
 
-def _backward_of_keys_kernel(tiling: Tiling, refs: Refs, b: Array, h: Array, i: Array, j: Array) -> None:
-    @pl.when(i == 0)
+def _backward_of_keys_kernel(tiling: Tiling, refs: Refs, b: Array, h: Array, tile: Tile) -> None:
+    i, j, first, last = tile
+
+    @pl.when(first)
     def begin() -> None:
         for name in ("key_sum", "value_sum"):
             refs[name][...] = jnp.zeros_like(refs[name])
 
-    @pl.when(may_see(tiling, refs, i, j))
-    def add_block() -> None:
+    keep_bias_tile(tiling, refs, b, transposed=True)
+
+    def add_block(edge: bool) -> None:
         query, out_gradient = refs["query"][0, 0], refs["out_gradient"][0, 0]
-        weights = jnp.exp(logits_of(tiling, refs, i, j, transposed=True) - refs["log_sum"][0, 0])
+        weights = jnp.exp2(logits_of(tiling, refs, i, j, edge, transposed=True) - refs["log_sum"][0, 0])
         of_weights = multiply(refs["value"][0, 0], out_gradient, transposed=True)
         used = weights
         if tiling.dropout_rate:
@@ -233,11 +268,13 @@ def _backward_of_keys_kernel(tiling: Tiling, refs: Refs, b: Array, h: Array, i: 
             used, of_weights = weights * kept, of_weights * kept
         refs["value_sum"][...] += multiply(used.astype(out_gradient.dtype), out_gradient)
         of_logits = weights * (of_weights - refs["shared"][0, 0])
-        refs["key_sum"][...] += tiling.scale * multiply(of_logits.astype(query.dtype), query)
+        refs["key_sum"][...] += multiply(of_logits.astype(query.dtype), query)
 
-    @pl.when(i == tiling.query_blocks - 1)
+    for_edges(tiling, refs, (i, j), add_block)
+
+    @pl.when(last)
     def end() -> None:
-        refs["key_gradient"][0, 0] = refs["key_sum"][...].astype(refs["key_gradient"].dtype)
+        refs["key_gradient"][0, 0] = (tiling.scale * refs["key_sum"][...]).astype(refs["key_gradient"].dtype)
         refs["value_gradient"][0, 0] = refs["value_sum"][...].astype(refs["value_gradient"].dtype)
 
 
@@ -246,55 +283,76 @@ def for_every_tile(
     tiling: Tiling,
     arrays: Arrays,
     *,
-    grid: Any,
     outputs: dict[str, jax.ShapeDtypeStruct],
     scratch: dict[str, Any],
-    parallel: int,
+    tile_scratch: dict[str, tuple[int, int]],
     products: int,
+    heads_first: bool = False,
+    by_keys: bool = False,
 ) -> tuple[Array, ...]:
-    """The outputs of a kernel that is run for every row b, head h, block of queries i and block of keys j.
+    """The outputs of a kernel that is run for every row b, head h and tile, in the order of `TileList`.
 
     Args:
-      kernel: called with the tiling, what it reads and writes by name, b, h, i and j.
-      grid: (b, h, i, j) of an index of the grid in its own order, the last of which changes first.
+      kernel: called with the tiling, what it reads and writes by name, b, h and the tile.
       outputs: by name, see `_blocks`.
-      parallel: so many of the grid's axes can be visited in any order.
+      tile_scratch: memory that stays for all rows of a head, where there is a bias and a single tile.
       products: matrix products of a tile.
+      heads_first: a head visits all rows and tiles in order; otherwise a row and head visit their tiles.
     """
     batch_size, num_heads, _, width = arrays["query"].shape
-    sizes = (batch_size, num_heads, tiling.query_blocks, tiling.key_blocks)
-    order = grid(0, 1, 2, 3)  # the axes of the grid that b, h, i and j are
+    tiles = TileList(tiling, by_keys=by_keys)
+    keeps_tile = "bias" in arrays and len(tiles) == 1
+    if keeps_tile:
+        heads_first = True
+        scratch = scratch | {name: pltpu.VMEM(shape, jnp.float32) for name, shape in tile_scratch.items()}
     names = [*arrays, *outputs, *scratch]
 
-    def run(*refs: Any) -> None:
-        tile = grid(*(pl.program_id(axis) for axis in range(4)))
-        kernel(tiling, dict(zip(names, refs, strict=True)), *tile)
+    def run(numbers: Any, *refs: Any) -> None:
+        b, h = (pl.program_id(axis) for axis in ((1, 0) if heads_first else (0, 1)))
+        kernel(tiling, dict(zip(names, refs, strict=True)), b, h, tiles.unpack(numbers, pl.program_id(2)))
 
     def spec(block: tuple[int, ...], index: Any) -> pl.BlockSpec:
-        return pl.BlockSpec(block, lambda *tile: index(*grid(*tile)))
+        def of_step(first: Any, second: Any, t: Any, numbers: Any) -> tuple[Any, ...]:
+            b, h = (second, first) if heads_first else (first, second)
+            return index(b, h, *tiles.unpack(numbers, t)[:2])
+
+        return pl.BlockSpec(block, of_step)
 
     blocks = _blocks(tiling, width)
-    tiles = math.prod(sizes)
-    computed = tiles * tiling.query_block * tiling.key_block // (2 if tiling.causal else 1)
-    fetched = tiling.key_block if order[3] == 3 else tiling.query_block  # rows of two arrays, for every tile
+    mask = Mask(causal=tiling.causal, prefix=tiling.prefix)
+    pairs = mask.visible_pairs(tiling.length, tiling.memory_length)
+    steps = batch_size * num_heads * len(tiles)
+    computed = steps * tiling.query_block * tiling.key_block
+    fetched = tiling.query_block if by_keys else tiling.key_block  # rows of two arrays, for every tile
     return pl.pallas_call(
         run,
-        grid=tuple(sizes[order.index(axis)] for axis in range(4)),
-        in_specs=[spec(*blocks[name]) if name in blocks else pl.BlockSpec(memory_space=pltpu.SMEM) for name in arrays],
-        out_specs=tuple(spec(*blocks[name]) for name in outputs),
+        grid_spec=pltpu.PrefetchScalarGridSpec(
+            num_scalar_prefetch=1,
+            grid=(*((num_heads, batch_size) if heads_first else (batch_size, num_heads)), len(tiles)),
+            in_specs=[
+                spec(*blocks[name]) if name in blocks else pl.BlockSpec(memory_space=pltpu.SMEM) for name in arrays
+            ],
+            out_specs=tuple(spec(*blocks[name]) for name in outputs),
+            scratch_shapes=list(scratch.values()),
+        ),
         out_shape=tuple(outputs.values()),
-        scratch_shapes=list(scratch.values()),
         compiler_params=pltpu.CompilerParams(
-            dimension_semantics=("parallel",) * parallel + ("arbitrary",) * (4 - parallel)
+            dimension_semantics=("parallel", "arbitrary" if heads_first else "parallel", "arbitrary")
         ),
         cost_estimate=pl.CostEstimate(
             flops=2 * products * computed * width,
             transcendentals=computed,
-            bytes_accessed=2 * tiles * fetched * width * arrays["query"].dtype.itemsize,
+            bytes_accessed=2 * steps * fetched * width * arrays["query"].dtype.itemsize,
         ),
         interpret=tiling.interpret,
         name=f"flash_attention{kernel.__name__.removesuffix('_kernel')}",
-    )(*arrays.values())
+        metadata={
+            "steps": str(steps),
+            "blocks": str(num_heads if keeps_tile else steps // len(tiles) * tiles.num_blocks),
+            "alternatives": str(num_alternatives(tiling)),
+            MODEL_FLOPS: str(2 * products * batch_size * num_heads * pairs * width),
+        },
+    )(jnp.asarray(tiles.numbers), *arrays.values())
 
 
 def _blocks(tiling: Tiling, width: int) -> dict[str, tuple[tuple[int, ...], Any]]:

@@ -16,6 +16,8 @@ from jaxtyping import Array, Bool, Float, Int, Key
 MASKED_LOGIT = -0.7 * float(np.finfo(np.float32).max)
 """The logit of a key that a query may not see; finite, so that a query that sees no key attends to all alike."""
 
+MODEL_FLOPS = "model_flops"
+"""In the metadata of a kernel: the operations of its products that a model makes use of, padding left out."""
 SEED, ROW, HEAD, QUERY = 0, 2, 3, 4
 """Indices into `AttentionInputs.scalars`."""
 
@@ -72,6 +74,15 @@ class Mask:
         if self.query_segments is not None and self.key_segments is not None:
             masks.append((self.query_segments[:, :, None] == self.key_segments[:, None, :])[:, None])
         return functools.reduce(jnp.logical_and, masks) if masks else None
+
+    def visible_pairs(self, length: int, memory_length: int) -> int:
+        """Of all pairs of a query and a key those that a model makes use of: a causal mask hides half of them.
+
+        >>> Mask(causal=True).visible_pairs(8, 8), Mask(causal=True, prefix=4).visible_pairs(8, 8)
+        (32, 40)
+        """
+        pairs = length * memory_length
+        return (pairs + self.prefix**2) // 2 if self.causal else pairs
 
 
 @jax.tree_util.register_dataclass

@@ -1,17 +1,22 @@
 """A tile of attention's logits: made inside a TPU kernel, with its bias by distance, its masks and its dropout."""
 
 import functools
+import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, Int
 
 from t5x_lite.kernels.masks import HEAD, MASKED_LOGIT, QUERY, ROW, SEED, keeps
 
+LOG2_E = math.log2(math.e)
+"""Logits are in powers of two, which a TPU computes with one product less than powers of e."""
 LANES = 128
 """Lanes of a vector register: blocks are multiples of it."""
 _SUBLANES = 8
@@ -33,6 +38,8 @@ class Tiling:
     prefix: int
     dropout_rate: float
     interpret: bool
+    first_query: int | None = 0
+    """The position of query 0 in its row; None: known when the kernel runs."""
 
     @property
     def query_blocks(self) -> int:
@@ -56,35 +63,89 @@ class Tiling:
         return self.query_block + self.key_block
 
 
-def may_see(tiling: Tiling, refs: Refs, i: Array, j: Array) -> Any:
+def may_see(tiling: Tiling, first_query: Any, i: Any, j: Any) -> Any:
     """Whether any query of block i may see any key of block j, by their positions alone."""
     if not tiling.causal:
         return True
-    first_query = refs["scalars"][QUERY] + i * tiling.query_block
-    first_key = j * tiling.key_block
+    first_query, first_key = first_query + i * tiling.query_block, j * tiling.key_block
     seen = first_key < first_query + tiling.query_block
     if tiling.prefix:
         seen |= (first_query < tiling.prefix) & (first_key < tiling.prefix)
     return seen
 
 
-def logits_of(tiling: Tiling, refs: Refs, i: Array, j: Array, *, transposed: bool = False) -> Array:
+def has_edge(tiling: Tiling, first_query: Any, i: Any, j: Any) -> Any:
+    """Whether a query of block i does not see all positions of block j: on the diagonal, or past the last key."""
+    edge = tiling.causal and (j + 1) * tiling.key_block - 1 > first_query + i * tiling.query_block
+    return edge | (j == tiling.key_blocks - 1) if tiling.padded_memory > tiling.memory_length else edge
+
+
+class TileList:
+    """The tiles that a kernel computes, one after the other: a number for each, in the order of `by_keys`.
+
+    Those that no query sees are left out, where positions are known, but for one of a block that has no others.
+    """
+
+    def __init__(self, tiling: Tiling, *, by_keys: bool):
+        rows, columns, known = tiling.query_blocks, tiling.key_blocks, tiling.first_query
+        tiles = [(i, j) for i in range(rows) for j in range(columns) if known is None or may_see(tiling, known, i, j)]
+        if by_keys:
+            missing = set(range(columns)) - {j for _, j in tiles}
+            tiles = sorted([*tiles, *((rows - 1, j) for j in missing)], key=lambda tile: tile[::-1])
+        blocks = [tile[by_keys] for tile in tiles]
+        first = [n == 0 or block != blocks[n - 1] for n, block in enumerate(blocks)]
+        self.num_blocks = sum(first)
+        last = [*first[1:], True]
+        packed = [
+            (i << 17) | (j << 2) | (begins << 1) | ends for (i, j), begins, ends in zip(tiles, first, last, strict=True)
+        ]
+        self.numbers: Int[np.ndarray, "T"] = np.array(packed, np.int32)
+
+    def __len__(self) -> int:
+        return len(self.numbers)
+
+    def unpack(self, numbers: Any, t: Any) -> tuple[Any, Any, Any, Any]:
+        """(i, j, whether the first of its block, whether the last) of tile t, from `numbers` in memory."""
+        if len(self) == 1:
+            return 0, 0, True, True
+        number = numbers[t]
+        return number >> 17, (number >> 2) & 0x7FFF, (number & 2) > 0, (number & 1) > 0
+
+
+def for_edges(tiling: Tiling, refs: Refs, tile: tuple[Any, Any], compute: Callable[[bool], None]) -> None:
+    """Runs `compute(edge)` for a tile that is seen: with masks by position if it has an edge, else without."""
+    first_query, alternatives = refs["scalars"][QUERY], num_alternatives(tiling)
+    edge = has_edge(tiling, first_query, *tile)
+    if alternatives == 0:
+        compute(edge is not False)
+        return
+    seen = may_see(tiling, first_query, *tile) if tiling.first_query is None else True
+    pl.when(seen & edge)(lambda: compute(True))
+    pl.when(seen & ~edge)(lambda: compute(False))
+
+
+def num_alternatives(tiling: Tiling) -> int:
+    """Of the ways to compute a tile, between which `for_edges` branches: 2 where some tiles have edges, else 0."""
+    has_edges = tiling.causal or tiling.padded_memory > tiling.memory_length
+    alone = tiling.query_blocks == tiling.key_blocks == 1 and tiling.first_query is not None
+    return 2 if has_edges and not alone else 0
+
+
+def logits_of(tiling: Tiling, refs: Refs, i: Array, j: Array, edge: bool, *, transposed: bool = False) -> Array:
     """The logits [L M] of the queries of block i for the keys of block j, or [M L] if `transposed`, where the bias in
-    `refs` is in reverse: `MASKED_LOGIT` where a key is not seen, and minus infinity where there is no key."""
+    `refs` is in reverse: `MASKED_LOGIT` where a key is not seen, and minus infinity where there is no key.
+
+    They are in powers of two. Without an `edge` all keys are there and seen by position.
+    """
     rows, columns = ("key", "query") if transposed else ("query", "key")
-    logits = tiling.scale * multiply(refs[rows][0, 0], refs[columns][0, 0], transposed=True)
-    num_rows, num_columns = logits.shape
-    if "bias" in refs:
-        # Row r begins at the strip's number num_rows - 1 - r, or if it is in reverse at num_rows - r.
-        begin, first = first_distance(tiling, i, j), tiling.strip - num_rows + 1
-        if transposed:
-            total = tiling.padded_length + tiling.padded_memory
-            begin, first = pl.multiple_of(total - begin - tiling.strip, LANES), first - 1
-        strip = refs["bias"][0, :, pl.ds(begin, tiling.strip)]
-        logits += _diagonal_tile(strip, first, num_rows)[:, :num_columns]
+    logits = tiling.scale * LOG2_E * multiply(refs[rows][0, 0], refs[columns][0, 0], transposed=True)
+    if "bias_tile" in refs:
+        logits += refs["bias_tile"][...]
+    elif "bias" in refs:
+        logits += bias_of(tiling, refs, i, j, logits.shape, transposed=transposed)
     queries, keys = _positions(tiling, refs, i, j, transposed=transposed)
     masks = []
-    if tiling.causal:
+    if tiling.causal and edge:
         in_prefix = (queries < tiling.prefix) & (keys < tiling.prefix)
         masks.append((keys <= queries) | in_prefix if tiling.prefix else keys <= queries)
     if "valid" in refs:
@@ -93,9 +154,33 @@ def logits_of(tiling: Tiling, refs: Refs, i: Array, j: Array, *, transposed: boo
         masks.append(column(refs[f"{rows}_segments"][0]) == refs[f"{columns}_segments"][0])
     if masks:
         logits = jnp.where(functools.reduce(jnp.logical_and, masks), logits, MASKED_LOGIT)
-    if tiling.padded_memory > tiling.memory_length:
+    if tiling.padded_memory > tiling.memory_length and edge:
         logits = jnp.where(keys < tiling.memory_length, logits, -jnp.inf)
     return logits
+
+
+def bias_of(
+    tiling: Tiling, refs: Refs, i: Array, j: Array, shape: tuple[int, int], *, transposed: bool
+) -> Float[Array, "L M"]:
+    """The tile of the bias by distance that is added to the logits of this shape."""
+    # Row r begins at the strip's number num_rows - 1 - r, or if it is in reverse at num_rows - r.
+    num_rows, num_columns = shape
+    begin, first = first_distance(tiling, i, j), tiling.strip - num_rows + 1
+    if transposed:
+        total = tiling.padded_length + tiling.padded_memory
+        begin, first = _aligned(total - begin - tiling.strip), first - 1
+    strip = refs["bias"][0, :, pl.ds(begin, tiling.strip)]
+    return _diagonal_tile(strip, first, num_rows)[:, :num_columns]
+
+
+def keep_bias_tile(tiling: Tiling, refs: Refs, b: Array, *, transposed: bool = False) -> None:
+    """Makes the tile of a head that has only one for its first row b; it stays for the others."""
+    if "bias_tile" in refs:
+
+        @pl.when(b == 0)
+        def make() -> None:
+            tile = refs["bias_tile"]
+            tile[...] = bias_of(tiling, refs, 0, 0, tile.shape, transposed=transposed)
 
 
 def keep_of(tiling: Tiling, refs: Refs, i: Array, j: Array, b: Array, h: Array, *, transposed: bool) -> Array:
@@ -112,15 +197,22 @@ def keep_of(tiling: Tiling, refs: Refs, i: Array, j: Array, b: Array, h: Array, 
 def first_distance(tiling: Tiling, i: Array, j: Array) -> Array:
     """Where the distances of a tile begin: that of its last query and its first key."""
     first = tiling.padded_length - tiling.query_block + j * tiling.key_block - i * tiling.query_block
-    return pl.multiple_of(first, LANES)
+    return _aligned(first)
+
+
+def _aligned(index: Any) -> Any:
+    return index if isinstance(index, int) else pl.multiple_of(index, LANES)
 
 
 def along_diagonals(tiling: Tiling, tile: Float[Array, "L M"]) -> Float[Array, "1 T"]:
     """The sums of a tile over its diagonals, as the numbers of a strip: what `_diagonal_tile` does, transposed."""
     wide = jnp.concatenate([tile, jnp.zeros((tiling.query_block, tiling.query_block), tile.dtype)], axis=1)
-    width, total = tiling.strip, jnp.zeros((_SUBLANES, tiling.strip), tile.dtype)
-    for group in range(0, tiling.query_block, _SUBLANES):
-        total += pltpu.roll(wide[group : group + _SUBLANES], (width + tiling.query_block - 1 - group) % width, 1)
+    width, sums = tiling.strip, {}
+    for group in groups(tiling.query_block):
+        registers, shift = divmod((width + tiling.query_block - 1 - group) % width, LANES)
+        moved = _by_registers(wide[group : group + _SUBLANES], registers)
+        sums[shift] = sums[shift] + moved if shift in sums else moved
+    total = sum(pltpu.roll(part, shift, 1) for shift, part in sums.items())
     number = jax.lax.broadcasted_iota(jnp.int32, total.shape, 0)
     for bit in (1, 2, 4):
         total = jnp.where(number & bit > 0, pltpu.roll(total, width - bit, 1), total)
@@ -129,6 +221,11 @@ def along_diagonals(tiling: Tiling, tile: Float[Array, "L M"]) -> Float[Array, "
 
 def column(row: Float[Array, "1 C"]) -> Float[Array, "C 1"]:
     return jnp.broadcast_to(row, (LANES, row.shape[1])).T[:, :1]
+
+
+def lanes(x: Float[Array, "R 128"], width: int) -> Float[Array, "R W"]:
+    """Rows of equal numbers with `width` lanes instead."""
+    return x[:, :width] if width <= LANES else jnp.tile(x, (1, -(-width // LANES)))[:, :width]
 
 
 def multiply(left: Array, right: Array, *, transposed: bool = False) -> Array:
@@ -157,6 +254,18 @@ def _diagonal_tile(strip: Float[Array, "1 T"], first: int, num_rows: int) -> Flo
     number = jax.lax.broadcasted_iota(jnp.int32, rows.shape, 0)
     for bit in (1, 2, 4):
         rows = jnp.where(number & bit > 0, pltpu.roll(rows, bit, 1), rows)
-    return jnp.concatenate(
-        [pltpu.roll(rows, (first + group) % width, 1) for group in range(0, num_rows, _SUBLANES)], axis=0
-    )
+    # By whole registers nothing moves, so that few rotations are left.
+    shifts = [divmod(first + group, LANES) for group in groups(num_rows)]
+    rotated = {shift: pltpu.roll(rows, shift, 1) for _, shift in shifts}
+    return jnp.concatenate([_by_registers(rotated[shift], registers) for registers, shift in shifts], axis=0)
+
+
+def _by_registers(x: Float[Array, "R T"], count: int) -> Float[Array, "R T"]:
+    """`x` rotated to the right by `count` times `LANES`."""
+    split = -count * LANES % x.shape[1]
+    return jnp.concatenate([x[:, split:], x[:, :split]], axis=1) if split else x
+
+
+def groups(num_rows: int) -> range:
+    """The first of the rows of each register."""
+    return range(0, num_rows, _SUBLANES)

@@ -45,7 +45,8 @@ def dot_product_attention(
     if positions_share_dropout and dropout_key is not None and dropout_rate > 0.0:
         # A weight that no query uses is a value that none sees.
         batch_size, memory_length, num_heads, _ = value.shape
-        keep = keep_mask(dropout_key, dropout_rate, (batch_size, memory_length, num_heads, 1))
+        axes = ("activation_batch", "activation_memory", "activation_heads", None)
+        keep = keep_mask(dropout_key, dropout_rate, (batch_size, memory_length, num_heads, 1), axes)
         value = jnp.where(keep, value / (1.0 - dropout_rate), 0.0).astype(value.dtype)
         dropout_key = None
     inputs = AttentionInputs(query, key, value, scale, bias, mask or Mask(), dropout_key, dropout_rate=dropout_rate)
@@ -102,7 +103,7 @@ class Attention(nn.Module):
 
     def project(self, memory: Float[Array, "B M D"]) -> KeyValue:
         """The keys and values of `memory`, to be computed once where many queries follow."""
-        return {name: self._split(getattr(self, name)(memory), "activation_memory") for name in ("key", "value")}
+        return {name: self._heads(name, memory, "activation_memory") for name in ("key", "value")}
 
     @nn.compact
     def __call__(
@@ -119,7 +120,7 @@ class Attention(nn.Module):
         Cached keys and values take a bias for all pairs and no mask, and there is no dropout.
         """
         c = self.config
-        query = self._split(self.query(x), "activation_length")
+        query = self._heads("query", x, "activation_length")
         scale = c.head_dim**-0.5 if c.attention_scale is None else c.attention_scale
         if isinstance(key_value, CachedKeyValue):
             attended = key_value.attend(query, bias, scale)
@@ -139,13 +140,13 @@ class Attention(nn.Module):
                 positions_share_dropout=c.positions_share_dropout,
             )
         out = self._dense(x.shape[-1], ("heads", "embed"), c.residual_init or c.kernel_init, name="out")
-        return out(attended.reshape(*attended.shape[:2], -1))
+        return out(attended)
 
     def _dense(self, features: int, axes: tuple[str, str], init: Callable[..., Array], **name: str) -> Dense:
         c = self.config
         use_bias = c.use_bias if c.attention_bias is None else c.attention_bias
-        return Dense(features, axes, use_bias, self.dtype, init, **name)
+        return Dense(features, axes, use_bias, self.dtype, init, c.head_dim, **name)
 
-    def _split(self, x: Float[Array, "B L HK"], length: str) -> Float[Array, "B L H K"]:
-        heads = x.reshape(*x.shape[:-1], self.config.num_heads, self.config.head_dim)
+    def _heads(self, projection: str, x: Float[Array, "B L D"], length: str) -> Float[Array, "B L H K"]:
+        heads = getattr(self, projection)(x)
         return constrain_sharding(heads, "activation_batch", length, "activation_heads", "activation_kv")

@@ -21,9 +21,9 @@ from t5x_lite.layers.decoding_cache import CachedKeyValue, DecodingCache, KeyVal
 from t5x_lite.layers.dense import Dropout, FeedForward, LayerConfig
 from t5x_lite.parallel.partitioning import all_but_gathered, constrain_sharding, is_sharded
 
-Remat = Literal["none", "dots", "full", "offload"]
-"""What the backward pass of a layer computes again: nothing; all but matrix products; everything; all but matrix
-products, which are kept in the host's memory."""
+Remat = Literal["none", "unroll", "dots", "full", "offload"]
+"""What the backward pass of a layer computes again: nothing; nothing, and training compiles each layer by itself; all
+but matrix products; everything; all but matrix products, which are kept in the host's memory."""
 UNROLL_THRESHOLD = 2**17
 """Features of all positions of a batch, from which on a CPU trains the layers of a stack without a loop around them."""
 
@@ -185,12 +185,13 @@ class Stack(nn.Module):
     ) -> Float[Array, "B L D"]:
         """Runs `x` through all layers.
 
-        Where the platform gains by it, training compiles each large layer by itself. Rematerialisation needs the scan,
-        across whose steps XLA shares nothing.
+        Where the platform gains by it, training compiles each large layer by itself, and so it does if `remat` is
+        "unroll". Rematerialisation needs the scan, across whose steps XLA shares nothing.
         """
         trains = not deterministic and not self.is_initializing()
         keeps_all = self.remat == "none" and not is_sharded("embed")
-        unrolls = unrolls_layers() and trains and keeps_all and x.size >= UNROLL_THRESHOLD
+        gains = unrolls_layers() and keeps_all and x.size >= UNROLL_THRESHOLD
+        unrolls = trains and (gains or self.remat == "unroll")
         x, _ = (self.layers.unrolled if unrolls else self.layers)(x, None, context, deterministic)
         return self.final_norm(x) if self.config.norm_first else x
 
@@ -272,11 +273,12 @@ class Stack(nn.Module):
 
 def rematerialised(layer: type[nn.Module], remat: Remat) -> type[nn.Module]:
     """`layer` with its `__call__` computed again in the backward pass as `remat` says (Chen et al. 2016)."""
-    if remat == "none" and not is_sharded("embed"):
+    if remat in ("none", "unroll") and not is_sharded("embed"):
         return layer
     policies = jax.checkpoint_policies
     policy = {
         "none": all_but_gathered,
+        "unroll": all_but_gathered,
         "dots": policies.dots_with_no_batch_dims_saveable,
         "full": policies.nothing_saveable,
         "offload": policies.offload_dot_with_no_batch_dims("device", "pinned_host"),

@@ -26,6 +26,12 @@ class Chip:
     """Of the torus that the chips of a pod form; a chip has two links in each."""
     shapes: tuple[str, ...]
     """Published slices."""
+    cores: int
+    """Of a device, which share the steps of a kernel."""
+    clock: float
+    """Cycles per second. v4: Jouppi et al. 2023, table 4; of the others it is their peak over the products and sums
+    that their matrix units begin in a cycle: 2 x 128^2 each of four on v5e, of eight on v5p, 2 x 256^2 each of four on
+    v6e and a device of tpu7x."""
 
     @property
     def source(self) -> str:
@@ -45,11 +51,11 @@ _SOLID = 3, ("2x2x1", "2x2x2", "2x2x4", "2x4x4", *_CUBES)
 CHIPS: dict[str, Chip] = {
     chip.name: chip
     for chip in (
-        Chip("v4", 32 * GIB, 275e12, 1200e9, 600e9, 1, 4096, *_SOLID),
-        Chip("v5e", 16 * GIB, 197e12, 819e9, 400e9, 1, 256, *_FLAT),
-        Chip("v5p", 95 * GIB, 459e12, 2765e9, 1200e9, 1, 6144, 3, (*_SOLID[1], "16x16x24")),
-        Chip("v6e", 32 * GIB, 918e12, 1638e9, 800e9, 1, 256, *_FLAT),
-        Chip("tpu7x", 192 * GIB, 2307e12, 7380e9, 1200e9, 2, 9216, *_SOLID),
+        Chip("v4", 32 * GIB, 275e12, 1200e9, 600e9, 1, 4096, *_SOLID, 2, 1.05e9),
+        Chip("v5e", 16 * GIB, 197e12, 819e9, 400e9, 1, 256, *_FLAT, 1, 1.5e9),
+        Chip("v5p", 95 * GIB, 459e12, 2765e9, 1200e9, 1, 6144, 3, (*_SOLID[1], "16x16x24"), 2, 1.75e9),
+        Chip("v6e", 32 * GIB, 918e12, 1638e9, 800e9, 1, 256, *_FLAT, 1, 1.75e9),
+        Chip("tpu7x", 192 * GIB, 2307e12, 7380e9, 1200e9, 2, 9216, *_SOLID, 1, 2.2e9),
     )
 }
 """Every generation that JAX's compiler knows by these names."""

@@ -15,7 +15,7 @@ from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 from jaxtyping import Int, Shaped
 
 from t5x_lite.errors import InputError
-from t5x_lite.kernels.platform import has_wired_slices, tpu_slice
+from t5x_lite.kernels.platform import forms_torus, has_wired_slices, tpu_slice
 
 MESH_AXES = ("data", "fsdp", "sequence", "tensor")
 
@@ -224,6 +224,7 @@ def use_mesh(mesh: Mesh) -> Iterator[None]:
     num_slices = len(set(map(tpu_slice, devices)))
     is_whole_slice = has_wired_slices(devices[0]) and num_slices * mesh.shape["fsdp"] == mesh.size
     rules.append(("whole_slice", "fsdp" if is_whole_slice else None))
+    rules.append(("whole_torus", "fsdp" if is_whole_slice and forms_torus(devices) else None))
     with jax.sharding.use_abstract_mesh(mesh.abstract_mesh), nn.logical_axis_rules(rules):
         yield
 

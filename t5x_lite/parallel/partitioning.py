@@ -13,6 +13,8 @@ from flax import linen as nn
 from jax.sharding import PartitionSpec
 from jaxtyping import Array, Float, Shaped
 
+from t5x_lite.kernels.platform import multiplies_by_heads
+
 
 def constrain_sharding(x: Array, *axes: str | None) -> Array:
     """`x` with each dimension sharded along its logical axis, if the devices divide it.
@@ -46,6 +48,7 @@ def fsdp_apply(
     axes: tuple[str, str],
     dtype: Any,
     has_length: bool,
+    head_dim: int | None = None,
     cut_inside: bool = False,
     cut_outside: bool = False,
 ) -> Array:
@@ -59,14 +62,21 @@ def fsdp_apply(
         `embed`: the function has a shard of that axis then. Its result begins with the dimensions of x.
       parameter: with the logical axes `axes`, used in `dtype`.
       x: begins with the batch, and if it `has_length` the positions.
+      head_dim: where it is given, the function has the parameter's other axis as two, heads of this size. A device
+        splits its shard before it is gathered: of a matrix that is split afterwards, the TPU compiler (libtpu
+        0.0.42.1) sums some gradients on every device.
       cut_inside: whether x ends with the parameter's other axis.
       cut_outside: whether the result does.
     """
     gathered, batch = _mesh_axes("embed") if "embed" in axes else (), _mesh_axes("activation_batch")
+    index = axes.index("embed") if "embed" in axes else 0
+
+    def split(matrix: Array) -> Array:
+        return matrix if head_dim is None else with_heads(matrix, head_dim, 1 - index)
+
     if not gathered or not set(gathered) <= set(batch) or x.shape[0] % _num_devices(batch):
-        return function(all_gather_fsdp(parameter, axes, dtype), x, ())
+        return function(split(all_gather_fsdp(parameter, axes, dtype)), x, ())
     length = _dividing("activation_length", x.shape[1]) if has_length else ()
-    index = axes.index("embed")
     other = _mesh_axes(axes[1 - index])
     entries = [gathered, other] if index == 0 else [other, gathered]
     rows = (batch, length) if has_length else (batch,)
@@ -74,8 +84,8 @@ def fsdp_apply(
     def on_device(shard: Array, x: Array) -> Array:
         # Gradients are summed over the other copies once they are sharded, not before.
         copies = tuple(name for name in (*batch, *length) if name not in gathered)
-        shard = jax.lax.pcast(shard.astype(dtype), copies, to="varying")
-        return function(_all_gather(shard, gathered, index), x, other)
+        shard = split(jax.lax.pcast(shard.astype(dtype), copies, to="varying"))
+        return function(_all_gather(shard, gathered, 0 if index == 0 else shard.ndim - 1), x, other)
 
     return jax.shard_map(
         on_device,
@@ -83,6 +93,23 @@ def fsdp_apply(
         out_specs=PartitionSpec(*rows, *((other,) if cut_outside else ())),
         axis_names={*batch, *length, *other},
     )(parameter, x)
+
+
+def with_heads(matrix: Float[Array, "_ _"], head_dim: int, axis: int) -> Float[Array, "_ _ _"]:
+    """A matrix with one of its axes, 0 or 1, as two: heads and `head_dim`."""
+    shape = list(matrix.shape)
+    shape[axis : axis + 1] = [-1, head_dim]
+    return matrix.reshape(shape)
+
+
+def splits_heads(matrix: Float[Array, "_ _"], axes: tuple[str, str], head_dim: int) -> bool:
+    """Whether a product has heads and `head_dim` as two dimensions, rather than the result of a plain one.
+
+    Where parameters are sharded, if each device has whole heads; else where the platform gains by it.
+    """
+    num_heads = matrix.shape[axes.index("heads")] // head_dim
+    whole = num_heads % _num_devices(_mesh_axes("heads")) == 0
+    return whole and (is_sharded("embed") or multiplies_by_heads())
 
 
 def sum_over_tokens(
@@ -182,17 +209,30 @@ def on_each_device(
 def _all_gather(shard: Array, mesh_axes: tuple[str, ...], index: int) -> Array:
     """A parameter from its shards along dimension `index`.
 
-    Over a whole slice in two stages, first pairs of neighbours and then one of each pair. In one stage the TPU compiler
-    (libtpu 0.0.42.1) sums arrays of the full size, here or for the gradient: up to twice as many bytes to send. It does
-    not on a square of four chips. Bytes and links suggest that two stages are faster; no TPU has timed them.
+    Over a whole slice the TPU compiler (libtpu 0.0.42.1) sums arrays of the full size instead, for the gradient and, on
+    a slice that is not a torus, here: up to twice as many bytes to send. In two stages, first pairs of neighbours and
+    then one of each pair, it does not; nor on a square of four chips. No TPU has timed them.
     """
     size = _num_devices(mesh_axes)
-    if size <= 4 or size % 2 or mesh_axes != _mesh_axes("whole_slice"):
+
+    def plain(shard: Array) -> Array:
         return jax.lax.all_gather(shard, mesh_axes, axis=index, tiled=True)
-    pairs = np.arange(size).reshape(-1, 2)
-    for groups in (pairs, pairs.T):
-        shard = jax.lax.all_gather(shard, mesh_axes, axis=index, axis_index_groups=groups.tolist(), tiled=True)
-    return shard
+
+    def in_two_stages(shard: Array) -> Array:
+        pairs = np.arange(size).reshape(-1, 2)
+        for groups in (pairs, pairs.T):
+            shard = jax.lax.all_gather(shard, mesh_axes, axis=index, axis_index_groups=groups.tolist(), tiled=True)
+        return shard
+
+    if size <= 4 or size % 2 or mesh_axes != _mesh_axes("whole_slice"):
+        return plain(shard)
+    if mesh_axes != _mesh_axes("whole_torus"):
+        return in_two_stages(shard)
+    gather = jax.custom_vjp(plain)
+    gather.defvjp(
+        lambda shard: (plain(shard), shard), lambda shard, gradient: jax.vjp(in_two_stages, shard)[1](gradient)
+    )
+    return gather(shard)
 
 
 def _mesh_axes(axis: str) -> tuple[str, ...]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Int
 
-from t5x_lite.planning.hlo import HloProgram
+from t5x_lite.planning.hlo import Computation, HloProgram, Instruction, read_arrays
 from t5x_lite.planning.topology import Topology
 
 KINDS = ("all-gather", "reduce-scatter", "all-reduce", "all-to-all", "collective-permute")
@@ -45,42 +45,57 @@ def read_collectives(
     totals: dict[tuple[str, int], tuple] = {}
     seen: set[tuple] = set()
     for run in program.runs():
-        kind = run.instruction.opcode.removesuffix("-start").removeprefix("ragged-")
-        if kind not in KINDS:
-            continue
-        # The TPU compiler writes a sum of which each device keeps a shard as a fusion of an all-reduce and a slice.
-        if kind == "all-reduce" and run.computation.name.startswith("all-reduce-scatter"):
-            kind = "reduce-scatter"
+        one = read_collective(run.instruction, run.computation, topology, coordinates)
         # An asynchronous collective is written several times: in a fusion that begins it, in those that run meanwhile,
-        # and in one that ends it, all with one channel id. Other collectives may have that id too.
-        instruction = run.instruction
-        op_name = re.search(r'op_name="([^"]*)"', instruction.attributes)
-        channel = instruction.attribute("channel_id")
-        one = (channel, instruction.arrays, op_name and op_name[1]) if channel else (instruction.name,)
-        if (run.within, *one) in seen:
+        # and in one that ends it.
+        if one is None or (identity := (run.within, *collective_id(run.instruction))) in seen:
             continue
-        seen.add((run.within, *one))
-        group = _group(instruction.attributes, len(coordinates))
-        inputs = [array for operand in run.computation.operands(instruction) for array in operand.arrays]
-        size, sent = len(group), sum(array.num_bytes for array in inputs)
-        received = {
-            "all-gather": sent * (size - 1),
-            "all-reduce": 2 * sent * (size - 1) // size,
-            "collective-permute": sent if size > 1 else 0,
-        }.get(kind, sent * (size - 1) // size)
-        # Two devices of one chip share its links.
-        chips = [coordinates[device] for device in group]
-        sharing = len(chips) / len(set(chips)) if kind != "collective-permute" else 1
-        key, num_bytes = (kind, size), received * run.times
-        count, total_bytes, seconds, largest = totals.get(key, (0, 0, 0.0, inputs[0]))
+        seen.add(identity)
+        key = (one.kind, one.group_size)
+        count, total_bytes, seconds, largest = totals.get(key, (0, 0, 0.0, one.largest))
         totals[key] = (
             count + run.times,
-            total_bytes + num_bytes,
-            seconds + num_bytes * sharing / topology.group_bandwidth(chips),
-            max(largest, *inputs, key=lambda array: array.num_bytes),
+            total_bytes + one.num_bytes * run.times,
+            seconds + one.seconds * run.times,
+            max(largest, one.largest, key=lambda array: read_arrays(array)[0].num_bytes),
         )
-    collectives = (Collective(*key, *figures, str(largest)) for key, (*figures, largest) in totals.items())
+    collectives = (Collective(*key, *figures) for key, figures in totals.items())
     return tuple(sorted(collectives, key=lambda collective: -collective.num_bytes))
+
+
+def collective_id(instruction: Instruction) -> tuple:
+    """What the texts of one asynchronous collective have in common, and no other has in its computation.
+
+    That is the channel, which others may have too, with the type and the name of the operation.
+    """
+    channel = instruction.attribute("channel_id")
+    op_name = re.search(r'op_name="([^"]*)"', instruction.attributes)
+    return (channel, instruction.arrays, op_name and op_name[1]) if channel else (instruction.name,)
+
+
+def read_collective(
+    instruction: Instruction, computation: Computation, topology: Topology, coordinates: Sequence[tuple[int, ...]]
+) -> Collective | None:
+    """One instruction of a computation, run once; None where it is not a collective."""
+    kind = instruction.opcode.removesuffix("-start").removeprefix("ragged-")
+    if kind not in KINDS:
+        return None
+    # The TPU compiler writes a sum of which each device keeps a shard as a fusion of an all-reduce and a slice.
+    if kind == "all-reduce" and computation.name.startswith("all-reduce-scatter"):
+        kind = "reduce-scatter"
+    group = _group(instruction.attributes, len(coordinates))
+    inputs = [array for operand in computation.operands(instruction) for array in operand.arrays]
+    size, sent = len(group), sum(array.num_bytes for array in inputs)
+    received = {
+        "all-gather": sent * (size - 1),
+        "all-reduce": 2 * sent * (size - 1) // size,
+        "collective-permute": sent if size > 1 else 0,
+    }.get(kind, sent * (size - 1) // size)
+    # Two devices of one chip share its links.
+    chips = [coordinates[device] for device in group]
+    sharing = len(chips) / len(set(chips)) if kind != "collective-permute" else 1
+    seconds = received * sharing / topology.group_bandwidth(chips)
+    return Collective(kind, size, 1, received, seconds, str(max(inputs, key=lambda array: array.num_bytes)))
 
 
 def _group(attributes: str, num_devices: int) -> list[int]:

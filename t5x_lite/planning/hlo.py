@@ -9,7 +9,7 @@ from functools import cached_property
 import numpy as np
 
 _ARRAY = re.compile(r"(?P<type>[a-z]\w*)\[(?P<dims>[^\]]*)\](?:\{(?P<layout>[^}]*)\})?")
-_INSTRUCTION = re.compile(r"\s*(?P<root>ROOT )?%?(?P<name>[\w.\-]+) = (?P<rest>.*)")
+_INSTRUCTION = re.compile(r"\s*(?P<root>ROOT )?%?(?P<name>[\w.\-]+) = (?P<rest>.*)", re.DOTALL)
 _HEADER = re.compile(r"(?P<entry>ENTRY )?%?(?P<name>[\w.\-]+) \(.*\{\s*(?:/\*.*)?$")
 _CALLED = re.compile(r"\b(?:calls|to_apply|body|condition|true_computation|false_computation)=%?([\w.\-]+)")
 _BRANCHES = re.compile(r"\bbranch_computations=\{([^}]*)\}")
@@ -36,17 +36,27 @@ class HloArray:
     shape: tuple[int, ...]
     memory_space: int
     """0 is the device's main memory, others are on the chip or on the host."""
+    stored_elements: int = 0
+    """Elements that it takes in memory, where tiles are filled up."""
 
     @property
     def num_elements(self) -> int:
         return math.prod(self.shape)
 
     @property
-    def num_bytes(self) -> int:
+    def num_bits(self) -> int:
+        """Of an element."""
         bits = {"pred": 8, "token": 0, "opaque": 0}.get(self.element_type)
-        if bits is None:
-            bits = int(re.match(r"[a-z]+(\d+)", self.element_type)[1])
-        return -(-self.num_elements * bits // 8)
+        return int(re.match(r"[a-z]+(\d+)", self.element_type)[1]) if bits is None else bits
+
+    @property
+    def num_bytes(self) -> int:
+        return -(-self.num_elements * self.num_bits // 8)
+
+    @property
+    def stored_bytes(self) -> int:
+        """Bytes that it takes in memory, where tiles are filled up: at least `num_bytes`."""
+        return -(-max(self.stored_elements, self.num_elements) * self.num_bits // 8)
 
     def __str__(self) -> str:
         return f"{self.element_type}[{','.join(map(str, self.shape))}]"
@@ -72,6 +82,12 @@ class Instruction:
     def attribute(self, name: str) -> str | None:
         value = re.search(rf"\b{name}=%?([\w.\-]+)", self.attributes)
         return value[1] if value else None
+
+    @property
+    def cycles(self) -> int:
+        """The clock cycles that the TPU compiler expects it to take; 0 where it does not say."""
+        value = re.search(r'"estimated_cycles":"(\d+)"', self.attributes)
+        return int(value[1]) if value else 0
 
     def estimate(self, figure: str) -> int:
         """What a kernel's cost estimate says, such as `flops`; 0 without one."""
@@ -167,7 +183,7 @@ class HloProgram:
 def read_hlo(text: str) -> HloProgram:
     """The program that XLA prints as `text`, as `compiled.as_text()` returns it."""
     computations, entry, name, instructions = {}, "", "", []
-    for line in text.splitlines():
+    for line in _whole_lines(text):
         if line.startswith("}"):  # which of the chip's processors runs it may follow
             computations[name] = Computation(name, tuple(instructions))
             name = ""
@@ -177,6 +193,23 @@ def read_hlo(text: str) -> HloProgram:
         elif name and (instruction := _INSTRUCTION.match(line)):
             instructions.append(_read_instruction(instruction))
     return HloProgram(computations, entry)
+
+
+def _whole_lines(text: str) -> Iterator[str]:
+    """The lines of a program; an instruction goes on to where the braces and the quoted texts of its attributes end."""
+    begun = ""
+    for line in text.splitlines():
+        begun += line
+        if begun == line and not _INSTRUCTION.match(line):
+            yield line
+            begun = ""
+            continue
+        unquoted = re.sub(r'"(?:\\.|[^"\\])*"', "", begun)
+        if '"' in unquoted or unquoted.count("{") > unquoted.count("}"):
+            begun += "\n"
+        else:
+            yield begun
+            begun = ""
 
 
 def _read_instruction(line: re.Match[str]) -> Instruction:
@@ -204,14 +237,28 @@ def read_arrays(text: str) -> tuple[HloArray, ...]:
     """The arrays of a type, of which a tuple has several.
 
     >>> [tuple(vars(array).values()) for array in read_arrays("(bf16[2,64]{1,0:T(8,128)(2,1)S(1)}, s32[])")]
-    [('bf16', (2, 64), 1), ('s32', (), 0)]
+    [('bf16', (2, 64), 1, 1024), ('s32', (), 0, 1)]
     """
     arrays = []
     for array in _ARRAY.finditer(text):
         space = re.search(r"S\((\d+)\)", array["layout"] or "")
         shape = tuple(int(size.lstrip("<=")) for size in array["dims"].split(",") if size)
-        arrays.append(HloArray(array["type"], shape, int(space[1]) if space else 0))
+        stored = _stored_elements(shape, array["layout"] or "")
+        arrays.append(HloArray(array["type"], shape, int(space[1]) if space else 0, stored))
     return tuple(arrays)
+
+
+def _stored_elements(shape: tuple[int, ...], layout: str) -> int:
+    """With the tile of the layout, such as `1,0:T(8,128)`, filled up along the dimensions that change fastest."""
+    order, _, tiling = layout.partition(":")
+    tile = re.match(r"T\(([\d,]+)\)", tiling)
+    if not tile:
+        return math.prod(shape)
+    sizes = [shape[int(dimension)] for dimension in reversed(order.split(",")) if dimension]
+    tiles = list(map(int, tile[1].split(",")))
+    sizes = [1] * (len(tiles) - len(sizes)) + sizes
+    filled = [-(-size // length) * length for size, length in zip(sizes[-len(tiles) :], tiles, strict=True)]
+    return math.prod(sizes[: -len(tiles)]) * math.prod(filled)
 
 
 def matrix_flops(program: HloProgram) -> int:
@@ -259,9 +306,9 @@ def _convolution_flops(attributes: str, left: tuple, right: tuple, output: tuple
 def memory_traffic(program: HloProgram) -> int:
     """Bytes that are read from and written to the main memory, times the rounds of loops.
 
-    Counted are the operands and results of an instruction or a fusion that are in the main memory; of an array that is
-    read or written in one slice, the slice. The compiler may keep more on the chip than its text says, so that this is
-    not a lower bound in the strict sense.
+    Counted are the operands and results of an instruction or a fusion that are in the main memory, with the tiles of
+    their layouts filled up; of an array that is read or written in one slice, the slice. The compiler may keep more on
+    the chip than its text says, so that this is not a lower bound in the strict sense.
     """
     return sum(
         run.times * _traffic(run.instruction, run.computation, program) for run in program.runs() if not run.fused
@@ -320,8 +367,8 @@ def _source(instruction: Instruction, computation: Computation) -> Instruction:
 
 
 def _in_memory(arrays: Sequence[HloArray]) -> int:
-    return sum(array.num_bytes for array in arrays if array.memory_space == 0)
+    return sum(array.stored_bytes for array in arrays if array.memory_space == 0)
 
 
 def _size(arrays: Sequence[HloArray]) -> int:
-    return sum(array.num_bytes for array in arrays)
+    return sum(array.stored_bytes for array in arrays)

@@ -15,6 +15,8 @@ from t5x_lite.objectives import Distillation, Objective
 from t5x_lite.parallel import batch_sharding, make_mesh
 from t5x_lite.planning.collectives import Collective, read_collectives
 from t5x_lite.planning.hlo import matrix_flops, memory_traffic, read_hlo
+from t5x_lite.planning.kernels import kernel_cycles
+from t5x_lite.planning.timing import ExpectedTime, Schedule
 from t5x_lite.planning.topology import Topology
 from t5x_lite.runs.open_model import open_model
 from t5x_lite.runs.preparation import check_mesh, check_vocabulary
@@ -50,11 +52,13 @@ class Cost:
     memory_traffic: int
     """Bytes read from and written to the chip's memory."""
     collectives: tuple[Collective, ...]
+    expected: ExpectedTime
+    """The time that it takes by the compiler's own schedule."""
 
 
 @dataclass(frozen=True)
 class Plan:
-    """A train step on a slice: where its memory goes, and how fast it can be at most."""
+    """A train step on a slice: where its memory goes, how fast it can be at most, and how fast it is expected to be."""
 
     experiment: Experiment
     topology: Topology
@@ -102,12 +106,31 @@ class Plan:
     @property
     def mfu(self) -> float:
         """Model FLOPs utilization at most: the model's operations as a share of the chips' peak."""
-        return self.model_flops / (self.seconds * self.topology.num_chips * self.topology.chip.peak_flops)
+        return self._utilization(self.seconds)
 
     @property
     def per_second(self) -> float:
         """Units of `throughput`, at most."""
         return self.throughput[1] / self.seconds
+
+    @property
+    def expected_seconds(self) -> float:
+        """Of a step, as `Schedule` expects it: at least `seconds`."""
+        assert self.cost is not None
+        return max(self.cost.expected.seconds, self.seconds)
+
+    @property
+    def expected_mfu(self) -> float:
+        """Model FLOPs utilization of a step that takes `expected_seconds`."""
+        return self._utilization(self.expected_seconds)
+
+    @property
+    def expected_per_second(self) -> float:
+        """Units of `throughput`, as expected."""
+        return self.throughput[1] / self.expected_seconds
+
+    def _utilization(self, seconds: float) -> float:
+        return self.model_flops / (seconds * self.topology.num_chips * self.topology.chip.peak_flops)
 
 
 def make_plan(experiment: Experiment, topology: Topology) -> Plan:
@@ -142,6 +165,7 @@ def make_plan(experiment: Experiment, topology: Topology) -> Plan:
             flops=per_chip * matrix_flops(hlo),
             memory_traffic=per_chip * memory_traffic(hlo),
             collectives=read_collectives(hlo, topology, chips),
+            expected=Schedule(hlo, topology, chips, kernel_cycles(hlo, topology)).expected,
         )
     temporaries = max(per_chip * used - parameters - optimizer - other, 0)
     return Plan(

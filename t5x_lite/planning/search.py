@@ -82,12 +82,19 @@ def _accumulations(experiment: Experiment, mesh: dict[str, int]) -> list[int]:
     return counts
 
 
-def search(experiment: Experiment, topology: Topology, report: Report, tries: int = 8) -> list[Plan]:
-    """Plans of other meshes, policies and microbatches, the fastest that fit first; those that do not at the end.
+def search(
+    experiment: Experiment,
+    topology: Topology,
+    report: Report,
+    tries: int = 8,
+    make: Callable[[Experiment, Topology], Plan] = make_plan,
+) -> Iterator[Plan]:
+    """Plans of other meshes, policies and microbatches, one after the other as they are compiled; see `rank`.
 
     The global batch stays as it is, since it changes what is computed. The experiment's own setting is the first of
     `tries` that are compiled; then comes the best of each mesh that divides, as `_estimate` ranks them, and then all
-    others. A setting that needs more memory than one that did not fit is left out. `report` is called with each.
+    others. A setting that needs more memory than one that did not fit is left out. `report` is called with each before
+    `make` compiles it.
     """
     num_devices, plans, own = len(topology.devices), [], []
     with suppress(InputError):  # its mesh is for other slices
@@ -102,9 +109,14 @@ def search(experiment: Experiment, topology: Topology, report: Report, tries: in
             continue
         report(f"{len(plans) + 1} of {tries}: {settings(candidate, topology)}")
         try:
-            plans.append(make_plan(candidate, topology))
+            plans.append(make(candidate, topology))
         except InputError:
             continue  # an axis of a parameter is not divided
+        yield plans[-1]
+
+
+def rank(plans: list[Plan]) -> list[Plan]:
+    """The fastest that fit first; those that do not at the end, the nearest to fitting first."""
     return sorted(plans, key=lambda plan: (not plan.fits, plan.seconds if plan.fits else plan.missing))
 
 

@@ -6,7 +6,10 @@ import os
 import re
 from dataclasses import dataclass
 from functools import cached_property
+from importlib import metadata
 from typing import Any
+
+from packaging.requirements import Requirement
 
 from t5x_lite.errors import InputError
 from t5x_lite.parallel.chips import CHIPS, Chip
@@ -65,12 +68,14 @@ class Topology:
 
     @cached_property
     def devices(self) -> tuple[Any, ...]:
-        """Abstract devices, as many as JAX would see. Raises `InputError` where the TPU compiler is not installed."""
+        """Abstract devices, as many as JAX would see. Raises `InputError` where the TPU compiler is not installed, or
+        another one than goes with JAX."""
         if importlib.util.find_spec("libtpu") is None:
             raise InputError(
                 f"topology={str(self)!r} needs the TPU compiler, the package libtpu, which is not installed; "
                 "install the extra: pip install 't5x_lite[tpu]' (no TPU is needed)"
             )
+        check_libtpu()
         for name, value in _WITHOUT_POD.items():
             os.environ.setdefault(name, value)
         enlarge_stacks()
@@ -79,6 +84,10 @@ class Topology:
         options: dict[str, Any] = {"chips_per_host_bounds": (1, 1, 1)} if self.num_chips == 1 else {}
         if self.chip.name == "v4":
             options["chip_config_name"] = "megacore"  # as on Cloud TPU: a chip's two cores are one device
+        rings = [self.is_ring(dimension) for dimension in range(len(self.shape))]
+        if any(rings):
+            # By default the compiler takes a slice for a mesh, whose collectives go along lines.
+            options["wrap"] = (*rings, False)[:3]
         return tuple(topologies.get_topology_desc(platform="tpu", topology_name=str(self), **options).devices)
 
     def is_ring(self, dimension: int) -> bool:
@@ -102,6 +111,24 @@ class Topology:
             columns = len({chip[dimension] for chip in chips})
             links += 0 if columns == 1 else 2 if columns == size and self.is_ring(dimension) else 1
         return links * self.chip.link_bandwidth if links else math.inf
+
+
+def check_libtpu() -> None:
+    """Raises `InputError` for a TPU compiler other than the one that the installed JAX names in its extra `tpu`: jaxlib
+    may not read what another one writes."""
+    named = [one for one in map(Requirement, metadata.requires("jax") or ()) if one.name == "libtpu"]
+    pins = [pin for pin in named if pin.marker is None or pin.marker.evaluate({"extra": "tpu"})]
+    try:
+        installed = metadata.version("libtpu")
+    except metadata.PackageNotFoundError:  # a build of one's own
+        return
+    for pin in pins:
+        if not pin.specifier.contains(installed, prereleases=True):
+            jax = metadata.version("jax")
+            raise InputError(
+                f"libtpu={installed} does not go with jax {jax}, which needs libtpu{pin.specifier}; "
+                f"install that one: pip install 'jax[tpu]=={jax}'"
+            )
 
 
 def enlarge_stacks() -> None:

@@ -108,7 +108,8 @@ class Experiment:
     """Determines initial parameters, order of the data, corruption and dropout."""
     remat: Remat = "none"
     """What the backward pass computes again to save memory: none, dots (all but matrix products), full; or offload,
-    which is dots with the products in the host's memory meanwhile (TPU and GPU)."""
+    which is dots with the products in the host's memory meanwhile (TPU and GPU). unroll is none without a loop over the
+    layers: small models take shorter steps, and several times as long to compile (TPU and GPU)."""
     precision: Precision = Precision()
     mesh: MeshShape = MeshShape()
     evaluation: Evaluation = Evaluation()

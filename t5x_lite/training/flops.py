@@ -1,14 +1,17 @@
 """Floating-point operations of a train step, counted in the traced forward pass."""
 
 import math
+import re
 from typing import Any
 
 import jax
 import jax.numpy as jnp  # noqa: F401 (read by doctests)
 from flax import linen as nn
-from jax.extend.core import ClosedJaxpr, Jaxpr
+from jax.extend.core import ClosedJaxpr, Jaxpr, JaxprEqn
 
 from t5x_lite.data.layouts.base import abstract_batch
+from t5x_lite.kernels.dense_attention import VISIBLE
+from t5x_lite.kernels.masks import MODEL_FLOPS
 from t5x_lite.models.base import ModelConfig, abstract_params
 from t5x_lite.objectives.base import Objective, corrupt_rows
 
@@ -17,9 +20,9 @@ def step_flops(model: ModelConfig, objective: Objective, batch_size: int) -> int
     """The operations of all matrix products and convolutions of one train step: three times those of the forward pass.
 
     A product of [n, k] and [k, m] is 2 n k m, and the backward pass has two for each of the forward pass; what is
-    computed again to save memory does not count, and neither do other operations. Masked pairs of tokens count as all
-    others do, because they are computed (Chowdhery et al. 2022, appendix B, counts in the same way). A frozen teacher
-    has a forward pass alone; parameters that the optimizer freezes count as if they were trained.
+    computed again to save memory does not count, and neither do other operations. Of causal attention half of the pairs
+    of tokens count, since a kernel leaves out the others; masks that depend on the text hide none. A frozen teacher has
+    a forward pass alone; parameters that the optimizer freezes count as if they were trained.
 
     Args:
       model: the trained model.
@@ -53,22 +56,29 @@ def count_flops(jaxpr: Jaxpr) -> int:
     """
     total = 0
     for equation in jaxpr.eqns:
-        name, params = equation.primitive.name, equation.params
-        if name == "dot_general":
-            (contracted, _), _ = params["dimension_numbers"]
-            left = equation.invars[0].aval.shape
-            total += 2 * equation.outvars[0].aval.size * math.prod(left[axis] for axis in contracted)
-        elif name == "conv_general_dilated":
-            kernel, outputs = equation.invars[1].aval, params["dimension_numbers"].rhs_spec[0]
-            # A transposed convolution reads zeros between its inputs, which are not multiplied.
-            zeros = math.prod(params["lhs_dilation"])
-            total += 2 * equation.outvars[0].aval.size * kernel.size // (kernel.shape[outputs] * zeros)
-        elif name == "cond":
-            total += max(count_flops(branch.jaxpr) for branch in params["branches"])
-        else:
-            times = params["length"] if name == "scan" else 1
-            if name == "pallas_call":
-                times = math.prod(params["grid_mapping"].grid)
-            inner = [value for value in params.values() if isinstance(value, ClosedJaxpr | Jaxpr)]
-            total += times * sum(count_flops(getattr(program, "jaxpr", program)) for program in inner)
+        visible = re.search(rf"{VISIBLE}_(\d+)_of_(\d+)", str(equation.source_info.name_stack))
+        flops = _flops_of(equation)
+        total += flops * int(visible[1]) // int(visible[2]) if visible else flops
     return total
+
+
+def _flops_of(equation: JaxprEqn) -> int:
+    name, params = equation.primitive.name, equation.params
+    if name == "dot_general":
+        (contracted, _), _ = params["dimension_numbers"]
+        left = equation.invars[0].aval.shape
+        return 2 * equation.outvars[0].aval.size * math.prod(left[axis] for axis in contracted)
+    if name == "conv_general_dilated":
+        kernel, outputs = equation.invars[1].aval, params["dimension_numbers"].rhs_spec[0]
+        # A transposed convolution reads zeros between its inputs, which are not multiplied.
+        zeros = math.prod(params["lhs_dilation"])
+        return 2 * equation.outvars[0].aval.size * kernel.size // (kernel.shape[outputs] * zeros)
+    if name == "cond":
+        return max(count_flops(branch.jaxpr) for branch in params["branches"])
+    times = params["length"] if name == "scan" else 1
+    if name == "pallas_call":
+        if MODEL_FLOPS in (metadata := params.get("metadata") or {}):
+            return int(metadata[MODEL_FLOPS])
+        times = math.prod(params["grid_mapping"].grid)
+    inner = [value for value in params.values() if isinstance(value, ClosedJaxpr | Jaxpr)]
+    return times * sum(count_flops(getattr(program, "jaxpr", program)) for program in inner)

@@ -8,10 +8,12 @@ import pytest
 from rich.console import Console
 
 from t5x_lite.cli.commands import plan as command
-from t5x_lite.cli.plan_tables import draw_plan, plan_json, print_plan, ranking
+from t5x_lite.cli.plan_tables import costs_json, draw_plan, plan_json, print_costs, print_plan, ranking
 from t5x_lite.parallel.chips import GIB
 from t5x_lite.planning.collectives import Collective
 from t5x_lite.planning.plan import Cost, Memory, Plan
+from t5x_lite.planning.prices import find_price
+from t5x_lite.planning.timing import ExpectedTime
 from t5x_lite.planning.topology import Topology
 
 GATHER = Collective("all-gather", 4, count=12, num_bytes=3_500_000, seconds=0.25, largest="bf16[64,128]")
@@ -28,7 +30,7 @@ def plan(experiments) -> Plan:
         model_flops=4 * 10**14,
         memory=Memory(parameters=2 * GIB, optimizer=4 * GIB, other=0, temporaries=GIB, code=GIB // 4),
         missing=0,
-        cost=Cost(flops=197 * 10**12, memory_traffic=819 * 10**8, collectives=(GATHER,)),
+        cost=Cost(197 * 10**12, 819 * 10**8, (GATHER,), ExpectedTime(1.5, 0.25, 0.25)),
         compile_seconds=7.0,
     )
 
@@ -66,16 +68,20 @@ def test_tables(plan):
         ("compute: matrix products", "1,000.0"),
         ("hbm: memory", "100.0"),
         ("ici: links between chips", "250.0"),
+        ("operations", "1,500.0"),
+        ("kernels of attention", "250.0"),
+        ("links that nothing hides", "250.0"),
     ):
         assert any(all(cell in line for cell in row) for line in text.splitlines()), row
     assert "model FLOPs 4.000e+14 a step, compiled 7.880e+14 (1.97 times)" in text
     assert "at most 50.8% MFU and 480 tokens/s, bound by compute" in text
+    assert "expected 25.4% MFU and 240 tokens/s, 2,000.0 ms a step" in text
     assert "compiled in 7 s" in text
 
 
 def test_small_models_are_shown_in_smaller_units(plan):
     memory = Memory(parameters=3 * 2**20, optimizer=6 * 2**20, other=0, temporaries=2**19, code=0)
-    small = replace(plan, memory=memory, cost=Cost(flops=197 * 10**6, memory_traffic=0, collectives=()))
+    small = replace(plan, memory=memory, cost=Cost(197 * 10**6, 0, (), ExpectedTime(2e-6)))
     text = printed(lambda console: print_plan(console, "bert", small))
     for row in (("chip", "MiB"), ("parameters", "3.00"), ("together, of 16,384: fits", "9.50"), ("compute", "0.001")):
         assert any(all(cell in line for cell in row) for line in text.splitlines()), row
@@ -89,7 +95,7 @@ def test_tables_of_what_does_not_fit(too_large):
 
 def test_a_ranking(plan, too_large):
     first, second = printed(ranking([plan, too_large])).splitlines()[1:3]
-    assert first.split() == ["fsdp=4", "none", "1", "7.2", "1,000.0", "100.0", "250.0", "50.8%"]
+    assert first.split() == ["fsdp=4", "none", "1", "7.2", "1,000.0", "100.0", "250.0", "2,000.0", "25.4%,", "50.8%"]
     assert second.split() == ["fsdp=4", "none", "1", "19.0", "3.0", "GiB", "missing"]
 
 
@@ -98,6 +104,8 @@ def test_json(plan, too_large):
     assert figures["topology"] == "v5e:2x2"
     assert figures["memory_bytes"]["total"] == plan.memory.total
     assert figures["seconds"] == {"compute": 1.0, "hbm": 0.1, "ici": 0.25}
+    assert figures["expected_seconds"] == {"operations": 1.5, "kernels": 0.25, "exposed": 0.25, "total": 2.0}
+    assert figures["expected_mfu"] == pytest.approx(figures["mfu"] / 2)
     assert figures["collectives"][0]["kind"] == "all-gather"
     assert (figures["fits"], figures["bound"]) == (True, "compute")
     missing = plan_json(too_large)
@@ -165,18 +173,90 @@ def test_a_plan_that_does_not_fit_names_the_nearest_that_does(run, config, plan,
     assert (status, "choose a larger slice or a smaller batch" in err) == (2, True)
 
 
+def test_days_and_dollars_of_the_whole_run(plan):
+    run = replace(plan, experiment=replace(plan.experiment, steps=86_400))  # of a second each, on four chips
+    text = printed(lambda console: print_costs(console, run, find_price("2.5", "v5e")))
+    assert "the whole run: 86,400 steps" in text
+    assert "at least 1.0 96.0 240 expected 2.0 192 480" in " ".join(text.split())
+    assert "at 2.50 dollars of a chip for an hour (as given); evaluation, checkpoints and restarts come on top" in text
+    text = printed(lambda console: print_costs(console, run, None))
+    assert "dollars\n" not in text
+    assert "no list price of v5e is known; --price 1.2 says" in text
+
+
+def test_costs_in_json(plan, too_large):
+    run = replace(plan, experiment=replace(plan.experiment, steps=3600))
+    figures = json.loads(json.dumps(costs_json(run, find_price("us-central1", "v5e"))))["run"]
+    assert (figures["steps"], figures["at_least"]["chip_hours"]) == (3600, 4.0)
+    assert figures["at_least"]["dollars"] == pytest.approx(4 * figures["price"]["dollars"])
+    assert "us-central1" in figures["price"]["what"]
+    assert costs_json(run, None)["run"]["at_least"]["dollars"] is None
+    assert costs_json(too_large, None) == {}
+
+
+def test_a_price_changes_the_dollars_that_are_printed(run, config, plan, monkeypatch):
+    monkeypatch.setattr(command, "make_plan", lambda experiment, topology: replace(plan, experiment=experiment))
+    options = ("plan", config, "--topology", "v5e:2x2", "--json", "--steps", 3600)
+    dollars = [
+        json.loads(run(*options, *price)[1])["run"]["at_least"]["dollars"]
+        for price in ((), ("--price", "europe-west4"), ("--price", "0.5"))
+    ]
+    assert dollars == pytest.approx([4 * 1.2, 4 * 1.56, 4 * 0.5])
+
+
 def test_a_search(run, config, plan, too_large, monkeypatch):
-    monkeypatch.setattr(command, "search", lambda experiment, topology, report, tries: [plan, too_large][:tries])
+    found = [too_large, plan]
+    monkeypatch.setattr(command, "search", lambda experiment, topology, report, tries, make: found[:tries])
     status, out, err = run("plan", config, "--topology", "v5e:2x2", "--search")
-    assert (status, err) == (0, "")
-    assert "GiB missing" in out
+    assert status == 0
+    assert out.index("50.8%") < out.index("GiB missing"), "the fastest that fits comes first"
     assert "at most 50.8% MFU" in out
-    status, out, _ = run("plan", config, "--topology", "v5e:2x2", "--search", "--json", "--tries", 1)
-    assert (status, [one["fits"] for one in json.loads(out)]) == (0, [True])
+    first, second = err.splitlines()
+    assert first.strip().startswith("does not fit: 3.0 GiB are missing; about ")
+    assert second.strip().startswith(
+        "1,000.0 ms a step at least, 2,000.0 expected, 25.4% MFU, 7.2 GiB a chip, the fastest so far"
+    )
+    status, out, _ = run("plan", config, "--topology", "v5e:2x2", "--search", "--json", "--tries", 2)
+    assert (status, [one["fits"] for one in json.loads(out)]) == (0, [True, False])
     monkeypatch.setattr(command, "search", lambda *arguments: [too_large])
     status, out, err = run("plan", config, "--topology", "v5e:2x2", "--search")
-    assert (status, err.count("\n")) == (2, 1)
-    assert "none of the 1 settings" in err
+    assert status == 2
+    assert "none of the 1 settings" in err.splitlines()[-1]
+
+
+def test_a_search_announces_each_setting_and_the_time_that_is_left(run, config, plan, monkeypatch):
+    clock = iter(range(0, 10_000, 60))
+    monkeypatch.setattr(command.time, "monotonic", lambda: next(clock))
+    monkeypatch.setattr(command, "in_thread", lambda function, waiting: function())
+    monkeypatch.setattr(command, "make_plan", lambda experiment, topology: replace(plan, experiment=experiment))
+
+    def search(experiment, topology, report, tries, make):
+        for number in range(tries):
+            report(f"setting {number}")
+            yield make(experiment, topology)
+
+    monkeypatch.setattr(command, "search", search)
+    status, _, err = run("plan", config, "--topology", "v5e:2x2", "--search", "--tries", 3)
+    lines = err.splitlines()
+    assert (status, len(lines)) == (0, 6)
+    assert lines[::2] == ["setting 0", "setting 1", "setting 2"]
+    assert lines[1].endswith("the fastest so far; about 2 minutes left")
+    assert lines[3].endswith("about 60 seconds left")
+    assert "left" not in lines[5]
+
+
+def test_ctrl_c_ends_a_search_with_the_ranking_so_far(run, config, plan, monkeypatch):
+    def search(*arguments):
+        yield plan
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(command, "search", search)
+    status, out, err = run("plan", config, "--topology", "v5e:2x2", "--search")
+    assert status == 130
+    assert "at most 50.8% MFU" in out
+    assert err.splitlines()[1:] == ["interrupted after 1 of 8 settings", "t5x-lite: interrupted"]
+    status, out, _ = run("plan", config, "--topology", "v5e:2x2", "--search", "--json")
+    assert (status, [one["fits"] for one in json.loads(out)]) == (130, [True])
 
 
 @pytest.mark.parametrize(
@@ -185,6 +265,7 @@ def test_a_search(run, config, plan, too_large, monkeypatch):
         ((), "--topology is missing; name a slice with one of v4, v5e, v5p, v6e, tpu7x, such as v5p:4x4x4"),
         (("--topology", "v9:2x2"), "topology='v9:2x2' is not known"),
         (("--topology", "v5e:2x2", "--tries", "0"), "tries=0 is too small"),
+        (("--topology", "v5e:2x2", "--price", "moon"), "price=moon is not known for v5e"),
         (("--topology", "v5e:2x2", "--plot", "a.jpg"), "plot=a.jpg is not the name of a picture"),
         (("--topology", "v5e:2x2", "--plot", "absent/a.png"), "plot=absent/a.png lies in no folder"),
         (("--topology", "v5e:2x2", "--mesh.fdsp", "2"), "perhaps you meant --mesh.fsdp"),

@@ -1,10 +1,14 @@
-"""Settings of glibc, in processes of their own, since they last as long as the process."""
+"""Settings of glibc, in processes of their own, since they last as long as the process; and calls in a thread."""
 
 import platform
 import subprocess
 import sys
+import threading
+import time
 
 import pytest
+
+from t5x_lite.cli.processes import in_thread
 
 PROGRAM = """
 import resource, sys
@@ -42,3 +46,19 @@ def test_memory_is_kept_on_a_cpu_alone():
     assert not kept_for_tpu
     # 20 arrays of 40 MB, 10,000 pages each, fault in anew only where memory was given back.
     assert faults < 100 < more_faults
+
+
+def test_what_runs_in_a_thread_reports_the_seconds_and_can_be_interrupted():
+    ticks, never = [], threading.Event()
+    assert in_thread(lambda: time.sleep(1.2) or 7, ticks.append) == 7
+    assert ticks
+    assert 0.9 < ticks[0] < 5
+
+    def interrupt(seconds):
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        in_thread(lambda: never.wait(60), interrupt)
+    never.set()
+    with pytest.raises(TimeoutError, match="its own"):
+        in_thread(lambda: (_ for _ in ()).throw(TimeoutError("its own")), ticks.append)

@@ -12,10 +12,16 @@ CALL = ["t5", "--topology", "v5p:4x4x4", "--image", "eu-docker.pkg.dev/p/r/t5x_l
 # The part of jobset.x-k8s.io/v1alpha2, batch/v1 and core/v1 that is used. A schema is a type, the allowed
 # words, a list of one schema, or {field: schema} with "!" after required fields.
 STRINGS = {"*": str}
+# https://cloud.google.com/kubernetes-engine/docs/how-to/cloud-storage-fuse-csi-driver-ephemeral
+FUSE = {
+    "driver!": ("gcsfuse.csi.storage.gke.io",),
+    "readOnly": bool,
+    "volumeAttributes!": {"bucketName!": str, "mountOptions": str},
+}
 SCHEMA = {
     "apiVersion!": ("jobset.x-k8s.io/v1alpha2",),
     "kind!": ("JobSet",),
-    "metadata!": {"name!": str, "annotations": STRINGS},
+    "metadata!": {"name!": str, "namespace": str, "labels": STRINGS, "annotations": STRINGS},
     "spec!": {
         "failurePolicy": {
             "maxRestarts": int,
@@ -52,6 +58,7 @@ SCHEMA = {
                             ]
                         },
                         "template!": {
+                            "metadata": {"annotations": STRINGS},
                             "spec!": {
                                 "restartPolicy": ("Never",),  # podFailurePolicy allows no other
                                 "serviceAccountName": str,
@@ -73,9 +80,11 @@ SCHEMA = {
                                         "env": [{"name!": str, "value": str}],
                                         "ports": [{"containerPort!": int}],
                                         "resources": {"limits": {"google.com/tpu": int}},
+                                        "volumeMounts": [{"name!": str, "mountPath!": str, "readOnly": bool}],
                                     }
                                 ],
-                            }
+                                "volumes": [{"name!": str, "csi": FUSE}],
+                            },
                         },
                     }
                 },
@@ -107,8 +116,10 @@ def faults(value, schema, path="") -> list[str]:
 
 
 @pytest.fixture
-def gke_jobset(script):
-    return script("gke_jobset")
+def gke_jobset(script, monkeypatch):
+    module = script("gke_jobset")
+    monkeypatch.setattr(module, "check_run", lambda command: None)
+    return module
 
 
 @pytest.fixture
@@ -117,7 +128,8 @@ def jobset(gke_jobset, capsys):
 
     def jobset(*options, call=CALL, train=TRAIN):
         assert gke_jobset.main([*call, *options, "--dry-run", "--", *train]) == 0
-        first, *document, last = capsys.readouterr().out.splitlines()
+        check, first, *document, last = capsys.readouterr().out.splitlines()
+        assert check.startswith("python -m t5x_lite check ") and check.endswith(" &&")
         assert first == "kubectl apply --filename=- <<'JOBSET'"
         assert last == "JOBSET"
         return yaml.safe_load("\n".join(document))
@@ -133,7 +145,13 @@ def pod_of(document):
     return job_of(document)["template"]["spec"]
 
 
-@pytest.mark.parametrize("options", [[], ["--spot"], ["--slices", "4", "--service-account", "trainer"]])
+OWNED = ["--queue", "tpus", "--priority", "high", "--label", "team=nlp", "--namespace", "ml", "--reservation", "mine"]
+MOUNTS = ["--mount", "gs://my-bucket=/data", "--mount", "other_b.x=/out:rw"]
+
+
+@pytest.mark.parametrize(
+    "options", [[], ["--spot"], ["--slices", "4", "--service-account", "trainer"], OWNED, MOUNTS, [*OWNED, *MOUNTS]]
+)
 def test_every_field_is_one_that_the_apis_have(jobset, options):
     assert faults(jobset(*options), SCHEMA) == []
 
@@ -181,6 +199,73 @@ def test_spot_slices_and_arguments(jobset):
     assert pod["tolerations"][0]["key"] == "cloud.google.com/gke-spot"
     assert pod["containers"][0]["args"] == ["train", *train]
     assert pod["containers"][0]["image"] == CALL[-1]
+
+
+def test_a_queue_of_kueue_a_namespace_and_a_reservation(jobset):
+    document = jobset(*OWNED)
+    assert document["metadata"]["labels"] == {
+        "kueue.x-k8s.io/queue-name": "tpus",
+        "kueue.x-k8s.io/priority-class": "high",
+        "team": "nlp",
+    }
+    assert document["metadata"]["namespace"] == "ml"
+    assert pod_of(document)["nodeSelector"]["cloud.google.com/reservation-name"] == "mine"
+    plain = jobset()
+    assert not {"labels", "namespace"} & set(plain["metadata"])
+    assert "cloud.google.com/reservation-name" not in pod_of(plain)["nodeSelector"]
+
+
+def test_buckets_are_folders_of_the_container(jobset):
+    document = jobset(*MOUNTS)
+    pod = pod_of(document)
+    assert job_of(document)["template"]["metadata"] == {"annotations": {"gke-gcsfuse/volumes": "true"}}
+    mounts = {one["name"]: one for one in pod["containers"][0]["volumeMounts"]}
+    buckets = {one["csi"]["volumeAttributes"]["bucketName"]: one for one in pod["volumes"]}
+    for bucket, path, read_only in (("my-bucket", "/data", True), ("other_b.x", "/out", False)):
+        name = buckets[bucket]["name"]
+        assert re.fullmatch("[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?", name)
+        assert mounts[name] == {"name": name, "mountPath": path, "readOnly": read_only}
+        assert buckets[bucket]["csi"]["readOnly"] is read_only
+    plain = jobset()
+    assert "metadata" not in job_of(plain)["template"]
+    assert "volumes" not in pod_of(plain)
+    assert "volumeMounts" not in pod_of(plain)["containers"][0]
+
+
+def test_kubectl_is_called_after_a_check_that_passes(gke_jobset, stand_ins, monkeypatch, capsys):
+    stand_ins.add("kubectl", reads=True)
+    checked = []
+
+    def refuse(command):
+        checked.append(command)
+        raise gke_jobset.Refusal("the data is not there")
+
+    monkeypatch.setattr(gke_jobset, "check_run", refuse)
+    assert gke_jobset.main([*CALL, "--slices", "2", "--", *TRAIN]) == 2
+    assert stand_ins.calls == []
+    assert capsys.readouterr().err == "gke_jobset: the data is not there\n"
+    options = ["--topology", "v5p:4x4x4", "--slices", "2", *TRAIN[1:]]
+    assert checked == [["-m", "t5x_lite", "check", TRAIN[0], *options]]
+    assert gke_jobset.main([*CALL, "--no-check", "--", *TRAIN]) == 0
+    assert stand_ins.calls[0] == ["kubectl", "apply", "--filename=-"]
+    assert len(checked) == 1
+
+
+@pytest.mark.parametrize("status", [0, 2])
+def test_the_check_is_a_command_of_the_checkout(script, stand_ins, monkeypatch, status):
+    module = script("gke_jobset")
+    stand_ins.add("python", does=f"sys.exit({status})")
+    monkeypatch.setattr(module.sys, "executable", str(stand_ins.folder / "python"))
+    command = module.check_command("v5p:4x4x4", 1, TRAIN)
+    if status:
+        with pytest.raises(module.Refusal, match="no machines were asked for; --no-check"):
+            module.check_run(command)
+    else:
+        module.check_run(command)
+    assert stand_ins.calls == [["python", *command]]
+    monkeypatch.setattr(module.importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(module.Refusal, match=r"has no t5x_lite to check the run with"):
+        module.check_run(command)
 
 
 def action_after(document, code=None, disrupted=False):
@@ -236,6 +321,11 @@ BAD = {
     "no hosts": ([*CALL, "--chips-per-host", "0", "--", *TRAIN], "chips_per_host=0"),
     "no slices": ([*CALL, "--slices", "0", "--", *TRAIN], "slices=0"),
     "a name": (["T5_11b", *CALL[1:], "--", *TRAIN], "name=T5_11b is not a valid name"),
+    "two ways": ([*CALL, "--spot", "--reservation", "r", "--", *TRAIN], "--spot and --reservation are two ways"),
+    "a priority without a queue": ([*CALL, "--priority", "high", "--", *TRAIN], "priority=high is of a queue of Kueue"),
+    "a label": ([*CALL, "--label", "team", "--", *TRAIN], "label=team is not a label; write KEY=VALUE"),
+    "a mount": ([*CALL, "--mount", "my-bucket", "--", *TRAIN], "mount=my-bucket is not a mount; write BUCKET=/PATH"),
+    "a relative mount": ([*CALL, "--mount", "my-bucket=data", "--", *TRAIN], "mount=my-bucket=data is not a mount"),
     "no image": (["t5", "--topology", "v5p:4x4x4", "--", *TRAIN], "--image"),
 }
 

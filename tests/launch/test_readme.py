@@ -33,6 +33,7 @@ def test_every_way_has_a_dry_run():
         "launch/gke_jobset.py",
         "launch/skypilot.sh",
         "launch/slurm.sbatch",
+        "launch/xpk.sh",
     }
     assert len(calls()) >= 5
 
@@ -56,10 +57,21 @@ def test_other_calls_are_understood(call):
     words = shlex.split(call)
     if words[0] == "sbatch":
         words = words[next(n for n, word in enumerate(words) if word.startswith("launch/")) :]
-    by_name = words[0].endswith(".py")
-    result = run(*([*words, "--dry-run"] if by_name else [words[0], "--dry-run", *words[1:]]))
+    # Among the launcher's own options: what follows -- is train's.
+    place = (words.index("--") if "--" in words else len(words)) if words[0].endswith(".py") else 1
+    result = run(*words[:place], "--dry-run", *words[place:])
     assert (result.returncode, result.stderr) == (0, "")
     assert result.stdout
+
+
+def test_every_example_for_tpus_reads_prepared_data_and_is_checked():
+    commands = [command for command, _ in dry_runs() if "slurm" not in command]
+    commands += [call for call in calls() if " -- " in call or call.startswith("launch/skypilot.sh")]
+    assert len(commands) >= 7
+    for command in commands:
+        assert "--data.prepared gs://my-bucket/data" in command
+        assert "--no-check" not in command
+    assert "t5x-lite prepare configs/t5_base.py --out gs://my-bucket/data" in README
 
 
 def test_every_file_is_named():

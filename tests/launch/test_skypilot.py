@@ -60,20 +60,60 @@ def test_preemptions_do_not_count_other_failures_three_times(task):
     assert recovery["max_restarts_on_errors"] == 3
 
 
-def test_sky_is_called_as_the_dry_run_prints(home, stand_ins):
-    stand_ins.add("sky")
+def commands_of(printed):
+    """The commands that a dry run prints before what the hosts run."""
+    return [shlex.split(line) for line in printed.stdout.partition("\n# on every host")[0].splitlines()]
+
+
+def test_sky_is_called_after_the_check_as_the_dry_run_prints(home, stand_ins):
+    stand_ins.add("sky", "python")
     printed = launch("--dry-run", "t5", "tpu-v5p-128", *TRAIN)
     assert printed.returncode == 0
     assert stand_ins.calls == [], "nothing was called"
     assert launch("t5", "tpu-v5p-128", *TRAIN).returncode == 0
-    [call] = stand_ins.calls
-    assert shlex.split(printed.stdout.splitlines()[0]) == call
-    assert call[:4] == ["sky", "jobs", "launch", "--yes"]
-    options = dict(zip(call[4:-1:2], call[5:-1:2], strict=True))
+    check, call = stand_ins.calls
+    assert commands_of(printed) == [check, call]
+    assert check == ["python", "-m", "t5x_lite", "check", TRAIN[0], "--topology", "tpu-v5p-128", *TRAIN[1:]]
+    assert call[:3] == ["sky", "jobs", "launch"]
+    options = dict(zip(call[3:-1:2], call[4:-1:2], strict=True))
     assert options["--name"] == "t5"
     assert options["--gpus"] == "tpu-v5p-128"
     assert call[-1] == "launch/skypilot.yaml"
     assert (CHECKOUT / call[-1]).is_file(), "relative to the checkout, where it is called"
+
+
+def test_sky_shows_its_price_and_asks_unless_it_is_told_not_to(stand_ins):
+    stand_ins.add("sky", "python")
+    launch("t5", "tpu-v5p-8", *TRAIN)
+    launch("--yes", "t5", "tpu-v5p-8", *TRAIN)
+    asks, silent = [call for call in stand_ins.calls if call[0] == "sky"]
+    assert not {"--yes", "-y"} & set(asks), "without it SkyPilot prints its table of prices and waits for an answer"
+    assert "--yes" in silent
+
+
+def test_options_before_the_name_are_skypilots(stand_ins):
+    stand_ins.add("sky", "python")
+    options = ["--infra=gcp/us-east5", "--no-use-spot", "--config=gcp.labels.run=a b"]
+    assert launch(options[0], "--no-check", *options[1:], "t5", "tpu-v5p-8", *TRAIN).returncode == 0
+    [call] = stand_ins.calls
+    assert call[:6] == ["sky", "jobs", "launch", *options]
+    assert call[6:10] == ["--name", "t5", "--gpus", "tpu-v5p-8"]
+
+
+def test_a_run_that_could_not_begin_gets_no_machines(stand_ins):
+    stand_ins.add("sky")
+    stand_ins.add("python", does="sys.exit(2)")
+    result = launch("t5", "tpu-v5p-8", *TRAIN)
+    assert result.returncode == 2
+    assert result.stderr == (
+        "skypilot: the run could not begin, see above, and no machines were asked for; --no-check does so\n"
+    )
+    assert [call[0] for call in stand_ins.calls] == ["python"]
+
+
+def test_the_status_is_skypilots(stand_ins):
+    stand_ins.add("sky", does="sys.exit(3)")
+    assert launch("--no-check", "t5", "tpu-v5p-8", *TRAIN).returncode == 3
 
 
 def test_the_dry_run_prints_what_the_hosts_run(task, home, stand_ins):
@@ -84,7 +124,7 @@ def test_the_dry_run_prints_what_the_hosts_run(task, home, stand_ins):
 
 def test_the_hosts_run_train_with_these_very_arguments(task, home, stand_ins, monkeypatch):
     stand_ins.add("sky")
-    launch("t5", "tpu-v5p-128", *TRAIN)
+    launch("--no-check", "t5", "tpu-v5p-128", *TRAIN)
     [call] = stand_ins.calls
     name, _, value = call[call.index("--env") + 1].partition("=")
     monkeypatch.setenv(name, value)

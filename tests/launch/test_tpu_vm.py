@@ -17,6 +17,7 @@ RUN = ["run", "t5", "--topology", "v5p:2x2x4", "--zone", "us-east5-a", "--spot",
 def tpu_vm(script, monkeypatch):
     module = script("tpu_vm")
     monkeypatch.setattr(module.time, "sleep", lambda seconds: None)
+    monkeypatch.setattr(module, "check_run", lambda command: None)
     return module
 
 
@@ -105,6 +106,56 @@ def test_a_preemption_brings_new_machines(play):
     ]
 
 
+def test_the_run_is_checked_once_before_machines_are_asked_for(tpu_vm, play, stand_ins, monkeypatch):
+    checked = []
+
+    def check(command):
+        assert [step(call) for call in stand_ins.calls] == ["list"], "before the request"
+        checked.append(command)
+
+    monkeypatch.setattr(tpu_vm, "check_run", check)
+    states = ["", "ACTIVE", "SUSPENDED", "", "ACTIVE"]
+    status, _, steps = play(states, [unit("dead"), None, unit("dead"), unit("exited")])
+    assert (status, steps.count("create")) == (0, 2)
+    assert checked == [["-m", "t5x_lite", "check", TRAIN[0], "--topology", "v5p:2x2x4", *TRAIN[1:]]]
+
+
+def test_a_run_that_could_not_begin_gets_no_machines(tpu_vm, play, monkeypatch):
+    def refuse(command):
+        raise tpu_vm.Refusal("the data is not there")
+
+    monkeypatch.setattr(tpu_vm, "check_run", refuse)
+    status, output, steps = play([""], [])
+    assert (status, steps) == (2, ["list"])
+    assert output.splitlines()[-1] == "tpu_vm: the data is not there"
+
+
+def test_without_a_check_machines_are_asked_for_regardless(tpu_vm, play, monkeypatch):
+    monkeypatch.setattr(tpu_vm, "check_run", lambda command: pytest.fail("it was told not to"))
+    options = [*RUN[:6], "--no-check", *RUN[6:]]
+    status, _, steps = play(["", "ACTIVE"], [unit("dead"), unit("exited")], options)
+    assert (status, steps[:2]) == (0, ["list", "create"])
+
+
+@pytest.mark.parametrize("status", [0, 2])
+def test_the_check_is_a_command_of_the_checkout(script, stand_ins, monkeypatch, status):
+    tpu_vm = script("tpu_vm")
+    stand_ins.add("python", does=f"sys.exit({status})")
+    monkeypatch.setattr(tpu_vm.sys, "executable", str(stand_ins.folder / "python"))
+    command = tpu_vm.check_command("v5p:2x2x4", 2, TRAIN)
+    if status:
+        with pytest.raises(tpu_vm.Refusal, match="no machines were asked for; --no-check"):
+            tpu_vm.check_run(command)
+    else:
+        tpu_vm.check_run(command)
+    [call] = stand_ins.calls
+    options = ["--topology", "v5p:2x2x4", "--slices", "2", *TRAIN[1:]]
+    assert call == ["python", "-m", "t5x_lite", "check", TRAIN[0], *options]
+    monkeypatch.setattr(tpu_vm.importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(tpu_vm.Refusal, match=r"has no t5x_lite to check the run with; install it"):
+        tpu_vm.check_run(command)
+
+
 def test_a_run_that_goes_on_is_taken_up(play):
     status, _, steps = play(["ACTIVE"], [unit("running"), unit("exited")])
     assert status == 0
@@ -171,6 +222,69 @@ def test_slices_project_and_on_demand(tpu_vm, capsys):
     assert not any(word.startswith("--node-id") for word in create)
 
 
+def dry_run(tpu_vm, capsys, *options):
+    """The commands of gcloud that a run with these options prints, by their verbs."""
+    arguments = ["run", "t5", "--topology", "v5p:2x2x4", "--zone", "z", *options, "--dry-run", "--", *TRAIN]
+    assert tpu_vm.main(arguments) == 0
+    lines = [shlex.split(line) for line in capsys.readouterr().out.splitlines() if line.startswith("gcloud ")]
+    return {line[line.index("queued-resources") + 1]: line for line in lines}
+
+
+OWNED = {
+    "--network": "net",
+    "--subnetwork": "projects/p/regions/r/subnetworks/s",
+    "--service-account": "trainer@p.iam.gserviceaccount.com",
+    "--labels": "team=nlp,run=t5",
+    "--tags": "tpu",
+    "--valid-until-duration": "6h",
+}
+DISK = "source=projects/p/zones/z/disks/data,mode=read-only"
+
+
+def test_what_owned_machines_need_goes_through_to_gcloud(tpu_vm, capsys):
+    options = [*(word for pair in OWNED.items() for word in pair), "--reserved", "--internal-ips"]
+    create = dry_run(tpu_vm, capsys, *options, "--data-disk", DISK, "--data-disk", DISK)["create"]
+    assert {f"{name}={value}" for name, value in OWNED.items()} < set(create)
+    assert {"--reserved", "--internal-ips"} < set(create)
+    assert create.count(f"--data-disk={DISK}") == 2
+    assert create[:4] == ["gcloud", "compute", "tpus", "queued-resources"]
+
+
+def test_any_other_flag_goes_through_too(tpu_vm, capsys):
+    create = dry_run(tpu_vm, capsys, "--gcloud=--description=T5 base", "--gcloud=--shielded-secure-boot")["create"]
+    assert {"--description=T5 base", "--shielded-secure-boot"} < set(create)
+
+
+@pytest.mark.parametrize(
+    "option", ["--reservation=mine", "--max-run-duration=7d", "--gcloud=--provisioning-model=flex-start"]
+)
+def test_flags_of_gcloud_alpha_alone_are_given_to_it(tpu_vm, capsys, option):
+    commands = dry_run(tpu_vm, capsys, option)
+    assert commands["create"][:5] == ["gcloud", "alpha", "compute", "tpus", "queued-resources"]
+    assert option.removeprefix("--gcloud=") in commands["create"]
+    assert commands["delete"][1] == "compute", "the others are of the released track"
+
+
+@pytest.mark.parametrize(
+    ("options", "flag"),
+    [
+        ([], None),
+        (["--internal-ips"], "--tunnel-through-iap"),
+        (["--internal-ips", "--ssh", "internal"], "--internal-ip"),
+        (["--ssh", "iap"], "--tunnel-through-iap"),
+    ],
+)
+def test_hosts_without_public_addresses_are_reached_another_way(tpu_vm, capsys, options, flag):
+    commands = dry_run(tpu_vm, capsys, *options)
+    ways = {"--tunnel-through-iap", "--internal-ip"}
+    for verb in ("ssh", "scp"):
+        assert ways & set(commands[verb]) == ({flag} if flag else set())
+    assert not ways & {*commands["create"], *commands["delete"]}
+    if options[-2:-1] == ["--ssh"]:
+        assert tpu_vm.main(["log", "t5", "--zone", "z", *options[-2:], "--dry-run"]) == 0
+        assert flag in shlex.split(capsys.readouterr().out)
+
+
 @pytest.mark.parametrize(
     ("topology", "name"),
     [
@@ -203,6 +317,12 @@ BAD = {
         ["run", "T5_11b", "--topology", "v5p:2x2x1", "--zone", "z", "--", *TRAIN],
         "name=T5_11b is not a valid name",
     ),
+    "spot and reserved": ([*RUN[:7], "--reserved", *RUN[7:]], "--spot and a reservation are two ways"),
+    "two reservations": (
+        ["run", "t5", "--topology", "v5p:2x2x1", "--zone", "z", "--reserved", "--reservation", "r", "--", *TRAIN],
+        "--reserved takes any reservation and --reservation one",
+    ),
+    "unknown way of ssh": (["log", "t5", "--zone", "z", "--ssh", "tor"], "--ssh"),
     "no zone": (["delete", "t5"], "--zone"),
     "no verb": ([], "required"),
     "train behind delete": (["delete", "t5", "--zone", "z", "--", *TRAIN], "only run trains"),
@@ -278,11 +398,20 @@ def test_the_checkout_is_what_git_knows_or_does_not_ignore(tpu_vm, tmp_path, mon
 @pytest.mark.skipif(not shutil.which("gcloud"), reason="the Google Cloud CLI is not installed")
 def test_gcloud_knows_the_commands_and_their_flags(tpu_vm, tmp_path, capsys):
     """gcloud checks them itself, without an account or a network."""
-    for arguments in (RUN, [*RUN[:6], "--slices", "2", "--project", "p", *RUN[6:]]):
+    owned = [word for pair in OWNED.items() for word in pair] + ["--data-disk", DISK, "--internal-ips"]
+    ways = (
+        RUN,
+        [*RUN[:6], "--slices", "2", "--project", "p", *RUN[6:]],
+        [*RUN[:6], *owned, "--reserved", *RUN[7:]],
+        [*RUN[:6], *owned, "--max-run-duration", "7d", "--reservation", "r", "--ssh", "internal", *RUN[7:]],
+        [*RUN[:6], "--gcloud=--provisioning-model=flex-start", "--max-run-duration", "7d", *RUN[7:]],
+    )
+    for arguments in ways:
         options, train = arguments[: arguments.index("--")], arguments[arguments.index("--") :]
         assert tpu_vm.main([*options, "--dry-run", *train]) == 0
-    commands = [line for line in capsys.readouterr().out.splitlines() if line.startswith("gcloud ")]
-    assert len(commands) == 2 * 8
+    printed = [line for line in capsys.readouterr().out.splitlines() if line.startswith("gcloud ")]
+    assert len(printed) == len(ways) * 8
+    commands = list(dict.fromkeys(printed))  # it reads each once
     (tmp_path / "commands.json").write_text(json.dumps([{"command_string": command} for command in commands]))
     environment = os.environ | {"CLOUDSDK_CONFIG": str(tmp_path), "CLOUDSDK_CORE_DISABLE_PROMPTS": "1"}
     lint = ["gcloud", "meta", "lint-gcloud-commands", f"--commands-file={tmp_path / 'commands.json'}"]

@@ -87,10 +87,10 @@ def test_unrolled_layers_train_as_scanned_ones(monkeypatch, make_params, x):
     def loops(program):
         return len(re.findall("stablehlo.while", program.as_text()))
 
-    scanned = lowered(stack)
+    scanned, asked = lowered(stack), lowered(replace(stack, remat="unroll"))
     monkeypatch.setattr(transformer, "UNROLL_THRESHOLD", x.size)
     unrolled = lowered(stack)
-    assert loops(scanned) == loops(unrolled) + 2  # forward and backward
+    assert loops(scanned) == loops(unrolled) + 2 == loops(asked) + 2  # forward and backward
     # What is computed again must stay in a loop, and what is not trained gains nothing.
     assert loops(lowered(replace(stack, remat="full"))) == loops(scanned)
     assert loops(lowered(stack, deterministic=True)) == 2
@@ -151,13 +151,13 @@ def gradients(make_params, x):
         traced = jax.jit(jax.grad(loss)).trace(params)
         return traced.lower().compile()(params), str(traced.jaxpr)
 
-    return {remat: gradient(remat) for remat in ("none", "dots", "full")}
+    return {remat: gradient(remat) for remat in ("none", "unroll", "dots", "full")}
 
 
-@pytest.mark.parametrize("remat", ["dots", "full"])
+@pytest.mark.parametrize("remat", ["unroll", "dots", "full"])
 def test_remat_changes_no_gradient(gradients, remat):
     expected, got = gradients["none"][0], gradients[remat][0]
-    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-4), expected, got)
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=5e-4), expected, got)
     assert max(jnp.abs(leaf).max() for leaf in jax.tree.leaves(got)) > 1
 
 

@@ -91,6 +91,48 @@ def test_all_devices_of_a_slice_do_so_in_two_stages():
     assert f"f32[{D},{F}]" not in sent(text, "all-reduce")
 
 
+def test_on_a_torus_gradients_alone_take_two_stages(monkeypatch):
+    monkeypatch.setattr("t5x_lite.parallel.mesh.forms_torus", lambda devices: True)
+
+    def product(matrix, x):
+        return multiply(x, matrix, ("embed", "mlp"), jnp.float32)
+
+    (value, gradient), text = on(MeshShape(1, 8), product, MATRIX, ROWS["positions"])
+    assert sorted(sent(text, "reduce-scatter")) == sorted([f"f32[{D // 4},{F}]", f"f32[{D // 8},{F}]"])
+    assert sent(text, "all-gather") == [f"f32[{D},{F}]"]
+    expected, expected_gradient = jax.value_and_grad(lambda w, x: jnp.sin(x @ w).sum())(MATRIX, ROWS["positions"])
+    np.testing.assert_allclose(value, expected, rtol=1e-5)
+    np.testing.assert_allclose(gradient, expected_gradient, atol=1e-5 * np.abs(expected_gradient).max())
+
+
+HEAD = 4
+"""Numbers of a head: the matrix has six heads."""
+
+
+@pytest.mark.parametrize("shape", [MeshShape(1, 8), MeshShape(2, 2, 2), MeshShape(2, 2, sequence=2)], ids=str)
+@pytest.mark.parametrize("inside", [False, True], ids=["to heads", "from heads"])
+def test_heads_are_dimensions_of_a_product_and_axes_of_a_matrix(shape, inside):
+    """[B L D] to [B L H K], or back; shards are gathered as [D H K] or [H K D], and stored as matrices."""
+    x = ROWS["positions"]
+    axes = ("heads", "embed") if inside else ("embed", "heads")
+    x = jnp.tile(x, (1, 1, 2))[..., :F].reshape(B, L, -1, HEAD) if inside else x
+
+    def product(matrix, x):
+        matrix = matrix.T if inside else matrix
+        return multiply(x, matrix, axes, jnp.float32, HEAD)
+
+    def reference(matrix, x):
+        y = x.reshape(B, L, -1) @ (matrix.T if inside else matrix)
+        return jnp.sin(y).sum()
+
+    (value, gradient), text = on(shape, product, MATRIX, x)
+    expected, expected_gradient = jax.value_and_grad(reference)(MATRIX, x)
+    np.testing.assert_allclose(value, expected, rtol=1e-5)
+    np.testing.assert_allclose(gradient, expected_gradient, atol=1e-5 * np.abs(expected_gradient).max())
+    heads = F // HEAD // shape.tensor
+    assert (f"f32[{heads},{HEAD},{D}]" if inside else f"f32[{D},{heads},{HEAD}]") in sent(text, "all-gather")
+
+
 def test_gathered_parameters_are_not_kept():
     def layer(x, matrix):
         return jnp.sin(multiply(x, matrix, ("embed", "mlp"), jnp.float32))

@@ -189,6 +189,25 @@ ENTRY %main (x: bf16[256,512]) -> bf16[256,512] {
 """
 
 
+def test_attributes_of_several_lines_do_not_end_a_computation():
+    lines = (
+        'frontend_attributes={kernel_metadata={\n"blocks":"32",\n"steps":"80"\n}}, note="a }\n} b", backend_config={'
+    )
+    config = '"cost_estimate":{"flops":"777","bytes_accessed":"1"}}'
+    text = KERNEL.replace("backend_config={CONFIG}", lines + config).replace("  ROOT %kernel", "  %kernel")
+    text = text.replace(config + "\n", config + "\n  ROOT %end = bf16[256,512]{1,0} add(%kernel, %kernel)\n")
+    program = read_hlo(text)
+    assert [instruction.name for instruction in program.computations["main"].instructions] == ["x", "kernel", "end"]
+    assert matrix_flops(program) == 777
+
+
+def test_memory_traffic_counts_filled_tiles():
+    """Rows of 100 numbers take 128 each, and 3 rows take 8."""
+    text = "ENTRY %main (x: f32[3,100]) -> f32[3,100] {\n  %x = f32[3,100]{1,0:T(8,128)} parameter(0)\n"
+    program = read_hlo(text + "  ROOT %y = f32[3,100]{1,0:T(8,128)} negate(%x)\n}\n")
+    assert memory_traffic(program) == 2 * 4 * 8 * 128
+
+
 @pytest.mark.parametrize("fetched", [10**6, 1])
 def test_a_kernel_counts_by_its_estimate_and_moves_its_operands_at_least(fetched):
     config = f'"cost_estimate":{{"flops":"777","transcendentals":"5","bytes_accessed":"{fetched}"}},"needs_layout":true'

@@ -26,7 +26,8 @@ from t5x_lite.planning.plan import (
     make_plan,
     objective_without_text,
 )
-from t5x_lite.planning.search import _needs_as_much, nearest_fit, search, settings
+from t5x_lite.planning.search import _needs_as_much, nearest_fit, rank, search, settings
+from t5x_lite.planning.timing import ExpectedTime
 from t5x_lite.planning.topology import Topology
 from t5x_lite.training.flops import step_flops
 from t5x_lite.training.step import Program
@@ -129,6 +130,8 @@ def test_a_step_that_fits(plan, small):
     assert {each.kind for each in plan.cost.collectives} & {"all-gather", "all-reduce", "collective-permute"}
     assert 0 < plan.mfu < 1
     assert plan.seconds == max(plan.rooflines.values())
+    assert plan.cost.expected.operations > 0
+    assert plan.expected_seconds >= plan.seconds
 
 
 @needs_compiler
@@ -158,8 +161,12 @@ def test_a_step_that_does_not_fit_says_by_how_much_and_what_would(small):
 @needs_compiler
 def test_a_search_ranks_what_fits(small):
     message = []
-    plans = search(small, SLICE, message.append, tries=2)
-    assert len(plans) == len(message) == 2
+    found = []
+    for plan in search(small, SLICE, message.append, tries=2):
+        found.append(plan)
+        assert len(message) == len(found), "it yields each before it compiles the next"
+    plans = rank(found)
+    assert len(plans) == 2
     # Its own setting is the first, so that nothing worse is recommended; then another mesh.
     own, other = (next(plan for plan in plans if line.endswith(settings(plan.experiment, SLICE))) for line in message)
     assert settings(small, SLICE) in message[0]
@@ -205,7 +212,7 @@ def made_up(experiment, **changes) -> Plan:
         "model_flops": 4 * 10**14,
         "memory": memory,
         "missing": 0,
-        "cost": Cost(flops=197 * 10**12, memory_traffic=819 * 10**8, collectives=()),
+        "cost": Cost(197 * 10**12, 819 * 10**8, collectives=(), expected=ExpectedTime(1.5, 0.25, 0.25)),
         "compile_seconds": 1.0,
     }
     return Plan(**figures | changes)
@@ -218,3 +225,12 @@ def test_the_slowest_of_three_bounds_a_step(without_dropout):
     assert plan.mfu == pytest.approx(4e14 / (4 * 197e12))
     assert plan.throughput[0] == "tokens" and plan.per_second == pytest.approx(plan.throughput[1])
     assert made_up(without_dropout, cost=replace(plan.cost, memory_traffic=2 * 819 * 10**9)).bound == "hbm"
+
+
+def test_a_step_is_expected_to_take_what_its_parts_take_and_never_less_than_at_least(without_dropout):
+    plan = made_up(without_dropout)
+    assert plan.expected_seconds == pytest.approx(2.0)
+    assert plan.expected_mfu == pytest.approx(plan.mfu / 2)
+    assert plan.expected_per_second == pytest.approx(plan.per_second / 2)
+    faster = made_up(without_dropout, cost=replace(plan.cost, expected=ExpectedTime(0.5)))
+    assert faster.expected_seconds == faster.seconds

@@ -3,12 +3,13 @@
 import importlib.util
 import math
 import os
+from importlib import metadata
 
 import pytest
 
 from t5x_lite.errors import InputError
 from t5x_lite.parallel.chips import CHIPS
-from t5x_lite.planning.topology import Topology, enlarge_stacks
+from t5x_lite.planning.topology import Topology, check_libtpu, enlarge_stacks
 
 needs_compiler = pytest.mark.skipif(importlib.util.find_spec("libtpu") is None, reason="libtpu is not installed")
 
@@ -108,3 +109,37 @@ def test_devices_are_those_of_the_slice(name, hosts):
     assert topology.num_hosts == hosts
     width = len(topology.shape)
     assert len({tuple(device.coords)[:width] for device in devices}) == topology.num_chips
+
+
+@pytest.fixture
+def versions(monkeypatch):
+    """`versions(libtpu, pin)`: another TPU compiler is installed, and JAX asks for this one."""
+
+    def versions(libtpu, pin):
+        known = {"libtpu": libtpu, "jax": "0.10.2"}
+        monkeypatch.setattr(metadata, "version", known.__getitem__)
+        monkeypatch.setattr(metadata, "requires", lambda name: ["numpy>=2", *pin])
+
+    return versions
+
+
+@pytest.mark.parametrize("pin", [['libtpu==0.0.42.*; extra == "tpu"'], []])
+def test_the_compiler_that_jax_names_is_taken(versions, pin):
+    versions("0.0.42.1", pin)
+    check_libtpu()
+
+
+def test_another_compiler_than_jax_names_is_refused_before_it_is_loaded(versions, monkeypatch):
+    versions("0.0.52", ['libtpu==0.0.42.*; extra == "tpu"', 'libtpu==0.0.7; extra == "other"'])
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: name)
+    with pytest.raises(
+        InputError, match=r"libtpu=0\.0\.52 does not go with jax 0\.10\.2, which needs libtpu==0\.0\.42\.\*"
+    ):
+        Topology.parse("v5p:2x2x2").devices  # noqa: B018
+
+
+@needs_compiler
+def test_the_installed_compiler_goes_with_jax():
+    """Of the real packages' metadata: JAX names a compiler."""
+    assert any(line.startswith("libtpu") for line in metadata.requires("jax"))
+    check_libtpu()

@@ -1,6 +1,7 @@
 """What is counted in the forward pass against the matrix products of the gradient that JAX traces, one by one."""
 
 import math
+import re
 from dataclasses import replace
 
 import jax
@@ -10,8 +11,11 @@ from flax import linen as nn
 
 from t5x_lite.data import WordPiece
 from t5x_lite.data.layouts.base import abstract_batch
+from t5x_lite.kernels import attention
 from t5x_lite.kernels.cpu import SUM
-from t5x_lite.kernels.dense_attention import AGAIN
+from t5x_lite.kernels.dense_attention import AGAIN, VISIBLE
+from t5x_lite.kernels.masks import Mask
+from t5x_lite.layers.attention import dot_product_attention
 from t5x_lite.models import (
     PRESETS,
     BartConfig,
@@ -50,7 +54,8 @@ def traced_flops(jaxpr) -> int:
     """Of every dot in a jaxpr, times the rounds of its loops, without rematerialization and sums."""
     total = 0
     for equation in jaxpr.eqns:
-        if any(name in str(equation.source_info.name_stack) for name in (AGAIN, SUM)):
+        names, before = str(equation.source_info.name_stack), total
+        if any(name in names for name in (AGAIN, SUM)):
             continue
         if equation.primitive.name == "dot_general":
             left = equation.invars[0].aval.shape
@@ -63,6 +68,8 @@ def traced_flops(jaxpr) -> int:
                 products = times * traced_flops(inner)
                 assert not products or equation.primitive.name != "while", "how often it runs is not known"
                 total += products
+        if visible := re.search(rf"{VISIBLE}_(\d+)_of_(\d+)", names):
+            total = before + (total - before) * int(visible[1]) // int(visible[2])
     return total
 
 
@@ -178,3 +185,13 @@ def test_convolutions_branches_and_loops():
     assert flops(lambda x: jax.lax.cond(x[0, 0] > 0, lambda: x @ x, lambda: x @ x @ x), square) == 2 * 2 * 125
     assert flops(lambda x: jax.lax.fori_loop(0, 7, lambda _, y: y @ x, x), square) == 7 * 2 * 125
     assert flops(lambda x: jax.lax.while_loop(lambda y: y.sum() < 9, lambda y: y @ x, x), square) == 2 * 125
+
+
+@pytest.mark.parametrize("on", ["cpu", "tpu"])
+@pytest.mark.parametrize(("mask", "pairs"), [(Mask(), 200 * 200), (Mask(causal=True), 100 * 200)], ids=str)
+def test_half_of_the_pairs_of_causal_attention_count_on_any_platform(on, mask, pairs, monkeypatch):
+    monkeypatch.setattr(attention, "platform", lambda: on)
+    query = jax.ShapeDtypeStruct((3, 200, 2, 16), jnp.float32)
+    jaxpr = jax.make_jaxpr(lambda *arrays: dot_product_attention(*arrays, mask=mask))(query, query, query)
+    assert ("pallas_call" in str(jaxpr)) == (on == "tpu")
+    assert count_flops(jaxpr.jaxpr) == 2 * 2 * 3 * 2 * pairs * 16
