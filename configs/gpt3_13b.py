@@ -15,9 +15,9 @@ Recommended: v5p:4x4x8, with the mesh of this config. Its plan, made on two CPU 
      parameters                 2.99
      optimizer                  5.99
      average, teacher, batch    0.00
-     activations, temporaries  15.09
-     code                       0.03
-     together, of 95: fits     24.10
+     activations, temporaries  14.80
+     code                       0.04
+     together, of 95: fits     23.81
 
      collective      among  count  MB a chip      ms  largest input
      all-gather         16    562   47,691.6  119.23  bf16[50304,320]
@@ -27,13 +27,18 @@ Recommended: v5p:4x4x8, with the mesh of this config. Its plan, made on two CPU 
      all-reduce        128     82       55.5    0.09  bf16[1,2048,5120]
 
      a step at least                ms
-     compute: matrix products  3,513.6
-     hbm: memory               1,077.5
+     compute: matrix products  3,554.8
+     hbm: memory                 964.0
      ici: links between chips    197.5
 
-    model FLOPs 1.721e+17 a step, compiled 2.064e+17 (1.20 times)
-    at most 83.4% MFU and 597,160 tokens/s, bound by compute
-    compiled in 91 s
+     a step as the compiler expects it       ms
+     operations                         4,184.8
+     kernels of attention                 292.3
+     links that nothing hides              89.4
+
+    model FLOPs 1.668e+17 a step, compiled 2.088e+17 (1.25 times)
+    at most 79.9% MFU and 590,243 tokens/s, bound by compute
+    expected 62.2% MFU and 459,476 tokens/s, 4,566.5 ms a step
 """
 
 from dataclasses import replace

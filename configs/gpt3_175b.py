@@ -12,7 +12,8 @@ The paper's mixture is not published; C4 stands for it (configs/t5_base.py says 
 has not been run by us. `python -m t5x_lite inspect configs/gpt3_175b.py --text any_text.txt` shows it on a laptop,
 which also trains its small sister: configs/gpt2_small.py.
 
-Recommended: v5p:8x8x16, with the mesh of this config. Its plan, made on two CPU cores with libtpu 0.0.42.1:
+Recommended: v5p:8x8x16, with the mesh of this config. Its plan, made on two
+CPU cores with libtpu 0.0.42.1 before plans showed expected times:
 
     gpt3_175b on v5p:8x8x16: 1,024 chips, 256 hosts; mesh data 8, fsdp 64, sequence 1, tensor 2; remat full
     174,604,836,864 parameters; a step of 1,536 rows, 3,147,264 tokens

@@ -5,7 +5,8 @@
 
 The rest is configs/mt5_small.py, which says what it needs.
 
-Recommended: v5p:4x4x4, with the mesh of this config. Its plan, made on two CPU cores with libtpu 0.0.42.1:
+Recommended: v5p:4x4x4, with the mesh of this config. Its plan, made on two
+CPU cores with libtpu 0.0.42.1 before plans showed expected times:
 
     mt5_xxl on v5p:4x4x4: 64 chips, 16 hosts; mesh data 4, fsdp 16, sequence 1, tensor 1; remat full
     12,921,057,280 parameters; a step of 1,024 rows, 1,164,288 tokens

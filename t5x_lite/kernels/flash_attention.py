@@ -301,7 +301,8 @@ def for_every_tile(
     """
     batch_size, num_heads, _, width = arrays["query"].shape
     tiles = TileList(tiling, by_keys=by_keys)
-    keeps_tile = "bias" in arrays and len(tiles) == 1
+    # The cores of a chip share out the heads then.
+    keeps_tile = "bias" in arrays and len(tiles) == 1 and num_heads > 1
     if keeps_tile:
         heads_first = True
         scratch = scratch | {name: pltpu.VMEM(shape, jnp.float32) for name, shape in tile_scratch.items()}
@@ -346,6 +347,7 @@ def for_every_tile(
         ),
         interpret=tiling.interpret,
         name=f"flash_attention{kernel.__name__.removesuffix('_kernel')}",
+        # What a plan counts with (`planning.kernels`), and the count of a model's operations.
         metadata={
             "steps": str(steps),
             "blocks": str(num_heads if keeps_tile else steps // len(tiles) * tiles.num_blocks),

@@ -46,9 +46,13 @@ def read_collectives(
     seen: set[tuple] = set()
     for run in program.runs():
         one = read_collective(run.instruction, run.computation, topology, coordinates)
+        if one is None:
+            continue
         # An asynchronous collective is written several times: in a fusion that begins it, in those that run meanwhile,
         # and in one that ends it.
-        if one is None or (identity := (run.within, *collective_id(run.instruction))) in seen:
+        in_pieces = run.fused and not run.computation.name.startswith("all-reduce-scatter")
+        name = collective_id(run.instruction) if in_pieces else (run.computation.name, run.instruction.name)
+        if (identity := (run.within, *name)) in seen:
             continue
         seen.add(identity)
         key = (one.kind, one.group_size)

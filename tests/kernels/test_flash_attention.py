@@ -7,6 +7,7 @@ import pytest
 
 from t5x_lite.kernels.flash_attention import flash_attention
 from t5x_lite.kernels.masks import AttentionInputs, DistanceBias, Mask, keeps
+from t5x_lite.kernels.tiles import TileList, Tiling
 
 B, H, K, RATE = 2, 2, 16, 0.3
 SEED = 5
@@ -88,6 +89,22 @@ def test_is_attention_forward_and_backward(case):
     for name, gradient in gradients.items():
         off = jnp.linalg.norm(gradient - expected_gradients[name]) / jnp.linalg.norm(expected_gradients[name])
         assert off < 1e-5, name
+
+
+@pytest.mark.parametrize("by_keys", [False, True])
+@pytest.mark.parametrize(
+    ("causal", "prefix", "first_query", "count"),
+    [(False, 0, 0, 16), (True, 0, 0, 10), (True, 300, 0, 13), (True, 0, None, 16)],
+)
+def test_tiles_that_no_query_sees_are_not_visited(causal, prefix, first_query, count, by_keys):
+    """Of 4 x 4 tiles; in a prefix of three blocks three more are seen than below the diagonal."""
+    tiling = Tiling(512, 512, 128, 128, 1.0, causal, prefix, 0.0, True, first_query)
+    tiles = TileList(tiling, by_keys=by_keys)
+    visited = [tiles.unpack(tiles.numbers, t) for t in range(len(tiles))]
+    assert len({(i, j) for i, j, _, _ in visited}) == len(tiles) == count
+    blocks = [tile[by_keys] for tile in visited]
+    assert blocks == sorted(blocks) and set(blocks) == set(range(4))
+    assert sum(first for _, _, first, _ in visited) == sum(last for *_, last in visited) == tiles.num_blocks == 4
 
 
 def test_bfloat16_is_rounded_float32():

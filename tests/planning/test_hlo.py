@@ -139,20 +139,29 @@ def test_the_text_of_the_tpu_compiler():
     assert memory_traffic(program) - (x + y + out) < 2000  # the rest are the few bytes that are sent
 
 
-PIECES = """HloModule jit_step
-
-ENTRY %main (x: bf16[2,64]) -> bf16[16,64] {
+PIECE = """%PIECE (x: bf16[2,64]) -> bf16[16,64] {
   %x = bf16[2,64]{1,0} parameter(0)
-  %begun = bf16[16,64]{1,0} all-gather(%x), channel_id=1, replica_groups={}, dimensions={0}, metadata={op_name="a"}
-  %ended = bf16[16,64]{1,0} all-gather(%x), channel_id=1, replica_groups={}, dimensions={0}, metadata={op_name="a"}
-  ROOT %other = bf16[16,64]{1,0} all-gather(%x), channel_id=1, replica_groups={}, dimensions={0}, metadata={op_name="b"}
+  ROOT %g = bf16[16,64]{1,0} all-gather(%x), channel_id=1, replica_groups={}, dimensions={0}, metadata={op_name="NAME"}
+}
+
+"""
+PIECES = """ENTRY %main (x: bf16[2,64]) -> bf16[16,64] {
+  %x = bf16[2,64]{1,0} parameter(0)
+  %begun = bf16[16,64]{1,0} fusion(%x), kind=kCustom, calls=%first
+  %ended = bf16[16,64]{1,0} fusion(%x), kind=kCustom, calls=%second
+  %other = bf16[16,64]{1,0} fusion(%x), kind=kCustom, calls=%third
+  %one = bf16[16,64]{1,0} all-gather(%x), channel_id=1, replica_groups={}, dimensions={0}, metadata={op_name="c"}
+  ROOT %two = bf16[16,64]{1,0} all-gather(%x), channel_id=1, replica_groups={}, dimensions={0}, metadata={op_name="c"}
 }
 """
 
 
 def test_pieces_of_one_collective_count_once_and_others_on_its_channel_for_themselves():
-    (collective,) = read_collectives(read_hlo(PIECES), CUBE, COORDINATES)
-    assert collective.count == 2
+    """In fusions, that is; layers without a loop send outside of them by one channel and name."""
+    pieces = (("first", "a"), ("second", "a"), ("third", "b"))
+    text = "".join(PIECE.replace("PIECE", piece).replace("NAME", name) for piece, name in pieces)
+    (collective,) = read_collectives(read_hlo(text + PIECES), CUBE, COORDINATES)
+    assert collective.count == 4
 
 
 @pytest.mark.parametrize(
