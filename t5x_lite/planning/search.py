@@ -50,7 +50,8 @@ def nearest_fit(plan: Plan, report: Report, tries: int = 6) -> Plan | None:
 
 def _neighbours(plan: Plan) -> Iterator[tuple[Experiment, Topology]]:
     experiment, topology, memory = plan.experiment, plan.topology, plan.memory
-    stronger = REMATS[REMATS.index(experiment.remat) + 1 :] if experiment.remat in REMATS else ()
+    current = "none" if experiment.remat == "unroll" else experiment.remat  # which keeps as much
+    stronger = REMATS[REMATS.index(current) + 1 :] if current in REMATS else ()
     for remat in stronger:
         yield replace(experiment, remat=remat), topology
     counts = _accumulations(experiment, plan.mesh)
@@ -116,8 +117,8 @@ def search(
 
 
 def rank(plans: list[Plan]) -> list[Plan]:
-    """The fastest that fit first; those that do not at the end, the nearest to fitting first."""
-    return sorted(plans, key=lambda plan: (not plan.fits, plan.seconds if plan.fits else plan.missing))
+    """Those that fit by the time that a step is expected to take; then the others, the nearest to fitting first."""
+    return sorted(plans, key=lambda plan: (not plan.fits, plan.expected_seconds if plan.fits else plan.missing))
 
 
 def _candidates(experiment: Experiment, num_devices: int) -> Iterator[Experiment]:

@@ -55,6 +55,11 @@ def open_workdir(workdir: epath.Path, experiment: Experiment) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _opened(workdir: epath.Path) -> Iterator[None]:
+    if is_in_bucket(workdir) and not str(workdir).startswith("gs://"):
+        raise InputError(
+            f"workdir={workdir} is in a store into which Orbax writes no checkpoints; choose a bucket in gs://, or a "
+            "folder (text and prepared rows may be in s3://)"
+        )
     with contextlib.ExitStack() as lock:
         try:
             workdir.mkdir(parents=True, exist_ok=True)

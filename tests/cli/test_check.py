@@ -97,7 +97,7 @@ def test_what_hosts_have_cannot_be_seen_and_sources_are_read(run, config, bucket
     status, out, err = run("check", config, *FIT, "--workdir", "/mnt/shared/a")
     assert (status, err) == (0, "")
     assert "workdir: /mnt/shared/a is a folder of the hosts', which cannot be seen from here" in out
-    assert "data: TextFiles can be read; every host tokenizes all of it" in out
+    assert "data: TextFiles can be read; process 0 tokenizes all of it" in out
     status, out, _ = run("check", config, *FIT, "--workdir", "/mnt/a", "--data.prepared", "/mnt/shared/data")
     assert status == 0
     assert "data: /mnt/shared/data is a folder of the hosts', which cannot be seen from here" in out

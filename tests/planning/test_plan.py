@@ -171,7 +171,7 @@ def test_a_search_ranks_what_fits(small):
     own, other = (next(plan for plan in plans if line.endswith(settings(plan.experiment, SLICE))) for line in message)
     assert settings(small, SLICE) in message[0]
     assert own.mesh != other.mesh
-    assert [plan.seconds for plan in plans] == sorted(plan.seconds for plan in plans)
+    assert [plan.expected_seconds for plan in plans] == sorted(plan.expected_seconds for plan in plans)
     assert all(plan.fits for plan in plans)
     assert all(plan.experiment.batch_size == small.batch_size for plan in plans)
 

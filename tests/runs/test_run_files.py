@@ -315,3 +315,9 @@ def test_a_bucket_that_cannot_be_written_to(monkeypatch):
     refusal = r"workdir=gs://closed/run cannot be written to \(403: no permission\)"
     with pytest.raises(InputError, match=refusal), open_workdir(epath.Path("gs://closed/run"), None):
         pass
+
+
+def test_a_workdir_that_orbax_cannot_write_to_is_refused():
+    message = r"workdir=s3://bucket/run is in a store into which Orbax writes no checkpoints; choose a bucket in gs://"
+    with pytest.raises(InputError, match=message), open_workdir(epath.Path("s3://bucket/run"), None):
+        pass

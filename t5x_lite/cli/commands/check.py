@@ -163,5 +163,5 @@ def check_data(experiment: Experiment, config: str) -> str:
             raise InputError(f"every host would prepare the dataset {datasets[0].name!r} for itself; {remedy}")
         if next(iter(source.documents()), None) is None:
             raise InputError(f"{type(source).__name__} has no document; {remedy}")
-    who = "process 0" if is_in_bucket(data.cache_dir) else "every host"
-    return f"{', '.join(type(source).__name__ for source in data.sources)} can be read; {who} tokenizes all of it"
+    names = ", ".join(type(source).__name__ for source in data.sources)
+    return f"{names} can be read; process 0 tokenizes all of it, which `t5x-lite prepare` does beforehand"

@@ -33,10 +33,10 @@ EXAMPLES = (
 USAGE = f"""usage: {PROG} CONFIG --topology KIND:SHAPE [options]
 
 Compiles the train step of CONFIG for a slice of a TPU pod, on the machine at hand, and prints where each chip's memory
-goes, what the chips send each other, how fast a step can be at most, and the days and dollars of the whole run. No TPU,
-no account and no network is needed, but the TPU compiler (pip install 't5x_lite[tpu]'). A minute or two for the largest
-models; a search takes that for each setting, and shows what it has found and the time that is left. Ctrl-C ends it with
-the ranking so far.
+goes, what the chips send each other, how fast a step can be at most and is expected to be, and the days and dollars of
+the whole run. No TPU, no account and no network is needed, but the TPU compiler (pip install 't5x_lite[tpu]'). A minute
+or two for the largest models; a search takes that for each setting, and shows what it has found and the time that is
+left. Ctrl-C ends it with the ranking so far.
 
   --topology NAME      {", ".join(CHIPS)} and a shape: v5p:4x4x4, v5e:16x16
   --search             try other meshes, remat policies and parts of the batch, and rank those that fit
