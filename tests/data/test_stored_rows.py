@@ -53,6 +53,19 @@ def test_a_flipped_bit_is_one_sentence(corpus, tmp_path):
     assert ids(data.prepare(ROWS).train).shape[1] == LENGTH, "it is made anew"
 
 
+def test_where_tensorstore_finds_a_file(monkeypatch, tmp_path):
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://localhost:1")
+    monkeypatch.setenv("AWS_REGION", "eu-west-1")
+    monkeypatch.delenv("AWS_ACCESS_KEY_ID", raising=False)
+    found = [stored_rows._location(f"{store}bucket/a/b.rows") for store in ("gs://", "s3://")]
+    assert found[0] == {"driver": "gcs", "bucket": "bucket", "path": "a/b.rows"}
+    options = {"endpoint": "http://localhost:1", "aws_region": "eu-west-1"}
+    assert found[1] == {"driver": "s3", "bucket": "bucket", "path": "a/b.rows"} | options
+    assert stored_rows._location(tmp_path / "b.rows") == {"driver": "file", "path": str(tmp_path / "b.rows")}
+    with pytest.raises(InputError, match="hf://x/b.rows is in a store that rows cannot be kept in; choose a folder"):
+        stored_rows._location("hf://x/b.rows")
+
+
 @pytest.mark.parametrize("most", [0, 11])
 def test_where_threads_are_refused(corpus, tmp_path, monkeypatch, most):
     """All of them, or the last ones alone."""
