@@ -152,6 +152,9 @@ class SubwordTokenizer(Tokenizer):
         self.vocabulary = self._make_vocabulary(ids)
         self._ids_of_word: dict[str, tuple[int, ...]] = {}
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.description, self.special)  # without the ids that it keeps
+
     def encode(self, text: str) -> list[int]:
         if self.vocabulary.num_sentinels:
             for number in SENTINEL.findall(text):

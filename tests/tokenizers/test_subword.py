@@ -1,4 +1,5 @@
 import json
+import pickle
 import random
 
 import numpy as np
@@ -243,5 +244,6 @@ def test_words_looked_up_are_the_library_s(prose, config, seed):
     texts = ["".join(draw.choices(pieces, k=draw.randrange(40))) for _ in range(400)] + list(prose.texts)
     expected = [encoding.ids for encoding in tokenizer._unmarked.encode_batch(texts, add_special_tokens=False)]
     assert tokenizer._words is not None
+    assert pickle.loads(pickle.dumps(tokenizer)).fingerprint == tokenizer.fingerprint
     for _ in range(2):  # unknown words, then known ones
         assert [ids.tolist() for ids in tokenizer.encode_batch(texts)] == expected
