@@ -241,6 +241,8 @@ class Rows(RowSequence):
         ]
         try:
             return [self._format.decode(_stored(read)) for read in reads]
+        except InputError:
+            raise
         except (ValueError, RuntimeError, OSError, struct.error) as error:
             raise self._unreadable(error) from None
 
@@ -252,6 +254,8 @@ class Rows(RowSequence):
                 file = self._files[number]
                 try:
                     self._opened[number] = _open_file(self._folder / file.name, file.rows)
+                except InputError:
+                    raise
                 except (ValueError, RuntimeError, OSError) as error:
                     raise self._unreadable(error) from None
             return self._opened[number]

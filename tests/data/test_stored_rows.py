@@ -80,7 +80,7 @@ def test_where_threads_are_refused(corpus, tmp_path, monkeypatch, most):
     stored_rows.check_threads.cache_clear()
     with (
         monkeypatch.context() as patch,
-        pytest.raises(InputError, match=f"starts {most} threads more .* takes 65; raise"),
+        pytest.raises(InputError, match=f"^the system starts {most} threads more .* takes 65; raise"),
     ):
         patch.setattr(threading.Thread, "start", refuse)
         store.train[0]
