@@ -45,6 +45,7 @@ from t5x_lite.objectives import SpanCorruption, corrupt_rows
 from t5x_lite.optim.optimizers import AdamW
 from t5x_lite.parallel import batch_sharding, make_mesh
 from t5x_lite.parallel.mesh import BatchRows
+from t5x_lite.tokenizers.subword import SubwordTokenizer
 from t5x_lite.training.step import Program
 
 BATCH_SIZE, ROUNDS, STEPS = 128, 9, 20
