@@ -13,7 +13,6 @@ pools of the topology, and JobSet; with --queue also Kueue, and with --mount the
 """
 
 import argparse
-import importlib.util
 import json
 import re
 import shlex
@@ -24,6 +23,8 @@ from math import prod
 from pathlib import Path
 from string import Template
 from typing import NoReturn
+
+from check_first import Refusal, check_command, check_run
 
 FOLDER = Path(__file__).resolve().parent
 
@@ -39,10 +40,6 @@ NAME = r"[a-z]([-a-z0-9]{0,38}[a-z0-9])?"  # with what JobSet adds, a host name 
 APPLY = ["kubectl", "apply", "--filename=-"]
 # https://kueue.sigs.k8s.io/docs/tasks/run/jobsets and /docs/concepts/workload_priority_class
 QUEUE, PRIORITY = "kueue.x-k8s.io/queue-name", "kueue.x-k8s.io/priority-class"
-
-
-class Refusal(Exception):
-    """Bad input, in one sentence: exit status 2."""
 
 
 class Parser(argparse.ArgumentParser):
@@ -122,22 +119,6 @@ def mount(given: str) -> tuple[dict, dict]:
     attributes = {"bucketName": bucket, "mountOptions": "implicit-dirs"}
     csi = {"driver": "gcsfuse.csi.storage.gke.io", "readOnly": not writable, "volumeAttributes": attributes}
     return {"name": name, "csi": csi}, {"name": name, "mountPath": path, "readOnly": not writable}
-
-
-def check_command(topology: str, slices: int, train: Sequence[str]) -> list[str]:
-    """What checks config, mesh, workdir and data, with the rights of whoever launches."""
-    across = ["--slices", str(slices)] if slices > 1 else []
-    return ["-m", "t5x_lite", "check", train[0], "--topology", topology, *across, *train[1:]]
-
-
-def check_run(command: Sequence[str]) -> None:
-    """Raises `Refusal` for a run that could not begin, after the sentences that say why."""
-    if importlib.util.find_spec("jax") is None:
-        raise Refusal(
-            f"{sys.executable} has no t5x_lite to check the run with; install it (pip install -e .) or give --no-check"
-        )
-    if subprocess.run([sys.executable, *command], cwd=FOLDER.parent).returncode:
-        raise Refusal("the run could not begin, see above, and no machines were asked for; --no-check does so")
 
 
 def check_train(train: Sequence[str]) -> None:

@@ -17,7 +17,6 @@ Needs the Google Cloud CLI, logged in, and for the check t5x_lite. On the hosts,
 
 import argparse
 import functools
-import importlib.util
 import re
 import shlex
 import subprocess
@@ -30,7 +29,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NoReturn
 
-CHECKOUT = Path(__file__).resolve().parent.parent
+from check_first import CHECKOUT, Refusal, check_command, check_run
 
 # What Google calls them: https://cloud.google.com/tpu/docs, pages v4, v5p, v5e, v6e and runtimes.
 GENERATIONS = {
@@ -71,10 +70,6 @@ STOP = "sudo systemctl disable --quiet t5x_lite && sudo systemctl stop t5x_lite"
 
 # So often in a row is tried, half a minute apart, what may fail by chance.
 PATIENCE = 10
-
-
-class Refusal(Exception):
-    """Bad input, in one sentence: exit status 2."""
 
 
 @dataclass(frozen=True)
@@ -158,22 +153,6 @@ def check_train(arguments: Sequence[str]) -> None:
             f"workdir={folder or 'runs/...'} lies on disks that are lost with the machines; "
             "choose a bucket (--workdir gs://BUCKET/FOLDER) or a shared file system's absolute path"
         )
-
-
-def check_command(topology: str, slices: int, train: Sequence[str]) -> list[str]:
-    """What checks config, mesh, workdir and data, with the rights of whoever launches."""
-    across = ["--slices", str(slices)] if slices > 1 else []
-    return ["-m", "t5x_lite", "check", train[0], "--topology", topology, *across, *train[1:]]
-
-
-def check_run(command: Sequence[str]) -> None:
-    """Raises `Refusal` for a run that could not begin, after the sentences that say why."""
-    if importlib.util.find_spec("jax") is None:
-        raise Refusal(
-            f"{sys.executable} has no t5x_lite to check the run with; install it (pip install -e .) or give --no-check"
-        )
-    if subprocess.run([sys.executable, *command], cwd=CHECKOUT).returncode:
-        raise Refusal("the run could not begin, see above, and no machines were asked for; --no-check does so")
 
 
 def create_flags(arguments: argparse.Namespace) -> list[str]:

@@ -4,6 +4,7 @@ import json
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 from etils import epath
 
@@ -119,21 +120,9 @@ class Data(Validated):
         key = store_key(corpus, source_key, held_out_key, tokenizer)
         return make_store(corpus, key, tokenizer, self.cache_path, report, Workers(workers))
 
-    def prepare_in(
-        self,
-        folder: Path | epath.Path,
-        layout: Layout,
-        *,
-        tokenizer: Tokenizer | None = None,
-        check_tokenizer: Callable[[Tokenizer], None] = lambda tokenizer: None,
-        progress: Progress | None = None,
-        workers: int = 1,
-    ) -> TokenStore:
-        """The store that a `Data` with this folder in `prepared` opens; arguments and errors are those of `prepare`."""
-        data = replace(self, cache_dir=str(folder), prepared="")
-        store = data.prepare(
-            layout, tokenizer=tokenizer, check_tokenizer=check_tokenizer, progress=progress, workers=workers
-        )
+    def prepare_in(self, folder: Path | epath.Path, layout: Layout, **options: Any) -> TokenStore:
+        """The store that a `Data` with this folder in `prepared` opens; options and errors are those of `prepare`."""
+        store = replace(self, cache_dir=str(folder), prepared="").prepare(layout, **options)
         of_parts = store.parts if isinstance(store, MixtureStore) else {"": store}
         record = {"stores": {name: part.key for name, part in of_parts.items()}, "data": self._recipe(layout)}
         path = epath.Path(folder) / _PREPARED / f"{digest(self._recipe(layout))}.json"

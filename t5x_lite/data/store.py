@@ -96,8 +96,9 @@ def store_key(corpus: Corpus, source_key: str, held_out_key: Any, tokenizer: Tok
     # What stores of before did not have is left out where it is as it was then.
     if tokenizer and tokenizer.vocabulary.separators > 1:
         of_rows.append(tokenizer.vocabulary.separators)
-    if (num_shards := len(documents.source.shards())) > 1:
-        of_rows.append(("shards", num_shards))
+    sides, shards = 1 + bool(corpus.held_out_documents), corpus.shards()
+    if len(shards) > sides:
+        of_rows.append(("shards", len(shards)))
     return digest(_KEY_FORMAT, source_key, tokenizer.fingerprint if tokenizer else "", of_rows, held_out_key)
 
 

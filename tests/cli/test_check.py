@@ -5,44 +5,22 @@ import shutil
 import time
 from dataclasses import replace
 
-import fsspec
 import pytest
-from etils.epath import backend
-from fsspec.implementations.local import LocalFileSystem
 
 from t5x_lite.cli.commands import check as command
 from t5x_lite.data import Tfds
 from t5x_lite.errors import InputError
 from t5x_lite.parallel import MeshShape
 
+from ..disk_bucket import disk_bucket
+
 
 @pytest.fixture(scope="module")
 def bucket(tmp_path_factory):
     """The folder that gs://bucket stands for, in which `readonly` may not be written to."""
     folder = tmp_path_factory.mktemp("bucket")
-
-    class Bucket(LocalFileSystem):
-        protocol = ("gs", "gcs")
-        cachable = False
-
-        def __init__(self, **options):
-            super().__init__(auto_mkdir=True)
-
-        @classmethod
-        def _strip_protocol(cls, path):
-            return str(path).replace("gs://bucket", str(folder)).rstrip("/")
-
-        def _open(self, path, mode="rb", **options):
-            if "w" in mode and "readonly" in str(path):
-                raise OSError(403, "the caller does not have storage.objects.create access")
-            return super()._open(path, mode, **options)
-
-    fsspec.register_implementation("gcs", Bucket, clobber=True)
-    # etils keeps the first file system that it gets for gs://, another test's perhaps.
-    forget = backend._FileSystemSpecBackend._get_filesystem.cache_clear
-    forget()
-    yield folder
-    forget()
+    with disk_bucket(folder):
+        yield folder
 
 
 @pytest.fixture

@@ -61,7 +61,11 @@ def script() -> Callable[[str], ModuleType]:
         spec = importlib.util.spec_from_file_location(f"launch_{name}", CHECKOUT / "launch" / f"{name}.py")
         module = importlib.util.module_from_spec(spec)
         sys.modules[spec.name] = module  # dataclasses look their module up
-        spec.loader.exec_module(module)
+        sys.path.insert(0, str(CHECKOUT / "launch"))  # as for a script, which finds the files beside it
+        try:
+            spec.loader.exec_module(module)
+        finally:
+            sys.path.pop(0)
         return module
 
     return load

@@ -251,23 +251,6 @@ def test_kubectl_is_called_after_a_check_that_passes(gke_jobset, stand_ins, monk
     assert len(checked) == 1
 
 
-@pytest.mark.parametrize("status", [0, 2])
-def test_the_check_is_a_command_of_the_checkout(script, stand_ins, monkeypatch, status):
-    module = script("gke_jobset")
-    stand_ins.add("python", does=f"sys.exit({status})")
-    monkeypatch.setattr(module.sys, "executable", str(stand_ins.folder / "python"))
-    command = module.check_command("v5p:4x4x4", 1, TRAIN)
-    if status:
-        with pytest.raises(module.Refusal, match="no machines were asked for; --no-check"):
-            module.check_run(command)
-    else:
-        module.check_run(command)
-    assert stand_ins.calls == [["python", *command]]
-    monkeypatch.setattr(module.importlib.util, "find_spec", lambda name: None)
-    with pytest.raises(module.Refusal, match=r"has no t5x_lite to check the run with"):
-        module.check_run(command)
-
-
 def action_after(document, code=None, disrupted=False):
     """The action of the Job's and the JobSet's controllers after a pod ended so: the first matching rule of either."""
     container, message = "train", None

@@ -137,25 +137,6 @@ def test_without_a_check_machines_are_asked_for_regardless(tpu_vm, play, monkeyp
     assert (status, steps[:2]) == (0, ["list", "create"])
 
 
-@pytest.mark.parametrize("status", [0, 2])
-def test_the_check_is_a_command_of_the_checkout(script, stand_ins, monkeypatch, status):
-    tpu_vm = script("tpu_vm")
-    stand_ins.add("python", does=f"sys.exit({status})")
-    monkeypatch.setattr(tpu_vm.sys, "executable", str(stand_ins.folder / "python"))
-    command = tpu_vm.check_command("v5p:2x2x4", 2, TRAIN)
-    if status:
-        with pytest.raises(tpu_vm.Refusal, match="no machines were asked for; --no-check"):
-            tpu_vm.check_run(command)
-    else:
-        tpu_vm.check_run(command)
-    [call] = stand_ins.calls
-    options = ["--topology", "v5p:2x2x4", "--slices", "2", *TRAIN[1:]]
-    assert call == ["python", "-m", "t5x_lite", "check", TRAIN[0], *options]
-    monkeypatch.setattr(tpu_vm.importlib.util, "find_spec", lambda name: None)
-    with pytest.raises(tpu_vm.Refusal, match=r"has no t5x_lite to check the run with; install it"):
-        tpu_vm.check_run(command)
-
-
 def test_a_run_that_goes_on_is_taken_up(play):
     status, _, steps = play(["ACTIVE"], [unit("running"), unit("exited")])
     assert status == 0

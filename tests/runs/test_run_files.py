@@ -7,12 +7,11 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
-import fsspec
 import pytest
 from etils import epath
-from fsspec.implementations.local import LocalFileSystem
 from rich.console import Console
 
 from t5x_lite import files
@@ -28,6 +27,8 @@ from t5x_lite.runs.status import read_status
 from t5x_lite.runs.workdir import begin, open_workdir, saved_tokenizer, tokenizer_files
 from t5x_lite.training.writers import TensorBoard
 
+from ..disk_bucket import disk_bucket
+
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory) -> Path:
@@ -36,26 +37,10 @@ def folder(tmp_path_factory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def bucket(folder) -> str:
+def bucket(folder) -> Iterator[str]:
     """gs://bucket, whose objects are files, which nothing can be appended to."""
-
-    class Bucket(LocalFileSystem):
-        protocol = ("gs", "gcs")
-        cachable = False
-
-        def __init__(self, **options):
-            super().__init__(auto_mkdir=True)
-
-        @classmethod
-        def _strip_protocol(cls, path):
-            return str(path).replace("gs://bucket", str(folder)).rstrip("/")
-
-        def _open(self, path, mode="rb", **options):
-            assert "a" not in mode, "objects do not grow"
-            return super()._open(path, mode, **options)
-
-    fsspec.register_implementation("gcs", Bucket, clobber=True)
-    return "gs://bucket"
+    with disk_bucket(folder):
+        yield "gs://bucket"
 
 
 @pytest.fixture(params=["disk", "bucket"])
