@@ -309,8 +309,7 @@ def test_no_file_is_open_and_no_thread_reads_after_a_run(tiny, train, tmp_path, 
     assert not open_shards() and not new_threads(before)
 
 
-@lists_files
-def test_a_store_whose_writing_fails_leaves_no_file_open(tiny, tmp_path, monkeypatch):
+def test_a_store_whose_writing_fails_leaves_nothing(tiny, tmp_path, monkeypatch):
     stages = []
 
     class Interrupted(TextFiles):
@@ -324,14 +323,12 @@ def test_a_store_whose_writing_fails_leaves_no_file_open(tiny, tmp_path, monkeyp
     data = replace(tiny.data, source=Interrupted(tiny.data.source.paths), cache_dir=str(tmp_path))
     with pytest.raises(RuntimeError, match="the source is gone"):
         data.prepare(tiny.objective.layout, progress=lambda stage, share: stages.append(stage))
-    assert not open_shards()
+    assert "tokenize" in stages and not list((tmp_path / "stores").iterdir())
 
 
-@lists_files
 def test_closed_rows_are_not_read(tiny, tmp_path):
     with replace(tiny.data, cache_dir=str(tmp_path)).prepare(tiny.objective.layout) as store:
         assert len(store.train[0])
-    assert not open_shards()
     with pytest.raises(ValueError, match="are closed"):
         store.train[0]
 
