@@ -20,6 +20,7 @@ from t5x_lite.files import write_atomically
 
 Folder = Path | epath.Path
 _NAME = re.compile(r"checksums\.\d+\.json")
+_BEING_WRITTEN = re.compile(_NAME.pattern + r"\.\d+\.\d+\.tmp")  # as `write_atomically` names them
 _BLOCK = 1 << 20  # fits into a processor's cache
 _THREADS = 16
 
@@ -32,12 +33,12 @@ def write_checksums(folder: Folder, names: Iterable[str] | None = None, process:
 
 
 def file_names(folder: Folder) -> list[str]:
-    """All files of a folder by their names with slashes, but for those of checksums."""
+    """All files of a folder by their names with slashes, but for those of checksums, also while they are written."""
     names = []
     for child in sorted(folder.iterdir(), key=lambda child: child.name):
         if child.is_dir():
             names += [f"{child.name}/{name}" for name in file_names(child)]
-        elif not _NAME.fullmatch(child.name):
+        elif not _NAME.fullmatch(child.name) and not _BEING_WRITTEN.fullmatch(child.name):
             names.append(child.name)
     return names
 

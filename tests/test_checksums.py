@@ -4,6 +4,7 @@ import json
 import threading
 
 import pytest
+from etils import epath
 
 from t5x_lite.checksums import file_names, find_damage, is_checked, write_checksums
 
@@ -79,3 +80,18 @@ def test_processes_write_and_read_a_share_each(folder):
     (folder / "d" / "numbers").write_bytes(bytes(25_600))
     damages = [find_damage(folder, share=(process, 2)) for process in range(2)]
     assert damages == ["d/numbers is not what was written, by its checksum", ""]
+
+
+def test_what_another_process_is_writing_meanwhile(folder, monkeypatch):
+    """Its checksums are no file of the folder, nor while they have another name; nor what it leaves when killed."""
+    seen = []
+
+    def listed(path, target):
+        seen.append((len(list(folder.iterdir())), file_names(folder), is_checked(folder)))
+
+    monkeypatch.setattr(type(epath.Path(folder)), "replace", listed)
+    write_checksums(folder, ["empty"], process=1)
+    assert seen == [(5, ["d/numbers", "empty", "text.json"], True)]
+    assert len(list(folder.iterdir())) == 5 and is_checked(folder)
+    (folder / "notes.tmp").write_text("x")
+    assert file_names(folder) == ["d/numbers", "empty", "notes.tmp", "text.json"]
