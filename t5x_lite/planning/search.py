@@ -28,14 +28,16 @@ def settings(experiment: Experiment, topology: Topology) -> str:
     """The fields of an experiment that can be chosen for a slice, as options of the command line."""
     sizes = experiment.mesh.sizes(len(topology.devices))
     mesh = " ".join(f"--mesh.{axis} {size}" for axis, size in sizes.items())
-    return f"{mesh} --remat {experiment.remat} --accumulation {experiment.accumulation}"
+    zero1 = " --zero1 True" if experiment.zero1 else ""
+    return f"{mesh}{zero1} --remat {experiment.remat} --accumulation {experiment.accumulation}"
 
 
 def nearest_fit(plan: Plan, report: Report, tries: int = 6) -> Plan | None:
     """The first of a plan's neighbours that fits: one setting changed, then several; None if none of `tries` does.
 
-    In this order: stronger rematerialization, more microbatches, parameters sharded over all chips, all that together,
-    and the next larger slices. `report` is called with each that is compiled.
+    In this order: the optimizer's state sharded over all chips, stronger rematerialization, more microbatches,
+    parameters sharded over all chips, all that together, and the next larger slices. `report` is called with each that
+    is compiled.
     """
     for experiment, topology in itertools.islice(_neighbours(plan), tries):
         report(f"trying {topology} {settings(experiment, topology)}")
@@ -52,6 +54,9 @@ def _neighbours(plan: Plan) -> Iterator[tuple[Experiment, Topology]]:
     experiment, topology, memory = plan.experiment, plan.topology, plan.memory
     current = "none" if experiment.remat == "unroll" else experiment.remat  # which keeps as much
     stronger = REMATS[REMATS.index(current) + 1 :] if current in REMATS else ()
+    copies = 1 if experiment.zero1 else plan.mesh["data"]
+    if memory.optimizer * (copies - 1) / copies > plan.missing:
+        yield replace(experiment, zero1=True), topology
     for remat in stronger:
         yield replace(experiment, remat=remat), topology
     counts = _accumulations(experiment, plan.mesh)
@@ -132,9 +137,10 @@ def _candidates(experiment: Experiment, num_devices: int) -> Iterator[Experiment
             check_mesh(whole_batch, jax.sharding.AbstractMesh(sizes, MESH_AXES))
         except InputError:
             continue
+        zero1s = (False, True) if mesh["data"] > 1 else (experiment.zero1,)
         for accumulation in (1, *_accumulations(whole_batch, mesh)):
-            for remat in REMATS:
-                yield replace(whole_batch, accumulation=accumulation, remat=remat)
+            for zero1, remat in itertools.product(zero1s, REMATS):
+                yield replace(whole_batch, accumulation=accumulation, zero1=zero1, remat=remat)
 
 
 def _needs_as_much(candidate: Experiment, plan: Plan) -> bool:
@@ -143,6 +149,7 @@ def _needs_as_much(candidate: Experiment, plan: Plan) -> bool:
     if plan.experiment.remat not in REMATS:
         return False  # offload, whose savings are not known beforehand
     weaker = REMATS.index(candidate.remat) <= REMATS.index(plan.experiment.remat)
+    weaker &= candidate.zero1 <= plan.experiment.zero1
     return same_mesh and weaker and candidate.accumulation <= plan.experiment.accumulation
 
 
@@ -151,7 +158,9 @@ def _estimate(experiment: Experiment, topology: Topology) -> Callable[[Experimen
     one_device = MeshShape(**dict.fromkeys(MESH_AXES, 1))
     program = Program(experiment, objective_without_text(experiment), make_mesh(one_device, topology.devices[:1]))
     model, chip, num_devices = experiment.model, topology.chip, len(topology.devices)
-    state_bytes, parameter_bytes = map(local_bytes, (program.abstract_state, program.abstract_state.params))
+    state = program.abstract_state
+    optimizer_bytes, parameter_bytes = map(local_bytes, (state.opt_state, state.params))
+    other_bytes = local_bytes(state) - optimizer_bytes
     model_flops = step_flops(model, program.objective, experiment.batch_size)
     widest = getattr(model, model.networks[0]) if model.networks else model
     row_length, vocab_size = experiment.objective.layout.num_ids, widest.vocab_size or 0
@@ -168,16 +177,18 @@ def _estimate(experiment: Experiment, topology: Topology) -> Callable[[Experimen
             "full": (2 * embed_dim, 4 / 3),
         }[candidate.remat]
         activations = 2 * positions * (num_layers * kept + 4 * vocab_size) / tensor
-        memory = (state_bytes + 2 * parameter_bytes) / shards + activations
+        optimizer = optimizer_bytes / shards / (sizes["data"] if candidate.zero1 else 1)
+        memory = optimizer + (other_bytes + 2 * parameter_bytes) / shards + activations
         compute = again * model_flops / topology.num_chips / chip.peak_flops
         # Every microbatch reads the weights three times and adds its gradients to those of the others; eight bytes for
         # each number of a layer are about what the plan of T5 11B comes to.
         weights = 3 * parts * parameter_bytes * (1 / tensor + 1 / shards)
         sharded = (4 * mlp_dim + 3 * num_heads * row_length) / tensor
-        traffic = weights + 8 * parts * positions * num_layers * (12 * embed_dim + sharded)
+        traffic = weights + 2 * optimizer + 8 * parts * positions * num_layers * (12 * embed_dim + sharded)
         per_layer = 12 * parts * positions * num_layers * embed_dim
         sent = 3 * parts * parameter_bytes / tensor if sizes["fsdp"] > 1 else 0.0
-        sent += 2 * parameter_bytes / shards if sizes["data"] > 1 else 0.0
+        # Gradients in two bytes are summed on all devices, or on one each that sends the parameter in four.
+        sent += (1.5 if candidate.zero1 else 1.0) * parameter_bytes / shards if sizes["data"] > 1 else 0.0
         sent += 2 * per_layer if tensor > 1 else 0.0
         # Each chip gathers the keys and values of the others, forward and twice backward.
         sent += per_layer * (sizes["sequence"] - 1)

@@ -112,6 +112,9 @@ class Experiment:
     layers: small models take shorter steps, and several times as long to compile (TPU and GPU)."""
     precision: Precision = Precision()
     mesh: MeshShape = MeshShape()
+    zero1: bool = False
+    """Shards the optimizer's state over `mesh.data` too, where each device updates its share of the parameters and
+    gathers the others (ZeRO's first stage: Rajbhandari et al. 2020, section 5.1)."""
     evaluation: Evaluation = Evaluation()
     generation: GenerationDefaults = GenerationDefaults()
     """The ids that begin and end generated texts, where they differ from the model's config and the tokenizer."""
@@ -160,7 +163,7 @@ class Experiment:
 
 
 NOT_MATHEMATICS = (
-    *("mesh", "remat", "evaluation", "generation", "origin", "checkpoints", "logging", "steps"),
+    *("mesh", "zero1", "remat", "evaluation", "generation", "origin", "checkpoints", "logging", "steps"),
     *("data.cache_dir", "data.prepared"),
 )
 """Fields that a resumed run may change: they do not change what a step computes."""

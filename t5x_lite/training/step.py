@@ -59,7 +59,9 @@ class Program:
         self.optimizer = experiment.optimizer.build(axes, experiment.model.below_layers)
         frozen = None if objective.frozen_model is None else abstract_params(objective.frozen_model)
         boxed = jax.eval_shape(self._init, jax.random.key(0)).replace(frozen=frozen)
-        self.state_shardings = shardings(mesh, boxed)
+        over = ("fsdp", "data") if experiment.zero1 else ("fsdp",)
+        self.state_shardings = shardings(mesh, boxed).replace(opt_state=shardings(mesh, boxed.opt_state, over))
+        self._update_shardings = shardings(mesh, boxed.params, over)
         self.abstract_state = jax.tree.map(
             lambda leaf, sharding: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=sharding),
             nn.unbox(boxed),
@@ -98,6 +100,10 @@ class Program:
         )
         features = corrupt_rows(self.objective, corrupt_key, batch)
         (loss_sum, weight, sums), grads = self.gradients(state.params, features, dropout_key, state.frozen)
+        if self.experiment.zero1:
+            # Each device updates the parameters whose moments it holds; the compiler gathers them at the end.
+            grads, params = jax.lax.with_sharding_constraint((grads, state.params), 2 * (self._update_shardings,))
+            state = state.replace(params=params)
         weight = jnp.maximum(weight, 1.0)  # a batch may have no targets
         # Every microbatch counts by its tokens, as if all were one batch. XLA computes a product where it is used; a
         # quotient would be kept.

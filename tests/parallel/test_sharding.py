@@ -113,11 +113,11 @@ def test_an_encoder_computes_the_same_on_eight_devices(mesh):
         np.testing.assert_allclose(actual[name], expected, rtol=1e-4, atol=1e-4, err_msg=name)
 
 
-def bytes_per_chip(mesh, boxed):
+def bytes_per_chip(mesh, boxed, over=("fsdp",)):
     return sum(
         int(np.prod(sharding.shard_shape(leaf.shape))) * leaf.dtype.itemsize
         for leaf, sharding in zip(
-            jax.tree.leaves(nn.unbox(boxed)), jax.tree.leaves(shardings(mesh, boxed)), strict=True
+            jax.tree.leaves(nn.unbox(boxed)), jax.tree.leaves(shardings(mesh, boxed, over)), strict=True
         )
     )
 
@@ -128,7 +128,7 @@ def bytes_per_chip(mesh, boxed):
     ids=["T5-11B", "GPT-3 13B", "BERT-large"],
 )
 def test_bytes_per_chip_fall_as_one_over_the_chips(model, optimizer):
-    """Of parameters and optimizer under `fsdp`, from 8 to 1,024 chips, norms and biases included."""
+    """Of parameters and optimizer, from 8 to 1,024 chips, norms and biases included: by `fsdp`, or by `data` too."""
     params = abstract_params(PRESETS[model])
     boxed = params, jax.eval_shape(optimizer.build(logical_axes(params)).init, params)
     total = sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(nn.unbox(boxed)))
@@ -137,6 +137,8 @@ def test_bytes_per_chip_fall_as_one_over_the_chips(model, optimizer):
         assert bytes_per_chip(AbstractMesh((1, chips, 1, 1), MESH_AXES), boxed) == pytest.approx(
             total / chips, rel=0.01
         )
+        copies = AbstractMesh((8, chips // 8, 1, 1), MESH_AXES)
+        assert bytes_per_chip(copies, boxed, ("fsdp", "data")) == pytest.approx(total / chips, rel=0.01)
 
 
 @pytest.mark.parametrize(

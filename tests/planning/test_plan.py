@@ -26,7 +26,7 @@ from t5x_lite.planning.plan import (
     make_plan,
     objective_without_text,
 )
-from t5x_lite.planning.search import _needs_as_much, nearest_fit, rank, search, settings
+from t5x_lite.planning.search import _candidates, _needs_as_much, _neighbours, nearest_fit, rank, search, settings
 from t5x_lite.planning.timing import ExpectedTime
 from t5x_lite.planning.topology import Topology
 from t5x_lite.training.flops import step_flops
@@ -191,6 +191,27 @@ def test_offload_that_does_not_fit_rules_out_nothing(small):
     assert rules_out("dots", "none")
     assert rules_out("dots", "dots")
     assert not rules_out("dots", "full")
+
+
+@pytest.mark.parametrize("missing", [GIB, 4 * GIB])
+def test_zero1_is_the_nearest_where_the_optimizer_alone_is_too_large(small, missing):
+    """Of 4 GiB of moments, two copies save two; one copy has nothing to save."""
+    copies = made_up(small, mesh={"data": 2, "fsdp": 2, "sequence": 1, "tensor": 1}, missing=missing, cost=None)
+    first, _ = next(iter(_neighbours(copies)))
+    assert first == (replace(small, zero1=True) if missing < 2 * GIB else replace(small, remat="dots"))
+    for other in (replace(copies, experiment=first), replace(copies, mesh=copies.mesh | {"data": 1, "fsdp": 4})):
+        assert next(iter(_neighbours(other)))[0].zero1 == other.experiment.zero1
+
+
+def test_a_search_has_zero1_where_there_are_copies(small):
+    candidates = list(_candidates(small, 4))
+    assert len(candidates) == len(set(candidates))
+    copied = [candidate for candidate in candidates if candidate.mesh.data > 1]
+    assert sum(candidate.zero1 for candidate in copied) == len(copied) / 2
+    assert not any(candidate.zero1 for candidate in candidates if candidate.mesh.data == 1)
+    assert "--mesh.tensor 1 --zero1 True --remat none" in settings(replace(small, zero1=True), SLICE)
+    plan = made_up(replace(small, zero1=True), mesh=small.mesh.sizes(4))
+    assert _needs_as_much(small, plan) and not _needs_as_much(replace(small, zero1=True), made_up(small))
 
 
 @needs_compiler

@@ -82,6 +82,27 @@ def test_state_is_born_sharded(tiny, make_program):
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-6), jax.device_get(state.params), expected)
 
 
+def test_zero1_updates_as_one_device_does_with_moments_sharded_over_copies(tiny, make_program, raw):
+    """Its devices hold an eighth of the moments and a half of the parameters, before and after a step."""
+    program = make_program(replace(tiny, mesh=MeshShape(4, 2), zero1=True), devices=8)
+    state, expected = program.init(), make_program(tiny).init()
+    for _ in range(2):
+        state, metrics = program.train_step(state, jax.device_put(raw))
+        expected, expected_metrics = make_program(tiny).train_step(expected, jax.device_put(raw))
+        assert float(metrics["loss"]) == pytest.approx(float(expected_metrics["loss"]), rel=1e-5)
+        assert float(metrics["gradient_norm"]) == pytest.approx(float(expected_metrics["gradient_norm"]), rel=1e-4)
+        matrices = [leaf for leaf in jax.tree.leaves(state.opt_state) if leaf.ndim > 1]
+        assert len(matrices) > 20
+        assert {leaf.addressable_shards[0].data.size * 8 == leaf.size for leaf in matrices} == {True}
+        for leaf in jax.tree.leaves(state.params):
+            assert leaf.addressable_shards[0].data.size * 2 == leaf.size
+    jax.tree.map(
+        lambda a, b: np.testing.assert_allclose(a, b, atol=2e-4 * np.abs(b).max()),
+        jax.device_get((state.params, state.opt_state)),
+        jax.device_get((expected.params, expected.opt_state)),
+    )
+
+
 def test_moments_are_written_over_without_a_copy(tiny, make_program, raw):
     """The parameters' update reads what the moments' update overwrites."""
     program = make_program(tiny)
