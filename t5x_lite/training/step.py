@@ -101,7 +101,9 @@ class Program:
         features = corrupt_rows(self.objective, corrupt_key, batch)
         (loss_sum, weight, sums), grads = self.gradients(state.params, features, dropout_key, state.frozen)
         if self.experiment.zero1:
-            # Each device updates the parameters whose moments it holds; the compiler gathers them at the end.
+            # Each device updates the parameters whose moments it holds; the compiler gathers them at the end. First all
+            # of the gradients, or it would take the products that they come from apart, to send pieces meanwhile.
+            grads = jax.lax.with_sharding_constraint(grads, self.state_shardings.params)
             grads, params = jax.lax.with_sharding_constraint((grads, state.params), 2 * (self._update_shardings,))
             state = state.replace(params=params)
         weight = jnp.maximum(weight, 1.0)  # a batch may have no targets
