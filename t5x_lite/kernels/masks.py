@@ -13,6 +13,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int, Key
 
+from t5x_lite.kernels.random_bits import hash_pairs, mix
+
 MASKED_LOGIT = -0.7 * float(np.finfo(np.float32).max)
 """The logit of a key that a query may not see; finite, so that a query that sees no key attends to all alike."""
 
@@ -160,19 +162,7 @@ def keeps(seed: tuple[Any, Any], row: Pairs, head: Pairs, query: Pairs, key: Pai
 
 
 def hashed(seed: tuple[Any, Any], row: Pairs, head: Pairs, query: Pairs, key: Pairs) -> Pairs:
-    """A number for each pair, uniform on 0 .. 2^31 - 1.
-
-    The finalizer of MurmurHash3 (Appleby 2011) mixes the bits in int32, which wraps around:
-    what a TPU's vector unit has.
-    """
-
-    def mix(x: Int[Array, "*any"]) -> Int[Array, "*any"]:
-        for shift, factor in ((16, -2_048_144_789), (13, -1_028_477_387), (16, None)):
-            x = x ^ jax.lax.shift_right_logical(x, jnp.full_like(x, shift))
-            x = x if factor is None else x * jnp.int32(factor)
-        return x
-
+    """A number for each pair, uniform on 0 .. 2^31 - 1."""
     low, high = seed
     stream = mix(high ^ mix(low ^ mix(row * jnp.int32(65_599) + head)))
-    of_query, of_key = mix(query ^ stream), mix(key + mix(stream + jnp.int32(1)))
-    return jax.lax.shift_right_logical(mix(of_query ^ of_key), jnp.int32(1))
+    return jax.lax.shift_right_logical(hash_pairs((stream, mix(stream + jnp.int32(1))), query, key), jnp.int32(1))

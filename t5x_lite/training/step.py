@@ -12,6 +12,7 @@ from jax.sharding import Mesh
 from jaxtyping import Array, Bool, Float, Int, Key
 
 from t5x_lite.kernels.platform import train_step_options
+from t5x_lite.kernels.random_bits import hash_key
 from t5x_lite.models.base import abstract_params
 from t5x_lite.objectives import Features, Mean, Metrics, Objective, Row, corrupt_rows
 from t5x_lite.parallel import batch_sharding, logical_axes, replicated, shardings, use_mesh
@@ -98,6 +99,8 @@ class Program:
         corrupt_key, dropout_key = jax.random.split(
             jax.random.fold_in(jax.random.key(self.experiment.seed), state.step)
         )
+        if self.experiment.dropout_prng == "hash":
+            dropout_key = hash_key(dropout_key)
         features = corrupt_rows(self.objective, corrupt_key, batch)
         (loss_sum, weight, sums), grads = self.gradients(state.params, features, dropout_key, state.frozen)
         if self.experiment.zero1:

@@ -9,6 +9,7 @@ import pytest
 from flax import linen as nn
 
 from t5x_lite.kernels.masks import DistanceBias, Mask
+from t5x_lite.kernels.random_bits import HASH
 from t5x_lite.layers import transformer
 from t5x_lite.layers.attention import Attention
 from t5x_lite.layers.dense import FeedForward, LayerConfig, make_norm
@@ -137,26 +138,29 @@ def test_causality_by_zero_gradient(make_params, x, context):
 
 @pytest.fixture(scope="module")
 def gradients(make_params, x):
-    """Gradients with dropout under each remat policy, and the program that computes them."""
+    """Gradients with dropout under each remat policy, and the program that computes them; some by the hash."""
     config = replace(CONFIG, dropout_rate=0.2, use_bias=False)
     context = Context(self_mask=Mask(causal=True))
     params = make_params(Stack(config, N), 0, x, context)
 
-    def gradient(remat):
+    def gradient(remat, impl=None):
         def loss(params):
-            rngs = {"dropout": jax.random.key(0)}
+            rngs = {"dropout": jax.random.key(0, impl=impl)}
             out = Stack(config, N, remat=remat).apply({"params": params}, x, context, deterministic=False, rngs=rngs)
             return (out**3).sum()
 
         traced = jax.jit(jax.grad(loss)).trace(params)
         return traced.lower().compile()(params), str(traced.jaxpr)
 
-    return {remat: gradient(remat) for remat in ("none", "unroll", "dots", "full")}
+    by_hash = {f"{remat} by hash": gradient(remat, HASH) for remat in ("none", "full")}
+    return by_hash | {remat: gradient(remat) for remat in ("none", "unroll", "dots", "full")}
 
 
-@pytest.mark.parametrize("remat", ["unroll", "dots", "full"])
-def test_remat_changes_no_gradient(gradients, remat):
-    expected, got = gradients["none"][0], gradients[remat][0]
+@pytest.mark.parametrize(
+    ("before", "remat"), [*(("none", remat) for remat in ("unroll", "dots", "full")), ("none by hash", "full by hash")]
+)
+def test_remat_changes_no_gradient(gradients, before, remat):
+    expected, got = gradients[before][0], gradients[remat][0]
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=5e-4), expected, got)
     assert max(jnp.abs(leaf).max() for leaf in jax.tree.leaves(got)) > 1
 

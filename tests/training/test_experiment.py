@@ -126,9 +126,10 @@ def test_unknown_fields_and_truncated_text(tiny):
         Experiment.from_json(tiny.to_json()[:100])
 
 
-def test_absent_fields_keep_their_defaults(tiny):
+@pytest.mark.parametrize("field", ["seed", "dropout_prng"])
+def test_absent_fields_keep_their_defaults(tiny, field):
     data = json.loads(replace(tiny, seed=0).to_json())
-    del data["seed"]
+    del data[field]
     assert Experiment.from_json(json.dumps(data)) == tiny
 
 
@@ -141,6 +142,7 @@ def test_absent_fields_keep_their_defaults(tiny):
         ({"batch_size": 8, "accumulation": 3}, "accumulation=3"),
         ({"seed": -1}, "seed=-1"),
         ({"remat": "some"}, "remat='some'"),
+        ({"dropout_prng": "rbg"}, "dropout_prng='rbg' is not of type one of 'threefry', 'hash'"),
         ({"evaluation": Evaluation(rows=0)}, r"evaluation.rows=0"),
         ({"model": PythonDocs()}, "model is a PythonDocs"),
         ({"mesh": 8}, "mesh=8"),
@@ -154,6 +156,7 @@ def test_bad_fields_are_named_with_their_value(tiny, change, named):
 def test_only_mathematics_counts_as_a_difference(tiny):
     elsewhere = replace(tiny, mesh=MeshShape(fsdp=2), steps=99, evaluation=Evaluation(every=7), remat="full")
     assert differences(tiny, elsewhere) == []
+    assert differences(tiny, replace(tiny, dropout_prng="hash")) == [("dropout_prng", "threefry", "hash")]
     changed = replace(tiny, seed=5, objective=replace(tiny.objective, noise_density=0.3))
     assert differences(tiny, changed) == [("objective.noise_density", 0.15, 0.3), ("seed", 0, 5)]
     other = differences(tiny, replace(tiny, optimizer=Adafactor()))

@@ -8,8 +8,10 @@ import pytest
 from flax import traverse_util
 
 from t5x_lite.errors import InputError
+from t5x_lite.kernels.random_bits import HASH
 from t5x_lite.objectives import corrupt_rows
 from t5x_lite.parallel import MeshShape, use_mesh
+from t5x_lite.training import step
 
 
 def draw(shapes, shardings, seed):
@@ -23,15 +25,15 @@ def draw(shapes, shardings, seed):
     return jax.device_put(jax.tree.map_with_path(leaf, shapes), shardings)
 
 
-def gradients(program, raw):
-    """(loss, gradients) of the objective over a batch, on the program's mesh."""
+def gradients(program, raw, impl=None):
+    """(loss, gradients) of the objective over a batch, on the program's mesh; `impl` draws the dropout."""
     shapes, shardings = program.abstract_state, program.state_shardings
     params, frozen = draw(shapes.params, shardings.params, 0), draw(shapes.frozen, shardings.frozen, 1)
 
     def compute(params, frozen, raw):
         with use_mesh(program.mesh):
             features = corrupt_rows(program.objective, jax.random.key(3), raw)
-            (loss, weight, _), grads = program.gradients(params, features, jax.random.key(4), frozen)
+            (loss, weight, _), grads = program.gradients(params, features, jax.random.key(4, impl=impl), frozen)
         return loss / weight, jax.tree.map(lambda g: g / weight, grads)
 
     loss, grads = jax.jit(compute, in_shardings=(shardings.params, shardings.frozen, None))(params, frozen, raw)
@@ -67,6 +69,46 @@ MIXED = MeshShape(1, 2, tensor=2, sequence=2)
 def test_eight_devices_compute_what_one_does(tiny, make_program, raw, on_one_device, shape):
     """With dropout on: the random numbers do not depend on the mesh either. Four do not divide the targets' length."""
     assert_same(gradients(make_program(replace(tiny, mesh=shape), devices=8), raw), on_one_device)
+
+
+@pytest.mark.slow
+def test_dropout_by_the_hash_does_not_depend_on_the_mesh(tiny, make_program, raw, on_one_device):
+    """In two parts of a batch, each of which draws its masks."""
+    parts = replace(tiny, accumulation=2)
+    one = gradients(make_program(parts), raw, HASH)
+    assert_same(gradients(make_program(replace(parts, mesh=MIXED), devices=8), raw, HASH), one)
+    assert all(np.isfinite(gradient).all() for gradient in one[1].values())
+    assert one[0] == pytest.approx(on_one_device[0], rel=0.05)
+    assert one[0] != pytest.approx(on_one_device[0], rel=1e-5)
+
+
+@pytest.mark.parametrize("prng", ["threefry", "hash"])
+def test_the_hash_draws_dropout_and_nothing_else(tiny, make_program, raw, monkeypatch, prng):
+    """The key of the corruption is the same in both, that of dropout has the same words."""
+    program, keys = make_program(replace(tiny, dropout_prng=prng)), {}
+    corrupt, differentiate = step.corrupt_rows, program.gradients
+
+    def corrupt_rows(objective, key, batch):
+        keys["corruption"] = key
+        return corrupt(objective, key, batch)
+
+    def differentiated(params, features, key, frozen):
+        keys["dropout"] = key
+        return differentiate(params, features, key, frozen)
+
+    monkeypatch.setattr(step, "corrupt_rows", corrupt_rows)
+    monkeypatch.setattr(program, "gradients", differentiated)
+
+    def draw(state, raw):
+        with use_mesh(program.mesh):
+            program._train_step(state, raw)
+        return {name: jax.random.key_data(key) for name, key in keys.items()}
+
+    state = program.abstract_state.replace(step=jnp.int32(3))
+    names = jax.eval_shape(draw, state, raw)
+    assert set(names) == {"corruption", "dropout"}
+    assert keys["corruption"].dtype == jax.random.key(0).dtype
+    assert keys["dropout"].dtype == jax.random.key(0, impl=HASH if prng == "hash" else None).dtype
 
 
 def test_state_is_born_sharded(tiny, make_program):
