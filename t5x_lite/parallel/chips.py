@@ -18,6 +18,11 @@ class Chip:
     """Bytes between the memory and the cores."""
     ici_bandwidth: float
     """Bytes over all links to the neighbouring chips together, in both directions."""
+    dcn_bandwidth: float | None
+    """Bytes over the data centre's network in one direction, a chip's share of its host's cards; None: not published.
+
+    v5p, v6e and tpu7x: 50, 100 and 100 Gbit/s of a chip, by the page of tpu7x; v5e: 6.4 Tbit/s of a pod of 256 chips.
+    """
     devices: int
     """Devices that JAX sees: one, or the two halves of the chip."""
     pod: int
@@ -51,11 +56,11 @@ _SOLID = 3, ("2x2x1", "2x2x2", "2x2x4", "2x4x4", *_CUBES)
 CHIPS: dict[str, Chip] = {
     chip.name: chip
     for chip in (
-        Chip("v4", 32 * GIB, 275e12, 1200e9, 600e9, 1, 4096, *_SOLID, 2, 1.05e9),
-        Chip("v5e", 16 * GIB, 197e12, 819e9, 400e9, 1, 256, *_FLAT, 1, 1.5e9),
-        Chip("v5p", 95 * GIB, 459e12, 2765e9, 1200e9, 1, 6144, 3, (*_SOLID[1], "16x16x24"), 2, 1.75e9),
-        Chip("v6e", 32 * GIB, 918e12, 1638e9, 800e9, 1, 256, *_FLAT, 1, 1.75e9),
-        Chip("tpu7x", 192 * GIB, 2307e12, 7380e9, 1200e9, 2, 9216, *_SOLID, 1, 2.2e9),
+        Chip("v4", 32 * GIB, 275e12, 1200e9, 600e9, None, 1, 4096, *_SOLID, 2, 1.05e9),
+        Chip("v5e", 16 * GIB, 197e12, 819e9, 400e9, 3.125e9, 1, 256, *_FLAT, 1, 1.5e9),
+        Chip("v5p", 95 * GIB, 459e12, 2765e9, 1200e9, 6.25e9, 1, 6144, 3, (*_SOLID[1], "16x16x24"), 2, 1.75e9),
+        Chip("v6e", 32 * GIB, 918e12, 1638e9, 800e9, 12.5e9, 1, 256, *_FLAT, 1, 1.75e9),
+        Chip("tpu7x", 192 * GIB, 2307e12, 7380e9, 1200e9, 12.5e9, 2, 9216, *_SOLID, 1, 2.2e9),
     )
 }
 """Every generation that JAX's compiler knows by these names."""

@@ -97,7 +97,7 @@ def kernel_cycles(program: HloProgram, topology: Topology) -> dict[str, int]:
 
 def _in_a_process(kernels: list[Kernel], topology: Topology) -> list[tuple[int, int]]:
     with tempfile.TemporaryDirectory(prefix="t5x_lite_kernels_") as folder:
-        request = {"topology": str(topology), "kernels": [vars(kernel) for kernel in kernels], "folder": folder}
+        request = {"topology": topology.name, "kernels": [vars(kernel) for kernel in kernels], "folder": folder}
         arguments = f"{os.environ.get('LIBTPU_INIT_ARGS', '')} {_DUMP}{folder}".strip()
         done = subprocess.run(
             [sys.executable, "-m", "t5x_lite.planning.kernels"],

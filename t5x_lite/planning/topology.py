@@ -26,19 +26,28 @@ _WITHOUT_POD = {
 
 @dataclass(frozen=True)
 class Topology:
-    """A slice of a pod: `v5p:4x4x4` is 64 chips of v5p, 4 in each dimension.
+    """A slice of a pod, or several of one shape: `v5p:4x4x4` is 64 chips of v5p, 4 in each dimension.
 
     >>> topology = Topology.parse("v5p:4x4x8")
     >>> topology.num_chips, topology.shape, topology.chip.name
     (128, (4, 4, 8), 'v5p')
+    >>> several = Topology.parse("v5p:4x4x8", num_slices=3)
+    >>> str(several), several.num_chips
+    ('3 x v5p:4x4x8', 384)
     """
 
     chip: Chip
     shape: tuple[int, ...]
+    """Of one slice."""
+    num_slices: int = 1
+    """Slices, which the data centre's network (DCN) alone connects."""
 
     @classmethod
-    def parse(cls, name: str) -> "Topology":
-        """The slice KIND:AxB or KIND:AxBxC. Raises `InputError` for an unknown kind or shape."""
+    def parse(cls, name: str, num_slices: int = 1) -> "Topology":
+        """The slice KIND:AxB or KIND:AxBxC, or several of them.
+
+        Raises `InputError` for an unknown kind or shape, and for several slices of a kind whose network is not known.
+        """
         kind, _, shape = name.partition(":")
         if kind not in CHIPS:
             raise InputError(
@@ -52,14 +61,26 @@ class Topology:
             more = f", or any other of whole cubes of 4x4x4 up to {chip.pod} chips" if chip.dimensions == 3 else ""
             known = ", ".join(f"{kind}:{shape}" for shape in chip.shapes)
             raise InputError(f"topology={name!r} is not known; choose {known}{more}")
-        return cls(chip, sizes)
+        if num_slices > 1 and chip.dcn_bandwidth is None:
+            known = ", ".join(other.name for other in CHIPS.values() if other.dcn_bandwidth)
+            raise InputError(
+                f"slices={num_slices} of {kind} cannot be planned, as the bandwidth between them is not published; "
+                f"choose slices of {known}, or one slice"
+            )
+        return cls(chip, sizes, num_slices)
+
+    @property
+    def name(self) -> str:
+        """Of one slice, such as `v5p:4x4x4`."""
+        return f"{self.chip.name}:{'x'.join(map(str, self.shape))}"
 
     def __str__(self) -> str:
-        return f"{self.chip.name}:{'x'.join(map(str, self.shape))}"
+        return self.name if self.num_slices == 1 else f"{self.num_slices} x {self.name}"
 
     @property
     def num_chips(self) -> int:
-        return math.prod(self.shape)
+        """Of all slices."""
+        return self.num_slices * math.prod(self.shape)
 
     @cached_property
     def num_hosts(self) -> int:
@@ -68,8 +89,8 @@ class Topology:
 
     @cached_property
     def devices(self) -> tuple[Any, ...]:
-        """Abstract devices, as many as JAX would see. Raises `InputError` where the TPU compiler is not installed, or
-        another one than goes with JAX."""
+        """Abstract devices, as many as JAX would see, slice after slice. Raises `InputError` where the TPU compiler is
+        not installed, or another one than goes with JAX."""
         if importlib.util.find_spec("libtpu") is None:
             raise InputError(
                 f"topology={str(self)!r} needs the TPU compiler, the package libtpu, which is not installed; "
@@ -81,14 +102,16 @@ class Topology:
         enlarge_stacks()
         from jax.experimental import topologies
 
-        options: dict[str, Any] = {"chips_per_host_bounds": (1, 1, 1)} if self.num_chips == 1 else {}
+        options: dict[str, Any] = {"chips_per_host_bounds": (1, 1, 1)} if math.prod(self.shape) == 1 else {}
         if self.chip.name == "v4":
             options["chip_config_name"] = "megacore"  # as on Cloud TPU: a chip's two cores are one device
         rings = [self.is_ring(dimension) for dimension in range(len(self.shape))]
         if any(rings):
             # By default the compiler takes a slice for a mesh, whose collectives go along lines.
             options["wrap"] = (*rings, False)[:3]
-        return tuple(topologies.get_topology_desc(platform="tpu", topology_name=str(self), **options).devices)
+        if self.num_slices > 1:
+            options["num_slices"] = self.num_slices
+        return tuple(topologies.get_topology_desc(platform="tpu", topology_name=self.name, **options).devices)
 
     def is_ring(self, dimension: int) -> bool:
         """Whether the chips along a dimension form a ring rather than a line.
@@ -101,7 +124,8 @@ class Topology:
         return self.shape[dimension] == 16
 
     def group_bandwidth(self, chips: list[tuple[int, ...]]) -> float:
-        """Bytes per second that each of some chips, given by coordinates, can receive from the others over their links.
+        """Bytes per second that each of some chips of a slice, given by coordinates, can receive from the others over
+        their links.
 
         A collective uses, in each dimension that the chips differ in, two links where they are a whole ring and one
         where they are not. The result is infinite where they differ in none and are one chip.

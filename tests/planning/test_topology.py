@@ -21,6 +21,23 @@ def test_a_name_is_read_and_written(name):
     assert topology.num_chips == math.prod(map(int, name.split(":")[1].split("x")))
 
 
+def test_several_slices_are_counted_and_shown():
+    several = Topology.parse("v5p:4x4x4", num_slices=3)
+    assert (several.name, str(several), several.num_chips) == ("v5p:4x4x4", "3 x v5p:4x4x4", 192)
+    assert several.group_bandwidth([(0, 0, 0), (1, 0, 0)]) == several.chip.link_bandwidth
+    assert Topology.parse("v5p:4x4x4", num_slices=1) == Topology.parse("v5p:4x4x4")
+
+
+def test_several_slices_need_a_known_network():
+    assert Topology.parse("v4:2x2x2").num_slices == 1
+    with pytest.raises(
+        InputError,
+        match="slices=2 of v4 cannot be planned, as the bandwidth between them is not published; "
+        "choose slices of v5e, v5p, v6e, tpu7x, or one slice",
+    ):
+        Topology.parse("v4:2x2x2", num_slices=2)
+
+
 @pytest.mark.parametrize(
     ("name", "remedy"),
     [
@@ -52,6 +69,12 @@ def test_figures_of_a_chip_go_together():
     assert 256 * CHIPS["v6e"].peak_flops == pytest.approx(234.9e15, rel=0.01)
     assert 256 * CHIPS["v5e"].ici_bandwidth / 2 == pytest.approx(51.2e12, rel=0.01)
     assert 256 * CHIPS["v6e"].ici_bandwidth / 2 == pytest.approx(102.4e12, rel=0.01)
+    # The network's bandwidth in bits: of a pod, of the cards of a host's eight chips, of a chip.
+    assert 8 * 256 * CHIPS["v5e"].dcn_bandwidth == pytest.approx(6.4e12)
+    assert 8 * 256 * CHIPS["v6e"].dcn_bandwidth == pytest.approx(25.6e12)
+    assert 8 * 8 * CHIPS["v5e"].dcn_bandwidth == pytest.approx(2 * 100e9)
+    assert 8 * 8 * CHIPS["v6e"].dcn_bandwidth == pytest.approx(4 * 200e9)
+    assert (8 * CHIPS["v5p"].dcn_bandwidth, 8 * CHIPS["tpu7x"].dcn_bandwidth) == (50e9, 100e9)
     assert 4096 * CHIPS["v4"].peak_flops == pytest.approx(1.1e18, rel=0.03)
     assert CHIPS["v5p"].link_bandwidth == CHIPS["tpu7x"].link_bandwidth == 100e9
 
@@ -109,6 +132,16 @@ def test_devices_are_those_of_the_slice(name, hosts):
     assert topology.num_hosts == hosts
     width = len(topology.shape)
     assert len({tuple(device.coords)[:width] for device in devices}) == topology.num_chips
+
+
+@needs_compiler
+@pytest.mark.parametrize(("name", "hosts"), [("v5e:1x1", 3), ("v5p:2x2x2", 6), ("v5p:4x4x4", 48)])
+def test_devices_of_several_slices(name, hosts):
+    topology = Topology.parse(name, num_slices=3)
+    slices = [device.slice_index for device in topology.devices]
+    assert slices == sorted(slices), "slice after slice"
+    assert [slices.count(number) for number in range(3)] == 3 * [topology.num_chips // 3]
+    assert topology.num_hosts == hosts
 
 
 @pytest.fixture
