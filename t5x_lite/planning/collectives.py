@@ -1,8 +1,15 @@
-"""What the chips of a compiled program send each other: kinds, counts, bytes, and the least time it takes."""
+"""What the chips of a compiled program send each other: kinds, counts, bytes, and the least time it takes.
+
+Within a slice they do so over its links (ICI). For several slices the compiler writes the program of one of them. It
+adds up gradients within the slice first, most of them so that each chip has a shard of the sum. What goes to the other
+slices is a `send` to the host, which names the operation and the slices; the hosts do it over the data centre's network
+(DCN), and a `recv` brings its result.
+"""
 
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 from jaxtyping import Int
@@ -12,10 +19,12 @@ from t5x_lite.planning.topology import Topology
 
 KINDS = ("all-gather", "reduce-scatter", "all-reduce", "all-to-all", "collective-permute")
 
+Network = Literal["ici", "dcn"]
+
 
 @dataclass(frozen=True)
 class Collective:
-    """All collectives of one kind among groups of one size, in one run of the program.
+    """All collectives of one kind and network among groups of one size, in one run of the program.
 
     As the compiler has them, which may differ from the program: where all chips of a larger slice take part, the TPU
     compiler writes a reduce-scatter as an all-reduce and a slice, and on a torus a gather as an all-reduce of shards
@@ -24,14 +33,17 @@ class Collective:
 
     kind: str
     group_size: int
+    """Devices of a slice (ICI), or slices (DCN)."""
     count: int
     num_bytes: int
     """What each device receives at least: (n - 1) / n of the whole array in a group of n, twice that for an all-reduce,
     which is a reduce-scatter and an all-gather; all of it for a permute."""
     seconds: float
-    """At least: over all links that a group has (see `Topology.group_bandwidth`), nothing else on them."""
+    """At least: over all links that a group has (see `Topology.group_bandwidth`) or a chip's share of the data centre's
+    network, nothing else on them."""
     largest: str
     """The type of the largest array that a device puts into one."""
+    network: Network = "ici"
 
 
 def read_collectives(
@@ -40,9 +52,9 @@ def read_collectives(
     """The collectives of a program, those with the most bytes first.
 
     Args:
-      coordinates: the chip of each device, in the order of the program's mesh.
+      coordinates: the chip of each device of a slice, in the order of the program's mesh.
     """
-    totals: dict[tuple[str, int], tuple] = {}
+    totals: dict[tuple[str, int, Network], tuple] = {}
     seen: set[tuple] = set()
     for run in program.runs():
         one = read_collective(run.instruction, run.computation, topology, coordinates)
@@ -55,7 +67,7 @@ def read_collectives(
         if (identity := (run.within, *name)) in seen:
             continue
         seen.add(identity)
-        key = (one.kind, one.group_size)
+        key = (one.kind, one.group_size, one.network)
         count, total_bytes, seconds, largest = totals.get(key, (0, 0, 0.0, one.largest))
         totals[key] = (
             count + run.times,
@@ -63,7 +75,9 @@ def read_collectives(
             seconds + one.seconds * run.times,
             max(largest, one.largest, key=lambda array: read_arrays(array)[0].num_bytes),
         )
-    collectives = (Collective(*key, *figures) for key, figures in totals.items())
+    collectives = (
+        Collective(kind, group_size, *figures, network) for (kind, group_size, network), figures in totals.items()
+    )
     return tuple(sorted(collectives, key=lambda collective: -collective.num_bytes))
 
 
@@ -81,6 +95,8 @@ def read_collective(
     instruction: Instruction, computation: Computation, topology: Topology, coordinates: Sequence[tuple[int, ...]]
 ) -> Collective | None:
     """One instruction of a computation, run once; None where it is not a collective."""
+    if instruction.opcode == "send":
+        return _between_slices(instruction, computation, topology)
     kind = instruction.opcode.removesuffix("-start").removeprefix("ragged-")
     if kind not in KINDS:
         return None
@@ -89,17 +105,49 @@ def read_collective(
         kind = "reduce-scatter"
     group = _group(instruction.attributes, len(coordinates))
     inputs = [array for operand in computation.operands(instruction) for array in operand.arrays]
-    size, sent = len(group), sum(array.num_bytes for array in inputs)
-    received = {
-        "all-gather": sent * (size - 1),
-        "all-reduce": 2 * sent * (size - 1) // size,
-        "collective-permute": sent if size > 1 else 0,
-    }.get(kind, sent * (size - 1) // size)
+    size = len(group)
+    received = _received(kind, size, sum(array.num_bytes for array in inputs))
     # Two devices of one chip share its links.
     chips = [coordinates[device] for device in group]
     sharing = len(chips) / len(set(chips)) if kind != "collective-permute" else 1
     seconds = received * sharing / topology.group_bandwidth(chips)
     return Collective(kind, size, 1, received, seconds, str(max(inputs, key=lambda array: array.num_bytes)))
+
+
+def _between_slices(instruction: Instruction, computation: Computation, topology: Topology) -> Collective | None:
+    """What a `send` to the host begins; None where it is not for other slices."""
+    written = re.search(r'_xla_megascale_transfer_type="(\w+)"', instruction.attributes)
+    if written is None:
+        return None
+    kind = written[1].lower().replace("_", "-").replace("one-to-one", "collective-permute")
+    if kind not in KINDS:
+        raise ValueError(f"a transfer between slices is of a kind that is not known: {written[1]}")
+    size = _num_slices(instruction.attributes)
+    inputs = [array for operand in computation.operands(instruction) for array in operand.arrays]
+    received = _received(kind, size, sum(array.num_bytes for array in inputs))
+    assert topology.chip.dcn_bandwidth is not None, "Topology.parse refuses such slices"
+    # The devices of a chip send at the same time.
+    seconds = received * topology.chip.devices / topology.chip.dcn_bandwidth
+    return Collective(kind, size, 1, received, seconds, str(max(inputs, key=lambda array: array.num_bytes)), "dcn")
+
+
+def _num_slices(attributes: str) -> int:
+    """How many slices take part in a transfer, which are numbered from 1: of `"{1,2}x{0:3}"`, slices and the devices of
+    each, two; or of devices, 100,000 times the slice and the number in it, in groups or as sources and targets."""
+    if product := re.search(r'_xla_megascale_target="\{([\d,]+)\}x', attributes):
+        return len(_numbers(product[1]))
+    if devices := re.search(r"_xla_megascale_target=\{((?:\{[\d,>-]+\},?)+)\}", attributes):
+        return len({int(device) // 100_000 for device in re.findall(r"\d+", devices[1])})
+    raise ValueError(f"the slices of a transfer are written in a way that is not known: {attributes[:300]!r}")
+
+
+def _received(kind: str, size: int, sent: int) -> int:
+    """Bytes that each of a group of `size` receives at least where each puts in `sent`."""
+    return {
+        "all-gather": sent * (size - 1),
+        "all-reduce": 2 * sent * (size - 1) // size,
+        "collective-permute": sent if size > 1 else 0,
+    }.get(kind, sent * (size - 1) // size)
 
 
 def _group(attributes: str, num_devices: int) -> list[int]:

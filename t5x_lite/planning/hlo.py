@@ -331,6 +331,8 @@ def _traffic(instruction: Instruction, computation: Computation, program: HloPro
         return max(estimate, _in_memory(operands) + _in_memory(results))
     if opcode.endswith("-start"):
         results = results[: len(results) // 2 or 1]
+    if opcode == "send":
+        return _in_memory(operands)  # its results are its operands
     return _in_memory(operands) + _in_memory(results)
 
 

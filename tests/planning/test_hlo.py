@@ -164,6 +164,72 @@ def test_pieces_of_one_collective_count_once_and_others_on_its_channel_for_thems
     assert collective.count == 4
 
 
+MEGASCALE = 'is_host_transfer=true, frontend_attributes={_xla_host_transfer_handler_name="xla_megascale_runtime"'
+BETWEEN = f"""HloModule jit_step, is_scheduled=true
+
+ENTRY %main (x: f32[4,8,128]) -> f32[4,8,128] {{
+  %x = f32[4,8,128]{{2,1,0:T(8,128)}} parameter(0)
+  %in_slice = f32[4,8,128]{{2,1,0:T(8,128)}} all-reduce(%x), channel_id=3, replica_groups={{}}, to_apply=%add
+  %token = token[] after-all(), frontend_attributes={{MegascaleRendezvousKeyName="sum_0"}}
+  %send = (f32[4,8,128]{{2,1,0:T(8,128)}}, u32[], token[]) send(%x, %token), channel_id=2, {MEGASCALE},HOW}}
+  %recv = (f32[4,8,128]{{2,1,0:T(8,128)}}, u32[], token[]) recv(%token), channel_id=1, {MEGASCALE},HOW}}
+  %send-done = token[] send-done(%send), channel_id=2, {MEGASCALE}}}
+  ROOT %recv-done = (f32[4,8,128]{{2,1,0:T(8,128)}}, token[]) recv-done(%recv), channel_id=1, {MEGASCALE}}}
+}}
+"""
+SENT = 4 * 8 * 128 * 4
+
+
+def sent_between(kind: str, target: str) -> str:
+    """A program that sends an array to the chips of other slices, as the TPU compiler writes it."""
+    how = f'_xla_host_transfer_rendezvous="sum_0",_xla_megascale_target={target},_xla_megascale_transfer_type="{kind}"'
+    return BETWEEN.replace("HOW", how)
+
+
+@pytest.mark.parametrize(
+    ("written", "target", "kind", "slices", "received"),
+    [
+        ("ALL_REDUCE", '"{1,2}x{0:7}"', "all-reduce", 2, SENT),
+        ("ALL_REDUCE", '"{1,2,3,4}x{0:7}"', "all-reduce", 4, 2 * SENT * 3 // 4),
+        ("REDUCE_SCATTER", '"{1,2,3,4}x{0:7}"', "reduce-scatter", 4, SENT * 3 // 4),
+        ("ALL_GATHER", '"{1,2,3,4}x{0:7}"', "all-gather", 4, 3 * SENT),
+        ("ALL_TO_ALL", "{{100000,200000},{100001,200001}}", "all-to-all", 2, SENT // 2),
+        ("ONE_TO_ONE", "{{100000->200000},{200000->300000},{300000->100000}}", "collective-permute", 3, SENT),
+    ],
+)
+def test_collectives_between_slices_go_over_their_network(written, target, kind, slices, received):
+    program = read_hlo(sent_between(written, target))
+    found = {each.network: each for each in read_collectives(program, CUBE, COORDINATES)}
+    assert (found["ici"].kind, found["ici"].group_size) == ("all-reduce", 8)
+    between = found["dcn"]
+    assert (between.kind, between.group_size, between.count) == (kind, slices, 1)
+    assert (between.num_bytes, between.largest) == (received, "f32[4,8,128]")
+    # 50 Gbit/s of a v5p chip; the two devices of a tpu7x chip share its 100.
+    assert between.seconds == pytest.approx(8 * received / 50e9)
+    chip_of_two = Topology.parse("tpu7x:2x2x1", num_slices=slices)
+    (shared,) = (each for each in read_collectives(program, chip_of_two, COORDINATES) if each.network == "dcn")
+    assert shared.seconds == pytest.approx(2 * 8 * received / 100e9)
+
+
+def test_what_goes_to_the_host_alone_is_not_between_slices():
+    program = read_hlo(BETWEEN.replace(",HOW", ""))
+    assert {each.network for each in read_collectives(program, CUBE, COORDINATES)} == {"ici"}
+
+
+@pytest.mark.parametrize(
+    ("kind", "target", "says"), [("GOSSIP", '"{1,2}x{0:7}"', "kind that is not"), ("ALL_REDUCE", '"all"', "slices of")]
+)
+def test_unknown_transfers_between_slices_are_refused(kind, target, says):
+    with pytest.raises(ValueError, match=says):
+        read_collectives(read_hlo(sent_between(kind, target)), CUBE, COORDINATES)
+
+
+def test_what_is_sent_is_read_and_what_is_received_is_written_once():
+    in_slice = 2 * SENT
+    traffic = memory_traffic(read_hlo(sent_between("ALL_REDUCE", '"{1,2}x{0:7}"')))
+    assert 0 <= traffic - in_slice - 2 * SENT < 100  # the rest are counters
+
+
 @pytest.mark.parametrize(
     ("attributes", "left", "right", "output", "products"),
     [

@@ -82,6 +82,29 @@ ENTRY %main (a: bf16[16,64]) -> bf16[128,64] {
 """
 
 
+SEND = 'is_host_transfer=true, frontend_attributes={_xla_host_transfer_rendezvous="NAME",'
+SEND += '_xla_megascale_target="{1,2}x{0:7}",_xla_megascale_transfer_type="ALL_REDUCE"}'
+BETWEEN_SLICES = f"""HloModule jit_step, is_scheduled=true
+
+ENTRY %main (a: f32[16,128]) -> f32[16,128] {{
+  %a = f32[16,128]{{1,0}} parameter(0)
+  %token.1 = token[] after-all()
+  %token.2 = token[] after-all()
+  %send.1 = (f32[16,128]{{1,0}}, u32[], token[]) send(%a, %token.1), channel_id=2, {SEND.replace("NAME", "first")}
+  %send.2 = (f32[16,128]{{1,0}}, u32[], token[]) send(%a, %token.2), channel_id=4, {SEND.replace("NAME", "second")}
+  %recv.1 = (f32[16,128]{{1,0}}, u32[], token[]) recv(%token.1), channel_id=1, {SEND.replace("NAME", "first")}
+  %recv.2 = (f32[16,128]{{1,0}}, u32[], token[]) recv(%token.2), channel_id=3, {SEND.replace("NAME", "second")}
+  %between = f32[16,128]{{1,0}} BETWEEN
+  %sent.1 = token[] send-done(%send.1), channel_id=2
+  %got.1 = (f32[16,128]{{1,0}}, token[]) recv-done(%recv.1), channel_id=1
+  %after = f32[16,128]{{1,0}} add(%a, %a), backend_config={{AFTER}}
+  ROOT %got.2 = (f32[16,128]{{1,0}}, token[]) recv-done(%recv.2), channel_id=3
+}}
+"""
+SUMMED = 16 * 128 * 4 * 8 / 50e9
+"""Seconds of each of the two sums: half of the array from the other slice and half of the sum, at 50 Gbit/s."""
+
+
 def expected(text: str, **kernel_cycles: int) -> ExpectedTime:
     return Schedule(read_hlo(text), CUBE, COORDINATES, kernel_cycles).expected
 
@@ -115,6 +138,29 @@ def test_a_collective_that_is_not_asynchronous_is_exposed():
     )
     text = text.replace("all-gather-done", "copy").replace("{CYCLES}", cycles(10**6))
     assert expected(text).exposed == pytest.approx(GATHERED)
+
+
+@pytest.mark.parametrize(
+    ("between", "after", "exposed"),
+    [(0.0, 0.0, 2.0), (0.25, 0.0, 1.75), (1.5, 0.0, 0.5), (0.0, 0.75, 1.25), (3.0, 0.0, 0.0), (0.5, 9.0, 0.5)],
+)
+def test_sums_between_slices_run_one_after_the_other_beside_work(between, after, exposed):
+    """Work and what is exposed are given in `SUMMED`; the first sum is awaited before the work that comes last."""
+    add = f"add(%a, %a), backend_config={cycles(between * SUMMED * CLOCK)}"
+    text = BETWEEN_SLICES.replace("BETWEEN", add).replace("{AFTER}", cycles(after * SUMMED * CLOCK))
+    took = expected(text)
+    assert took.operations == pytest.approx((between + after) * SUMMED, abs=1 / CLOCK)
+    assert took.exposed == pytest.approx(exposed * SUMMED, abs=2 / CLOCK)
+
+
+def test_the_network_between_slices_runs_while_links_are_awaited():
+    """A sum within the slice, which nothing runs beside, takes longer than the first sum between slices."""
+    rows = 16 * 32
+    within = 2 * rows * 128 * 4 * 7 / 8 / (3 * CUBE.chip.link_bandwidth)
+    assert SUMMED < within < 2 * SUMMED
+    text = BETWEEN_SLICES.replace("BETWEEN", "all-reduce(%large), replica_groups={}, to_apply=%add")
+    text = text.replace("  %token.1", f"  %large = f32[{rows},128]{{1,0}} broadcast(%a)\n  %token.1", 1)
+    assert expected(text.replace("{AFTER}", cycles(0))).exposed == pytest.approx(2 * SUMMED)
 
 
 def test_kernels_count_by_their_own_cycles():
