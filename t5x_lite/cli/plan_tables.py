@@ -12,6 +12,8 @@ from t5x_lite.planning.prices import Price, run_cost
 
 EXPECTED = {"operations": "operations", "kernels": "kernels of attention", "exposed": "links that nothing hides"}
 """What the parts of the expected time are."""
+ROOFLINES = {"compute": "matrix products", "hbm": "memory", "ici": "links between chips", "dcn": "network of slices"}
+"""What bounds the time of a step; the last bounds that of several slices alone."""
 
 
 def print_plan(console: Console, name: str, plan: Plan) -> None:
@@ -31,11 +33,12 @@ def print_plan(console: Console, name: str, plan: Plan) -> None:
         numbers = (Column(name, justify="right") for name in ("among", "count", "MB a chip", "ms"))
         collectives = Table("collective", *numbers, "largest input", box=None)
         for each in plan.cost.collectives:
+            among = f"{each.group_size:,} slices" if each.network == "dcn" else f"{each.group_size:,}"
             amounts = f"{each.num_bytes / 1e6:,.1f}", f"{each.seconds * 1e3:,.2f}"
-            collectives.add_row(each.kind, f"{each.group_size:,}", f"{each.count:,}", *amounts, each.largest)
+            collectives.add_row(each.kind, among, f"{each.count:,}", *amounts, each.largest)
         times = Table("a step at least", Column("ms", justify="right"), box=None)
-        for name, what in (("compute", "matrix products"), ("hbm", "memory"), ("ici", "links between chips")):
-            times.add_row(f"{name}: {what}", _milliseconds(plan.rooflines[name]))
+        for name, seconds in plan.rooflines.items():
+            times.add_row(f"{name}: {ROOFLINES[name]}", _milliseconds(seconds))
         compiled = plan.cost.flops * topology.num_chips
         figures = (
             f"\nmodel FLOPs {plan.model_flops:.3e} a step, compiled {compiled:.3e} "
@@ -46,6 +49,7 @@ def print_plan(console: Console, name: str, plan: Plan) -> None:
         )
         expected = Table("a step as the compiler expects it", Column("ms", justify="right"), box=None)
         for name, what in EXPECTED.items():
+            what = what.replace("links", "links and network") if topology.num_slices > 1 else what
             expected.add_row(what, _milliseconds(getattr(plan.cost.expected, name)))
         shown += ["", collectives, "", times, "", expected, figures]
     for part in (*shown, f"compiled in {plan.compile_seconds:.0f} s"):
@@ -83,7 +87,8 @@ def memory_unit(plan: Plan) -> tuple[str, int]:
 def ranking(plans: list[Plan]) -> Table:
     """Settings side by side, in their order."""
     # Times are in ms; a row has to fit a window of 80 columns.
-    columns = ("parts", "GiB", "compute ms", "hbm", "ici", "expected", "MFU, at most")
+    networks = ("ici", "dcn") if any(plan.topology.num_slices > 1 for plan in plans) else ("ici",)
+    columns = ("parts", "GiB", "compute ms", "hbm", *networks, "expected", "MFU, at most")
     numbers = (Column(name, justify="right", no_wrap=True) for name in columns)
     table = Table("mesh", "remat", *numbers, box=None)
     for plan in plans:
@@ -115,7 +120,8 @@ def plan_json(plan: Plan) -> dict[str, Any]:
     """The plan in seconds, bytes and operations of a chip; the model's operations and the tokens are of all chips."""
     topology, experiment = plan.topology, plan.experiment
     figures: dict[str, Any] = {
-        "topology": str(topology),
+        "topology": topology.name,
+        "slices": topology.num_slices,
         "chips": topology.num_chips,
         "hosts": topology.num_hosts,
         "mesh": plan.mesh,
@@ -221,9 +227,9 @@ def draw_plan(name: str, plan: Plan) -> "Picture":
     figure.suptitle(wrap_title(title, width - 0.5), parse_math=False)
     _draw_memory(memory, plan)
     for axes in times:
-        names = {"compute": "matrix\nproducts", "hbm": "memory", "ici": "links between\nchips"}
+        names = {"compute": "matrix\nproducts", "hbm": "memory", "ici": "links between\nchips", "dcn": "network"}
         colors = dict.fromkeys(names, "tab:gray") | {plan.bound: "tab:red"}
-        bars = [(what, plan.rooflines[key], colors[key]) for key, what in names.items()]
+        bars = [(names[key], seconds, colors[key]) for key, seconds in plan.rooflines.items()]
         for what, seconds, color in (*bars, ("expected", plan.expected_seconds, "tab:blue")):
             axes.bar_label(axes.bar([what], [seconds * 1e3], color=color, width=0.6), [_milliseconds(seconds)])
         axes.set(ylabel="ms a step, at least, and expected")

@@ -58,7 +58,7 @@ class Cost:
 
 @dataclass(frozen=True)
 class Plan:
-    """A train step on a slice: where its memory goes, how fast it can be at most, and how fast it is expected to be."""
+    """A train step on a slice or several: its memory, how fast it can be at most, and how fast it is expected to be."""
 
     experiment: Experiment
     topology: Topology
@@ -84,23 +84,27 @@ class Plan:
 
     @property
     def rooflines(self) -> dict[str, float]:
-        """Seconds that a step takes at least: of matrix products (`compute`), memory (`hbm`) and links (`ici`)."""
+        """Seconds that a step takes at least: of matrix products (`compute`), memory (`hbm`) and links (`ici`); where
+        there are several slices, of the data centre's network between them (`dcn`) as well."""
         assert self.cost is not None
         chip = self.topology.chip
+        networks = ("ici", "dcn") if self.topology.num_slices > 1 else ("ici",)
         return {
             "compute": self.cost.flops / chip.peak_flops,
             "hbm": self.cost.memory_traffic / chip.hbm_bandwidth,
-            "ici": sum(collective.seconds for collective in self.cost.collectives),
+        } | {
+            network: sum(each.seconds for each in self.cost.collectives if each.network == network)
+            for network in networks
         }
 
     @property
     def bound(self) -> str:
-        """Which of the three takes longest."""
+        """Which of `rooflines` takes longest."""
         return max(self.rooflines, key=self.rooflines.__getitem__)
 
     @property
     def seconds(self) -> float:
-        """The lower bound of a step, in which the three overlap without waiting."""
+        """The lower bound of a step, in which all of them overlap without waiting."""
         return self.rooflines[self.bound]
 
     @property
@@ -134,10 +138,10 @@ class Plan:
 
 
 def make_plan(experiment: Experiment, topology: Topology) -> Plan:
-    """Compiles the train step of an experiment for a slice, on this machine; no data is read.
+    """Compiles the train step of an experiment for a slice or several, on this machine; no data is read.
 
-    Raises `InputError` for a mesh that does not fill the slice, a batch that it does not divide, a tokenizer with more
-    ids than the model, and where the TPU compiler is not installed.
+    Raises `InputError` for a mesh that does not fill the slices or whose `data` is not a multiple of them, a batch that
+    it does not divide, a tokenizer with more ids than the model, and where the TPU compiler is not installed.
     """
     objective = objective_without_text(experiment)
     mesh = make_mesh(experiment.mesh, topology.devices)
@@ -160,7 +164,9 @@ def make_plan(experiment: Experiment, topology: Topology) -> Plan:
         used = analysis.peak_memory_in_bytes
         code = per_chip * analysis.generated_code_size_in_bytes
         hlo = read_hlo(compiled.as_text())
-        chips = [tuple(device.coords) for device in mesh.devices.flat]
+        # The program is that of one slice, whose devices it counts from 0; the first ones of the mesh are such.
+        devices = [*mesh.devices.flat][: mesh.size // topology.num_slices]
+        chips = [tuple(device.coords) for device in devices]
         cost = Cost(
             flops=per_chip * matrix_flops(hlo),
             memory_traffic=per_chip * memory_traffic(hlo),

@@ -36,8 +36,8 @@ def nearest_fit(plan: Plan, report: Report, tries: int = 6) -> Plan | None:
     """The first of a plan's neighbours that fits: one setting changed, then several; None if none of `tries` does.
 
     In this order: the optimizer's state sharded over all chips, stronger rematerialization, more microbatches,
-    parameters sharded over all chips, all that together, and the next larger slices. `report` is called with each that
-    is compiled.
+    parameters sharded over all chips of a slice, all that together, and the next larger slices. `report` is called with
+    each that is compiled.
     """
     for experiment, topology in itertools.islice(_neighbours(plan), tries):
         report(f"trying {topology} {settings(experiment, topology)}")
@@ -67,12 +67,13 @@ def _neighbours(plan: Plan) -> Iterator[tuple[Experiment, Topology]]:
     for count in enough[:2]:
         yield replace(experiment, accumulation=count), topology
     last = replace(experiment, remat=stronger[-1] if stronger else experiment.remat)
-    everywhere = MeshShape(**dict.fromkeys(MESH_AXES, 1) | {"fsdp": -1, "tensor": plan.mesh["tensor"]})
-    if plan.mesh["data"] > 1:
+    slices = topology.num_slices
+    everywhere = MeshShape(data=slices, fsdp=-1, tensor=plan.mesh["tensor"])
+    if plan.mesh["data"] > slices:
         yield replace(last, mesh=everywhere), topology
     if counts:
         yield replace(last, accumulation=counts[-1]), topology
-    published = (Topology.parse(f"{topology.chip.name}:{shape}") for shape in topology.chip.shapes)
+    published = (Topology.parse(f"{topology.chip.name}:{shape}", slices) for shape in topology.chip.shapes)
     for larger in sorted(published, key=lambda other: other.num_chips):
         if larger.num_chips > topology.num_chips:
             yield replace(last, mesh=everywhere), larger
@@ -105,7 +106,7 @@ def search(
     num_devices, plans, own = len(topology.devices), [], []
     with suppress(InputError):  # its mesh is for other slices
         own = [replace(experiment, mesh=MeshShape(**experiment.mesh.sizes(num_devices)))]
-    ranked = sorted(_candidates(experiment, num_devices), key=_estimate(experiment, topology))
+    ranked = sorted(_candidates(experiment, topology), key=_estimate(experiment, topology))
     best_of_mesh = {candidate.mesh: candidate for candidate in reversed(ranked)}
     firsts = sorted(best_of_mesh.values(), key=ranked.index)
     for candidate in dict.fromkeys([*own, *firsts, *ranked]):
@@ -126,12 +127,15 @@ def rank(plans: list[Plan]) -> list[Plan]:
     return sorted(plans, key=lambda plan: (not plan.fits, plan.expected_seconds if plan.fits else plan.missing))
 
 
-def _candidates(experiment: Experiment, num_devices: int) -> Iterator[Experiment]:
+def _candidates(experiment: Experiment, topology: Topology) -> Iterator[Experiment]:
+    num_devices = len(topology.devices)
     divisors = [size for size in range(1, num_devices + 1) if num_devices % size == 0]
     for sizes in itertools.product(divisors, repeat=len(MESH_AXES)):
         if math.prod(sizes) != num_devices:
             continue
         mesh = dict(zip(MESH_AXES, sizes, strict=True))
+        if mesh["data"] % topology.num_slices:
+            continue
         whole_batch = replace(experiment, mesh=MeshShape(**mesh), accumulation=1)
         try:
             check_mesh(whole_batch, jax.sharding.AbstractMesh(sizes, MESH_AXES))
@@ -194,6 +198,9 @@ def _estimate(experiment: Experiment, topology: Topology) -> Callable[[Experimen
         sent += per_layer * (sizes["sequence"] - 1)
         links = chip.ici_bandwidth / 3  # the groups of an axis have some of a chip's links
         seconds = max(compute, traffic / (chip.hbm_bandwidth / chip.devices)) + sent / links
+        if topology.num_slices > 1:
+            # Every microbatch adds up its gradients across the slices, of which each chip has a share.
+            seconds += 2 * parts * parameter_bytes / topology.num_chips / chip.dcn_bandwidth
         return memory > chip.hbm_bytes / chip.devices, seconds
 
     return key

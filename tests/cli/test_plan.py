@@ -17,6 +17,7 @@ from t5x_lite.planning.timing import ExpectedTime
 from t5x_lite.planning.topology import Topology
 
 GATHER = Collective("all-gather", 4, count=12, num_bytes=3_500_000, seconds=0.25, largest="bf16[64,128]")
+BETWEEN = replace(GATHER, kind="all-reduce", group_size=2, seconds=3.0, network="dcn")
 
 
 @pytest.fixture
@@ -33,6 +34,12 @@ def plan(experiments) -> Plan:
         cost=Cost(197 * 10**12, 819 * 10**8, (GATHER,), ExpectedTime(1.5, 0.25, 0.25)),
         compile_seconds=7.0,
     )
+
+
+@pytest.fixture
+def of_two_slices(plan) -> Plan:
+    cost = replace(plan.cost, collectives=(GATHER, BETWEEN))
+    return replace(plan, topology=Topology.parse("v5e:2x2", num_slices=2), cost=cost)
 
 
 @pytest.fixture
@@ -85,6 +92,35 @@ def test_small_models_are_shown_in_smaller_units(plan):
     text = printed(lambda console: print_plan(console, "bert", small))
     for row in (("chip", "MiB"), ("parameters", "3.00"), ("together, of 16,384: fits", "9.50"), ("compute", "0.001")):
         assert any(all(cell in line for cell in row) for line in text.splitlines()), row
+
+
+def test_tables_of_several_slices(plan, of_two_slices, tmp_path):
+    text = printed(lambda console: print_plan(console, "bert", of_two_slices))
+    assert "bert on 2 x v5e:2x2: 8 chips" in text
+    for row in (
+        ("all-reduce", "2 slices", "12", "3.5", "3,000.00"),
+        ("ici: links between chips", "250.0"),
+        ("dcn: network of slices", "3,000.0"),
+        ("links and network that nothing hides", "250.0"),
+    ):
+        assert any(all(cell in line for cell in row) for line in text.splitlines()), row
+    assert "bound by dcn" in text
+    assert "dcn" not in printed(lambda console: print_plan(console, "bert", plan))
+    header, row = printed(ranking([of_two_slices])).splitlines()[:2]
+    assert header.split()[6:9] == ["hbm", "ici", "dcn"]
+    assert row.split()[4:8] == ["1,000.0", "100.0", "250.0", "3,000.0"]
+    figures = json.loads(json.dumps(plan_json(of_two_slices)))
+    assert (figures["topology"], figures["slices"], figures["chips"]) == ("v5e:2x2", 2, 8)
+    assert figures["seconds"]["dcn"] == 3.0
+    assert [each["network"] for each in figures["collectives"]] == ["ici", "dcn"]
+    labels = [label.get_text() for label in draw_plan("bert", of_two_slices).axes[1].get_xticklabels()]
+    assert "network" in labels
+    assert "network" not in [label.get_text() for label in draw_plan("bert", plan).axes[1].get_xticklabels()]
+
+
+def test_a_run_on_several_slices_costs_all_of_them(plan, of_two_slices):
+    run = replace(of_two_slices, experiment=replace(plan.experiment, steps=1200))  # of three seconds each
+    assert costs_json(run, find_price("2.5", "v5e"))["run"]["at_least"]["dollars"] == pytest.approx(8 * 2.5)
 
 
 def test_tables_of_what_does_not_fit(too_large):
@@ -151,6 +187,13 @@ def test_a_plan_that_fits(run, config, plan, monkeypatch, tmp_path):
     status, out, err = run("plan", config, "--topology", "v5e:2x2", "--json")
     assert (status, err) == (0, "")
     assert json.loads(out)["fits"]
+
+
+def test_slices_are_planned_together(run, config, plan, monkeypatch):
+    monkeypatch.setattr(command, "make_plan", lambda experiment, topology: replace(plan, topology=topology))
+    status, out, err = run("plan", config, "--topology", "v5e:2x2", "--slices", 3)
+    assert (status, err) == (0, "")
+    assert "on 3 x v5e:2x2: 12 chips" in out
 
 
 def test_a_plan_that_does_not_fit_names_the_nearest_that_does(run, config, plan, too_large, monkeypatch):
@@ -265,6 +308,8 @@ def test_ctrl_c_ends_a_search_with_the_ranking_so_far(run, config, plan, monkeyp
         ((), "--topology is missing; name a slice with one of v4, v5e, v5p, v6e, tpu7x, such as v5p:4x4x4"),
         (("--topology", "v9:2x2"), "topology='v9:2x2' is not known"),
         (("--topology", "v5e:2x2", "--tries", "0"), "tries=0 is too small"),
+        (("--topology", "v5e:2x2", "--slices", "0"), "slices=0 is too small"),
+        (("--topology", "v4:2x2x2", "--slices", "2"), "slices=2 of v4 cannot be planned"),
         (("--topology", "v5e:2x2", "--price", "moon"), "price=moon is not known for v5e"),
         (("--topology", "v5e:2x2", "--plot", "a.jpg"), "plot=a.jpg is not the name of a picture"),
         (("--topology", "v5e:2x2", "--plot", "absent/a.png"), "plot=absent/a.png lies in no folder"),

@@ -17,6 +17,7 @@ from t5x_lite.objectives import Distillation
 from t5x_lite.optim.optimizers import AdamW
 from t5x_lite.parallel import MeshShape, make_mesh
 from t5x_lite.parallel.chips import GIB
+from t5x_lite.planning.collectives import Collective
 from t5x_lite.planning.plan import (
     Cost,
     Memory,
@@ -34,6 +35,7 @@ from t5x_lite.training.step import Program
 
 needs_compiler = pytest.mark.skipif(importlib.util.find_spec("libtpu") is None, reason="libtpu is not installed")
 SLICE = Topology.parse("v5e:2x2")
+TWO_SLICES = Topology.parse("v5e:2x2", num_slices=2)
 CONFIGS = Path(__file__).parents[2] / "configs"
 
 
@@ -135,6 +137,25 @@ def test_a_step_that_fits(plan, small):
 
 
 @needs_compiler
+def test_gradients_of_two_slices_are_added_up_between_them(plan, small):
+    """A chip's share of the parameters goes over the network once a step, and the embedding's at most as a whole."""
+    two = make_plan(replace(small, mesh=MeshShape(data=-1, fsdp=4)), TWO_SLICES)
+    assert (two.fits, two.mesh["data"], two.topology.num_chips) == (True, 2, 8)
+    between = [each for each in two.cost.collectives if each.network == "dcn"]
+    assert {(each.kind, each.group_size) for each in between} == {("all-reduce", 2)}
+    share = 4 * num_params(small.model) / 4
+    # Half of it comes from the other slice, and half of the sum.
+    assert share <= sum(each.num_bytes for each in between) <= 1.2 * share + 4 * small.model.vocab_size * 256
+    assert two.rooflines["dcn"] == pytest.approx(sum(each.num_bytes for each in between) * 8 / 25e9)
+    assert two.rooflines["ici"] == pytest.approx(
+        sum(each.seconds for each in two.cost.collectives if each.network == "ici")
+    )
+    assert "dcn" not in plan.rooflines
+    assert two.model_flops == plan.model_flops
+    assert two.mfu == pytest.approx(two.model_flops / (two.seconds * 8 * SLICE.chip.peak_flops))
+
+
+@needs_compiler
 def test_what_is_computed_again_is_counted(plan, small):
     again = make_plan(replace(small, remat="full"), SLICE)
     assert again.model_flops == plan.model_flops
@@ -220,6 +241,8 @@ def test_what_does_not_divide_is_refused(small):
         make_plan(replace(small, mesh=MeshShape(data=3, fsdp=1)), SLICE)
     with pytest.raises(InputError, match="batch_size=6 .* is not divided by the 4 devices"):
         make_plan(replace(small, batch_size=6), SLICE)
+    with pytest.raises(InputError, match="mesh.data=1 cannot go across 2 slices; choose a multiple of 2"):
+        make_plan(small, TWO_SLICES)
 
 
 def made_up(experiment, **changes) -> Plan:
@@ -246,6 +269,39 @@ def test_the_slowest_of_three_bounds_a_step(without_dropout):
     assert plan.mfu == pytest.approx(4e14 / (4 * 197e12))
     assert plan.throughput[0] == "tokens" and plan.per_second == pytest.approx(plan.throughput[1])
     assert made_up(without_dropout, cost=replace(plan.cost, memory_traffic=2 * 819 * 10**9)).bound == "hbm"
+
+
+def test_the_network_of_several_slices_is_a_bound_of_its_own(without_dropout):
+    plan = made_up(without_dropout)
+    figures = {"count": 1, "num_bytes": 1, "largest": "f32[1]"}
+    both = (
+        Collective("all-reduce", 4, seconds=0.5, **figures),
+        Collective("all-reduce", 2, seconds=2.0, network="dcn", **figures),
+    )
+    several = made_up(without_dropout, topology=TWO_SLICES, cost=replace(plan.cost, collectives=both))
+    assert {name: several.rooflines[name] for name in ("ici", "dcn")} == {"ici": 0.5, "dcn": 2.0}
+    assert (several.bound, several.seconds) == ("dcn", 2.0)
+    assert several.mfu == pytest.approx(4e14 / (2 * 8 * 197e12)), "of the chips of all slices"
+
+
+def test_other_settings_of_several_slices_keep_other_axes_within_one(without_dropout, monkeypatch):
+    monkeypatch.setattr(Topology, "devices", property(lambda topology: (None,) * topology.num_chips))
+    experiment = replace(without_dropout, batch_size=16)
+    of_one = {candidate.mesh.data for candidate in _candidates(experiment, Topology.parse("v5e:2x4"))}
+    of_two = {candidate.mesh.data for candidate in _candidates(experiment, TWO_SLICES)}
+    assert (of_one, of_two) == ({1, 2, 4, 8}, {2, 4, 8})
+    tried = []
+
+    def refuse(experiment, topology):
+        tried.append((experiment.mesh.sizes(topology.num_chips), topology))
+        raise InputError("does not fit")
+
+    monkeypatch.setattr("t5x_lite.planning.search.make_plan", refuse)
+    plan = made_up(experiment, topology=TWO_SLICES, mesh={"data": 8, "fsdp": 1, "sequence": 1, "tensor": 1}, cost=None)
+    assert nearest_fit(replace(plan, experiment=replace(experiment, mesh=MeshShape())), str, tries=99) is None
+    assert all(mesh["data"] % 2 == 0 for mesh, _ in tried)
+    assert {topology.num_slices for _, topology in tried} == {2}
+    assert ({"data": 2, "fsdp": 4, "sequence": 1, "tensor": 1}, TWO_SLICES) in [(dict(m), t) for m, t in tried]
 
 
 def test_a_step_is_expected_to_take_what_its_parts_take_and_never_less_than_at_least(without_dropout):

@@ -27,7 +27,7 @@ from t5x_lite.validation import Positive
 PROG = "t5x-lite plan"
 EXAMPLES = (
     "plan configs/t5_11b.py --topology v5p:4x4x4",
-    "plan configs/t5_11b.py --topology v5p:4x4x4 --price 1.68",
+    "plan configs/t5_11b.py --topology v5p:4x4x4 --slices 2 --price 1.68",
     "plan configs/t5_base.py --topology v5e:4x4 --search --plot plan.png",
 )
 USAGE = f"""usage: {PROG} CONFIG --topology KIND:SHAPE [options]
@@ -39,6 +39,7 @@ or two for the largest models; a search takes that for each setting, and shows w
 left. Ctrl-C ends it with the ranking so far.
 
   --topology NAME      {", ".join(CHIPS)} and a shape: v5p:4x4x4, v5e:16x16
+  --slices N           how many of them, joined by the data centre's network (default: 1)
   --search             try other meshes, remat policies and parts of the batch, and rank those that fit
   --tries N            settings that --search compiles (default: 8)
   --price WHAT         dollars of a chip for an hour, such as 1.2, or a region, such as europe-west4, for its list price
@@ -59,6 +60,8 @@ class PlanCommand:
     experiment: ExperimentOptions
     topology: str = ""
     """The slice: v4, v5e, v5p, v6e or tpu7x and its shape, such as v5p:4x4x4."""
+    slices: Positive = 1
+    """Slices of the run, joined by the data centre's network."""
     search: bool = False
     """Try other meshes, remat policies and parts of the batch, and rank those that fit."""
     tries: Positive = 8
@@ -81,7 +84,7 @@ def plan(arguments: list[str]) -> None:
     command = parse(PlanCommand, arguments, prog=f"{PROG} {config}", default=default, examples=EXAMPLES)
     if not command.topology:
         raise InputError(f"--topology is missing; name a slice with one of {', '.join(CHIPS)}, such as v5p:4x4x4")
-    topology, picture = Topology.parse(command.topology), Path(command.plot).expanduser()
+    topology, picture = Topology.parse(command.topology, command.slices), Path(command.plot).expanduser()
     if command.plot:
         check_output_path(picture, "plot")
     price = find_price(command.price, topology.chip.name)
@@ -125,7 +128,7 @@ def plan(arguments: list[str]) -> None:
         if nearest is None:
             remedy = "choose a larger slice or a smaller batch"
             raise InputError(f"{missing}, and none of the nearest other settings fits; {remedy}")
-        option = "" if nearest.topology == topology else f"--topology {nearest.topology} "
+        option = "" if nearest.topology == topology else f"--topology {nearest.topology.name} "
         raise InputError(f"{missing}; it fits with {option}{settings(nearest.experiment, nearest.topology)}")
 
 
