@@ -1,10 +1,11 @@
 """Weak scaling on paper: what each chip is expected to do as a slice grows and its batch with it, 4 to 1,024 v5p chips.
 
-    python benchmarks/weak_scaling.py [CONFIG ...] [--most CHIPS]
+    python benchmarks/weak_scaling.py [CONFIG ...] [--most CHIPS] [--slices N]
 
 Compiles the train step of each config (default: configs/t5_11b.py and configs/gpt3_13b.py) for each slice, up to
 sixteen chips sharing the parameters and copies of them beyond, and prints two tables: all figures, and the expected MFU
-alone. One to three minutes for each row. No TPU is needed, but the TPU compiler: pip install -e '.[tpu]'.
+alone. With --slices the last row is that of N of the largest slices. One to three minutes for each row. No TPU is
+needed, but the TPU compiler: pip install -e '.[tpu]'.
 """
 
 import argparse
@@ -30,15 +31,18 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("configs", nargs="*", default=["configs/t5_11b.py", "configs/gpt3_13b.py"])
     parser.add_argument("--most", type=int, default=1024, help="chips of the largest slice")
+    parser.add_argument("--slices", type=int, default=1, help="a last row of so many of the largest slices")
     arguments = parser.parse_args()
     jax.config.update("jax_platforms", "cpu")
     topologies = [Topology.parse(f"v5p:{shape}") for shape in SLICES]
     topologies = [topology for topology in topologies if topology.num_chips <= arguments.most]
+    if arguments.slices > 1:
+        topologies.append(replace(topologies[-1], num_slices=arguments.slices))
     print_row(
-        *("config", "chips", "fsdp", "tokens a chip", "GiB of a chip", "compute ms", "HBM ms", "ICI ms", "MFU at most"),
-        *("expected ms", "expected MFU"),
+        *("config", "chips", "fsdp", "tokens a chip", "GiB of a chip", "compute ms", "HBM ms", "ICI ms", "DCN ms"),
+        *("MFU at most", "expected ms", "expected MFU"),
     )
-    print_row(*["---"] + 10 * ["---:"])
+    print_row(*["---"] + 11 * ["---:"])
     expected: dict[str, list[str]] = {}
     for config in arguments.configs:
         experiment, name = load_config(config), Path(config).stem
@@ -46,18 +50,26 @@ def main() -> None:
             chips = topology.num_chips
             mesh, rows = MeshShape(data=-1, fsdp=min(SHARDS, chips)), ROWS.get(name, experiment.batch_size // 64)
             plan = make_plan(replace(experiment, mesh=mesh, batch_size=rows * chips, accumulation=1), topology)
-            figures, mfu = 5 * ["-"], f"{plan.missing / GIB:.1f} GiB are missing"
+            figures, mfu = 6 * ["-"], f"{plan.missing / GIB:.1f} GiB are missing"
             if plan.fits:
-                times = [f"{1e3 * seconds:,.0f}" for seconds in (*plan.rooflines.values(), plan.expected_seconds)]
-                figures, mfu = [*times[:3], f"{plan.mfu:.1%}", times[3]], f"{plan.expected_mfu:.1%}"
+                times = [f"{1e3 * plan.rooflines.get(roof, 0.0):,.0f}" for roof in ("compute", "hbm", "ici", "dcn")]
+                figures = [*times, f"{plan.mfu:.1%}", f"{1e3 * plan.expected_seconds:,.0f}"]
+                mfu = f"{plan.expected_mfu:.1%}"
             memory = f"{plan.memory.total / GIB:.1f}"
-            print_row(name, f"{chips:,}", plan.mesh["fsdp"], f"{plan.throughput[1] // chips:,}", memory, *figures, mfu)
+            tokens = f"{plan.throughput[1] // chips:,}"
+            print_row(name, label(topology), plan.mesh["fsdp"], tokens, memory, *figures, mfu)
             expected.setdefault(name, []).append(mfu)
     print()
-    print_row("v5p chips", *(f"{topology.num_chips:,}" for topology in topologies))
+    print_row("v5p chips", *map(label, topologies))
     print_row(*["---"] + len(topologies) * ["---:"])
     for name, row in expected.items():
         print_row(name, *row)
+
+
+def label(topology: Topology) -> str:
+    """The chips of a slice, and how many there are."""
+    chips = f"{topology.num_chips // topology.num_slices:,}"
+    return chips if topology.num_slices == 1 else f"{topology.num_slices} x {chips}"
 
 
 def print_row(*cells: object) -> None:
