@@ -1,6 +1,6 @@
 """The zoo: the published families, each a config of one of the modules here."""
 
-from t5x_lite.models import bert, electra, gpt, t5, transformer
+from t5x_lite.models import bert, electra, gpt, resnet, t5, transformer
 from t5x_lite.models.base import ModelConfig, abstract_params, init_params, num_params
 from t5x_lite.models.bert import AlbertConfig, BertConfig, DistilBertConfig, RobertaConfig
 from t5x_lite.models.decoder import Decoder, DecoderConfig
@@ -8,11 +8,12 @@ from t5x_lite.models.electra import ElectraConfig, ElectraPair, ElectraPairConfi
 from t5x_lite.models.encoder import Encoder, EncoderConfig
 from t5x_lite.models.encoder_decoder import EncoderDecoder, EncoderDecoderConfig
 from t5x_lite.models.gpt import GptConfig
+from t5x_lite.models.resnet import ResNet, ResNetConfig
 from t5x_lite.models.t5 import T5Config, T5DecoderConfig, T5EncoderConfig
 from t5x_lite.models.transformer import BartConfig, TransformerConfig
 
 PRESETS: dict[str, ModelConfig] = {
-    name: config for family in (t5, transformer, gpt, bert, electra) for name, config in family.PRESETS.items()
+    name: config for family in (t5, transformer, gpt, bert, electra, resnet) for name, config in family.PRESETS.items()
 }
 """Every published architecture under its public name."""
 
@@ -33,6 +34,8 @@ __all__ = [
     "EncoderDecoderConfig",
     "GptConfig",
     "ModelConfig",
+    "ResNet",
+    "ResNetConfig",
     "RobertaConfig",
     "T5Config",
     "T5DecoderConfig",

@@ -16,6 +16,7 @@ from t5x_lite.layers.dense import Dropout, LayerConfig
 from t5x_lite.layers.embedding import Embedding, LazyLogits, Unembedding, vocabulary_logits
 from t5x_lite.layers.heads import Classifier, at_end
 from t5x_lite.layers.transformer import Remat
+from t5x_lite.parallel.mesh import STATISTICS
 from t5x_lite.validation import MOST_INT, Validated
 
 Architecture = Literal["encoder", "decoder", "encoder-decoder"]
@@ -333,13 +334,14 @@ def init_params(config: ModelConfig, key: Key[Array, ""]) -> Any:
 
 
 def num_params(config: ModelConfig) -> int:
-    """The number of parameters.
+    """The number of parameters, without running statistics.
 
     >>> from t5x_lite.models.t5 import PRESETS
     >>> f"{num_params(PRESETS['t5-11b']):,}"
     '11,307,321,344'
     """
-    return sum(leaf.size for leaf in jax.tree.leaves(nn.unbox(abstract_params(config))))
+    leaves = jax.tree.leaves(abstract_params(config), is_leaf=lambda leaf: isinstance(leaf, nn.LogicallyPartitioned))
+    return sum(nn.unbox(leaf).size for leaf in leaves if leaf.names != (STATISTICS,))
 
 
 def check_heads(config: Any, field: str = "num_heads") -> None:

@@ -16,6 +16,7 @@ from jaxtyping import Array, Float, Int, Key
 from t5x_lite.data.layouts.base import Layout
 from t5x_lite.errors import InputError
 from t5x_lite.models.base import ModelConfig
+from t5x_lite.parallel.mesh import STATISTICS
 from t5x_lite.tokenizers.base import Tokenizer
 from t5x_lite.tokenizers.vocabulary import Vocabulary
 from t5x_lite.validation import Validated
@@ -39,7 +40,8 @@ class Mean(NamedTuple):
 
 
 Metrics = dict[str, Float[Array, ""] | Mean]
-"""Figures: sums which divided by the weight of the loss are means, or a `Mean` with another weight."""
+"""Figures: sums which divided by the weight of the loss are means, or a `Mean` with another weight. The one that is
+called `STATISTICS` holds a tree of running statistics, which become parameters."""
 
 Loss = tuple[Float[Array, ""], Float[Array, ""], Metrics]
 """(sum, weight, metrics): see `Objective.loss`."""
@@ -121,8 +123,9 @@ class Objective(Validated, ABC):
             tokens, of sentence pairs) needs their weights over the whole batch for the sums to add up.
           frozen: the parameters of `frozen_model`; None leaves out what needs them.
         """
-        outputs = self.apply(module, params, features, key)
-        return self.loss_of(outputs, features, features if whole is None else whole)
+        outputs, statistics = self.apply_in_training(module, params, features, key)
+        total, weight, metrics = self.loss_of(outputs, features, features if whole is None else whole)
+        return total, weight, metrics | statistics
 
     def forward(self, model: nn.Module, features: Features, key: DropoutKey) -> Any:
         """What `loss_of` needs of the model, which is bound to its parameters."""
@@ -136,6 +139,19 @@ class Objective(Validated, ABC):
         """`forward` of the model with these parameters."""
         rngs = None if key is None else {"dropout": key}
         return module.apply({"params": params}, method=lambda model: self.forward(model, features, key), rngs=rngs)
+
+    def apply_in_training(
+        self, module: nn.Module, params: Any, features: Features, key: DropoutKey
+    ) -> tuple[Any, Metrics]:
+        """(what `apply` gives, the next running statistics of the model as a metric `STATISTICS`, if it has any)."""
+        rngs = None if key is None else {"dropout": key}
+        outputs, variables = module.apply(
+            {"params": params},
+            method=lambda model: self.forward(model, features, key),
+            rngs=rngs,
+            mutable=[] if key is None else [STATISTICS],
+        )
+        return outputs, {name: Mean(tree, 1.0) for name, tree in variables.items()}
 
     @abstractmethod
     def predict(self, module: nn.Module, params: Any, features: Features) -> Int[Array, "B T"]:

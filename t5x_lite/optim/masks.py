@@ -13,6 +13,7 @@ from flax.traverse_util import flatten_dict, unflatten_dict
 from jaxtyping import Float
 
 from t5x_lite.errors import InputError
+from t5x_lite.parallel.mesh import STATISTICS
 
 
 def group(path: str, networks: Container[str] = ()) -> str:
@@ -58,7 +59,8 @@ def listed(names: Sequence[str], most: int = 8) -> str:
 class TrainableMask:
     """The trainable parameters: those whose path no pattern matches, and of stacks all but the lowest layers.
 
-    `select` takes the trainable leaves of a tree like the parameters, `merge` puts them back.
+    `select` takes the trainable leaves of a tree like the parameters, `merge` puts them back. Running statistics, which
+    have their logical axis, are never trainable.
 
     >>> axes = {"embeddings": {"token": ("vocab", "embed")}, "encoder": {"layers": {"bias": ("layers", "mlp")}}}
     >>> params = {"embeddings": {"token": jnp.ones((3, 2))}, "encoder": {"layers": {"bias": jnp.ones((12, 5))}}}
@@ -77,8 +79,9 @@ class TrainableMask:
     """
 
     def __init__(self, axes: Any, frozen: tuple[str, ...] = (), frozen_layers: int = 0) -> None:
-        self.is_whole = not frozen and not frozen_layers
         flat = flatten_dict(axes, sep="/")
+        self._statistics = {path for path, names in flat.items() if names == (STATISTICS,)}
+        self.is_whole = not frozen and not frozen_layers and not self._statistics
         for pattern in frozen:
             if not fnmatch.filter(flat, pattern):
                 raise InputError(
@@ -89,7 +92,7 @@ class TrainableMask:
         self._first = {
             path: frozen_layers if "layers" in names else 0
             for path, names in flat.items()
-            if not any(fnmatch.fnmatchcase(path, pattern) for pattern in frozen)
+            if not any(fnmatch.fnmatchcase(path, pattern) for pattern in frozen) and path not in self._statistics
         }
         if not self._first:
             raise InputError(f"frozen={frozen} freezes every parameter; leave some to train, such as those of the head")
@@ -171,7 +174,8 @@ class TrainableMask:
         >>> TrainableMask(axes, ("embeddings/*",)).describe(shapes)
         'frozen are 60 of 63 parameters: embeddings/*'
         """
-        flat = flatten_dict(nn.unbox(params), sep="/")
+        every = flatten_dict(nn.unbox(params), sep="/")
+        flat = {path: leaf for path, leaf in every.items() if path not in self._statistics}
         whole = [path for path in flat if path not in self._first]
         layers = {path: first for path, first in self._first.items() if first}
         stacks = {group(path)[:-2]: (first, flat[path].shape[0]) for path, first in layers.items()}

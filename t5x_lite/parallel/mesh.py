@@ -101,6 +101,9 @@ def across_slices(sizes: dict[str, int], slices: Counter[int], devices: Sequence
     )
 
 
+STATISTICS = "statistics"
+"""The logical axis of running statistics, and the collection of the next ones: see `layers.convolution.BatchNorm`."""
+
 RULES: dict[str, tuple[str, ...]] = {
     # parameters
     "layers": (),
@@ -115,6 +118,9 @@ RULES: dict[str, tuple[str, ...]] = {
     "segments": (),
     "hidden": (),
     "classes": (),
+    "channels": (),
+    "window": (),
+    STATISTICS: (),
     # activations
     "activation_batch": ("data", "fsdp"),
     "activation_length": ("sequence",),

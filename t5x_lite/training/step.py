@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import optax
 from flax import linen as nn
 from flax import struct
+from flax.traverse_util import flatten_dict, unflatten_dict
 from jax.sharding import Mesh
 from jaxtyping import Array, Bool, Float, Int, Key
 
@@ -16,6 +17,7 @@ from t5x_lite.kernels.random_bits import hash_key
 from t5x_lite.models.base import abstract_params
 from t5x_lite.objectives import Features, Mean, Metrics, Objective, Row, corrupt_rows
 from t5x_lite.parallel import batch_sharding, logical_axes, replicated, shardings, use_mesh
+from t5x_lite.parallel.mesh import STATISTICS
 from t5x_lite.training.experiment import Experiment
 
 TrainStep = Callable[["TrainState", Row], tuple["TrainState", Metrics]]
@@ -120,6 +122,9 @@ class Program:
         if average is not None:
             # Frozen parameters keep their average to the bit; the mean of equal numbers is rounded.
             average = self.trained.merge(self.trained.select(average), state.average)
+        if statistics := sums.pop(STATISTICS, None):
+            means = jax.tree.map(lambda total: total / statistics.weight, statistics.sum)
+            params, average = (tree and with_leaves(tree, means) for tree in (params, average))
         new = state.replace(step=state.step + 1, params=params, opt_state=opt_state, average=average)
 
         metrics = {name: value / jnp.maximum(of, 1.0) for name, (value, of) in with_weights(sums, weight).items()}
@@ -165,6 +170,11 @@ class Program:
         features = corrupt_rows(self.objective, jax.random.key(0), batch, first_row)
         _, weight, metrics = self.objective.loss(self.module, params, features | {"valid": valid}, None)
         return with_weights(metrics, weight)
+
+
+def with_leaves(tree: Any, others: Any) -> Any:
+    """A tree of dictionaries with some of its leaves replaced by those of another one."""
+    return unflatten_dict(flatten_dict(tree) | flatten_dict(others))
 
 
 def with_weights(metrics: Metrics, weight: Float[Array, ""]) -> dict[str, Mean]:

@@ -47,6 +47,14 @@ PUBLISHED |= {
     "gpt2-large": 774_030_080,
     "gpt2-xl": 1_557_611_200,
 }
+# Without running statistics; those of 50 are He et al.'s with torchvision's strides, which change no size.
+PUBLISHED |= {
+    "resnet-18": 11_689_512,
+    "resnet-34": 21_797_672,
+    "resnet-50": 25_557_032,
+    "resnet-101": 44_549_160,
+    "resnet-152": 60_192_808,
+}
 # Brown et al. 2020, table 2.1, in millions. The largest has exactly 174,604,259,328, with GPT-2's 50,257 ids.
 GPT_3 = {
     "small": 125,

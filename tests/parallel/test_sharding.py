@@ -15,6 +15,7 @@ from t5x_lite.models import (
     DistilBertConfig,
     ElectraConfig,
     ElectraPairConfig,
+    ResNetConfig,
     RobertaConfig,
     T5Config,
     abstract_params,
@@ -34,6 +35,7 @@ EVERY_FAMILY = [
     AlbertConfig(**SIZES, token_embed_dim=4, heads=("masked_lm", "sentence_pair")),
     DistilBertConfig(**SIZES, heads=("masked_lm",), tied=False),
     ElectraPairConfig(replace(ELECTRA, heads=("masked_lm",)), ELECTRA),
+    ResNetConfig(depths=(1, 2), widths=(16, 32), stem_width=8, num_classes=6),
 ]
 
 

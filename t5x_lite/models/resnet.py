@@ -1,0 +1,166 @@
+"""Residual networks of pictures (He et al. 2016), with the strides of a bottleneck at its 3 x 3 convolution (v1.5)."""
+
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any, ClassVar, Literal
+
+import jax
+import jax.numpy as jnp
+from flax import linen as nn
+from jaxtyping import Array, Float
+
+from t5x_lite.errors import InputError
+from t5x_lite.layers.convolution import BatchNorm, Conv, constrain_picture
+from t5x_lite.layers.heads import Classifier
+from t5x_lite.layers.transformer import Remat
+from t5x_lite.models.base import ModelConfig
+from t5x_lite.validation import NormEpsilon, Positive
+
+Images = Float[Array, "B H W C"]
+
+
+@dataclass(frozen=True)
+class ResNetConfig(ModelConfig):
+    """A stem and stages of residual blocks, each of which halves the picture but the first."""
+
+    depths: tuple[int, ...] = (3, 4, 6, 3)
+    """Blocks of each stage."""
+    widths: tuple[int, ...] = (256, 512, 1024, 2048)
+    """Channels that each stage ends with."""
+    bottleneck: bool = True
+    """Blocks of 1 x 1, 3 x 3 and 1 x 1 convolutions, of which the first two have a quarter of the channels; otherwise
+    of two 3 x 3 convolutions."""
+    stem_width: Positive = 64
+    """Channels of the first convolution."""
+    stem: Literal["halved twice", "whole"] = "halved twice"
+    """A 7 x 7 convolution and a pooling, each with stride 2; or for small pictures, as He et al. (section 4.2) had it
+    on CIFAR-10, one 3 x 3 convolution that keeps the size."""
+    num_channels: Positive = 3
+    """Of the pictures: 3, or 1 for grey ones."""
+    num_classes: Positive = 1000
+    heads: tuple[Literal["classification"], ...] = ("classification",)
+    norm_epsilon: NormEpsilon = 1e-5
+    """Added to the variance in BatchNorm."""
+    norm_momentum: float = 0.9
+    """The share of the old running statistics in the next ones."""
+
+    task_heads: ClassVar[tuple[str, ...]] = ("classification",)
+    below_layers: ClassVar[tuple[str, ...]] = ("stem",)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not self.depths or len(self.depths) != len(self.widths) or min(*self.depths, *self.widths) < 1:
+            raise InputError(
+                f"depths={self.depths} and widths={self.widths} are not two numbers, 1 or more, for each stage; give "
+                "as many of one as of the other"
+            )
+        if self.bottleneck and any(width % 4 for width in self.widths):
+            raise InputError(f"widths={self.widths} are not multiples of 4, as the blocks of bottleneck=True need")
+        if not 0 <= self.norm_momentum < 1:
+            raise InputError(f"norm_momentum={self.norm_momentum} is not a share of old statistics; choose e.g. 0.9")
+
+    def abstract_inputs(self) -> tuple[jax.ShapeDtypeStruct, ...]:
+        return (jax.ShapeDtypeStruct((1, 32, 32, self.num_channels), jnp.float32),)
+
+    def build(self, *, dtype: Any = jnp.float32, remat: Remat = "none") -> "ResNet":
+        return ResNet(self, dtype, remat)
+
+
+class Block(nn.Module):
+    """activation(x + convolutions of x): a residual block (He et al. 2016, figures 2 and 5)."""
+
+    config: ResNetConfig
+    width: int
+    strides: int
+    dtype: Any = jnp.float32
+
+    @nn.compact
+    def __call__(self, x: Images, deterministic: bool) -> Float[Array, "B h w D"]:
+        c = self.config
+        norm = partial(BatchNorm, c.norm_momentum, c.norm_epsilon, self.dtype)
+        shortcut = x
+        if self.strides > 1 or x.shape[-1] != self.width:
+            shortcut = Conv(self.width, 1, self.strides, self.dtype, name="shortcut_conv")(x)
+            shortcut = norm(name="shortcut_norm")(shortcut, deterministic=deterministic)
+        inner = self.width // 4 if c.bottleneck else self.width
+        sizes = ((inner, 1, 1), (inner, 3, self.strides), (self.width, 1, 1))
+        sizes = sizes if c.bottleneck else ((inner, 3, self.strides), (self.width, 3, 1))
+        for number, size in enumerate(sizes, start=1):
+            x = Conv(*size, self.dtype, name=f"conv{number}")(x)
+            x = norm(name=f"norm{number}")(x, deterministic=deterministic)
+            x = nn.relu(x if number < len(sizes) else x + shortcut)
+        return constrain_picture(x)
+
+
+class ResNet(nn.Module):
+    """Stem, stages, and the head that the config names."""
+
+    config: ResNetConfig
+    dtype: Any = jnp.float32
+    remat: Remat = "none"
+
+    def setup(self) -> None:
+        c = self.config
+        kernel_size, strides = (3, 1) if c.stem == "whole" else (7, 2)
+        self.stem_conv = Conv(c.stem_width, kernel_size, strides, self.dtype)
+        self.stem_norm = BatchNorm(c.norm_momentum, c.norm_epsilon, self.dtype)
+        block = Block if self.remat in ("none", "unroll") else nn.remat(Block, static_argnums=(2,))
+        self.stages = [
+            [
+                block(c, width, 2 if stage > 1 and number == 1 else 1, self.dtype, name=f"stage{stage}_block{number}")
+                for number in range(1, depth + 1)
+            ]
+            for stage, (depth, width) in enumerate(zip(c.depths, c.widths, strict=True), start=1)
+        ]
+        if "classification" in c.heads:
+            self.classification = Classifier(c.num_classes, dropout_rate=0.0)
+
+    def __call__(self, images: Images, *, deterministic: bool = True) -> Float[Array, "B K"]:
+        """Logits of the classes, or without a head what `hidden_states` gives."""
+        if not self.config.heads:
+            return self.hidden_states(images, deterministic=deterministic)
+        return self.class_logits(images, deterministic=deterministic)
+
+    def feature_maps(self, images: Images, *, deterministic: bool = True) -> list[Float[Array, "B _ _ _"]]:
+        """What each stage gives, from the largest to the smallest."""
+        x = constrain_picture(images.astype(self.dtype))
+        x = nn.relu(self.stem_norm(self.stem_conv(x), deterministic=deterministic))
+        if self.config.stem == "halved twice":
+            x = nn.max_pool(x, (3, 3), (2, 2), ((1, 1), (1, 1)))
+        maps = []
+        for stage in self.stages:
+            for block in stage:
+                x = block(x, deterministic)
+            maps.append(x)
+        return maps
+
+    def hidden_states(self, images: Images, *, deterministic: bool = True) -> Float[Array, "B P D"]:
+        """The last feature map, row after row of its positions."""
+        x = self.feature_maps(images, deterministic=deterministic)[-1]
+        return x.reshape(x.shape[0], -1, x.shape[-1])
+
+    def classification_logits(
+        self, hidden: Float[Array, "B P D"], *, deterministic: bool = True
+    ) -> Float[Array, "B K"]:
+        """From the mean over all positions."""
+        return self.classification(hidden.astype(jnp.float32).mean(1), deterministic=deterministic)
+
+    def class_logits(self, images: Images, *, deterministic: bool = True) -> Float[Array, "B K"]:
+        """Logits of the classes of pictures."""
+        hidden = self.hidden_states(images, deterministic=deterministic)
+        return self.classification_logits(hidden, deterministic=deterministic)
+
+
+def _presets() -> dict[str, ResNetConfig]:
+    basic = ResNetConfig(depths=(2, 2, 2, 2), widths=(64, 128, 256, 512), bottleneck=False)
+    return {
+        "resnet-18": basic,
+        "resnet-34": replace(basic, depths=(3, 4, 6, 3)),
+        "resnet-50": ResNetConfig(),
+        "resnet-101": ResNetConfig(depths=(3, 4, 23, 3)),
+        "resnet-152": ResNetConfig(depths=(3, 8, 36, 3)),
+    }
+
+
+PRESETS = _presets()
+"""The sizes of He et al. 2016, table 1."""

@@ -1,0 +1,92 @@
+"""Residual networks: against Transformers, and what their running statistics are."""
+
+from dataclasses import replace
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from t5x_lite.errors import InputError
+from t5x_lite.models import ResNetConfig, init_params
+from t5x_lite.parallel.mesh import STATISTICS
+
+BOTTLENECK = ResNetConfig(depths=(2, 1), widths=(16, 32), stem_width=8, num_classes=5)
+BASIC = replace(BOTTLENECK, bottleneck=False)
+IMAGES = jnp.asarray(np.random.default_rng(0).normal(size=(4, 21, 34, 3)), jnp.float32)
+
+
+@pytest.fixture(scope="module")
+def params():
+    return init_params(BASIC, jax.random.key(0))
+
+
+def test_stages_halve_the_picture_but_the_first():
+    def sizes(config):
+        images = jax.ShapeDtypeStruct((2, 64, 96, 3), jnp.float32)
+        module = config.build()
+        variables = jax.eval_shape(module.init, jax.random.key(0), images)
+        maps = jax.eval_shape(lambda v, x: module.apply(v, x, method="feature_maps"), variables, images)
+        return [one.shape for one in maps]
+
+    assert sizes(ResNetConfig()) == [(2, 16, 24, 256), (2, 8, 12, 512), (2, 4, 6, 1024), (2, 2, 3, 2048)]
+    assert sizes(replace(BASIC, stem="whole")) == [(2, 64, 96, 16), (2, 32, 48, 32)]
+
+
+def test_in_training_a_batch_is_normalized_by_itself_and_otherwise_by_running_statistics(params):
+    module = BASIC.build()
+    scaled = 3.0 * IMAGES
+    train = [
+        module.apply({"params": params}, images, deterministic=False, mutable=[STATISTICS])
+        for images in (IMAGES, scaled)
+    ]
+    np.testing.assert_allclose(train[0][0], train[1][0], atol=1e-3)
+    assert jnp.abs(module.apply({"params": params}, IMAGES) - module.apply({"params": params}, scaled)).max() > 0.1
+    # A row's logits depend on the others in training alone.
+    alone = module.apply({"params": params}, IMAGES[:1])
+    np.testing.assert_allclose(alone, module.apply({"params": params}, IMAGES)[:1], atol=1e-5)
+
+
+def test_running_statistics_go_a_tenth_of_the_way(params):
+    module = BASIC.build()
+    _, variables = module.apply({"params": params}, IMAGES, deterministic=False, mutable=[STATISTICS])
+    following = variables[STATISTICS]
+    assert jax.tree.map(jnp.shape, following["stem_norm"]) == {"mean": (8,), "variance": (8,)}
+    before = module.apply({"params": params}, IMAGES, method=lambda m, x: m.stem_conv(x))
+    np.testing.assert_allclose(following["stem_norm"]["mean"], 0.1 * before.mean((0, 1, 2)), atol=1e-6)
+    np.testing.assert_allclose(
+        following["stem_norm"]["variance"], 0.9 + 0.1 * np.var(before, (0, 1, 2), ddof=1), rtol=1e-5
+    )
+    momentum = replace(BASIC, norm_momentum=0.0).build()
+    _, variables = momentum.apply({"params": params}, IMAGES, deterministic=False, mutable=[STATISTICS])
+    np.testing.assert_allclose(variables[STATISTICS]["stem_norm"]["mean"], before.mean((0, 1, 2)), rtol=1e-5, atol=1e-6)
+
+
+def test_remat_computes_the_same(params):
+    def loss(params, remat):
+        logits, variables = BASIC.build(remat=remat).apply(
+            {"params": params}, IMAGES, deterministic=False, mutable=[STATISTICS]
+        )
+        return jnp.sin(logits).sum(), variables
+
+    (expected, statistics), gradient = jax.value_and_grad(loss, has_aux=True)(params, "none")
+    (actual, again), other = jax.value_and_grad(loss, has_aux=True)(params, "full")
+    assert float(actual) == pytest.approx(float(expected), rel=1e-5)
+    for one, two in ((statistics, again), (gradient, other)):
+        jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-4 * max(1.0, np.abs(a).max())), one, two)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"depths": (2, 1, 1)}, r"depths=\(2, 1, 1\) and widths=\(16, 32\) are not two numbers"),
+        ({"depths": (2, 0)}, "1 or more, for each stage"),
+        ({"depths": (), "widths": ()}, "for each stage"),
+        ({"widths": (16, 30)}, r"widths=\(16, 30\) are not multiples of 4"),
+        ({"norm_momentum": 1.0}, "norm_momentum=1.0"),
+        ({"num_classes": 0}, "num_classes=0"),
+    ],
+)
+def test_sizes_that_are_refused(changes, message):
+    with pytest.raises(InputError, match=message):
+        replace(BOTTLENECK, **changes)
