@@ -87,8 +87,9 @@ def memory_unit(plan: Plan) -> tuple[str, int]:
 def ranking(plans: list[Plan]) -> Table:
     """Settings side by side, in their order."""
     # Times are in ms; a row has to fit a window of 80 columns.
-    networks = ("ici", "dcn") if any(plan.topology.num_slices > 1 for plan in plans) else ("ici",)
-    columns = ("parts", "GiB", "compute ms", "hbm", *networks, "expected", "MFU, at most")
+    several = any(plan.topology.num_slices > 1 for plan in plans)
+    last = ("ici", "dcn", "expected", "MFU") if several else ("ici", "expected", "MFU, at most")
+    columns = ("parts", "GiB", "compute ms", "hbm", *last)
     numbers = (Column(name, justify="right", no_wrap=True) for name in columns)
     table = Table("mesh", "remat", *numbers, box=None)
     for plan in plans:
@@ -97,7 +98,7 @@ def ranking(plans: list[Plan]) -> Table:
             [
                 *map(_milliseconds, plan.rooflines.values()),
                 _milliseconds(plan.expected_seconds),
-                f"{plan.expected_mfu:.1%}, {plan.mfu:.1%}",
+                f"{plan.expected_mfu:.1%}" if several else f"{plan.expected_mfu:.1%}, {plan.mfu:.1%}",
             ]
             if plan.fits
             else [f"{plan.missing / GIB:,.1f} GiB missing"]

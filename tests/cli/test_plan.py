@@ -107,8 +107,12 @@ def test_tables_of_several_slices(plan, of_two_slices, tmp_path):
     assert "bound by dcn" in text
     assert "dcn" not in printed(lambda console: print_plan(console, "bert", plan))
     header, row = printed(ranking([of_two_slices])).splitlines()[:2]
-    assert header.split()[6:9] == ["hbm", "ici", "dcn"]
-    assert row.split()[4:8] == ["1,000.0", "100.0", "250.0", "3,000.0"]
+    assert header.split()[6:] == ["hbm", "ici", "dcn", "expected", "MFU"]
+    # The network bounds the step, so that it takes 3 s at least; the mesh has to fit 80 columns beside the figures.
+    assert row.split() == ["fsdp=4", "none", "1", "7.2", "1,000.0", "100.0", "250.0", "3,000.0", "3,000.0", "8.5%"]
+    narrow = Console(width=80, record=True, file=open("/dev/null", "w"))  # noqa: SIM115
+    narrow.print(ranking([of_two_slices]))
+    assert "fsdp=4" in narrow.export_text()
     figures = json.loads(json.dumps(plan_json(of_two_slices)))
     assert (figures["topology"], figures["slices"], figures["chips"]) == ("v5e:2x2", 2, 8)
     assert figures["seconds"]["dcn"] == 3.0
