@@ -19,7 +19,7 @@ from jaxtyping import Array, Float, Int, Shaped
 from t5x_lite.kernels.cpu import sum_rows
 from t5x_lite.layers.embedding import LazyLogits
 from t5x_lite.objectives.base import Loss
-from t5x_lite.parallel.partitioning import sum_over_tokens
+from t5x_lite.parallel.partitioning import gradients_together, is_sharded, sum_over_tokens
 
 CHUNK_TOKENS = 1024
 """Tokens of a chunk at most. Each chunk reads and writes the gradient of the kernel, which by bytes and operations of a
@@ -67,8 +67,11 @@ def vocabulary_loss(
         terms = _Terms(label_smoothing, z_loss, least_chunks, vocab_size, embed, shards)
         return _sums(terms, hidden, kernel, bias, targets.reshape(-1), weights.reshape(-1))
 
-    tokens = (scores.hidden, targets, jax.lax.stop_gradient(weights))
-    sums = sum_over_tokens(own_sums, tokens, scores.kernel, scores.bias, axes=scores.axes, dtype=scores.dtype)
+    hidden, kernel = scores.hidden, scores.kernel
+    if is_sharded("embed"):
+        hidden, kernel = gradients_together(hidden, kernel)
+    tokens = (hidden, targets, jax.lax.stop_gradient(weights))
+    sums = sum_over_tokens(own_sums, tokens, kernel, scores.bias, axes=scores.axes, dtype=scores.dtype)
     likelihood, correct = jax.lax.stop_gradient((sums.likelihood, sums.correct))
     return sums.loss, weights.sum(), {"loss": likelihood, "accuracy": correct}
 

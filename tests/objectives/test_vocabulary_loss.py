@@ -212,6 +212,22 @@ def test_the_kernel_is_brought_together_once_and_its_gradient_cut_once():
     assert added == {(V // 2, D // 2), (tokens, D), (V // 2,)}
 
 
+def test_no_gradient_goes_on_before_that_of_the_kernel_is_sharded():
+    """Else a compiler may keep the whole of it, in float32, until the backward pass is done."""
+    mesh, scores = make_mesh(MeshShape(2, 4)), scores_of(tied=True)
+
+    def traced(scores):
+        with use_mesh(mesh):
+            return loss_and_gradient(fused_loss, scores)
+
+    with jax.set_mesh(mesh):
+        text = jax.jit(traced).lower(scores).as_text()
+    barriers = [line for line in text.splitlines() if "optimization_barrier" in line]
+    assert len(barriers) == 1
+    assert f"tensor<{B}x{L}x{D}xf32>" in barriers[0]
+    assert f"tensor<{V}x{D}xf32>" in barriers[0]
+
+
 def largest_float32(jaxpr):
     """Elements of the largest float32 array that a traced program computes, in its loops and calls too."""
     largest = 0
