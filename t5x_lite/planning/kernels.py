@@ -24,7 +24,8 @@ from t5x_lite.planning.topology import Topology
 
 TARGET = "tpu_custom_call"
 _DUMP = "--xla_jf_dump_llo_text=true --xla_jf_dump_llo_pass_label_regex=final_bundles --xla_jf_dump_to="
-_TYPES = {"bf16": "bfloat16", "f32": "float32", "f16": "float16", "pred": "bool", "s32": "int32", "u32": "uint32"}
+_TYPES = {"bf16": "bfloat16", "f32": "float32", "f16": "float16", "pred": "bool"}
+_TYPES |= {"s8": "int8", "s32": "int32", "u32": "uint32"}
 
 Types = tuple[tuple[str, tuple[int, ...]], ...]
 """The element type and the shape of each array."""
