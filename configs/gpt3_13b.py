@@ -15,30 +15,30 @@ Recommended: v5p:4x4x8, with the mesh of this config. Its plan, made on two CPU 
      parameters                 2.99
      optimizer                  5.99
      average, teacher, batch    0.00
-     activations, temporaries  14.80
+     activations, temporaries  13.91
      code                       0.04
-     together, of 95: fits     23.81
+     together, of 95: fits     22.93
 
      collective      among  count  MB a chip      ms  largest input
      all-gather         16    562   47,691.6  119.23  bf16[50304,320]
      reduce-scatter     16    240   23,593.0   58.98  bf16[5120,20480]
-     all-reduce          8     41    2,865.2   14.33  bf16[50304,320]
+     all-reduce          8     42    2,865.2   14.33  bf16[50304,320]
      all-reduce         16    164    1,951.0    4.88  bf16[50304,5120]
      all-reduce        128     82       55.5    0.09  bf16[1,2048,5120]
 
      a step at least                ms
      compute: matrix products  3,554.8
-     hbm: memory                 964.0
+     hbm: memory                 963.7
      ici: links between chips    197.5
 
      a step as the compiler expects it       ms
-     operations                         4,184.8
+     operations                         4,183.9
      kernels of attention                 292.3
      links that nothing hides              89.4
 
     model FLOPs 1.668e+17 a step, compiled 2.088e+17 (1.25 times)
     at most 79.9% MFU and 590,243 tokens/s, bound by compute
-    expected 62.2% MFU and 459,476 tokens/s, 4,566.5 ms a step
+    expected 62.2% MFU and 459,565 tokens/s, 4,565.6 ms a step
 """
 
 from dataclasses import replace

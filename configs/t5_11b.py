@@ -15,14 +15,14 @@ Recommended: v5p:4x4x4, with the mesh of this config. Its plan, made on two CPU 
      parameters                 2.63
      optimizer                  0.00
      average, teacher, batch    0.00
-     activations, temporaries   8.79
+     activations, temporaries   8.69
      code                       0.09
-     together, of 95: fits     11.52
+     together, of 95: fits     11.41
 
      collective      among  count  MB a chip      ms  largest input
      all-gather         16    787   42,381.6  105.95  bf16[1,64,65536]
      reduce-scatter     16    389   21,180.6   52.95  bf16[65536,1024]
-     all-reduce          4     49    2,132.4   10.66  bf16[64,65536]
+     all-reduce          4     50    2,132.4   10.66  bf16[64,65536]
      all-reduce         16    103      372.5    0.93  bf16[32128,1024]
      all-reduce         64     49        2.2    0.00  f32[128,1023]
 
@@ -38,7 +38,7 @@ Recommended: v5p:4x4x4, with the mesh of this config. Its plan, made on two CPU 
 
     model FLOPs 4.657e+16 a step, compiled 5.983e+16 (1.28 times)
     at most 77.8% MFU and 571,164 tokens/s, bound by compute
-    expected 56.5% MFU and 414,736 tokens/s, 2,804.8 ms a step
+    expected 56.5% MFU and 414,734 tokens/s, 2,804.8 ms a step
 """
 
 from dataclasses import replace
