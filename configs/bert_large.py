@@ -22,9 +22,9 @@ Recommended: v5e:4x4, with the mesh of this config. Its plan, made on two CPU co
 
      collective      among  count  MB a chip    ms  largest input
      all-reduce          8      6      930.8  9.31  bf16[30522,1024]
-     all-gather          8    136      878.3  8.78  bf16[30522,128]
+     all-gather          8    135      876.4  8.76  bf16[30522,128]
      reduce-scatter      8     24      176.2  1.76  bf16[1024,4096]
-     all-reduce          2      2       66.5  1.33  bf16[30522,128]
+     all-reduce          2      3       66.5  1.33  bf16[30522,128]
      all-gather          2    149       41.9  0.84  bf16[30522,64]
      reduce-scatter      2     24       12.6  0.25  bf16[128,4096]
      all-reduce         16      5        4.4  0.04  bf16[1,128,1024]
@@ -32,17 +32,17 @@ Recommended: v5e:4x4, with the mesh of this config. Its plan, made on two CPU co
 
      a step at least             ms
      compute: matrix products  19.7
-     hbm: memory               49.7
+     hbm: memory               51.3
      ici: links between chips  22.3
 
      a step as the compiler expects it    ms
-     operations                         40.4
+     operations                         40.6
      kernels of attention                5.6
      links that nothing hides           14.0
 
     model FLOPs 6.155e+13 a step, compiled 6.217e+13 (1.01 times)
-    at most 39.3% MFU and 1,297,229 tokens/s, bound by hbm
-    expected 32.6% MFU and 1,075,416 tokens/s, 60.0 ms a step
+    at most 38.1% MFU and 1,257,222 tokens/s, bound by hbm
+    expected 32.4% MFU and 1,071,703 tokens/s, 60.2 ms a step
 """
 
 from dataclasses import replace

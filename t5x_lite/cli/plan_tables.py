@@ -228,7 +228,7 @@ def draw_plan(name: str, plan: Plan) -> "Picture":
     figure.suptitle(wrap_title(title, width - 0.5), parse_math=False)
     _draw_memory(memory, plan)
     for axes in times:
-        names = {"compute": "matrix\nproducts", "hbm": "memory", "ici": "links between\nchips", "dcn": "network"}
+        names = {"compute": "matrix\nproducts", "hbm": "memory", "ici": "links\nbetween\nchips", "dcn": "network"}
         colors = dict.fromkeys(names, "tab:gray") | {plan.bound: "tab:red"}
         bars = [(names[key], seconds, colors[key]) for key, seconds in plan.rooflines.items()]
         for what, seconds, color in (*bars, ("expected", plan.expected_seconds, "tab:blue")):
