@@ -120,7 +120,7 @@ def make_norm(kind: Norm, *, epsilon: float, dtype: Any, name: str | None = None
 
 
 def keep_mask(
-    key: Key[Array, ""], rate: float, shape: tuple[int, ...], axes: tuple[str | None, ...]
+    key: Key[Array, ""], rate: float | Float[Array, ""], shape: tuple[int, ...], axes: tuple[str | None, ...]
 ) -> Bool[Array, "..."]:
     """False for the share `rate` of the elements, drawn by `key`; each device draws those of its shard of `axes`.
 
@@ -151,6 +151,25 @@ class Dropout(nn.Module):
         lengths = ("activation_length",) * (x.ndim > 2) + (None,) * (x.ndim - 3)
         keep = keep_mask(self.make_rng("dropout"), self.rate, shape, ("activation_batch", *lengths, self.axis))
         return jnp.where(keep, x / (1.0 - self.rate), jnp.zeros_like(x))
+
+
+def drop_path(x: Float[Array, "B L D"], key: Key[Array, ""], rate: Float[Array, ""]) -> Float[Array, "B L D"]:
+    """Zeroes the share `rate` of the rows and scales the rest by 1 / (1 - rate): of a residual branch, stochastic depth
+    (Huang et al. 2016)."""
+    keep = keep_mask(key, rate, (x.shape[0], 1, 1), ("activation_batch", None, None))
+    return x * (keep / (1.0 - rate)).astype(x.dtype)
+
+
+class LayerScale(nn.Module):
+    """Multiplies each feature by a learned factor, which begins at `initial` (Touvron et al. 2021, LayerScale)."""
+
+    initial: float
+    dtype: Any = jnp.float32
+
+    @nn.compact
+    def __call__(self, x: Float[Array, "B L D"]) -> Float[Array, "B L D"]:
+        init = nn.with_logical_partitioning(nn.initializers.constant(self.initial), ("norm",))
+        return x * self.param("scale", init, (x.shape[-1],), jnp.float32).astype(self.dtype)[None, None]
 
 
 def gelu(x: Float[Array, "*shape"]) -> Float[Array, "*shape"]:
@@ -194,6 +213,11 @@ class LayerConfig:
     attention_dropout_rate: float = 0.0
     mlp_dropout_rate: float = 0.0
     """Of the feed-forward layer's hidden units."""
+    drop_path_rate: float = 0.0
+    """Share of the rows that skip a residual branch of the last layer in training; it grows linearly from 0 in the
+    first layer (stochastic depth)."""
+    layer_scale: float = 0.0
+    """What the learned factors of residual branches begin with (LayerScale); 0: there are none."""
     positions_share_dropout: bool = False
     """All positions of a row drop the same features and the same keys; otherwise each its own."""
     query_init: Callable[..., Array] = nn.initializers.lecun_normal()

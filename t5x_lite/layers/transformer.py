@@ -18,7 +18,7 @@ from t5x_lite.kernels.masks import MASKED_LOGIT, DistanceBias, Mask
 from t5x_lite.kernels.platform import unrolls_layers
 from t5x_lite.layers.attention import Attention
 from t5x_lite.layers.decoding_cache import CachedKeyValue, DecodingCache, KeyValue
-from t5x_lite.layers.dense import Dropout, FeedForward, LayerConfig
+from t5x_lite.layers.dense import Dropout, FeedForward, LayerConfig, LayerScale, drop_path
 from t5x_lite.parallel.partitioning import all_but_gathered, constrain_sharding, is_sharded
 
 Remat = Literal["none", "unroll", "dots", "full", "offload"]
@@ -73,12 +73,17 @@ class Layer(nn.Module):
             self.cross_attention_norm = c.make_norm(self.dtype)
         self.feed_forward = FeedForward(c, self.dtype)
         self.feed_forward_norm = c.make_norm(self.dtype)
+        if c.layer_scale:
+            self.self_attention_scale = LayerScale(c.layer_scale, self.dtype)
+            if self.has_memory:
+                self.cross_attention_scale = LayerScale(c.layer_scale, self.dtype)
+            self.feed_forward_scale = LayerScale(c.layer_scale, self.dtype)
         self.dropout = Dropout(c.dropout_rate, c.positions_share_dropout)
 
     def __call__(
-        self, x: Float[Array, "B L D"], _: None, context: Context, deterministic: bool
+        self, x: Float[Array, "B L D"], drop_path_rate: Float[Array, ""] | None, context: Context, deterministic: bool
     ) -> tuple[Float[Array, "B L D"], None]:
-        """The layer's output; the two Nones are what a scan gives and takes beside it."""
+        """The layer's output, and the None that a scan takes beside it; without a rate no row skips a branch."""
 
         def attend_to_self(x: Float[Array, "B L D"]) -> Float[Array, "B L D"]:
             masking = {"bias": context.self_bias, "mask": context.self_mask}
@@ -89,7 +94,7 @@ class Layer(nn.Module):
             return self.cross_attention(x, key_value, mask=context.memory_mask, deterministic=deterministic)
 
         cross = attend_to_memory if self.has_memory and context.memory is not None else None
-        return self._sublayers(x, attend_to_self, cross, deterministic), None
+        return self._sublayers(x, attend_to_self, cross, deterministic, drop_path_rate), None
 
     def decode(
         self, x: Float[Array, "B Q D"], self_kv: CachedKeyValue, memory: CachedKeyValue | None, context: StepContext
@@ -112,10 +117,10 @@ class Layer(nn.Module):
         return self(*arguments)
 
     def keep_output(
-        self, x: Float[Array, "B L D"], context: Context, deterministic: bool
+        self, x: Float[Array, "B L D"], drop_path_rate: Float[Array, ""] | None, context: Context, deterministic: bool
     ) -> tuple[Float[Array, "B L D"], Float[Array, "B L D"]]:
         """The layer's output twice: for the next layer, and to be stacked."""
-        x, _ = self(x, None, context, deterministic)
+        x, _ = self(x, drop_path_rate, context, deterministic)
         return x, x
 
     def project_memory(self, memory: Float[Array, "B M D"]) -> tuple[Float[Array, "B M D"], KeyValue]:
@@ -128,19 +133,24 @@ class Layer(nn.Module):
         attend_to_self: Callable[[Array], Array],
         attend_to_memory: Callable[[Array], Array] | None,
         deterministic: bool,
+        drop_path_rate: Float[Array, ""] | None = None,
     ) -> Float[Array, "B L D"]:
 
-        def residual(x: Array, sublayer: Callable[[Array], Array], norm: nn.Module) -> Array:
-            if self.config.norm_first:
-                return x + self.dropout(sublayer(norm(x)), deterministic=deterministic)
-            return norm(x + self.dropout(sublayer(x), deterministic=deterministic))
+        def residual(x: Array, sublayer: Callable[[Array], Array], name: str) -> Array:
+            norm, norm_first = getattr(self, f"{name}_norm"), self.config.norm_first
+            branch = self.dropout(sublayer(norm(x) if norm_first else x), deterministic=deterministic)
+            if self.config.layer_scale:
+                branch = getattr(self, f"{name}_scale")(branch)
+            if drop_path_rate is not None:
+                branch = drop_path(branch, self.make_rng("dropout"), drop_path_rate)
+            return x + branch if norm_first else norm(x + branch)
 
         x = constrain_sharding(x, "activation_batch", "activation_length", "activation_embed")
-        x = residual(x, attend_to_self, self.self_attention_norm)
+        x = residual(x, attend_to_self, "self_attention")
         if attend_to_memory is not None:
-            x = residual(x, attend_to_memory, self.cross_attention_norm)
+            x = residual(x, attend_to_memory, "cross_attention")
         feed_forward = functools.partial(self.feed_forward, deterministic=deterministic)
-        return residual(x, feed_forward, self.feed_forward_norm)
+        return residual(x, feed_forward, "feed_forward")
 
 
 class Stack(nn.Module):
@@ -171,7 +181,7 @@ class Stack(nn.Module):
         methods = {
             "__call__": over_layers | {"in_axes": in_axes},
             "unrolled": over_layers | {"in_axes": in_axes, "unroll": self.num_layers},
-            "keep_output": over_layers | {"in_axes": (nn.broadcast, nn.broadcast)},
+            "keep_output": over_layers | {"in_axes": in_axes},
         }
         if self.has_memory:
             methods["project_memory"] = over_layers | {"in_axes": ()}
@@ -192,14 +202,19 @@ class Stack(nn.Module):
         keeps_all = self.remat == "none" and not is_sharded("embed")
         gains = unrolls_layers() and keeps_all and x.size >= UNROLL_THRESHOLD
         unrolls = trains and (gains or self.remat == "unroll")
-        x, _ = (self.layers.unrolled if unrolls else self.layers)(x, None, context, deterministic)
+        rates = self._drop_path_rates(deterministic)
+        x, _ = (self.layers.unrolled if unrolls else self.layers)(x, rates, context, deterministic)
         return self.final_norm(x) if self.config.norm_first else x
 
     def outputs(
         self, x: Float[Array, "B L D"], context: Context, *, deterministic: bool = True
     ) -> Float[Array, "N B L D"]:
         """The output of each layer; of a pre-LN stack the last is not normed yet."""
-        return self.layers.keep_output(x, context, deterministic)[1]
+        return self.layers.keep_output(x, self._drop_path_rates(deterministic), context, deterministic)[1]
+
+    def _drop_path_rates(self, deterministic: bool) -> Float[Array, "N"] | None:
+        rate = self.config.drop_path_rate
+        return None if deterministic or not rate else jnp.linspace(0.0, rate, self.num_layers)
 
     def start_decoding(
         self,

@@ -1,6 +1,6 @@
 """The zoo: the published families, each a config of one of the modules here."""
 
-from t5x_lite.models import bert, electra, gpt, resnet, t5, transformer
+from t5x_lite.models import bert, electra, gpt, mae, resnet, t5, transformer, vit
 from t5x_lite.models.base import ModelConfig, abstract_params, init_params, num_params
 from t5x_lite.models.bert import AlbertConfig, BertConfig, DistilBertConfig, RobertaConfig
 from t5x_lite.models.decoder import Decoder, DecoderConfig
@@ -8,22 +8,28 @@ from t5x_lite.models.electra import ElectraConfig, ElectraPair, ElectraPairConfi
 from t5x_lite.models.encoder import Encoder, EncoderConfig
 from t5x_lite.models.encoder_decoder import EncoderDecoder, EncoderDecoderConfig
 from t5x_lite.models.gpt import GptConfig
+from t5x_lite.models.mae import MAE, MAEConfig, mae_loss
 from t5x_lite.models.resnet import ResNet, ResNetConfig
 from t5x_lite.models.t5 import T5Config, T5DecoderConfig, T5EncoderConfig
 from t5x_lite.models.transformer import BartConfig, TransformerConfig
+from t5x_lite.models.vit import DeiTConfig, ViT, ViTConfig
 
 PRESETS: dict[str, ModelConfig] = {
-    name: config for family in (t5, transformer, gpt, bert, electra, resnet) for name, config in family.PRESETS.items()
+    name: config
+    for family in (t5, transformer, gpt, bert, electra, vit, mae, resnet)
+    for name, config in family.PRESETS.items()
 }
 """Every published architecture under its public name."""
 
 __all__ = [
+    "MAE",
     "PRESETS",
     "AlbertConfig",
     "BartConfig",
     "BertConfig",
     "Decoder",
     "DecoderConfig",
+    "DeiTConfig",
     "DistilBertConfig",
     "ElectraConfig",
     "ElectraPair",
@@ -33,6 +39,7 @@ __all__ = [
     "EncoderDecoder",
     "EncoderDecoderConfig",
     "GptConfig",
+    "MAEConfig",
     "ModelConfig",
     "ResNet",
     "ResNetConfig",
@@ -41,7 +48,10 @@ __all__ = [
     "T5DecoderConfig",
     "T5EncoderConfig",
     "TransformerConfig",
+    "ViT",
+    "ViTConfig",
     "abstract_params",
     "init_params",
+    "mae_loss",
     "num_params",
 ]

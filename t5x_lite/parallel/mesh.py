@@ -113,6 +113,8 @@ RULES: dict[str, tuple[str, ...]] = {
     "mlp": ("tensor",),
     "norm": (),
     "positions": (),
+    "patch_positions": (),
+    "patch": (),
     "position_buckets": (),
     "position_heads": ("tensor",),
     "segments": (),
