@@ -3,7 +3,7 @@
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Protocol, get_args, get_type_hints
+from typing import Any, Protocol, get_args, get_origin, get_type_hints
 
 import numpy as np
 
@@ -26,6 +26,10 @@ OUTPUT = "lm_head.weight"
 """The kernel that scores tokens, where it is not an embedding."""
 OURS = "t5x_lite"
 """The field of a config.json with fields of ours that Transformers does not have, and ignores."""
+
+
+PixelStatistics = tuple[tuple[float, ...], tuple[float, ...]]
+"""Mean and standard deviation of each channel of pixels from 0 to 1."""
 
 
 class Field(Protocol):
@@ -247,7 +251,8 @@ class HuggingFaceFamily(ABC):
             fields = entry.read(theirs, tensors) | fields
         types = get_type_hints(self.config)
         for name, value in fields.items():
-            allowed = {*get_args(types[name]), types[name]} & {bool, int, float, type(None)}
+            options = () if get_origin(types[name]) is tuple else get_args(types[name])
+            allowed = {*options, types[name]} & {bool, int, float, type(None)}
             allowed |= {int} if float in allowed else set()
             if isinstance(value, list | dict) or (allowed and type(value) not in allowed):
                 raise InputError(f"config.json gives {name} the value {value!r:.99}; it is damaged: fetch it again")
@@ -283,6 +288,10 @@ class HuggingFaceFamily(ABC):
 
     def further_tensors(self, config: Any, tensors: Tensors) -> dict[str, np.ndarray]:
         """What Transformers reads besides the canonical tensors of an architecture, or in another shape."""
+        return {}
+
+    def further_files(self, config: Any, pixel_statistics: PixelStatistics | None = None) -> dict[str, Any]:
+        """What Transformers reads besides config.json and the weights: the contents of JSON files, by name."""
         return {}
 
 

@@ -14,8 +14,8 @@ import xxhash
 from flax import linen as nn
 
 from t5x_lite.checksums import write_checksums
-from t5x_lite.convert import decoders, encoder_decoders, encoders
-from t5x_lite.convert.family import HuggingFaceFamily, class_of
+from t5x_lite.convert import decoders, encoder_decoders, encoders, images
+from t5x_lite.convert.family import HuggingFaceFamily, PixelStatistics, class_of
 from t5x_lite.convert.generation import read_generation, read_vocabulary
 from t5x_lite.convert.origin import GENERATION_FILE, Origin, read_origin
 from t5x_lite.convert.table import PutFor, keep, to_ours, to_theirs
@@ -27,7 +27,7 @@ from t5x_lite.files import read_json
 from t5x_lite.models import ModelConfig, abstract_params
 
 FAMILIES: list[HuggingFaceFamily] = [
-    family for module in (encoder_decoders, decoders, encoders) for family in module.FAMILIES
+    family for module in (encoder_decoders, decoders, encoders, images) for family in module.FAMILIES
 ]
 """What can be imported and exported. Of several families with one config the last that fits it is written."""
 
@@ -47,8 +47,8 @@ class Imported:
     config: ModelConfig
     params: Any
     tokenizer: Tokenizer | None
-    vocabulary: Vocabulary
-    """The tokenizer's; without one, that of config.json."""
+    vocabulary: Vocabulary | None
+    """The tokenizer's; without one, that of config.json; None where no ids are read."""
     generation: GenerationDefaults
     origin: Origin | None
 
@@ -87,6 +87,8 @@ def import_folder(folder: Path, put_for: PutFor = keep) -> Imported:
                 "save it from one of them"
             ) from None
         raise
+    if config.vocab_size is None:
+        return Imported(config, params, None, None, GenerationDefaults(), read_origin(folder, theirs))
     tokenizer, pad_id = read_tokenizer(folder, theirs), getattr(config, "pad_id", None)
     vocabulary = read_vocabulary(theirs, family.ids, config) if tokenizer is None else tokenizer.vocabulary
     problem = ""
@@ -113,6 +115,7 @@ def export_folder(
     origin: Origin | None = None,
     labels: tuple[str, ...] = (),
     part: str | None = None,
+    pixel_statistics: PixelStatistics | None = None,
     dtype: str = "float32",
 ) -> None:
     """Writes a folder that Transformers' `from_pretrained` opens; without the tokenizer where it has no class for it.
@@ -123,6 +126,7 @@ def export_folder(
       origin: the folder that the model came from, whose special ids and labels are written again.
       labels: the names of the classes of a task's head, where they are known.
       part: the network to write of a model of several (ELECTRA); None means the one that is kept.
+      pixel_statistics: what normalizes the pictures that a model of pictures reads; None means the published models'.
       dtype: of the tensors.
     """
     from safetensors.numpy import save_file
@@ -169,6 +173,8 @@ def export_folder(
     _sort_metadata(weights)
     if origin and origin.generation:
         (folder / GENERATION_FILE).write_text(json.dumps(json.loads(origin.generation), indent=2) + "\n")
+    for name, content in family.further_files(config, pixel_statistics).items():
+        (folder / name).write_text(json.dumps(content, indent=2) + "\n")
     # Last, since it makes the folder one of theirs.
     (folder / "config.json").write_text(json.dumps(description, indent=2) + "\n")
     # safetensors writes a file that nobody else may read; not every file system has modes.
