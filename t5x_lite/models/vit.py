@@ -63,6 +63,11 @@ class ImageTransformerConfig(ModelConfig):
         return ("class_token",)
 
     @property
+    def positioned_tokens(self) -> tuple[str, ...]:
+        """Those of them that have positions."""
+        return self.special_tokens if self.special_positions else ()
+
+    @property
     def grid(self) -> Grid:
         """Rows and columns of patches."""
         return self.grid_of(self.image_size)
@@ -86,7 +91,7 @@ class ImageTransformerConfig(ModelConfig):
         super().__post_init__()
         check_heads(self)
         sides = self.image_size
-        if len(sides) != 2 or not all(type(side) is int for side in sides):
+        if not isinstance(sides, tuple) or len(sides) != 2 or not all(type(side) is int for side in sides):
             raise InputError(f"image_size={sides} is not a height and a width; give two whole numbers, e.g. (224, 224)")
         self.grid_of(sides)
         if self.positions == "sincos":

@@ -25,7 +25,15 @@ from t5x_lite.runs.records import print_line
 from t5x_lite.runs.report import preparation
 from t5x_lite.runs.workdir import begin, has_begun, hosts_without, saved_tokenizer
 from t5x_lite.training.experiment import Experiment
-from t5x_lite.training.initialization import FromModel, FromRun, describe_overlay, overlay, part_for, with_new_ids
+from t5x_lite.training.initialization import (
+    FromModel,
+    FromRun,
+    describe_overlay,
+    overlay,
+    part_for,
+    with_new_ids,
+    with_resized_positions,
+)
 from t5x_lite.training.step import Program, TrainState
 
 
@@ -139,13 +147,14 @@ def first_state(program: Program, prepared: Prepared, console: Console) -> Train
         case FromModel(layers=layers):
             state = program.init()
             source, part = part_for(experiment.model, prepared.start.config, prepared.start.params)
+            source, resized = with_resized_positions(source, experiment.model, prepared.start.config)
             new = ""
             if tokenizer := prepared.store.tokenizer:
                 added, size = prepared.store.layout.added_ids, tokenizer.vocabulary.size
                 source, new = with_new_ids(source, state.params, experiment.model, size, added)
             params, fresh = overlay(state.params, source, layers)
             overlaid = describe_overlay(params, source, fresh)
-            print_line(console, f"parameters of {experiment.start.folder}{part}{overlaid}{new}")
+            print_line(console, f"parameters of {experiment.start.folder}{part}{resized}{overlaid}{new}")
             params = to_devices(params, program.state_shardings.params)
             return state.replace(params=params, average=experiment.average.start(params))
         case FromRun(folder=folder):

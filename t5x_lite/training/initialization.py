@@ -11,11 +11,16 @@ import numpy as np
 from flax.traverse_util import flatten_dict, unflatten_dict
 
 from t5x_lite.errors import InputError
+from t5x_lite.layers.patches import resize_positions
 from t5x_lite.models import ModelConfig, abstract_params
 from t5x_lite.models.base import TASK_HEADS
+from t5x_lite.models.vit import ImageTransformerConfig
 from t5x_lite.optim.masks import groups, listed
 from t5x_lite.parallel import logical_axes
 from t5x_lite.parallel.mesh import to_devices
+
+_REPLACED_HEADS = (*TASK_HEADS, "distillation")
+"""Those that stay random where they have another number of classes."""
 
 
 @dataclass(frozen=True)
@@ -62,6 +67,31 @@ def part_for(model: ModelConfig, config: ModelConfig, params: Any) -> tuple[Any,
     return params, ""
 
 
+def with_resized_positions(source: Any, model: ModelConfig, config: ModelConfig) -> tuple[Any, str]:
+    """(the parameters of a model of pictures with its positions interpolated for another one's patches, and what was
+    done as the end of a sentence).
+
+    Positions of special tokens that the other model lacks are left out, those that this one lacks are 0. Other models'
+    parameters stay as they are.
+
+    Args:
+      source: the parameters of `config`.
+      model: the architecture that begins with them.
+    """
+    both = isinstance(model, ImageTransformerConfig) and isinstance(config, ImageTransformerConfig)
+    if not both or (model.grid, model.positioned_tokens) == (config.grid, config.positioned_tokens):
+        return source, ""
+    flat = flatten_dict(source, sep="/")
+    for path in [path for path in flat if path.endswith("position/embedding")]:
+        table, theirs, ours = np.asarray(flat[path]), config.positioned_tokens, model.positioned_tokens
+        special = dict(zip(theirs, table, strict=False))
+        rows = [special.get(name, np.zeros_like(table[0])) for name in ours]
+        flat[path] = np.stack([*rows, *resize_positions(table[len(theirs) :], config.grid, model.grid)])
+    before, after = (" x ".join(map(str, one.grid)) for one in (config, model))
+    message = f"; its positions of {before} patches were interpolated to {after}" if before != after else ""
+    return unflatten_dict(flat, sep="/"), message
+
+
 def overlay(params: Any, source: Any, layers: tuple[int, ...] = ()) -> tuple[Any, list[str]]:
     """(`params` with the values of `source` where both have a parameter, the paths of those that stay as they were).
 
@@ -86,7 +116,7 @@ def overlay(params: Any, source: Any, layers: tuple[int, ...] = ()) -> tuple[Any
             result[path] = np.asarray(theirs[path])[list(layers)]
     shapes = {path: (result[path].shape, leaf.shape) for path, leaf in ours.items()}
     problems = {path: pair for path, pair in shapes.items() if len(set(pair)) > 1}
-    heads = {path.split("/")[0] for path in problems}.intersection(TASK_HEADS)
+    heads = {path.split("/")[0] for path in problems}.intersection(_REPLACED_HEADS)
     fresh = [path for path in ours if path not in theirs or path.split("/")[0] in heads]
     if problems := {path: pair for path, pair in problems.items() if path not in fresh}:
         raise _shape_error(problems, len(ours) - len(fresh), ours, theirs)

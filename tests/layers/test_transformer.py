@@ -330,3 +330,85 @@ def test_a_stack_sows_the_weights_of_each_layer(make_params, x, context, shared)
                 tree[name]["weights"] for tree in (expected["intermediates"], sown["intermediates"]["layers"])
             )
             np.testing.assert_allclose(ours[n], weights, atol=1e-6)
+
+
+def test_layer_scale_multiplies_the_branches(make_params, x):
+    """Ones change nothing, zeros leave the residual stream alone."""
+    plain, scaled = Layer(CONFIG), Layer(replace(CONFIG, layer_scale=0.25))
+    params = make_params(plain, 0, x, None, Context(), True)
+    initial = nn.unbox(scaled.init(jax.random.key(0), x, None, Context(), True)["params"])
+    names = set(initial) - set(params)
+    assert names == {"self_attention_scale", "feed_forward_scale"}
+    assert all((initial[name]["scale"] == jnp.full(D, 0.25)).all() for name in names)
+
+    @jax.jit
+    def run(value):
+        scales = {name: {"scale": jnp.full(D, value)} for name in names}
+        return scaled.apply({"params": params | scales}, x, None, Context(), True)[0]
+
+    expected = jax.jit(plain.apply, static_argnums=4)({"params": params}, x, None, Context(), True)[0]
+    np.testing.assert_allclose(run(1.0), expected, rtol=1e-5, atol=1e-5)
+    np.testing.assert_array_equal(run(0.0), x)
+    assert jnp.abs(run(0.5) - run(1.0)).max() > 0.01
+
+
+def test_stochastic_depth_skips_branches_of_whole_rows():
+    """Half of the rows skip each branch of the last of two layers, and none one of the first."""
+    rows = jnp.asarray(np.random.default_rng(0).normal(size=(1, 1, D)).astype(np.float32)).repeat(256, 0).repeat(2, 1)
+    config = replace(CONFIG, drop_path_rate=0.5)
+    stack = Stack(config, 2)
+    params = nn.unbox(stack.init(jax.random.key(0), rows[:1], Context())["params"])
+    outputs = jax.jit(lambda key: stack.apply(
+        {"params": params}, rows, Context(), deterministic=False, rngs={"dropout": key}, method="outputs"
+    ))  # fmt: skip
+    first, last = np.asarray(outputs(jax.random.key(0)))
+    np.testing.assert_allclose(first, np.broadcast_to(first[:1], first.shape), atol=1e-6)
+    # No branch, one of the two, or both; each is added twice.
+    kinds, counts = np.unique(last.round(4), axis=0, return_counts=True)
+    assert len(kinds) == 4
+    assert counts.min() > 40
+    second = {"params": jax.tree.map(lambda leaf: leaf[1], params["layers"])}
+
+    def attend(layer, x):
+        return layer.self_attention(layer.self_attention_norm(x))
+
+    attended = Layer(CONFIG).apply(second, first[:1], method=attend)
+    for value in (first, first + 2 * attended):
+        assert 0.15 < (np.abs(last - value).max((1, 2)) < 1e-4).mean() < 0.35
+
+
+def test_stochastic_depth_is_the_same_however_layers_are_compiled(make_params, x):
+    """In a loop, unrolled and computed again; and none where nothing is random or the rate is 0."""
+    config = replace(CONFIG, drop_path_rate=0.6, layer_scale=0.5)
+    params = make_params(Stack(config, N), 0, x, Context())
+
+    def gradient(config, remat, deterministic=False):
+        def loss(params):
+            rngs = {"dropout": jax.random.key(3)}
+            stack = Stack(config, N, remat=remat)
+            return (stack.apply({"params": params}, x, Context(), deterministic=deterministic, rngs=rngs) ** 3).sum()
+
+        return jax.jit(jax.grad(loss))(params)
+
+    expected, plain = gradient(config, "none"), gradient(config, "none", deterministic=True)
+    for remat in ("unroll", "full"):
+        jax.tree.map(partial(np.testing.assert_allclose, rtol=1e-4, atol=1e-4), gradient(config, remat), expected)
+    jax.tree.map(np.testing.assert_array_equal, gradient(replace(config, drop_path_rate=0.0), "none"), plain)
+    assert max(jnp.abs(a - b).max() for a, b in zip(*map(jax.tree.leaves, (expected, plain)), strict=True)) > 0.1
+
+
+def test_what_is_not_used_costs_nothing(make_params, x):
+    """Without rates and factors the program is that of a stack that knows neither."""
+    params = make_params(Stack(CONFIG, N), 0, x, Context())
+
+    def program(config, deterministic):
+        def run(params):
+            rngs = {"dropout": jax.random.key(3)}
+            return Stack(config, N).apply({"params": params}, x, Context(), deterministic=deterministic, rngs=rngs)
+
+        return jax.jit(run).lower(params).as_text()
+
+    plain, dropping = program(CONFIG, False), replace(CONFIG, drop_path_rate=0.1)
+    assert "threefry" not in plain
+    assert program(dropping, True) == program(CONFIG, True)
+    assert "threefry" in program(dropping, False)

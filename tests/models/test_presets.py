@@ -55,6 +55,28 @@ PUBLISHED |= {
     "resnet-101": 44_549_160,
     "resnet-152": 60_192_808,
 }
+# Of models of pictures, with a head for 1,000 classes; the masked autoencoders with decoder and tables of positions.
+PUBLISHED |= {
+    "vit-ti-16": 5_717_416,
+    "vit-s-16": 22_050_664,
+    "vit-b-16": 86_567_656,
+    "vit-b-32": 88_224_232,
+    "vit-l-16": 304_326_632,
+    "vit-l-32": 306_535_400,
+    "vit-h-14": 632_045_800,
+    "vit-b-16-384": 86_859_496,
+    "deit-ti": 5_717_416,
+    "deit-s": 22_050_664,
+    "deit-b": 86_567_656,
+    "deit-b-384": 86_859_496,
+    "deit-ti-distilled": 5_910_800,
+    "deit-s-distilled": 22_436_432,
+    "deit-b-distilled": 87_338_192,
+    "deit-b-distilled-384": 87_630_032,
+    "mae-b": 111_907_840,
+    "mae-l": 329_541_888,
+    "mae-h": 657_074_508,
+}
 # Brown et al. 2020, table 2.1, in millions. The largest has exactly 174,604,259,328, with GPT-2's 50,257 ids.
 GPT_3 = {
     "small": 125,
@@ -76,6 +98,15 @@ OTHERS = [name for name in ENCODERS if name not in PUBLISHED]
 @pytest.mark.parametrize("name", PUBLISHED)
 def test_published_parameter_counts(name):
     assert num_params(PRESETS[name]) == PUBLISHED[name]
+
+
+@pytest.mark.parametrize(("size", "depth", "width"), [("s", 12, 384), ("b", 12, 768), ("l", 24, 1024), ("h", 32, 1280)])
+def test_deit_3_is_a_vit_with_layer_scale_and_a_class_token_without_position(size, depth, width):
+    """Touvron et al. 2022, table 1: 22.0, 86.6, 304.4 and 632.1 million."""
+    deit_3, vit = PRESETS[f"deit3-{size}"], PRESETS[f"vit-{size}-{14 if size == 'h' else 16}"]
+    assert num_params(deit_3) == num_params(vit) + 2 * depth * width - width
+    assert round(num_params(deit_3) / 1e6, 1) == {"s": 22.1, "b": 86.6, "l": 304.4, "h": 632.1}[size]
+    assert replace(deit_3, layer_scale=0.0, drop_path_rate=0.0, special_positions=True) == vit
 
 
 @pytest.mark.parametrize("size", GPT_3)

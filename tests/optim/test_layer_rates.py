@@ -65,9 +65,11 @@ ABOVE = {
     "pooler",
     "output",
     "output_bias",
+    "distillation",
 }
 FAMILIES = ("bert-base-uncased", "xlm-roberta-base", "albert-base-v2", "distilbert-base-uncased", "electra-base")
 FAMILIES += ("t5-v1_1-small", "transformer-base-en-de", "bart-base", "gpt2", "openai-gpt", "t5-lm-small")
+FAMILIES += ("vit-ti-16", "deit-ti-distilled", "deit3-s", "mae-b")
 
 
 def test_every_family_is_sorted_into_embeddings_layers_and_what_is_above():

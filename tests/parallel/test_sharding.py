@@ -12,12 +12,15 @@ from t5x_lite.models import (
     PRESETS,
     AlbertConfig,
     BertConfig,
+    DeiTConfig,
     DistilBertConfig,
     ElectraConfig,
     ElectraPairConfig,
+    MAEConfig,
     ResNetConfig,
     RobertaConfig,
     T5Config,
+    ViTConfig,
     abstract_params,
 )
 from t5x_lite.optim.optimizers import Adafactor, AdamW, Lamb
@@ -28,6 +31,8 @@ CONFIG = T5Config(64, 4, embed_dim=8, head_dim=4, mlp_dim=16, num_encoder_layers
 SIZES = {"vocab_size": 64, "embed_dim": 8, "num_heads": 2, "mlp_dim": 16, "num_layers": 2, "max_length": 6}
 BERT = BertConfig(**SIZES, heads=("masked_lm", "sentence_pair", "span_boundary"))
 ELECTRA = ElectraConfig(**SIZES, token_embed_dim=4, heads=("replaced_token",))
+PICTURES, LAYERS = ((16, 24), 4), {"embed_dim": 16, "num_heads": 2, "mlp_dim": 32, "num_layers": 2}
+VIT = ViTConfig(*PICTURES, **LAYERS, num_classes=6)
 EVERY_FAMILY = [
     CONFIG,
     BERT,
@@ -36,6 +41,9 @@ EVERY_FAMILY = [
     DistilBertConfig(**SIZES, heads=("masked_lm",), tied=False),
     ElectraPairConfig(replace(ELECTRA, heads=("masked_lm",)), ELECTRA),
     ResNetConfig(depths=(1, 2), widths=(16, 32), stem_width=8, num_classes=6),
+    replace(VIT, layer_scale=0.1, pooler=True),
+    DeiTConfig(*PICTURES, **LAYERS),
+    MAEConfig(*PICTURES, **LAYERS, decoder_embed_dim=8, decoder_num_heads=2, decoder_mlp_dim=16, decoder_num_layers=1),
 ]
 
 

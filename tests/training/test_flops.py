@@ -163,6 +163,32 @@ def test_a_published_size():
     assert flops * 300e9 == pytest.approx(3.14e23, rel=0.04)
 
 
+def stack_flops(length: int, width: int, mlp_dim: int, depth: int) -> int:
+    return 2 * depth * length * (4 * width**2 + 2 * width * mlp_dim + 2 * length * width)
+
+
+@pytest.mark.parametrize(
+    ("preset", "expected"),
+    [
+        # 17.6 billion multiplications and additions, as the papers count.
+        ("vit-b-16", 2 * (196 * 768 * 768 + 768 * 1000) + stack_flops(197, 768, 3072, 12)),
+        ("deit-ti-distilled", 2 * (196 * 768 * 192 + 2 * 192 * 1000) + stack_flops(198, 192, 768, 12)),
+        # The encoder computes the 49 patches that it sees and the class token alone.
+        (
+            "mae-b",
+            2 * (49 * 768 * 768 + 50 * 768 * 512 + 196 * 512 * 768)
+            + stack_flops(50, 768, 3072, 12)
+            + stack_flops(197, 512, 2048, 8),
+        ),
+    ],
+)
+def test_models_of_pictures(preset, expected):
+    config = PRESETS[preset]
+    params = nn.unbox(abstract_params(config))
+    forward = jax.make_jaxpr(lambda params, *inputs: config.build().apply({"params": params}, *inputs))
+    assert count_flops(forward(params, *config.abstract_inputs()).jaxpr) == expected
+
+
 def test_convolutions_branches_and_loops():
     image, kernel = jnp.ones((2, 8, 8, 3)), jnp.ones((4, 4, 3, 5))
     layout = {"dimension_numbers": ("NHWC", "HWIO", "NHWC")}

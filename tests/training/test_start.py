@@ -7,10 +7,18 @@ from flax import linen as nn
 from flax import traverse_util
 
 from t5x_lite.errors import InputError
-from t5x_lite.models import PRESETS, abstract_params
+from t5x_lite.layers.patches import resize_positions
+from t5x_lite.models import PRESETS, DeiTConfig, MAEConfig, ViTConfig, abstract_params, init_params
 from t5x_lite.training import Experiment
 from t5x_lite.training.experiment import differences
-from t5x_lite.training.initialization import FromModel, FromRun, describe_overlay, overlay, part_for
+from t5x_lite.training.initialization import (
+    FromModel,
+    FromRun,
+    describe_overlay,
+    overlay,
+    part_for,
+    with_resized_positions,
+)
 
 
 def tree(layers: int, width: int = 3, **others):
@@ -171,3 +179,62 @@ def test_an_encoder_begins_with_the_discriminator_of_a_pair():
     assert part_for(single, single, source) == (source, "")
     with pytest.raises(InputError, match="another family: 5 of this one's 27 parameters fit"):
         overlay(ours, params)
+
+
+VIT = ViTConfig((8, 12), 4, 1, embed_dim=8, num_heads=2, mlp_dim=6, num_layers=1, num_classes=3)
+DECODER = {"decoder_embed_dim": 12, "decoder_num_heads": 2, "decoder_mlp_dim": 5, "decoder_num_layers": 1}
+AUTOENCODER = MAEConfig((8, 12), 4, 1, embed_dim=8, num_heads=2, mlp_dim=6, num_layers=1, **DECODER, mask_ratio=0.5)
+
+
+def started(model, config, params):
+    """A new model's parameters with those of another one, and what was said about it."""
+    ours = init_params(model, jax.random.key(1))
+    source, resized = with_resized_positions(params, model, config)
+    found, fresh = overlay(ours, source)
+    return ours, found, resized + describe_overlay(found, source, fresh)
+
+
+DEIT = DeiTConfig(**vars(VIT) | {"heads": ("classification", "distillation")})
+
+
+@pytest.mark.parametrize("config", [VIT, AUTOENCODER, replace(DEIT, heads=())], ids=lambda config: type(config).__name__)
+def test_another_resolution_and_number_of_classes(config):
+    params = init_params(config, jax.random.key(0))
+    model = replace(VIT, image_size=(20, 8), num_classes=5)
+    ours, found, message = started(model, config, params)
+    assert message.startswith("; its positions of 2 x 3 patches were interpolated to 5 x 2; random are classification/")
+    before, after = (np.asarray(tree["embeddings"]["position"]["embedding"]) for tree in (params, found))
+    special = len(config.special_tokens)
+    np.testing.assert_array_equal(after[0], before[0])
+    np.testing.assert_allclose(after[1:], resize_positions(before[special:], (2, 3), (5, 2)), atol=1e-6)
+    for name, tree in (("encoder", params), ("classification", ours)):
+        jax.tree.map(np.testing.assert_array_equal, found[name], tree[name])
+    jax.tree.map(np.testing.assert_array_equal, found["embeddings"]["patch"], params["embeddings"]["patch"])
+
+
+def test_positions_of_tokens_that_one_of_the_models_lacks():
+    params = init_params(VIT, jax.random.key(0))
+    table = np.asarray(params["embeddings"]["position"]["embedding"])
+    _, mean, message = started(replace(VIT, pooling="mean"), VIT, params)
+    np.testing.assert_array_equal(mean["embeddings"]["position"]["embedding"], table[1:])
+    assert message == "; not taken are embeddings/class_token"
+    ours, deit, message = started(DEIT, VIT, params)
+    np.testing.assert_array_equal(deit["embeddings"]["position"]["embedding"], np.insert(table, 1, 0, axis=0))
+    np.testing.assert_array_equal(deit["embeddings"]["distillation_token"], ours["embeddings"]["distillation_token"])
+    assert message.startswith("; random are ")
+
+
+def test_an_autoencoder_of_another_resolution_has_all_its_positions():
+    model = replace(AUTOENCODER, image_size=(16, 16))
+    params = init_params(AUTOENCODER, jax.random.key(0))
+    _, found, message = started(model, AUTOENCODER, params)
+    assert message == "; its positions of 2 x 3 patches were interpolated to 4 x 4"
+    assert found["decoder"]["position"]["embedding"].shape == (17, 12)
+    same, nothing = with_resized_positions(params, AUTOENCODER, AUTOENCODER)
+    assert same is params
+    assert nothing == ""
+
+
+def test_patches_of_another_size_are_another_model():
+    with pytest.raises(InputError, match=r"embeddings/patch/kernel has shape \(16, 8\) there, \(4, 8\) here"):
+        started(replace(VIT, patch_size=2), VIT, init_params(VIT, jax.random.key(0)))
