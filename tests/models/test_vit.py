@@ -92,9 +92,7 @@ def test_eight_devices_compute_the_same_and_drop_the_same(params):
 
     def loss(params, images):
         rngs = {"dropout": jax.random.key(5)}
-        logits = config.build().apply(
-            {"params": params}, images, deterministic=False, rngs=rngs, method="class_logits"
-        )
+        logits = config.build().apply({"params": params}, images, deterministic=False, rngs=rngs, method="class_logits")
         return (logits**2).mean()
 
     def loss_on_mesh(params, images):

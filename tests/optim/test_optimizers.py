@@ -6,7 +6,7 @@ import pytest
 from flax import linen as nn
 
 from t5x_lite.errors import InputError
-from t5x_lite.models.base import abstract_params
+from t5x_lite.models import MAEConfig, abstract_params, init_params
 from t5x_lite.optim.optimizers import Adafactor, Adam, AdamW, Lamb, decays, each_layer
 from t5x_lite.optim.schedules import Constant, InverseSqrt, LinearDecay
 from t5x_lite.parallel import MeshShape, logical_axes, make_mesh, shardings
@@ -61,6 +61,29 @@ def test_weight_decay_spares_norms_and_biases(tiny):
         name for name in flat if "norm" in name or "position_bias" in name
     }
     assert sum(flat.values()) > 10
+
+
+@pytest.mark.parametrize("optimizer", [AdamW(Constant(0.1), weight_decay=0.5), Lamb(Constant(0.1)), Adafactor()])
+def test_fixed_positions_of_pictures_stay_as_they_are(optimizer):
+    """They are among the parameters and have no gradient; nor do special tokens decay."""
+    config = MAEConfig(
+        (8, 8), 4, 1, embed_dim=4, num_heads=1, mlp_dim=3, num_layers=1, decoder_embed_dim=8, decoder_num_heads=1,
+        decoder_mlp_dim=3, decoder_num_layers=1,
+    )  # fmt: skip
+    params, axes = init_params(config, jax.random.key(0)), logical_axes(abstract_params(config))
+    tx = optimizer.build(axes)
+
+    @jax.jit
+    def updates(params):
+        return tx.update(jax.tree.map(jnp.zeros_like, params), tx.init(params), params)[0]
+
+    moved = updates(params)
+    for part in ("embeddings", "decoder"):
+        assert not moved[part]["position"]["embedding"].any()
+    assert not moved["embeddings"]["class_token"].any()
+    assert not moved["decoder"]["mask_token"].any()
+    if isinstance(optimizer, AdamW):
+        assert moved["embeddings"]["patch"]["kernel"].any()
 
 
 def test_weight_decay_shrinks_what_has_no_gradient(trees):

@@ -197,7 +197,7 @@ def started(model, config, params):
 DEIT = DeiTConfig(**vars(VIT) | {"heads": ("classification", "distillation")})
 
 
-@pytest.mark.parametrize("config", [VIT, AUTOENCODER, replace(DEIT, heads=())], ids=lambda config: type(config).__name__)
+@pytest.mark.parametrize("config", [VIT, AUTOENCODER, replace(DEIT, heads=())], ids=lambda c: type(c).__name__)
 def test_another_resolution_and_number_of_classes(config):
     params = init_params(config, jax.random.key(0))
     model = replace(VIT, image_size=(20, 8), num_classes=5)
