@@ -13,7 +13,7 @@ has not been run by us. `python -m t5x_lite inspect configs/gpt3_175b.py --text 
 which also trains its small sister: configs/gpt2_small.py.
 
 Recommended: v5p:8x8x16, with the mesh of this config. Its plan, made on two
-CPU cores with libtpu 0.0.42.1 before plans showed expected times:
+CPU cores with libtpu 0.0.42.1:
 
     gpt3_175b on v5p:8x8x16: 1,024 chips, 256 hosts; mesh data 8, fsdp 64, sequence 1, tensor 2; remat full
     174,604,836,864 parameters; a step of 1,536 rows, 3,147,264 tokens
@@ -22,26 +22,32 @@ CPU cores with libtpu 0.0.42.1 before plans showed expected times:
      parameters                 5.08
      optimizer                 10.17
      average, teacher, batch    0.00
-     activations, temporaries  25.27
+     activations, temporaries  24.57
      code                       0.03
-     together, of 95: fits     40.55
+     together, of 95: fits     39.85
 
      collective      among  count  MB a chip        ms  largest input
      all-gather         64  1,346  343,123.8  1,143.75  bf16[25152,192]
      reduce-scatter     64    576  171,228.3    570.76  bf16[12288,24576]
      all-reduce          2    502   72,779.7    727.80  bf16[3,2048,12288]
-     all-reduce          8     97    4,790.1     23.95  bf16[25152,192]
+     all-reduce          8     98    4,790.1     23.95  bf16[25152,192]
      all-reduce         64    581    2,536.3      8.45  bf16[25152,12288]
      all-reduce        512    194      164.2      0.33  bf16[1,2048,12288]
      all-reduce        128      1        0.0      0.00  f32[]
 
      a step at least                ms
-     compute: matrix products  8,740.1
-     hbm: memory               4,096.1
+     compute: matrix products  8,784.5
+     hbm: memory               3,975.5
      ici: links between chips  2,475.0
 
-    model FLOPs 3.386e+18 a step, compiled 4.108e+18 (1.21 times)
-    at most 82.4% MFU and 360,096 tokens/s, bound by compute
+     a step as the compiler expects it        ms
+     operations                         10,033.5
+     kernels of attention                  315.9
+     links that nothing hides            1,428.6
+
+    model FLOPs 3.340e+18 a step, compiled 4.129e+18 (1.24 times)
+    at most 80.9% MFU and 358,273 tokens/s, bound by compute
+    expected 60.3% MFU and 267,215 tokens/s, 11,778.0 ms a step
     compiled in 69 s
 """
 

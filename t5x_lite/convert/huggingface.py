@@ -14,7 +14,7 @@ import xxhash
 from flax import linen as nn
 
 from t5x_lite.checksums import write_checksums
-from t5x_lite.convert import decoders, encoder_decoders, encoders, images
+from t5x_lite.convert import decoders, encoder_decoders, encoders, images, resnet
 from t5x_lite.convert.family import HuggingFaceFamily, PixelStatistics, class_of
 from t5x_lite.convert.generation import read_generation, read_vocabulary
 from t5x_lite.convert.origin import GENERATION_FILE, Origin, read_origin
@@ -27,7 +27,7 @@ from t5x_lite.files import read_json
 from t5x_lite.models import ModelConfig, abstract_params
 
 FAMILIES: list[HuggingFaceFamily] = [
-    family for module in (encoder_decoders, decoders, encoders, images) for family in module.FAMILIES
+    family for module in (encoder_decoders, decoders, encoders, images, resnet) for family in module.FAMILIES
 ]
 """What can be imported and exported. Of several families with one config the last that fits it is written."""
 
@@ -161,7 +161,8 @@ def export_folder(
     )
     tensors = to_theirs(family.names(config), params, abstract)
     tensors |= family.further_tensors(config, tensors)
-    tensors = {name: tensor.astype(jnp.dtype(dtype)) for name, tensor in tensors.items()}
+    counts = {name: tensor for name, tensor in tensors.items() if tensor.dtype.kind == "i"}
+    tensors = {name: tensor.astype(jnp.dtype(dtype)) for name, tensor in tensors.items() if name not in counts}
     description["dtype"] = dtype
     folder.mkdir(parents=True, exist_ok=True)
     if tokenizer is not None and can_write(tokenizer):
@@ -169,7 +170,7 @@ def export_folder(
     # Among the weights, so that a program that writes these anew leaves no checksums of the old ones.
     sums = {name: _checksum(tensor) for name, tensor in tensors.items()}
     weights = folder / "model.safetensors"
-    save_file(tensors, weights, metadata={"format": "pt", _CHECKSUMS: json.dumps(sums)})
+    save_file(tensors | counts, weights, metadata={"format": "pt", _CHECKSUMS: json.dumps(sums)})
     _sort_metadata(weights)
     if origin and origin.generation:
         (folder / GENERATION_FILE).write_text(json.dumps(json.loads(origin.generation), indent=2) + "\n")

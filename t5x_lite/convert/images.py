@@ -116,7 +116,7 @@ class _NormPix:
 
 
 @dataclass(frozen=True)
-class _ImageHeads(Heads):
+class ImageHeads(Heads):
     """The heads of a model of pictures: those whose tensors are there."""
 
     def read(self, theirs: dict[str, Any], tensors: Tensors) -> dict[str, Any]:
@@ -127,9 +127,10 @@ class _ImageHeads(Heads):
 
     def write(self, config: Any, family: str) -> dict[str, Any]:
         heads = getattr(config, "heads", ())
-        if heads not in self.classes or (heads and config.pooler):
+        pooler = getattr(config, "pooler", False)
+        if heads not in self.classes or (heads and pooler):
             raise InputError(
-                f"heads={heads} with pooler={config.pooler} have no class among Transformers' {family} models; export "
+                f"heads={heads} with pooler={pooler} have no class among Transformers' {family} models; export "
                 "is not possible"
             )
         written: dict[str, Any] = {"architectures": [family + self.classes[heads]]}
@@ -188,7 +189,7 @@ class ImageFamily(HuggingFaceFamily):
         mean, std = pixel_statistics or self.statistics
         if len(mean) != config.num_channels:
             mean, std = ((HALVES[0][0],) * config.num_channels,) * 2
-        height, width = config.image_size
+        height, width = getattr(config, "image_size", (224, 224))
         processor = {
             "image_processor_type": self.processor,
             "do_resize": True,
@@ -273,8 +274,8 @@ _VIT_FIELDS = (
     Constants({"pooler_act": "tanh"}, ours={"pooling": "cls", "special_positions": True, "layer_scale": 0.0}),
     _DropPath(),
 )
-_MODEL: Classes = {(): "Model"}
-_CLASSIFIER: Classes = {("classification",): "ForImageClassification"} | _MODEL
+MODEL: Classes = {(): "Model"}
+CLASSIFIER: Classes = {("classification",): "ForImageClassification"} | MODEL
 
 VIT = _ViTFamily(
     model_type="vit",
@@ -282,7 +283,7 @@ VIT = _ViTFamily(
     config=ViTConfig,
     fields=_VIT_FIELDS,
     prefix="vit",
-    heads=_ImageHeads({"classification": {"scores": "classifier"}}, _CLASSIFIER),
+    heads=ImageHeads({"classification": {"scores": "classifier"}}, CLASSIFIER),
 )
 DEIT = _DeiTFamily(
     model_type="deit",
@@ -292,9 +293,9 @@ DEIT = _DeiTFamily(
     prefix="deit",
     processor="DeiTImageProcessor",
     statistics=IMAGENET,
-    heads=_ImageHeads(
+    heads=ImageHeads(
         {"classification": {"scores": "classifier"}, "distillation": {"scores": "distillation_classifier"}},
-        {("classification", "distillation"): "ForImageClassificationWithTeacher"} | _CLASSIFIER,
+        {("classification", "distillation"): "ForImageClassificationWithTeacher"} | CLASSIFIER,
     ),
 )
 VIT_MAE = _MAEFamily(
@@ -304,7 +305,7 @@ VIT_MAE = _MAEFamily(
     fields=(*_FIELDS, Numbers(_DECODER_NUMBERS), _NormPix()),
     prefix="vit",
     statistics=IMAGENET,
-    heads=_ImageHeads({}, {(): "ForPreTraining"}),
+    heads=ImageHeads({}, {(): "ForPreTraining"}),
 )
 VIT_MAE_ENCODER = _ViTFamily(
     model_type="vit_mae",
@@ -315,6 +316,6 @@ VIT_MAE_ENCODER = _ViTFamily(
     fields=(*_VIT_FIELDS, Constants(ours={"positions": "sincos", "heads": ()})),
     prefix="vit",
     statistics=IMAGENET,
-    heads=_ImageHeads({}, _MODEL),
+    heads=ImageHeads({}, MODEL),
 )
 FAMILIES = (VIT, DEIT, VIT_MAE, VIT_MAE_ENCODER)

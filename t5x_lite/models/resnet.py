@@ -115,11 +115,13 @@ class ResNet(nn.Module):
         if "classification" in c.heads:
             self.classification = Classifier(c.num_classes, dropout_rate=0.0)
 
-    def __call__(self, images: Images, *, deterministic: bool = True) -> Float[Array, "B K"]:
-        """Logits of the classes, or without a head what `hidden_states` gives."""
-        if not self.config.heads:
-            return self.hidden_states(images, deterministic=deterministic)
-        return self.class_logits(images, deterministic=deterministic)
+    def __call__(self, images: Images, *, deterministic: bool = True) -> dict[str, Array]:
+        """All outputs for some pictures: `hidden` [B P D] and, with the head, `classification_logits` [B K]."""
+        results = {"hidden": self.hidden_states(images, deterministic=deterministic)}
+        if self.config.heads:
+            logits = self.classification_logits(results["hidden"], deterministic=deterministic)
+            results["classification_logits"] = logits
+        return results
 
     def feature_maps(self, images: Images, *, deterministic: bool = True) -> list[Float[Array, "B _ _ _"]]:
         """What each stage gives, from the largest to the smallest."""
