@@ -61,6 +61,7 @@ ROOMS = (
     "models",
     "objectives",
     "decoding",
+    "images",
     "pictures",
     "parallel.partitioning",
     "training.step",

@@ -1,4 +1,4 @@
-"""From raw text to batches of ids: sources, tokenizers, the token store, batches.
+"""From text and pictures to batches: sources, tokenizers, the store of rows, batches.
 
 `tensorflow_datasets`, `grain`, `sentencepiece` and `tokenizers` are imported where they are used, since the first two
 take half a second and more.
@@ -7,6 +7,7 @@ take half a second and more.
 from t5x_lite.data.batches import batches, evaluation_batches, prefetch
 from t5x_lite.data.config import Data
 from t5x_lite.data.layouts.base import Column, Layout, Row, RowBuilder, RowSpec
+from t5x_lite.data.layouts.images import Images
 from t5x_lite.data.layouts.segment_pairs import Pairs
 from t5x_lite.data.layouts.sentences import split_sentences
 from t5x_lite.data.layouts.text import Sentences, Stream
@@ -14,6 +15,9 @@ from t5x_lite.data.mixtures import Equal, Fixed, Mixture, MixtureStore, Part, Pr
 from t5x_lite.data.records.base import ComposedRecords, JoinedRecords, Record, Records, Source, UnrolledRecords
 from t5x_lite.data.records.columnar import HuggingFaceDataset, ParquetFiles
 from t5x_lite.data.records.formats import ClassFiles, ConllFiles, JsonlFiles, ParallelFiles, SquadFiles, TableFiles
+from t5x_lite.data.records.image_arrays import Digits, ImageArrays
+from t5x_lite.data.records.image_records import ImageTable, LabeledImages
+from t5x_lite.data.records.images import ImageFolder, ImageSource, LabeledImage
 from t5x_lite.data.records.text import PythonDocs, TextFiles
 from t5x_lite.data.records.tfds import Tfds
 from t5x_lite.data.store import TokenStore
@@ -59,13 +63,21 @@ __all__ = [
     "CoreferenceTemplate",
     "Data",
     "Delimited",
+    "Digits",
     "Equal",
     "Fixed",
     "HuggingFaceDataset",
+    "ImageArrays",
+    "ImageFolder",
+    "ImageSource",
+    "ImageTable",
+    "Images",
     "JoinedRecords",
     "JsonlFiles",
     "LabelTemplate",
     "Labeled",
+    "LabeledImage",
+    "LabeledImages",
     "LabeledTexts",
     "Layout",
     "MarianFiles",

@@ -32,7 +32,7 @@ class Data(Validated):
 
     source: Source = field(default_factory=PythonDocs)
     """Text: PythonDocs, TextFiles or Tfds; pairs of texts: TextToText; other tasks: LabeledTexts, Choices, Questions or
-    TaggedWords; or a Mixture of several."""
+    TaggedWords; pictures: ImageFolder, ImageTable, ImageArrays, LabeledImages or Digits; or a Mixture of several."""
     tokenizer: TokenizerConfig | None = field(default_factory=lambda: SentencePiece(vocab_size=8_000))
     """SentencePiece, WordPiece or ByteLevelBPE (trained on the corpus or loaded), TokenizerFile or Bytes; 8,000 pieces
     are what PythonDocs can fill, T5 has 32,000. None for data without text. A run with a teacher, or from a model,
@@ -106,6 +106,7 @@ class Data(Validated):
         if isinstance(self.source, Mixture):
             return self._prepare_parts(layout, tokenizer, check_tokenizer, report, workers)
         corpus, held_out_key = self._corpus(layout), self.held_out
+        corpus = replace(corpus, classes=self._classes(layout))
         if self.held_out_source is not None:
             held_out_key = ["source", self.held_out_source.fingerprint()]
         elif not 0 < self.held_out < 0.5:
@@ -165,6 +166,15 @@ class Data(Validated):
         held_out = self.held_out_source and Documents(self.held_out_source, layout, self.sentences)
         return Corpus(Documents(self.source, layout, self.sentences), self.held_out, held_out)
 
+    def _classes(self, layout: Layout) -> tuple[str, ...]:
+        names = layout.classes_of(self.source)
+        if self.held_out_source is not None and (held := layout.classes_of(self.held_out_source)) != names:
+            raise InputError(
+                f"held_out_source has the {len(held)} classes {_some(held)} and source the {len(names)} classes "
+                f"{_some(names)}, so that numbers of classes would not agree; set class_names of both to the same"
+            )
+        return names
+
     def _tokenizer(self, source_key: str, report: Progress, workers: int) -> Tokenizer | None:
         if self.tokenizer is None:
             return None
@@ -194,3 +204,7 @@ class Data(Validated):
     def cache_path(self) -> Path | epath.Path:
         """`cache_dir` with its default filled in."""
         return local_or_bucket(self.cache_dir, "data.cache_dir") if self.cache_dir else cache_folder()
+
+
+def _some(names: tuple[str, ...]) -> str:
+    return f"({', '.join(names[:10])}{', ...' if len(names) > 10 else ''})"

@@ -186,6 +186,7 @@ class MixtureStore(TokenStore):
             figures={f"{name} {split}": one for name, store in stores.items() for split, one in store.figures.items()},
             corpus=None,
             threshold=None,
+            classes=first.classes,
             parts=stores,
             shares=dict(zip(stores, shares, strict=True)),
         )

@@ -109,6 +109,8 @@ class Corpus:
     documents: Documents
     held_out: float
     held_out_documents: Documents | None = None
+    classes: tuple[str, ...] = ()
+    """The names of those that labels are numbers of: see `Layout.classes_of`."""
 
     def shards(self) -> "tuple[Shard, ...]":
         """What is read apart: the shards of its sources, those to evaluate on last."""

@@ -15,7 +15,7 @@ from t5x_lite.data.records.base import digest
 from t5x_lite.data.splits import Corpus, Overlap, Progress, format_overlap
 from t5x_lite.data.stored_rows import SPLITS, RowFile, RowFormat, Rows
 from t5x_lite.data.workers import Workers
-from t5x_lite.data.write_store import FORMAT, SUMMARY, TOKENIZER, SplitFigures, is_begun, write_store
+from t5x_lite.data.write_store import FORMAT, SUMMARY, TOKENIZER, SplitFigures, format_broken, is_begun, write_store
 from t5x_lite.errors import InputError
 from t5x_lite.files import file_sizes, read_json, write_folder
 from t5x_lite.tokenizers.config import Tokenizer, load_tokenizer
@@ -42,6 +42,8 @@ class TokenStore(contextlib.AbstractContextManager):
     """The documents of the rows; None in a store of several."""
     threshold: int | None
     """The largest hash of a held-out document, where a share of the corpus is held out."""
+    classes: tuple[str, ...]
+    """The names of the classes that labels in the rows are numbers of: see `Layout.classes_of`."""
 
     def __exit__(self, *error: Any) -> None:
         self.train.close()
@@ -74,6 +76,8 @@ class TokenStore(contextlib.AbstractContextManager):
                 overlap = Overlap(figures.in_training, figures.same_in_training, figures.documents)
                 sentence = format_overlap(overlap, self.layout.unit_name, figures.first_in_training)
                 remarks.append(f"{split.replace('_', '-')}: {sentence}")
+            if broken := format_broken([figures], self.layout):
+                remarks.append(f"{split.replace('_', '-')}: {broken}; they are left out")
         return remarks
 
     @property
@@ -117,7 +121,16 @@ def make_store(
             if "No space left" in str(error):
                 raise OSError(errno.ENOSPC, "No space left on device", str(folder)) from error
             raise
-    return read_store(folder, corpus, tokenizer)
+    store = read_store(folder, corpus, tokenizer)
+    # What is left out is a matter of whether the store is opened, not of its rows: none has to be made again.
+    sources = [corpus.documents.source, (corpus.held_out_documents or corpus.documents).source]
+    refusing = [getattr(source, "broken", "refuse") == "refuse" for source in sources]
+    refused = [store.figures[split] for split, refuses in zip(SPLITS, refusing, strict=True) if refuses]
+    if broken := format_broken(refused, layout := corpus.documents.layout):
+        raise InputError(
+            f"{broken}; replace or remove them, or leave such {layout.unit_name} out by data.source.broken='skip'"
+        )
+    return store
 
 
 def read_store(folder: epath.Path, corpus: Corpus, tokenizer: Tokenizer | None = None) -> TokenStore:
@@ -128,8 +141,10 @@ def read_store(folder: epath.Path, corpus: Corpus, tokenizer: Tokenizer | None =
     layout, num_ids = corpus.documents.layout, summary["num_ids"]
     row_format = RowFormat(layout.spec, num_ids)
     figures = {split: SplitFigures(**summary["splits"][split]) for split in SPLITS}
+    classes = tuple(summary.get("classes", ()))
     train, held = (Rows(folder, _files(summary, split), row_format) for split in SPLITS)
-    return TokenStore(folder.name, folder, tokenizer, train, held, layout, figures, corpus, summary["threshold"])
+    known = figures, corpus, summary["threshold"], classes
+    return TokenStore(folder.name, folder, tokenizer, train, held, layout, *known)
 
 
 def is_complete(folder: epath.Path) -> bool:

@@ -12,6 +12,7 @@ import struct
 import threading
 import time
 from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -19,9 +20,10 @@ import numpy as np
 import xxhash
 from etils import epath
 
-from t5x_lite.data.layouts.base import Row, RowSpec, decode_image
+from t5x_lite.data.layouts.base import Row, RowSpec
 from t5x_lite.errors import InputError
 from t5x_lite.files import is_in_bucket
+from t5x_lite.images.decoding import decode_image
 
 if TYPE_CHECKING:
     import grain
@@ -36,6 +38,8 @@ _REQUESTS = 256
 """Of a bucket at once, each of which is one row and mostly waiting."""
 _CHECKSUM = struct.Struct("<Q")
 _SIZE = struct.Struct("<I")
+_DECODED_TOGETHER = 8
+"""Rows with images that one thread decodes: small ones take less time than a thread takes to begin."""
 _INDEX_BYTES, _END_BYTES = 16, 4
 """Of a row in the index of its file, and of the checksum after that."""
 _THREADS = 65  # of TensorStore, and ArrayRecord's in TFDS
@@ -89,11 +93,6 @@ class RowFormat:
         dtypes = {name: np.uint16 if column.is_ids and small else column.dtype for name, column in spec.items()}
         self._dtypes = {name: np.dtype(dtype).newbyteorder("<") for name, dtype in dtypes.items()}
 
-    @property
-    def row_bytes(self) -> int:
-        """Bytes of a row whose images are stored as arrays, which are larger than their files."""
-        return sum(column.size * self._dtypes[name].itemsize for name, column in self.spec.items())
-
     def encode(self, row: Row) -> bytes:
         """ValueError for a row whose columns are not those of the spec."""
         if row.keys() != self.spec.keys():
@@ -123,13 +122,30 @@ class RowFormat:
             if column.encoding == "image":
                 (size,) = _SIZE.unpack_from(content, start)
                 start += _SIZE.size
-                row[name] = decode_image(bytes(content[start : start + size]), column)
+                row[name] = decode_image(bytes(content[start : start + size]), column.shape)
                 start += size
             else:
                 array = np.frombuffer(content, self._dtypes[name], column.size, start).reshape(column.shape)
                 row[name] = array.astype(column.dtype)
                 start += array.nbytes
         return row
+
+    def decode_many(self, stored: Sequence[bytes]) -> list[Row]:
+        """Rows in their order; with images on all cores, since Pillow decodes outside of Python's lock."""
+        if all(column.encoding == "array" for column in self.spec.values()) or len(stored) < 2:
+            return [self.decode(one) for one in stored]
+        starts = range(0, len(stored), _DECODED_TOGETHER)
+        parts = _decoders().map(
+            lambda start: [self.decode(one) for one in stored[start : start + _DECODED_TOGETHER]], starts
+        )
+        return [row for part in parts for row in part]
+
+
+@functools.cache
+def _decoders() -> ThreadPoolExecutor:
+    """The threads that decode images, one a core; those of all datasets are the same."""
+    affinity = getattr(os, "sched_getaffinity", None)
+    return ThreadPoolExecutor(len(affinity(0)) if affinity else os.cpu_count() or 1, "decode images")
 
 
 @functools.cache
@@ -240,7 +256,7 @@ class Rows(RowSequence):
             for number, position in zip(numbers.tolist(), (indices - starts[numbers]).tolist(), strict=True)
         ]
         try:
-            return [self._format.decode(_stored(read)) for read in reads]
+            return self._format.decode_many([_stored(read) for read in reads])
         except InputError:
             raise
         except (ValueError, RuntimeError, OSError, struct.error) as error:
@@ -288,16 +304,19 @@ class RowWriter(contextlib.AbstractContextManager):
     def __init__(self, folder: epath.PathLike, row_format: RowFormat, number: int = 0) -> None:
         self._folder, self._format, self._number = epath.Path(folder), row_format, number
         self._waiting: dict[str, list[bytes]] = {split: [] for split in SPLITS}
-        self._per_file = max(1, _FILE_BYTES // row_format.row_bytes)
+        self._waiting_bytes = dict.fromkeys(SPLITS, 0)
         self.files: dict[str, list[RowFile]] = {split: [] for split in SPLITS}
         """The complete files of each split."""
 
     def add(self, rows: dict[str, list[Row]]) -> None:
         """Appends rows to each split; ValueError for one whose columns are not those of the spec."""
         for split, more in rows.items():
-            self._waiting[split] += map(self._format.encode, more)
-            while len(self._waiting[split]) >= self._per_file:
-                self._write(split)
+            for row in map(self._format.encode, more):
+                size = len(row) - _CHECKSUM.size
+                if self._waiting[split] and self._waiting_bytes[split] + size > _FILE_BYTES:
+                    self._write(split)
+                self._waiting[split].append(row)
+                self._waiting_bytes[split] += size
 
     def __exit__(self, kind: type | None, *error: Any) -> None:
         if kind is None:
@@ -308,7 +327,7 @@ class RowWriter(contextlib.AbstractContextManager):
     def _write(self, split: str) -> None:
         import tensorstore
 
-        rows, self._waiting[split] = self._waiting[split][: self._per_file], self._waiting[split][self._per_file :]
+        rows, self._waiting[split], self._waiting_bytes[split] = self._waiting[split], [], 0
         path = self._folder / f"{split}-{self._number:05d}-{len(self.files[split]):03d}.rows"
         # All rows at once: TensorStore reads nothing of a file that is there already, and replaces it when this one is
         # complete.

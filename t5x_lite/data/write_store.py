@@ -2,7 +2,9 @@
 
 import functools
 import json
-from dataclasses import asdict, dataclass, replace
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +12,7 @@ import numpy as np
 from etils import epath
 
 from t5x_lite.checksums import file_names, write_checksums
-from t5x_lite.data.layouts.base import Layout, UnfitDocumentError
+from t5x_lite.data.layouts.base import MOST_NAMED, Layout, UnfitDocumentError
 from t5x_lite.data.splits import (
     Corpus,
     Hashes,
@@ -55,6 +57,10 @@ class SplitFigures:
     """Those that are trained on with the same answer."""
     first_in_training: str = ""
     """The location of the first of them, else empty."""
+    counts: dict[str, dict[str, int]] = field(default_factory=dict)
+    """Tables of other counts: see `RowBuilder.counts`."""
+    broken: Sequence[str] = ()
+    """The first documents that are broken: their locations, and what is wrong."""
 
 
 @dataclass(frozen=True)
@@ -172,6 +178,8 @@ def _write_shard(task: _Task, number: int, report: Report) -> Result:
             "first_too_long": first_too_long[split],
             "shortage": [] if builder.rows else builder.shortage,
             "files": writer.files[split],
+            "counts": builder.counts,
+            "broken": builder.broken,
         }
         for split, builder in builders.items()
     }
@@ -181,21 +189,25 @@ def _write_shard(task: _Task, number: int, report: Report) -> Result:
 def _summary(corpus: Corpus, task: _Task, results: list[Result]) -> dict[str, Any]:
     """What is kept of a store beside its rows; `InputError` where a split has none."""
     of_shards = [json.loads(str(result["splits"])) for result in results]
-    figures, files = {}, {}
+    figures, files, lacking = {}, {}, []
     for split in SPLITS:
         each = [of_shard[split] for of_shard in of_shards]
         total = {name: sum(one[name] for one in each) for name in ("documents", "skipped_documents", "tokens", "rows")}
         if not total["rows"]:
-            raise _too_small(
-                split, next((one["shortage"] for one in each if one["documents"]), each[0]["shortage"]), corpus
-            )
+            lacking.append((split, next((one["shortage"] for one in each if one["documents"]), each[0]["shortage"])))
         figures[split] = SplitFigures(
             **total,
             padding=sum(one["padding"] for one in each) / max(total["rows"] * task.layout.num_ids, 1),
             too_long=sum(one["too_long"] for one in each),
             first_too_long=next(filter(None, (one["first_too_long"] for one in each)), ""),
+            counts=_sum_tables([one.get("counts", {}) for one in each]),
+            broken=tuple(first for one in each for first in one.get("broken", ()))[:MOST_NAMED],
         )
         files[split] = [file for one in each for file in one["files"]]
+    if lacking:
+        if broken := format_broken(figures.values(), task.layout):
+            raise InputError(f"{broken}; replace them, and give more that can be read")
+        raise _too_small(*lacking[0], corpus)
     if task.counts_overlap:
         sides = [
             TextHashes(
@@ -219,6 +231,7 @@ def _summary(corpus: Corpus, task: _Task, results: list[Result]) -> dict[str, An
         "num_ids": task.num_ids,
         "tokenizer": task.tokenizer.fingerprint if task.tokenizer else "",
         "threshold": task.threshold,
+        "classes": corpus.classes,
         "splits": {split: asdict(one) for split, one in figures.items()},
         "files": files,
     }
@@ -229,4 +242,35 @@ def _too_small(split: str, shortage: list[str], corpus: Corpus) -> InputError:
     share = "" if corpus.held_out_documents else f" (held_out={corpus.held_out})"
     larger = "a larger held_out, " if share and split == "held_out" else ""
     problem = f"the corpus is too small: its {split} part{share} has {needs}"
-    return InputError(f"{problem}; give more text, {larger}or {remedy}")
+    what = "text" if corpus.documents.layout.num_ids else corpus.documents.layout.unit_name
+    return InputError(f"{problem}; give more {what}, {larger}or {remedy}")
+
+
+def _sum_tables(tables: list[dict[str, dict[str, int]]]) -> dict[str, dict[str, int]]:
+    sums: dict[str, Counter[str]] = {}
+    for one in tables:
+        for name, counts in one.items():
+            sums.setdefault(name, Counter()).update(counts)
+    return {name: dict(counts) for name, counts in sums.items()}
+
+
+def format_broken(figures: Iterable[SplitFigures], layout: Layout) -> str:
+    """The documents that are broken as a sentence without its end; empty where none is.
+
+    >>> figures = SplitFigures(1200, 10, 0, 1190, 0.0, 0, "", broken=("a/1.jpg (truncated)",))
+    >>> figures = replace(figures, counts={"broken": {"empty": 3, "truncated": 7}})
+    >>> class Pictures:
+    ...     unit_name = "images"
+    >>> format_broken([figures], Pictures())
+    '10 of 1,200 images cannot be read (7 truncated, 3 empty): a/1.jpg (truncated), and 9 others'
+    """
+    figures = list(figures)
+    counts = Counter(_sum_tables([one.counts for one in figures]).get("broken", {}))
+    if not counts:
+        return ""
+    first = [name for one in figures for name in one.broken][:MOST_NAMED]
+    kinds = ", ".join(f"{count:,} {problem}" for problem, count in counts.most_common())
+    left = counts.total() - len(first)
+    others = f", and {left:,} other{'s' if left > 1 else ''}" if left else ""
+    of = f"{sum(one.documents for one in figures):,} {layout.unit_name}"
+    return f"{counts.total():,} of {of} cannot be read ({kinds}): {', '.join(first)}{others}"

@@ -18,9 +18,7 @@ from PIL import Image
 from t5x_lite import load
 from t5x_lite.cli import main
 from t5x_lite.data import Data
-from t5x_lite.data.layouts.base import decode_image
 from t5x_lite.decoding import Greedy, decode
-from t5x_lite.errors import InputError
 from t5x_lite.runs.records import read_records
 
 PAGE = Path(__file__).parents[2] / "docs" / "extending.md"
@@ -142,16 +140,6 @@ def test_a_run_without_text_learns_resumes_and_is_evaluated(files, run, tmp_path
 def test_a_run_without_text_is_planned(files, run):
     plan = run("plan", files["colours"], "--topology", "v5e:2x2")
     assert "a step of 8 rows\n" in plan and "rows/s" in plan
-
-
-@pytest.mark.parametrize("content, named", [(b"not a picture", "picture"), (None, "resize")])
-def test_bytes_that_are_no_picture_of_the_shape_end_in_a_sentence(modules, content, named):
-    if content is None:
-        file = io.BytesIO()
-        Image.new("RGB", (3, 5)).save(file, "PNG")
-        content = file.getvalue()
-    with pytest.raises(InputError, match=named):
-        decode_image(content, modules("colours").Pictures().spec["image"])
 
 
 def test_a_decoding_method(modules, t5):

@@ -4,8 +4,8 @@ A row is a mapping from column names to arrays, the same shapes and types in eve
 the same mapping with a leading dimension, and an objective's `corrupt` takes one row.
 """
 
-import io
 from abc import ABC, abstractmethod
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Literal, NamedTuple
@@ -41,7 +41,8 @@ class Column(NamedTuple):
     is_ids: bool = False
     """Ids of the vocabulary: a run counts them as tokens, and they are stored in 16 bits where they fit."""
     encoding: Literal["array", "image"] = "array"
-    """How it is stored: as an array, or as the bytes of a JPEG, PNG or WebP file, decoded when a batch is read."""
+    """How it is stored: as an array, or as the bytes of a picture file, which is decoded onto the canvas `shape`,
+    [H, W, 1 or 3], when a batch is read (see `images.decode_image`)."""
 
     @property
     def size(self) -> int:
@@ -61,24 +62,6 @@ def abstract_batch(spec: RowSpec, *batch: int, sharding: Any = None) -> dict[str
         name: jax.ShapeDtypeStruct((*batch, *column.shape), column.dtype, sharding=sharding)
         for name, column in spec.items()
     }
-
-
-def decode_image(content: bytes, column: Column) -> np.ndarray:
-    """The picture in the bytes of a file, in the column's shape [H W C] with 1 (grey) or 3 (RGB) channels.
-
-    Raises `InputError` where it is not a picture or has another shape.
-    """
-    from PIL import Image, UnidentifiedImageError
-
-    try:
-        with Image.open(io.BytesIO(content)) as opened:
-            picture = np.asarray(opened.convert("L" if column.shape[-1] == 1 else "RGB"), column.dtype)
-    except (UnidentifiedImageError, OSError) as error:
-        raise InputError(f"an image column holds bytes that are not a picture ({error}); encode it anew") from None
-    picture = picture.reshape(*picture.shape[:2], column.shape[-1])
-    if picture.shape != tuple(column.shape):
-        raise InputError(f"an image has shape {picture.shape}, its column {tuple(column.shape)}; resize it first")
-    return picture
 
 
 class SpecialIds(NamedTuple):
@@ -126,6 +109,9 @@ class SpecialIds(NamedTuple):
         return ids
 
 
+MOST_NAMED = 5
+"""Broken documents that messages name."""
+
 DELIMITER_IDS = ("start", "delimiter", "extract")
 """They begin, divide and end the texts of a decoder's rows (Radford et al. 2018, section 3.3): the three ids after the
 vocabulary's, which no pretraining has seen."""
@@ -168,6 +154,10 @@ class RowBuilder:
         """Documents that were left out or lost ids since no row can hold them."""
         self.first_too_long: tuple[int, str] | None = None
         """(number from 1, what is wrong with it) of the first of them."""
+        self.counts: dict[str, Counter[str]] = {}
+        """Tables of other counts by their names; a store keeps their sums."""
+        self.broken: list[str] = []
+        """The first documents that are broken: their locations, and what is wrong."""
         self._ready: list[Row] = []
 
     def add(self, document: list[Any]) -> None:
@@ -251,6 +241,11 @@ class Layout(Validated, ABC):
     def answer(self, example: Example) -> tuple[str, str] | None:
         """(input, answer) as texts; None in running text."""
         return None
+
+    def classes_of(self, source: Any) -> tuple[str, ...]:
+        """The names of the classes that labels in the rows are numbers of, read from the source where it does not
+        name them; none where rows have no such labels. `InputError` for a source without them."""
+        return ()
 
     def start(self, vocabulary: Vocabulary | None) -> RowBuilder:
         """A builder for the rows of one split; `InputError` where the vocabulary lacks ids that the rows need."""

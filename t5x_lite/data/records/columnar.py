@@ -3,6 +3,7 @@
 import contextlib
 import dataclasses
 import itertools
+import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -32,6 +33,22 @@ def columnar_records(path: InputFile, columns: list[str] | None = None) -> Itera
     except (pyarrow.ArrowException, OSError) as error:  # OSError where a file ends too early
         reason = " ".join(str(error).split())[:200]
         raise InputError(f"{path} is broken as {path.name.rpartition('.')[2]} ({reason}); copy it again") from None
+
+
+def class_names_in(path: InputFile, column: str) -> tuple[str, ...]:
+    """The names of the classes in a column of a Parquet file, as the package `datasets` writes them; else none."""
+    import pyarrow
+    from pyarrow import parquet
+
+    if not path.name.lower().endswith(".parquet"):
+        return ()
+    try:
+        with open_bytes(path, decompress=False) as file:
+            written = (parquet.read_schema(file).metadata or {}).get(b"huggingface", b"{}")
+        feature = json.loads(written)["info"]["features"][column]
+        return tuple(map(str, feature["names"])) if feature["_type"] == "ClassLabel" else ()
+    except (pyarrow.ArrowException, OSError, ValueError, KeyError, TypeError):
+        return ()
 
 
 def _batches(path: InputFile, file: Any, columns: list[str] | None) -> Iterator["pyarrow.RecordBatch"]:
@@ -110,6 +127,10 @@ class HuggingFaceDataset(Records):
         if self.parts > 1 or (count := self._stream().num_shards) == 1:
             return [self]
         return [dataclasses.replace(self, part=part, parts=count) for part in range(count)]
+
+    def label_names(self, field: str) -> tuple[str, ...]:
+        """The names of the classes of a feature by number; none where it has no classes."""
+        return tuple(getattr((self._stream().features or {}).get(field), "names", None) or ())
 
     def fingerprint(self) -> str:
         import datasets

@@ -81,6 +81,27 @@ def list_remote(url: str, endings: tuple[str, ...] = ()) -> list[RemoteFile]:
     return sorted(RemoteFile(to_url(name), int(info["size"] or 0), _version(info)) for name, info in listed.items())
 
 
+def read_remote(url: str) -> bytes:
+    """The content of a small file. Raises FileNotFoundError or PermissionError, and `InputError` where its store cannot
+    be reached."""
+    files, path = _file_system(url)
+
+    def attempt() -> bytes | OSError:
+        try:
+            return files.cat_file(path)
+        except _MISSING as error:
+            return error
+
+    if isinstance(content := _persistently(attempt, url), OSError):
+        raise content
+    return content
+
+
+def path_in_store(url: str) -> str:
+    """The path of a URL as its file system has it."""
+    return _file_system(url)[1]
+
+
 def _one_file(files: Any, path: str) -> dict[str, dict[str, Any]]:
     try:
         info = files.info(path)

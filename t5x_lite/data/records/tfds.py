@@ -65,6 +65,12 @@ class Tfds(Records):
                         raise InputError(f"{location} has text that is not UTF-8; choose another dataset") from None
                     yield Record(location, record)
 
+    def label_names(self, field: str) -> tuple[str, ...]:
+        """The names of the classes of a feature by number; none where it has no classes."""
+        features = self._builder().info.features
+        feature = dict(features).get(field)
+        return tuple(feature.names) if isinstance(feature, import_tfds().features.ClassLabel) else ()
+
     def fingerprint(self) -> str:
         info = self._builder().info
         return digest("Tfds", info.full_name, info.splits[self.split].num_examples, self.split, self.field)

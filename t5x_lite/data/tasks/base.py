@@ -3,10 +3,9 @@
 import abc
 import itertools
 import math
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar
 
 from t5x_lite.data.layouts.base import Layout, RowLength, encode_each
 from t5x_lite.data.layouts.sentences import SentenceRule
@@ -15,14 +14,14 @@ from t5x_lite.data.records.base import (
     Record,
     Records,
     Source,
+    UnknownLabelError,
     field_of,
     hash_fields,
+    map_records,
     shards_of_examples,
 )
 from t5x_lite.errors import InputError
 from t5x_lite.tokenizers.base import Tokenizer
-
-Made = TypeVar("Made")
 
 
 @dataclass(frozen=True)
@@ -67,45 +66,6 @@ class TaskSource(Source):
                 yield record.location, example
         if is_empty:
             raise EmptyCorpusError(f"{self.examples} holds no {self.unit}; give some")
-
-
-class UnknownLabelError(InputError):
-    """Labels of a record, in the `field` that an `option` of its task names, that are not among the task's `labels`."""
-
-    def __init__(self, option: str, field: str, labels: Sequence[str], unknown: Sequence[str], remedy: str):
-        self.problem = f"{option}={field!r} has labels that labels={labels} does not know"
-        self.unknown, self.remedy = unknown, remedy
-        super().__init__(f"{self.problem}: {', '.join(map(repr, unknown))}; {remedy}")
-
-
-def map_records(
-    records: Iterable[Record], function: Callable[[Record], Iterable[Made]]
-) -> Iterator[tuple[Record, list[Made]]]:
-    """Each record and what the function makes of it; at the end `InputError` for unknown labels, which it counts."""
-    unknown, first, error = Counter[str](), "", None
-    for record in records:
-        try:
-            made = list(function(record))
-        except UnknownLabelError as raised:
-            unknown.update(raised.unknown)
-            first, error = first or record.location, error or raised
-            continue
-        if error is None:
-            yield record, made
-    if error is not None:
-        counts = ", ".join(f"{label!r} {count} times" for label, count in unknown.most_common(20))
-        more = f" and {len(unknown) - 20} others" if len(unknown) > 20 else ""
-        raise InputError(f"{error.problem}: {counts}{more}, the first in {first}; {error.remedy}")
-
-
-def check_labels(labels: tuple[str, ...], left_out: tuple[str, ...] = ()) -> None:
-    """Raises `InputError` for a single class, and for one that is named twice or left out too."""
-    if len(set(labels)) < len(labels):
-        raise InputError(f"labels={labels} names one of them twice; name each once")
-    if len(labels) == 1:
-        raise InputError(f"labels={labels} is one class, of which there is nothing to learn; name two or more")
-    if both := set(labels) & set(left_out):
-        raise InputError(f"left_out={left_out} has {min(both)!r}, which labels has too; drop it from one")
 
 
 def written_label(record: Record, field: str) -> str:

@@ -14,8 +14,8 @@ from t5x_lite.data.layouts.base import (
     UnfitDocumentError,
     truncated_lengths,
 )
-from t5x_lite.data.records.base import Record, name_of, text_in
-from t5x_lite.data.tasks.base import TaskLayout, TaskSource, check_labels, class_number, number_label, written_label
+from t5x_lite.data.records.base import Record, check_labels, name_of, text_in
+from t5x_lite.data.tasks.base import TaskLayout, TaskSource, class_number, number_label, written_label
 from t5x_lite.errors import InputError
 
 

@@ -7,8 +7,8 @@ from typing import Annotated, Any, NamedTuple
 import numpy as np
 
 from t5x_lite.data.layouts.base import DELIMITER_IDS, Column, RowSpec, UnfitDocumentError
-from t5x_lite.data.records.base import Record, field_of, name_of, text_in
-from t5x_lite.data.tasks.base import TaskLayout, TaskSource, check_labels, class_number
+from t5x_lite.data.records.base import Record, check_labels, field_of, name_of, text_in
+from t5x_lite.data.tasks.base import TaskLayout, TaskSource, class_number
 from t5x_lite.data.tasks.classification import LabeledRows
 from t5x_lite.errors import InputError
 from t5x_lite.validation import Range

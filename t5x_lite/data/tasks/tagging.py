@@ -8,8 +8,8 @@ import numpy as np
 
 from t5x_lite.data.layouts.base import Column, EncoderRows, RowSpec, encode_each, with_blanks
 from t5x_lite.data.layouts.sentences import SentenceRule
-from t5x_lite.data.records.base import Record, field_of
-from t5x_lite.data.tasks.base import TaskLayout, TaskSource, UnknownLabelError, check_labels
+from t5x_lite.data.records.base import Record, UnknownLabelError, check_labels, field_of
+from t5x_lite.data.tasks.base import TaskLayout, TaskSource
 from t5x_lite.errors import InputError
 from t5x_lite.tokenizers.base import Tokenizer
 

@@ -12,8 +12,8 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from t5x_lite.data.records.base import Record, check_template, field_of, fill, text_in
-from t5x_lite.data.tasks.base import check_labels, class_number, number_label, written_label
+from t5x_lite.data.records.base import Record, check_labels, check_template, field_of, fill, text_in
+from t5x_lite.data.tasks.base import class_number, number_label, written_label
 from t5x_lite.errors import InputError
 from t5x_lite.validation import PositiveFloat, Validated
 

@@ -9,8 +9,8 @@ import numpy as np
 
 from t5x_lite.data.layouts.base import Column, Layout, Row, RowBuilder, RowSpec, UnfitDocumentError
 from t5x_lite.data.layouts.sentences import SentenceRule
-from t5x_lite.data.records.base import Record
-from t5x_lite.data.tasks.base import TaskLayout, TaskSource, map_records
+from t5x_lite.data.records.base import Record, map_records
+from t5x_lite.data.tasks.base import TaskLayout, TaskSource
 from t5x_lite.data.tasks.templates import EvalExample, PromptTemplate, TextTemplate
 from t5x_lite.errors import InputError
 from t5x_lite.tokenizers.base import Tokenizer

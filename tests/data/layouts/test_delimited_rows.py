@@ -58,7 +58,7 @@ def test_a_store_has_room_for_the_delimiters(num_ids, dtype, tmp_path):
     row_format = RowFormat(layout.spec, num_ids)
     with RowWriter(tmp_path, row_format) as writer:
         writer.add({"train": [row], "held_out": []})
-    assert row_format.row_bytes == 8 * np.dtype(dtype).itemsize + 4
+    assert len(row_format.encode(row)) == 8 * np.dtype(dtype).itemsize + 4 + 8  # a label and a checksum
     (read,) = Rows(tmp_path, writer.files["train"], row_format)
     assert read["ids"].dtype == np.int32
     np.testing.assert_array_equal(read["ids"], row["ids"])
