@@ -8,7 +8,7 @@ import numpy as np
 from jaxtyping import Int
 from rich.text import Text
 
-from t5x_lite.data import Layout, TextPairs, Tokenizer
+from t5x_lite.data import Images, Layout, TextPairs, Tokenizer
 
 _MARKED = "bold black on yellow"
 STYLES = {"hidden": _MARKED, "random": "bold white on red", "kept": "black on green", "special": "dim", "": ""}
@@ -36,7 +36,7 @@ def describe_row(
         if isinstance(layout, TextPairs):
             yield from _pairs(tokenizer, layout, row)
         else:
-            yield "row", Text("\n").join(Text(f"{name}: {_range(value)}") for name, value in row.items())
+            yield "row", _picture(row, labels) if isinstance(layout, Images) else _columns(row)
             yield from ((name, Text(_range(value))) for name, value in features.items())
     elif layout is not None and layout.has_examples:
         yield from _example(tokenizer, row, features, layout, labels)
@@ -51,6 +51,19 @@ def describe_row(
         yield "row", shown
         for name, ids in features.items():
             yield name, highlighted(tokenizer, ids)
+
+
+def _columns(row: Row) -> Text:
+    return Text("\n").join(Text(f"{name}: {_range(value)}") for name, value in row.items())
+
+
+def _picture(row: Row, labels: tuple[str, ...]) -> Text:
+    (height, width), canvas, image = row["size"], row["image"].shape, row["image"]
+    text = f"{height} x {width} pixels, stretched to {canvas[0]} x {canvas[1]}, from {image.min()} to {image.max()}"
+    if "label" not in row:
+        return Text(text)
+    number = int(row["label"])
+    return Text.assemble(text, "\n", f"label {number}: ", (labels[number] if number < len(labels) else "", "bold"))
 
 
 def _pairs(tokenizer: Tokenizer, layout: TextPairs, row: Row) -> Iterator[tuple[str, Text]]:

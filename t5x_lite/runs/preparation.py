@@ -56,7 +56,7 @@ def prepare(experiment: Experiment, console: Console, workdir: epath.Path | None
     tokenizer is that of the run so far, else the teacher's or that of the model to start from, else the data's.
     """
     for name, source in (("source", experiment.data.source), ("held_out_source", experiment.data.held_out_source)):
-        if source is not None and not source.has_answers:
+        if source is not None and experiment.objective.layout.has_examples and not source.has_answers:
             raise InputError(
                 f"data.{name} has no labels to learn or to compare with; name their field, or give it to evaluate with "
                 "--unlabeled"
@@ -76,6 +76,8 @@ def prepare(experiment: Experiment, console: Console, workdir: epath.Path | None
         {"the token store": store.key, "its number of rows": str(len(store.train))},
         "data.source and data.tokenizer must give every host the same text and pieces",
     )
+    if store.classes:  # which a source of pictures may not know before it is read
+        objective.check_labels(experiment.model, store.classes)
     for remark in store.remarks:
         print_line(console, remark)
     if store.tokenizer:

@@ -166,6 +166,7 @@ def begin(workdir: epath.Path, experiment: Experiment, store: TokenStore, teache
         "tokenizer": store.tokenizer.fingerprint if store.tokenizer else "",
         "train_rows": len(store.train),
         "held_out_rows": len(store.held_out),
+        "classes": store.classes,
     }
     if teacher is not None:
         figures["teacher"] = _digest(teacher)

@@ -24,9 +24,10 @@ from t5x_lite.cli.arguments import (
     subcommand,
     take_config,
 )
+from t5x_lite.cli.image_tables import image_tables
 from t5x_lite.cli.rows import describe_row, legend
 from t5x_lite.columns import COLUMNS
-from t5x_lite.data import TokenStore
+from t5x_lite.data import Images, TokenStore
 from t5x_lite.evaluation.predictions import held_out_features
 from t5x_lite.files import check_output_path
 from t5x_lite.models import abstract_params, num_params
@@ -98,8 +99,8 @@ EXAMPLES = (
 USAGE = f"""usage: {PROG} CONFIG [options]
 
 Prints the parameters with shapes and logical axes, the learning rate over the run, how much text there is and how much
-of its rows is padding, the shapes of a batch, and three real rows as the model sees them. Tokenizes the text first if
-that has not been done.
+of its rows is padding (of pictures the classes and the sizes), the shapes of a batch, and three real rows as the model
+sees them. Tokenizes the text first if that has not been done.
 
   --schedule FILE.png    draw the learning rate into a picture too
   --corruption FILE.png  draw the rows, before and after, with the masks of the attention
@@ -140,11 +141,12 @@ def inspect(arguments: list[str]) -> None:
     with prepared.store as store:
         features = held_out_features(prepared.objective, store.rows_to_show, 3)
         rows = [store.rows_to_show[number] for number in range(len(next(iter(features.values()))))]
-    console.print(store_table(store), "")
+    for table in image_tables(store) if isinstance(store.layout, Images) else [store_table(store)]:
+        console.print(table, "")
     console.print(batch_table(experiment, features))
     if "positions" in features:
         console.print("\n", legend(), sep="")
-    labels = experiment.data.source.classes or ()
+    labels = store.classes or experiment.data.source.classes or ()
     for number, row in enumerate(rows):
         one = {name: values[number] for name, values in features.items()}
         for name, text in describe_row(store.tokenizer, row, one, store.layout, labels):

@@ -77,6 +77,7 @@ def prepare(arguments: list[str]) -> None:
     for remark in store.remarks:
         print_line(console, remark)
     for split, figures in store.figures.items():
-        counts = f"{figures.rows:,} rows of {figures.tokens:,} tokens in {figures.documents:,} documents"
+        tokens = f"of {figures.tokens:,} tokens in" if layout.num_ids else "of"
+        counts = f"{figures.rows:,} rows {tokens} {figures.documents:,} {layout.unit_name}"
         print_line(console, f"{split.replace('held_out', 'held-out')}: {counts}")
     print_line(console, f"train with --data.prepared {command.out}")
