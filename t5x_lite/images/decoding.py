@@ -226,13 +226,21 @@ def _to_grey_or_colour(picture: Picture, canvas: tuple[int, int], channels: int)
 
     mode = "L" if channels == 1 else "RGB"
     if picture.mode.startswith("I") or picture.mode == "F":  # 16 bits, grey
-        levels = np.asarray(picture, np.int64).clip(0, 65535)
-        picture = Image.fromarray(((levels * 255 + 32767) // 65535).astype(np.uint8))
+        levels = np.asarray(picture).clip(0, 65535).astype(np.uint32)
+        levels *= 255  # in place: there may be many
+        levels += 32767
+        levels //= 65535
+        picture = Image.fromarray(levels.astype(np.uint8))
     elif picture.has_transparency_data:
         # Pillow multiplies by the opacity before it resizes, so that colours of what is not seen do not bleed.
-        picture = picture.convert("RGBA").resize(canvas, Image.Resampling.BILINEAR)
+        picture = picture if picture.mode == "RGBA" else picture.convert("RGBA")
+        picture = picture.resize(canvas, Image.Resampling.BILINEAR)
         white = Image.new("RGBA", canvas, (255, 255, 255, 255))
         return Image.alpha_composite(white, picture).convert("RGB").convert(mode)
     elif picture.mode not in ("L", "RGB"):
         picture = picture.convert("L" if picture.mode == "1" else "RGB")
-    return picture.convert(mode).resize(canvas, Image.Resampling.BILINEAR)
+    if picture.mode != mode == "L":
+        picture = picture.convert(mode)
+    picture = picture.resize(canvas, Image.Resampling.BILINEAR)
+    # Pillow copies a picture that has the mode already.
+    return picture if picture.mode == mode else picture.convert(mode)
