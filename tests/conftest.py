@@ -60,6 +60,8 @@ ROOMS = (
     "layers",
     "models",
     "objectives",
+    "images.colors",
+    "images.geometry",
     "decoding",
     "images",
     "pictures",

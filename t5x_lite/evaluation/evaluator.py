@@ -120,7 +120,7 @@ class Evaluator:
 
     @cached_property
     def _predict(self) -> MeshFunction:
-        objective, experiment = self.program.objective, self.program.experiment
+        objective, experiment = self.program.objective.for_evaluation(), self.program.experiment
 
         def predict(params: Any, batch: Row) -> Any:
             features = corrupt_rows(objective, jax.random.key(0), batch)

@@ -48,6 +48,7 @@ def evaluate(program: Program, params: Any, rows: Rows, *, max_rows: int) -> dic
 def held_out_features(objective: Objective, rows: Rows, max_rows: int) -> dict[str, np.ndarray]:
     """The features of `evaluate`, row by row."""
     batch = stack([rows[index] for index in range(min(max_rows, len(rows)))])
+    objective = objective.for_evaluation()
     features = jax.jit(lambda batch: corrupt_rows(objective, jax.random.key(0), batch))(batch)
     return jax.device_get(features)
 
@@ -207,7 +208,8 @@ def fill_ins(program: Program, params: Any, store: TokenStore, num_rows: int = 5
     blocks = []
     for number in range(count):
         row = {column: np.asarray(value[number]) for column, value in samples.items()}
-        text = objective.format_sample(row, tokenizer, labels) if tokenizer else _format_arrays(row)
+        has_text = tokenizer is not None or not objective.reads_text
+        text = objective.format_sample(row, tokenizer, labels) if has_text else _format_arrays(row)
         blocks.append(f"--- held-out {name} {number}\n{text}")
     return "\n".join(blocks)
 

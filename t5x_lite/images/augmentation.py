@@ -20,15 +20,15 @@ STATISTICS: dict[str, tuple[tuple[float, ...], tuple[float, ...]]] = {
     "clip": ((0.48145466, 0.4578275, 0.40821073), (0.26862954, 0.26130258, 0.27577711)),
     "none": ((0.0, 0.0, 0.0), (1.0, 1.0, 1.0)),
 }
-"""(mean, standard deviation) of red, green and blue on a scale of 0 to 1; of grey pictures the three's averages count."""
+"""(mean, standard deviation) of red, green and blue on a scale of 0 to 1; grey pictures have their averages."""
 
 Statistics = Literal["imagenet", "inception", "clip", "none"]
 
 
 @dataclass(frozen=True)
 class ColorJitter(Validated):
-    """Brightness, contrast and saturation times a factor uniform in [1 - x, 1 + x], and the hue turned by a share of the
-    circle uniform in [-hue, hue], in a random order; as torchvision has it."""
+    """Brightness, contrast and saturation times a factor uniform in [1 - x, 1 + x], and the hue turned by a share of
+    the circle uniform in [-hue, hue], in a random order; as torchvision has it."""
 
     brightness: NonNegativeFloat = 0.3
     contrast: NonNegativeFloat = 0.3
@@ -58,7 +58,7 @@ class ColorJitter(Validated):
 
 @dataclass(frozen=True)
 class RandomErasing(Validated):
-    """A box of noise, standard normal in the normalized picture (Zhong et al. 2020, section 3; the noise as in timm)."""
+    """A box of noise, standard normal in the normalized picture (Zhong et al. 2020, section 3; noise as in timm)."""
 
     probability: Share = 0.25
     area: tuple[float, float] = (0.02, 1 / 3)

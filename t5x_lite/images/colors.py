@@ -62,8 +62,8 @@ def autocontrast(planes: Planes) -> Planes:
 def equalize(planes: Planes) -> Planes:
     """Makes the values of each plane as frequent as one another, as `ImageOps.equalize`.
 
-    A value is 16 a + b. The histogram is the product of two matrices that say which a and which b each pixel has, and so
-    is the table applied: 32 comparisons a pixel instead of 256, and no look-up.
+    A value is 16 a + b. The histogram is the product of two matrices that say which a and which b each pixel has, and
+    so is the table applied: 32 comparisons a pixel instead of 256, and no look-up.
     """
     # A TPU multiplies float32 in 8 bits of precision, in which 0, 1 and the table are exact.
     high = jnp.floor(planes / 16.0)

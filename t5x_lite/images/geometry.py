@@ -37,7 +37,7 @@ def random_box(
     """A box of random area and aspect inside a picture, and whether one was found (Szegedy et al. 2015, section 6).
 
     The area is uniform in `area`, as a share of the picture's, and the logarithm of width / height uniform in that of
-    `aspect`. Ten are drawn and the first that fits is taken, as torchvision does; the box that no attempt gave is empty.
+    `aspect`. Ten are drawn and the first that fits is taken, as torchvision does; without one the box is empty.
 
     Args:
       size: the picture's height and width, to which `aspect` refers.
@@ -141,9 +141,9 @@ class Warp(NamedTuple):
 def warp(planes: Planes, by: Warp, most_radians: float) -> Planes:
     """A rotated, sheared or shifted picture, its pixels the nearest ones, `GREY` where there is none.
 
-    Three shears, along x, y and x, are a rotation (Paeth 1986), and each moves whole rows or columns: the cost is that of
-    a few additions, where a table of positions would be looked up pixel by pixel. Shears and shifts are exact, pixels
-    of a rotation come from at most one and a half beside.
+    Three shears, along x, y and x, are a rotation (Paeth 1986), and each moves whole rows or columns, which takes
+    selections and products, where a rotation in one step looks up every pixel. Shears and shifts are exact; pixels of a
+    rotation come from at most one and a half beside.
 
     Args:
       most_radians: no angle is larger.
@@ -163,8 +163,8 @@ def warp(planes: Planes, by: Warp, most_radians: float) -> Planes:
 def _shift(planes: Planes, shifts: Float[Array, "_"], axis: Literal[1, 2]) -> Planes:
     """Each row (axis 2) or column (axis 1) moved: the pixel at i is what was at i + shift, rounded.
 
-    All rows move by 1, 2, 4, ... or stay, one bit of their shifts at a time. A move is a product with a permutation, which
-    is exact for whole numbers up to 256 in any precision, and on a TPU takes a tenth of what slices take.
+    All rows move by 1, 2, 4, ... or stay, one bit of their shifts at a time. A move is a product with a permutation,
+    exact for whole numbers up to 256 in any precision; on a TPU it takes a tenth of the time of slices.
     """
     size = planes.shape[axis]
     shifts = jnp.floor(shifts + 0.5).astype(jnp.int32)
@@ -183,3 +183,9 @@ def inside(box: Box, height: int, width: int) -> Bool[Array, "H W"]:
     rows = (box.top <= y) & (y < box.top + box.height)
     columns = (box.left <= x) & (x < box.left + box.width)
     return rows[:, None] & columns[None, :]
+
+
+def inside_pixels(starts: Int[Array, "2"], ends: Int[Array, "2"], height: int, width: int) -> Bool[Array, "H W"]:
+    """The pixels in rows and columns from `starts` up to before `ends`."""
+    y, x = jnp.arange(height), jnp.arange(width)
+    return ((starts[0] <= y) & (y < ends[0]))[:, None] & ((starts[1] <= x) & (x < ends[1]))[None, :]

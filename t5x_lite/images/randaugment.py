@@ -69,9 +69,9 @@ class RandAugment(Validated):
     magnitude: Annotated[float, Range(ge=0, le=30, remedy="choose 0 to 30, e.g. 10")] = 10.0
     operations: tuple[Operation, ...] = CODE_OPERATIONS
     increasing: bool = False
-    """Whether posterize, solarize and the four of color change more at larger magnitudes, in steps to either side, as in
-    timm. In the authors' code posterize and solarize change less, and color, contrast, brightness and sharpness go from
-    0.1 to 1.9."""
+    """Whether posterize, solarize and the four of color change more at larger magnitudes, the four to either side, as
+    in timm. In the authors' code posterize and solarize change less, and the factors of color, contrast, brightness and
+    sharpness go from 0.1 to 1.9."""
     magnitude_std: NonNegativeFloat = 0.0
     """The standard deviation of the magnitude of each operation, which stays within 0 and 10 then (timm)."""
     probability: Share = 1.0
@@ -82,8 +82,8 @@ class RandAugment(Validated):
         if not self.operations or (unknown := set(self.operations) - set(Operation.__args__)):
             given = f"has unknown {', '.join(sorted(unknown))}" if self.operations else "is empty"
             raise InputError(
-                f"rand_augment.operations {given}; choose PAPER_OPERATIONS, CODE_OPERATIONS, TIMM_OPERATIONS or some of "
-                f"{', '.join(Operation.__args__)}"
+                f"rand_augment.operations {given}; choose PAPER_OPERATIONS, CODE_OPERATIONS, TIMM_OPERATIONS or some "
+                f"of {', '.join(Operation.__args__)}"
             )
 
     def __call__(self, key: Key[Array, ""], planes: Planes) -> Planes:
@@ -122,8 +122,8 @@ class RandAugment(Validated):
         return _MOST_DEGREES * max(self.magnitude / 10.0, 1.0 if self.magnitude_std else 0.0)
 
     def _warp(self, is_drawn: dict[str, Array], level: Float[Array, ""], shape: tuple[int, ...]) -> Warp:
-        most = dict(rotate=math.radians(_MOST_DEGREES), shear_x=_MOST_SHEAR, shear_y=_MOST_SHEAR)
-        most |= dict(translate_x=_MOST_SHIFT * shape[2], translate_y=_MOST_SHIFT * shape[1])
+        most = {"rotate": math.radians(_MOST_DEGREES), "shear_x": _MOST_SHEAR, "shear_y": _MOST_SHEAR}
+        most |= {"translate_x": _MOST_SHIFT * shape[2], "translate_y": _MOST_SHIFT * shape[1]}
         values = [jnp.where(is_drawn.get(name, False), level * most[name], 0.0) for name in GEOMETRY]
         return Warp(*values[:3], jnp.trunc(values[3]), jnp.trunc(values[4]))
 

@@ -6,6 +6,7 @@ from t5x_lite.objectives.causal_language_model import CausalLanguageModel
 from t5x_lite.objectives.causal_tasks import CausalClassification, CausalMultipleChoice, CausalTask
 from t5x_lite.objectives.classification import Classification, MultipleChoice
 from t5x_lite.objectives.distillation import Distillation
+from t5x_lite.objectives.image_classification import ImageClassification
 from t5x_lite.objectives.masked_language_model import MaskedLanguageModel
 from t5x_lite.objectives.question_answering import QuestionAnswering
 from t5x_lite.objectives.replaced_tokens import ReplacedTokenDetection
@@ -35,6 +36,7 @@ __all__ = [
     "Distillation",
     "DropTokens",
     "Features",
+    "ImageClassification",
     "MaskedLanguageModel",
     "MassStyleDenoising",
     "Mean",

@@ -86,6 +86,8 @@ class Objective(Validated, ABC):
     """Whether the model writes `targets` given `inputs`, so that what it writes can be scored."""
     targets_are_text: ClassVar[bool] = False
     """Whether `targets` read as running text, of which there is a perplexity by word."""
+    reads_text: ClassVar[bool] = True
+    """Whether `format_sample` needs a tokenizer; without it arrays are shown by shape and range."""
     unit: ClassVar[Literal["token", "word", "example", "window"]] = "token"
     """What the loss is a mean over: predicted tokens, or of a task words, examples, or windows of a text."""
 
@@ -101,6 +103,14 @@ class Objective(Validated, ABC):
     @abstractmethod
     def corrupt(self, key: Key[Array, ""], row: Row) -> Features:
         """One row of the data to one row of features; pure, with static shapes."""
+
+    def corrupt_batch(self, key: Key[Array, ""], features: Features) -> Features:
+        """The features of a batch, each row by `corrupt`, to those of the loss: for what mixes rows, such as mixup."""
+        return features
+
+    def for_evaluation(self) -> Self:
+        """The objective that held-out rows are scored by: without augmentation, where the objective has any."""
+        return self
 
     def loss(
         self,
@@ -226,7 +236,7 @@ class Objective(Validated, ABC):
 def row_weights(features: Features) -> Float[Array, "B"]:
     """1 for each row, 0 for those that fill up a batch."""
     valid = features.get("valid")
-    return jnp.ones(len(features["inputs"])) if valid is None else valid.astype(jnp.float32)
+    return jnp.ones(len(next(iter(features.values())))) if valid is None else valid.astype(jnp.float32)
 
 
 def check_length(input_length: int, model: ModelConfig) -> None:
@@ -254,12 +264,13 @@ def corrupt_rows(
 ) -> Features:
     """Corrupts the rows `first_row, first_row + 1, ...` of the global batch, each under its key folded from `key`.
 
-    `batch` holds each column with a leading dimension.
+    `batch` holds each column with a leading dimension. `corrupt_batch` has a key that no row has.
     """
     batch = jax.tree.map(jnp.asarray, dict(batch))
     rows = first_row + jnp.arange(len(next(iter(batch.values()))))
     keys = jax.vmap(jax.random.fold_in, (None, 0))(key, rows)
-    return jax.vmap(objective.corrupt)(keys, batch)
+    features = jax.vmap(objective.corrupt)(keys, batch)
+    return objective.corrupt_batch(jax.random.fold_in(key, jnp.uint32(2**32 - 1)), features)
 
 
 @dataclass(frozen=True)

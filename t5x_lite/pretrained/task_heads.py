@@ -267,7 +267,7 @@ def _apply_function(
 def _task_outputs(
     function: Callable[..., Array], objective: TaskObjective, module: nn.Module, params: Any, batch: Any
 ) -> tuple[Array, Any]:
-    features = corrupt_rows(objective, jax.random.key(0), batch)
+    features = corrupt_rows(objective.for_evaluation(), jax.random.key(0), batch)
     return function(objective, module, params, features), features
 
 

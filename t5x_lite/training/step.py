@@ -167,8 +167,9 @@ class Program:
 
     def _eval_step(self, params: Any, batch: Row, valid: Bool[Array, "B"], first_row: Int[Array, ""]) -> Metrics:
         # One key for all runs and steps, so that held-out figures can be compared.
-        features = corrupt_rows(self.objective, jax.random.key(0), batch, first_row)
-        _, weight, metrics = self.objective.loss(self.module, params, features | {"valid": valid}, None)
+        objective = self.objective.for_evaluation()
+        features = corrupt_rows(objective, jax.random.key(0), batch, first_row)
+        _, weight, metrics = objective.loss(self.module, params, features | {"valid": valid}, None)
         return with_weights(metrics, weight)
 
 
