@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, Key
+from jaxtyping import Array, Float, Int, Key
 
 from t5x_lite.errors import InputError
 from t5x_lite.images import colors
@@ -89,16 +89,16 @@ class RandAugment(Validated):
     def __call__(self, key: Key[Array, ""], planes: Planes) -> Planes:
         """The augmented picture, whole numbers from 0 to 255, as the given one [C H W] is."""
 
-        def layer(planes: Planes, key: Key[Array, ""]) -> tuple[Planes, None]:
-            operation_key, layer_key, magnitude_key, key = jax.random.split(key, 4)
+        def layer(planes: Planes, index: Int[Array, ""]) -> tuple[Planes, None]:
+            operation_key, layer_key, magnitude_key, own_key = jax.random.split(jax.random.fold_in(key, index), 4)
             level = jnp.float32(self.magnitude) / 10.0
             if self.magnitude_std:
                 level = jnp.clip(level + self.magnitude_std / 10.0 * jax.random.normal(magnitude_key), 0.0, 1.0)
             number = jax.random.randint(operation_key, (), 0, len(self.operations))
             number = jnp.where(jax.random.uniform(layer_key) < self.probability, number, -1)
-            return self.apply(key, planes, number, level), None
+            return self.apply(own_key, planes, number, level), None
 
-        return jax.lax.scan(layer, planes, jax.random.split(key, self.num_layers))[0]
+        return jax.lax.scan(layer, planes, jnp.arange(self.num_layers))[0]
 
     def apply(self, key: Key[Array, ""], planes: Planes, number: Array, level: Float[Array, ""]) -> Planes:
         """The operation of this number among `operations`, none for -1, at `level`, a tenth of the magnitude.

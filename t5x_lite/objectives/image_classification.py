@@ -173,9 +173,7 @@ class ImageClassification(Objective):
             )
 
     def check_labels(self, model: ModelConfig, labels: tuple[str, ...] | None) -> None:
-        if not labels:
-            raise InputError(f"{type(self).__name__} learns labels, which the data has not; give pictures with classes")
-        if len(labels) != model.num_classes:
+        if labels and len(labels) != model.num_classes:  # a source may learn its classes when it is read
             raise InputError(
                 f"model.num_classes={model.num_classes} does not go with the data, which has {len(labels)} classes; "
                 f"set model.num_classes to {len(labels)}"

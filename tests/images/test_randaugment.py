@@ -85,12 +85,12 @@ def test_posterize_and_solarize_in_either_direction(planes):
 
 def test_layers_draw_their_operations_evenly_and_at_random(planes):
     """Of invert and identity twice, half of the results are the picture; by half a probability it is more."""
-    few = planes[:, :4, :4]
+    few = np.asarray(planes[:, :4, :4])
     keys = jax.random.split(jax.random.key(1), 2000)
     for probability, inverted in ((1.0, 0.5), (0.5, 0.25 * 2 * 0.75)):
         augment = RandAugment(2, 0.0, ("invert", "identity"), probability=probability)
         results = np.asarray(jax.jit(jax.vmap(augment, (0, None)))(keys, few))
-        is_inverted = (results == 255 - np.asarray(few)).all(axis=(1, 2, 3))
+        is_inverted = (results == 255 - few).all(axis=(1, 2, 3))
         assert (is_inverted | (results == few).all(axis=(1, 2, 3))).all()
         assert is_inverted.mean() == pytest.approx(inverted, abs=0.04)
 
