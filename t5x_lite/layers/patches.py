@@ -46,7 +46,7 @@ def unpatchify(patches: Float[Array, "B P F"], image_size: tuple[int, int], patc
 def sincos_positions(grid: Grid, embed_dim: int) -> Float[np.ndarray, "P D"]:
     """Sines and cosines of the column, then of the row (He et al. 2022, in the order of their code); D is 4 times n.
 
-    >>> sincos_positions((2, 1), 4).round(3).tolist()
+    >>> sincos_positions((2, 1), 4).astype(float).round(3).tolist()
     [[0.0, 1.0, 0.0, 1.0], [0.0, 1.0, 0.841, 0.54]]
     """
     rates = 10_000.0 ** (-np.arange(embed_dim // 4) / (embed_dim // 4))
@@ -57,8 +57,8 @@ def sincos_positions(grid: Grid, embed_dim: int) -> Float[np.ndarray, "P D"]:
 def bicubic_matrix(size: int, new_size: int) -> Float[np.ndarray, "N M"]:
     """The matrix [new_size, size] that interpolates along one axis as PyTorch's bicubic without antialias does.
 
-    >>> bicubic_matrix(2, 4).round(3).tolist()[1]
-    [0.93, 0.07]
+    >>> bicubic_matrix(2, 4).astype(float).round(3).tolist()[1]
+    [0.773, 0.227]
     """
     centre = (np.arange(new_size) + 0.5) * (size / new_size) - 0.5
     left, matrix = np.floor(centre).astype(int), np.zeros((new_size, size))
