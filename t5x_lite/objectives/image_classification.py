@@ -154,14 +154,15 @@ class ImageClassification(Objective):
 
     def check_model(self, model: ModelConfig) -> None:
         name = type(self).__name__
-        if not hasattr(model, "image_size"):
-            raise InputError(f"model is a {type(model).__name__}, which reads no pictures; give {name} a ViT")
+        if not hasattr(model, "num_channels"):
+            raise InputError(f"model is a {type(model).__name__}, which reads no pictures; give {name} a ViT or a ResNet")
         if "classification" not in model.heads:
             raise InputError(
                 f"model.heads={model.heads} lacks classification, which {name} trains; set model.heads to "
                 "('classification',) and model.num_classes to the number of classes"
             )
-        if tuple(model.image_size) != tuple(self.augmentation.image_size):
+        # A ResNet takes pictures of any size.
+        if tuple(getattr(model, "image_size", self.augmentation.image_size)) != tuple(self.augmentation.image_size):
             raise InputError(
                 f"model.image_size={model.image_size} is not that of the pictures, objective.augmentation.image_size="
                 f"{self.augmentation.image_size}; choose the same"

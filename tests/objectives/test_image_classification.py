@@ -159,7 +159,8 @@ def test_evaluation_has_neither_augmentation_nor_mixing(batch):
     first, second = (jax.device_get(features_of(objective, batch, seed)) for seed in (0, 1))
     assert set(first) == {"images", "labels"}
     jax.tree.map(np.testing.assert_array_equal, first, second)
-    np.testing.assert_allclose(objective.targets(features_of(objective, batch), CLASSES), np.eye(CLASSES)[batch["label"]])
+    targets = objective.targets(features_of(objective, batch), CLASSES)
+    np.testing.assert_allclose(targets, np.eye(CLASSES)[batch["label"]])
     trained = jax.device_get(features_of(FULL, batch))
     assert np.abs(trained["images"] - first["images"]).mean() > 0.1
 
