@@ -63,7 +63,7 @@ ROOMS = (
     "images.colors",
     "images.geometry",
     "decoding",
-    "images",
+    "images.decoding",
     "pictures",
     "parallel.partitioning",
     "training.step",

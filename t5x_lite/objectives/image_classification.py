@@ -155,7 +155,7 @@ class ImageClassification(Objective):
     def check_model(self, model: ModelConfig) -> None:
         name = type(self).__name__
         if not hasattr(model, "num_channels"):
-            raise InputError(f"model is a {type(model).__name__}, which reads no pictures; give {name} a ViT or a ResNet")
+            raise InputError(f"model is a {type(model).__name__}, which reads no pictures; give {name} a ViT")
         if "classification" not in model.heads:
             raise InputError(
                 f"model.heads={model.heads} lacks classification, which {name} trains; set model.heads to "
