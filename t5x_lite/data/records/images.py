@@ -1,7 +1,6 @@
 """Pictures with or without labels: what every source of them is, and folders of files."""
 
 import abc
-import contextlib
 import errno
 import glob
 import hashlib
@@ -11,7 +10,7 @@ import stat
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple
 
@@ -188,18 +187,8 @@ class ImageFiles(ImageSource):
                 start, num_bytes = number, 0
             num_bytes += size
         bounds = zip([0, *ends], [*ends, len(self.names)], strict=True)
-        take = lambda values, a, b: values[a:b]  # noqa: E731
         return [
-            ImageFiles(
-                self.root,
-                take(self.names, a, b),
-                take(self.numbers, a, b),
-                self.class_names,
-                self.table,
-                take(self.lines, a, b),
-                self.broken,
-            )
-            for a, b in bounds
+            replace(self, names=self.names[a:b], numbers=self.numbers[a:b], lines=self.lines[a:b]) for a, b in bounds
         ]
 
 
@@ -272,9 +261,11 @@ class ImageFolder(ImageSource):
 
     def _folders(self) -> list[str]:
         """The folders in a local one."""
+        if is_in_bucket(self.path):
+            return []
         try:
-            with contextlib.nullcontext() if is_in_bucket(self.path) else os.scandir(self._root) as entries:
-                return sorted(one.name for one in entries or () if one.is_dir() and not one.name.startswith("."))
+            with os.scandir(self._root) as entries:
+                return sorted(one.name for one in entries if one.is_dir() and not one.name.startswith("."))
         except OSError:
             return []
 
