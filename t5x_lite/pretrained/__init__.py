@@ -97,6 +97,7 @@ def load(
         opened.generation,
         opened.origin,
         _name(path),
+        opened.classes,
     )
 
 

@@ -85,6 +85,8 @@ class Pretrained:
     """That folder, in its own words; None for a run that did not begin as one."""
     name: str = ""
     """The folder of the run or checkpoint, or the hub name."""
+    classes: tuple[str, ...] = ()
+    """The names of the classes of the run's data, where they are known from the data alone."""
 
     @property
     def abilities(self) -> tuple[str, ...]:
@@ -251,7 +253,7 @@ class Pretrained:
     @property
     def _class_names(self) -> tuple[str, ...]:
         """The names of the classes, as the data of the run writes them or the folder that the model came from."""
-        known = self.experiment.data.source.classes if self.experiment else None
+        known = self.classes or (self.experiment.data.source.classes if self.experiment else None)
         return known or (self.origin.labels if self.origin else ())
 
     @property

@@ -29,7 +29,7 @@ from t5x_lite.runs.checkpoints import (
     steps_of_run,
     write_model,
 )
-from t5x_lite.runs.workdir import tokenizer_from_files
+from t5x_lite.runs.workdir import classes_from_files, tokenizer_from_files
 from t5x_lite.tokenizers.base import Tokenizer
 from t5x_lite.training.experiment import Experiment
 
@@ -48,6 +48,8 @@ class OpenedModel(Imported):
 
     experiment: Experiment | None = None
     """The run that made it; None for other people's checkpoints."""
+    classes: tuple[str, ...] = ()
+    """The names of its data's classes, where they are known from the data alone."""
 
 
 def open_model(path: str | Path, sharding_of: ShardingOf = on_cpu, dtype: Any = None) -> OpenedModel:
@@ -84,8 +86,9 @@ def open_model(path: str | Path, sharding_of: ShardingOf = on_cpu, dtype: Any = 
         vocabulary = tokenizer.vocabulary
     else:
         vocabulary = experiment.generation.vocabulary(config.vocab_size) if config.vocab_size else None
+    classes = classes_from_files(checkpoint.tokenizer_files)
     return OpenedModel(
-        config, checkpoint.params, tokenizer, vocabulary, experiment.generation, experiment.origin, experiment
+        config, checkpoint.params, tokenizer, vocabulary, experiment.generation, experiment.origin, experiment, classes
     )
 
 

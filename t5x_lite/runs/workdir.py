@@ -196,6 +196,8 @@ def begin(workdir: epath.Path, experiment: Experiment, store: TokenStore, teache
                 store.tokenizer.save(Path(local))
                 for name, content in tokenizer_files(local).items():
                     (folder / name).write_bytes(content)
+        if store.classes:
+            write_atomically(folder / CLASSES, json.dumps(store.classes) + "\n")
     write_atomically(workdir / "experiment.json", experiment.to_json() + "\n")
     write_atomically(record, json.dumps(figures) + "\n")
 
@@ -216,15 +218,35 @@ def _digest(params: Any) -> str:
     return digest.hexdigest()
 
 
+CLASSES = "classes.json"
+"""Beside a tokenizer's files: the names of the classes, where they are known from the data alone."""
+
+
 def tokenizer_files(folder: epath.PathLike) -> Files:
     return {path.name: read_bytes(path) for path in sorted(epath.Path(folder).iterdir()) if path.is_file()}
 
 
 def tokenizer_from_files(files: Files) -> Tokenizer | None:
     """The tokenizer of these files; None if there are none."""
-    if not files:
+    if not set(files) - {CLASSES}:
         return None
     with tempfile.TemporaryDirectory() as folder:
         for name, content in files.items():
-            (Path(folder) / Path(name).name).write_bytes(content)
+            if name != CLASSES:
+                (Path(folder) / Path(name).name).write_bytes(content)
         return load_tokenizer(Path(folder))
+
+
+def classes_from_files(files: Files) -> tuple[str, ...]:
+    """The names of the classes among these files; empty if they are not there.
+
+    >>> classes_from_files({"classes.json": b'["cat", "dog"]'}), classes_from_files({})
+    (('cat', 'dog'), ())
+    """
+    try:
+        names = json.loads(files.get(CLASSES, b"[]"))
+        if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+            raise ValueError
+    except ValueError:
+        raise InputError(f"{CLASSES} of the checkpoint is not a list of names; use another checkpoint") from None
+    return tuple(names)

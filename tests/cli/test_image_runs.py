@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from t5x_lite import load
 from t5x_lite.cli import main
 
 CONFIG = """
@@ -144,3 +145,33 @@ def test_more_classes_than_the_model_has(run, folder, tmp_path):
     config = write_config(tmp_path / "config.py", f"ImageFolder({str(folder)!r})")
     status, _, err = run("inspect", config)
     assert status == 2 and "model has 10 classes and the data 12" in err
+
+
+VIT = """
+from t5x_lite import Experiment
+from t5x_lite.data import Data, ImageFolder
+from t5x_lite.images.augmentation import Augmentation
+from t5x_lite.models import ViTConfig
+from t5x_lite.objectives.image_classification import ImageClassification
+from t5x_lite.optim.optimizers import AdamW
+from t5x_lite.optim.schedules import Constant
+
+experiment = Experiment(
+    ViTConfig((8, 8), 4, embed_dim=8, num_heads=2, mlp_dim=8, num_layers=1, num_classes=2),
+    ImageClassification(Augmentation(image_size=(8, 8)), canvas_size=(10, 10)),
+    Data(ImageFolder(FOLDER), None, held_out=0.2), AdamW(Constant(0.01)), steps=2, batch_size=8,
+)
+"""
+
+
+def test_a_model_knows_the_classes_of_a_folder_that_is_gone(run, folder, tmp_path):
+    config = tmp_path / "config.py"
+    config.write_text(VIT.replace("FOLDER", repr(str(folder))))
+    status, out, err = run("train", config, "--workdir", tmp_path / "run")
+    assert status == 0, err
+    assert "images/s" in out
+    folder.rename(tmp_path / "elsewhere")
+    model = load(tmp_path / "run")
+    assert (model.classes, model.tokenizer) == (("cat", "dog"), None)
+    classes = tmp_path / "run" / "tokenizer" / "classes.json"
+    assert json.loads(classes.read_text()) == ["cat", "dog"]
