@@ -94,7 +94,8 @@ class Evaluator:
     @cached_property
     def features(self) -> dict[str, np.ndarray]:
         """Of the rows, as `evaluate` computes them."""
-        return held_out_features(self.program.objective, self.rows, self.settings.rows)
+        objective = self.program.objective
+        return held_out_features(objective, self.rows, self.settings.rows, objective.features_on_host)
 
     @cached_property
     def baseline_loss(self) -> float:
@@ -111,7 +112,8 @@ class Evaluator:
         if self.given_questions is not None:
             return self.given_questions
         count = self.settings.num_texts
-        features = held_out_features(self.program.objective, self.rows, count)
+        objective = self.program.objective
+        features = held_out_features(objective, self.rows, count, objective.features_on_host)
         return questions_of_rows(features, self.tokenizer, count)
 
     @cached_property
@@ -124,7 +126,8 @@ class Evaluator:
 
         def predict(params: Any, batch: Row) -> Any:
             features = corrupt_rows(objective, jax.random.key(0), batch)
-            return objective.prediction_outputs(self.program.module, params, features), features
+            outputs = objective.prediction_outputs(self.program.module, params, features)
+            return outputs, objective.features_on_host(features)
 
         return MeshFunction(self.program, predict, experiment.batch_size // experiment.accumulation)
 

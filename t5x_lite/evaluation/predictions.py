@@ -16,7 +16,7 @@ from t5x_lite.data.layouts.base import abstract_batch
 from t5x_lite.data.stored_rows import stack
 from t5x_lite.data.tasks.templates import EvalExample
 from t5x_lite.decoding import decode
-from t5x_lite.objectives import Objective, corrupt_rows
+from t5x_lite.objectives import Features, Objective, corrupt_rows
 from t5x_lite.parallel import batch_sharding, num_parts, replicated, use_mesh
 from t5x_lite.parallel.mesh import BatchRows, to_devices
 from t5x_lite.training.experiment import Evaluation
@@ -45,12 +45,28 @@ def evaluate(program: Program, params: Any, rows: Rows, *, max_rows: int) -> dic
     return means | counts
 
 
-def held_out_features(objective: Objective, rows: Rows, max_rows: int) -> dict[str, np.ndarray]:
-    """The features of `evaluate`, row by row."""
-    batch = stack([rows[index] for index in range(min(max_rows, len(rows)))])
-    objective = objective.for_evaluation()
-    features = jax.jit(lambda batch: corrupt_rows(objective, jax.random.key(0), batch))(batch)
-    return jax.device_get(features)
+_ROWS = 1024
+"""Rows whose features are computed together: those of pictures take megabytes each."""
+
+
+def held_out_features(
+    objective: Objective,
+    rows: Rows,
+    max_rows: int,
+    keep: Callable[[Features], Features] = lambda features: features,
+) -> dict[str, np.ndarray]:
+    """The features of `evaluate`, row by row; of each batch what `keep` returns."""
+    objective, count = objective.for_evaluation(), min(max_rows, len(rows))
+
+    @jax.jit
+    def features(batch: Any, first_row: int) -> Features:
+        return keep(corrupt_rows(objective, jax.random.key(0), batch, first_row))
+
+    parts = [
+        jax.device_get(features(stack([rows[index] for index in range(start, min(start + _ROWS, count))]), start))
+        for start in range(0, count, _ROWS)
+    ]
+    return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
 
 
 class MeshFunction:

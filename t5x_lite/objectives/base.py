@@ -108,6 +108,10 @@ class Objective(Validated, ABC):
         """The features of a batch, each row by `corrupt`, to those of the loss: for what mixes rows, such as mixup."""
         return features
 
+    def features_on_host(self, features: Features) -> Features:
+        """Those that `baseline_loss` and `predictions` read; by default all."""
+        return features
+
     def for_evaluation(self) -> Self:
         """The objective that held-out rows are scored by: without augmentation, where the objective has any."""
         return self

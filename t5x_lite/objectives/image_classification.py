@@ -72,6 +72,10 @@ class ImageClassification(Objective):
         shares = jnp.broadcast_to(share, labels.shape)
         return features | {"images": images, "partner_labels": jnp.roll(labels, 1), "shares": shares}
 
+    def features_on_host(self, features: Features) -> Features:
+        """All but the pictures, which are large."""
+        return {name: column for name, column in features.items() if name != "images"}
+
     def targets(self, features: Features, num_classes: int) -> Float[Array, "B C"]:
         """The probability of each class that the model is to give; the sum of a row is 1."""
         targets = jax.nn.one_hot(features["labels"], num_classes)

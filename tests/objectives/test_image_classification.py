@@ -10,6 +10,7 @@ from sklearn.metrics import top_k_accuracy_score
 
 from t5x_lite.data import Data
 from t5x_lite.errors import InputError
+from t5x_lite.evaluation.predictions import held_out_features
 from t5x_lite.images.augmentation import Augmentation, ColorJitter, RandomErasing
 from t5x_lite.images.mixing import Mixing
 from t5x_lite.images.randaugment import RandAugment
@@ -235,3 +236,13 @@ def test_numbers_of_classes_that_do_not_fit():
     with pytest.raises(InputError, match="has 2 classes; set model.num_classes to 2"):
         PLAIN.check_labels(TinyConfig(), ("cat", "dog"))
     PLAIN.check_labels(TinyConfig(), None)
+
+
+def test_features_of_many_rows_are_those_of_few_and_no_pictures(batch, monkeypatch):
+    rows = [{name: column[n] for name, column in batch.items()} for n in range(len(batch["label"]))]
+    whole = held_out_features(FULL, rows, len(rows))
+    monkeypatch.setattr("t5x_lite.evaluation.predictions._ROWS", 3)
+    parts = held_out_features(FULL, rows, len(rows), FULL.features_on_host)
+    assert set(parts) == set(whole) - {"images"} == {"labels"}
+    np.testing.assert_array_equal(parts["labels"], batch["label"])
+    np.testing.assert_array_equal(held_out_features(FULL, rows, 5)["images"], whole["images"][:5])
