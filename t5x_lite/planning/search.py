@@ -128,7 +128,7 @@ def rank(plans: list[Plan]) -> list[Plan]:
 
 
 def _candidates(experiment: Experiment, topology: Topology) -> Iterator[Experiment]:
-    num_devices = len(topology.devices)
+    num_devices = topology.num_chips * topology.chip.devices
     divisors = [size for size in range(1, num_devices + 1) if num_devices % size == 0]
     for sizes in itertools.product(divisors, repeat=len(MESH_AXES)):
         if math.prod(sizes) != num_devices:

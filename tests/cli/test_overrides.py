@@ -36,7 +36,8 @@ def test_every_config_takes_overrides(run, name, objectives_with_help):
     objectives_with_help.add(type(experiment.objective))
     status, out, _ = run("train", path, "--help")
     assert status == 0
-    assert "--objective.input-length" in out
+    reads_ids = experiment.objective.layout.num_ids
+    assert ("--objective.input-length" if reads_ids else "--objective.canvas-size") in out
     assert not any(hidden in out for hidden in ("--objective.vocabulary", "teacher-model"))
 
 
