@@ -7,6 +7,7 @@ from t5x_lite.objectives.causal_tasks import CausalClassification, CausalMultipl
 from t5x_lite.objectives.classification import Classification, MultipleChoice
 from t5x_lite.objectives.distillation import Distillation
 from t5x_lite.objectives.image_classification import ImageClassification
+from t5x_lite.objectives.masked_autoencoding import MaskedAutoencoding
 from t5x_lite.objectives.masked_language_model import MaskedLanguageModel
 from t5x_lite.objectives.question_answering import QuestionAnswering
 from t5x_lite.objectives.replaced_tokens import ReplacedTokenDetection
@@ -37,6 +38,7 @@ __all__ = [
     "DropTokens",
     "Features",
     "ImageClassification",
+    "MaskedAutoencoding",
     "MaskedLanguageModel",
     "MassStyleDenoising",
     "Mean",
