@@ -122,9 +122,8 @@ def write_store(
         )
     if tokenizer:
         save_tokenizer(tokenizer, folder / TOKENIZER)
-    results = list(
-        workers.map(_write_shard, task, len(task.shards), folder, "shard", functools.partial(report, "tokenize"))
-    )
+    progress = functools.partial(report, "tokenize" if tokenizer else "write rows")
+    results = list(workers.map(_write_shard, task, len(task.shards), folder, "shard", progress))
     write_atomically(folder / SUMMARY, json.dumps(_summary(corpus, task, results), indent=1) + "\n")
     names = [name for name in file_names(folder) if name == SUMMARY or name.startswith(f"{TOKENIZER}/")]
     write_checksums(folder, names)
