@@ -128,7 +128,7 @@ Words = list[tuple[str, str]]
 
 def draw_corruption(
     objective: Objective,
-    tokenizer: Tokenizer,
+    tokenizer: Tokenizer | None,
     rows: Sequence[Row] | Sequence[str],
     *,
     model: ModelConfig | None = None,
@@ -143,7 +143,12 @@ def draw_corruption(
       model: adds the masks of its attention.
       params: of the model, where it is ELECTRA's pair: adds what the generator samples.
       seed: of the objective's random choices.
+
+    Raises `InputError` for rows without text, and for those of several texts.
     """
+    if tokenizer is None:
+        name = type(objective).__name__
+        raise InputError(f"objective={name} reads no text, and tokens are drawn; leave corruption out")
     objective = objective.for_vocabulary(tokenizer.vocabulary)
     if not all(isinstance(row, Mapping) for row in rows):
         rows = rows_of_texts(objective, tokenizer, rows)

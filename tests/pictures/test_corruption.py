@@ -11,7 +11,13 @@ from t5x_lite.data import Bytes, Vocabulary, WordPiece, make_tokenizer
 from t5x_lite.data.stored_rows import stack
 from t5x_lite.errors import InputError
 from t5x_lite.models import ElectraConfig, ElectraPairConfig, GptConfig
-from t5x_lite.objectives import CausalLanguageModel, MaskedLanguageModel, ReplacedTokenDetection, SpanCorruption
+from t5x_lite.objectives import (
+    CausalLanguageModel,
+    MaskedAutoencoding,
+    MaskedLanguageModel,
+    ReplacedTokenDetection,
+    SpanCorruption,
+)
 from t5x_lite.pictures.corruption import COLORS, draw_corruption, rows_of_texts, strips
 
 TEXTS = ["The list is copied, and the copy is returned, whatever is in it." for _ in range(3)]
@@ -120,6 +126,11 @@ BERT = Vocabulary(50, pad_id=0, unk_id=2, cls_id=3, sep_id=4, eos_id=4, mask_id=
 def shown(vocabulary, raw, **features):
     features = {name: np.array(value) for name, value in features.items()}
     return {strip.name: (strip.ids.tolist(), strip.roles) for strip in strips(vocabulary, np.array(raw), features)}
+
+
+def test_rows_without_text_are_refused():
+    with pytest.raises(InputError, match="objective=MaskedAutoencoding reads no text"):
+        draw_corruption(MaskedAutoencoding(), None, [{"image": np.zeros((256, 256, 3), np.uint8)}])
 
 
 def test_spans_are_those_in_the_targets():
