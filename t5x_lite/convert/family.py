@@ -290,8 +290,9 @@ class HuggingFaceFamily(ABC):
         """What Transformers reads besides the canonical tensors of an architecture, or in another shape."""
         return {}
 
-    def further_files(self, config: Any, pixel_statistics: PixelStatistics | None = None) -> dict[str, Any]:
-        """What Transformers reads besides config.json and the weights: the contents of JSON files, by name."""
+    def image_processor(self, config: Any) -> dict[str, Any]:
+        """The preprocessor_config.json of the published models, for pictures of the config's size and channels; empty
+        where none are read."""
         return {}
 
 

@@ -3,6 +3,7 @@
 import contextlib
 import json
 import shutil
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,9 +16,9 @@ from flax import linen as nn
 
 from t5x_lite.checksums import write_checksums
 from t5x_lite.convert import decoders, encoder_decoders, encoders, images, resnet
-from t5x_lite.convert.family import HuggingFaceFamily, PixelStatistics, class_of
+from t5x_lite.convert.family import HuggingFaceFamily, class_of
 from t5x_lite.convert.generation import read_generation, read_vocabulary
-from t5x_lite.convert.origin import GENERATION_FILE, Origin, read_origin
+from t5x_lite.convert.origin import GENERATION_FILE, IMAGE_PROCESSOR_FILE, Origin, read_origin
 from t5x_lite.convert.table import PutFor, keep, to_ours, to_theirs
 from t5x_lite.convert.tokenizers import can_write, read_tokenizer, write_tokenizer
 from t5x_lite.data import Tokenizer, Vocabulary
@@ -115,7 +116,7 @@ def export_folder(
     origin: Origin | None = None,
     labels: tuple[str, ...] = (),
     part: str | None = None,
-    pixel_statistics: PixelStatistics | None = None,
+    image_processor: Mapping[str, Any] | None = None,
     dtype: str = "float32",
 ) -> None:
     """Writes a folder that Transformers' `from_pretrained` opens; without the tokenizer where it has no class for it.
@@ -126,7 +127,7 @@ def export_folder(
       origin: the folder that the model came from, whose special ids and labels are written again.
       labels: the names of the classes of a task's head, where they are known.
       part: the network to write of a model of several (ELECTRA); None means the one that is kept.
-      pixel_statistics: what normalizes the pictures that a model of pictures reads; None means the published models'.
+      image_processor: the preprocessor_config.json of a model of pictures; None means that of `default_processor`.
       dtype: of the tensors.
     """
     from safetensors.numpy import save_file
@@ -174,14 +175,24 @@ def export_folder(
     _sort_metadata(weights)
     if origin and origin.generation:
         (folder / GENERATION_FILE).write_text(json.dumps(json.loads(origin.generation), indent=2) + "\n")
-    for name, content in family.further_files(config, pixel_statistics).items():
-        (folder / name).write_text(json.dumps(content, indent=2) + "\n")
+    if processor := image_processor or default_processor(config, origin):
+        (folder / IMAGE_PROCESSOR_FILE).write_text(json.dumps(processor, indent=2) + "\n")
     # Last, since it makes the folder one of theirs.
     (folder / "config.json").write_text(json.dumps(description, indent=2) + "\n")
     # safetensors writes a file that nobody else may read; not every file system has modes.
     with contextlib.suppress(OSError):
         shutil.copymode(folder / "config.json", weights)
     write_checksums(folder)
+
+
+def default_processor(config: ModelConfig, origin: Origin | None) -> dict[str, Any]:
+    """The preprocessor_config.json of a model of pictures: that of the folder it came from, or else what the published
+    models of the family have, for pictures of the config's size; empty for other models."""
+    if origin and origin.processor:
+        return origin.processor
+    families = [family for family in FAMILIES if family.config is type(config)]
+    of_origin = [family for family in families if origin and family.model_type == origin.model_type]
+    return (of_origin or families)[0].image_processor(config) if families else {}
 
 
 def _checksum(tensor: np.ndarray) -> str:

@@ -184,23 +184,25 @@ class ImageFamily(HuggingFaceFamily):
             name: shaped for name, value in tensors.items() if (shaped := _shaped(name, value, config)) is not value
         }
 
-    def further_files(self, config: Any, pixel_statistics: PixelStatistics | None = None) -> dict[str, Any]:
-        """preprocessor_config.json: the size of pictures, and what normalizes them."""
-        mean, std = pixel_statistics or self.statistics
+    def image_processor(self, config: Any) -> dict[str, Any]:
+        mean, std = self.statistics
         if len(mean) != config.num_channels:
             mean, std = ((HALVES[0][0],) * config.num_channels,) * 2
-        height, width = getattr(config, "image_size", (224, 224))
-        processor = {
+        return {
             "image_processor_type": self.processor,
             "do_resize": True,
-            "size": {"height": height, "width": width},
+            **self.processor_sizes(config),
             "do_rescale": True,
             "rescale_factor": 1 / 255,
             "do_normalize": True,
             "image_mean": list(mean),
             "image_std": list(std),
         }
-        return {"preprocessor_config.json": processor}
+
+    def processor_sizes(self, config: Any) -> dict[str, Any]:
+        """Its fields that say how pictures are scaled and cropped."""
+        height, width = config.image_size
+        return {"size": {"height": height, "width": width}, "resample": 2}
 
 
 _POSITIONS = (".position_embeddings", ".decoder_pos_embed")
@@ -239,6 +241,15 @@ class _DeiTFamily(_ViTFamily):
     def names(self, config: Any) -> Names:
         first = "cls_classifier" if "distillation" in config.heads else "classifier"
         return {**super().names(config), "classification/scores": first}
+
+    def processor_sizes(self, config: Any) -> dict[str, Any]:
+        (height, width), (larger, wider) = config.image_size, (side * 256 // 224 for side in config.image_size)
+        return {
+            "size": {"height": larger, "width": wider},
+            "resample": 3,
+            "do_center_crop": True,
+            "crop_size": {"height": height, "width": width},
+        }
 
     def import_config(self, theirs: dict[str, Any], tensors: Tensors, **fields: Any) -> Any:
         named = {name.removeprefix("cls_"): value for name, value in tensors.items()}

@@ -10,6 +10,7 @@ from t5x_lite.errors import InputError
 from t5x_lite.files import read_json
 
 GENERATION_FILE = "generation_config.json"
+IMAGE_PROCESSOR_FILE = "preprocessor_config.json"
 _LABELS = ("id2label", "label2id")
 _FORCED = ("forced_bos_token_id", "forced_eos_token_id")
 """What `GenerationDefaults` says, also where a folder does not."""
@@ -28,10 +29,12 @@ class Origin:
     """The special ids, the labels and the type of problem in its config.json, as JSON."""
     generation: str = ""
     """Its generation_config.json; empty where it has none."""
+    image_processor: str = ""
+    """The preprocessor_config.json of a model of pictures; empty where it has none."""
 
     def __post_init__(self) -> None:
-        if self.generation:
-            _parse(self.generation)
+        for text in filter(None, (self.generation, self.image_processor)):
+            _parse(text)
         for name, value in _parse(self.config).items():
             if not _is_valid(name, value):
                 raise InputError(f"{name}={value!r:.99} in config.json is not valid; it is damaged: fetch it again")
@@ -48,6 +51,11 @@ class Origin:
         """What the classes are to each other: `multi_label_classification` says that a text may have several."""
         return _parse(self.config).get("problem_type")
 
+    @property
+    def processor(self) -> dict[str, Any]:
+        """How pictures are prepared, as its preprocessor_config.json has it; empty where it has none."""
+        return _parse(self.image_processor or "{}")
+
     def restore(self, description: Mapping[str, Any], num_classes: int | None) -> dict[str, Any]:
         """A config.json with the values of this one; without its labels where there are not `num_classes` of them."""
         kept = _parse(self.config)
@@ -61,8 +69,9 @@ class Origin:
 def read_origin(folder: Path, theirs: Mapping[str, Any]) -> Origin:
     """That of a model with this config.json; raises as `Origin` does."""
     kept = {name: value for name, value in theirs.items() if _is_kept(name) and name not in _FORCED}
-    generation = read_json(folder / GENERATION_FILE)
-    return Origin(theirs["model_type"], json.dumps(kept), json.dumps(generation) if generation else "")
+    contents = [read_json(folder / name) for name in (GENERATION_FILE, IMAGE_PROCESSOR_FILE)]
+    files = [json.dumps(content) if content else "" for content in contents]
+    return Origin(theirs["model_type"], json.dumps(kept), *files)
 
 
 def _is_kept(name: str) -> bool:

@@ -63,6 +63,9 @@ class ResNetFamily(ImageFamily):
         counts = {name.removesuffix(ends) + self.constants[0]: batches for name in tensors if name.endswith(ends)}
         return counts | {name: _turned(value) for name, value in tensors.items() if value.ndim == 4}
 
+    def processor_sizes(self, config: Any) -> dict[str, Any]:
+        return {"size": {"shortest_edge": 224}, "crop_pct": 0.875, "resample": 3}
+
 
 def _layer_name(layer: str) -> str:
     """

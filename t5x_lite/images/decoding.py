@@ -7,7 +7,7 @@ ends in a `BadImageError`.
 import io
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -61,8 +61,9 @@ class StoredImage(NamedTuple):
     """Whether it was encoded anew."""
 
 
-def decode_image(content: bytes, shape: tuple[int, int, int]) -> UInt8[np.ndarray, "H W C"]:
+def decode_image(content: bytes | Picture, shape: tuple[int, int, int]) -> UInt8[np.ndarray, "H W C"]:
     """The picture in the bytes of a file, stretched to the canvas `shape`, [H, W, C] with 1 (grey) or 3 (RGB) channels.
+    A Pillow picture is read in the same way.
 
     JPEG, PNG, WebP, and the first frame of GIF, BMP and animations. Turned upright as its EXIF data say, what is
     transparent is white, 16 bits become 8. Resampling is bilinear over all pixels that a new one covers, as
@@ -81,10 +82,10 @@ def decode_image(content: bytes, shape: tuple[int, int, int]) -> UInt8[np.ndarra
         return pixels.reshape(height, width, channels)
 
 
-def picture_size(content: bytes) -> tuple[int, int]:
+def picture_size(content: bytes | Picture) -> tuple[int, int]:
     """(height, width) of the picture in the bytes of a file, turned upright; its pixels are not read.
 
-    Raises `BadImageError` as `decode_image`, but for what is wrong with the pixels.
+    Or that of a Pillow picture. Raises `BadImageError` as `decode_image`, but for what is wrong with the pixels.
     """
     with _opened(content) as picture:
         return _size(picture)
@@ -138,16 +139,19 @@ def _encode(pixels: np.ndarray, file_format: str) -> bytes:
 
 
 @contextmanager
-def _opened(content: bytes) -> Iterator[Picture]:
+def _opened(content: bytes | Picture) -> Iterator[Picture]:
     """The picture, its pixels unread; whatever goes wrong meanwhile is a `BadImageError`."""
     from PIL import Image, UnidentifiedImageError
 
-    if not content:
+    if content == b"":
         raise BadImageError("empty", "empty (0 bytes)")
     try:
-        with Image.open(io.BytesIO(content), formats=FORMATS) as picture:
+        is_file = isinstance(content, bytes)
+        # Of Pillow's a copy: decoding changes a picture whose pixels are unread.
+        opened = Image.open(io.BytesIO(content), formats=FORMATS) if is_file else nullcontext(content.copy())
+        with opened as picture:
             width, height = picture.size
-            scans = content.count(b"\xff\xda") if picture.format in ("JPEG", "MPO") else 1
+            scans = content.count(b"\xff\xda") if is_file and picture.format in ("JPEG", "MPO") else 1
             if width * height > MOST_PIXELS:
                 raise _too_large(f"{height:,} x {width:,} pixels")
             if scans > 1 and scans * width * height > _MOST_SCANNED:

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from t5x_lite.convert import export_folder, import_folder
+from t5x_lite.convert.images import VIT
 from t5x_lite.errors import InputError
 from t5x_lite.layers.patches import bicubic_matrix, resize_positions
 from t5x_lite.models import DeiTConfig, MAEConfig, ViTConfig, mae_loss
@@ -264,8 +265,9 @@ def test_the_names_of_transformers_5_are_read(pair, tmp_path):
 def test_the_export_says_how_pictures_are_prepared(params_of, tmp_path):
     config = ViTConfig((20, 12), 4, embed_dim=24, num_heads=3, mlp_dim=7, num_layers=1, num_classes=3)
     statistics = ((0.1, 0.2, 0.3), (0.4, 0.5, 0.6))
-    params = params_of(config)
-    export_folder(tmp_path, config, params, None, labels=("a", "b", "c"), pixel_statistics=statistics)
+    params, described = params_of(config), VIT.image_processor(config)
+    described |= {"image_mean": statistics[0], "image_std": statistics[1]}
+    export_folder(tmp_path, config, params, None, labels=("a", "b", "c"), image_processor=described)
     processor = transformers.AutoImageProcessor.from_pretrained(tmp_path)
     pixels = np.random.default_rng(0).integers(0, 255, size=(20, 12, 3), dtype=np.uint8)
     prepared = np.asarray(processor(pixels, return_tensors="np")["pixel_values"])[0].transpose(1, 2, 0)
