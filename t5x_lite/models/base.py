@@ -19,7 +19,7 @@ from t5x_lite.layers.transformer import Remat
 from t5x_lite.parallel.mesh import STATISTICS
 from t5x_lite.validation import MOST_INT, Validated
 
-Architecture = Literal["encoder", "decoder", "encoder-decoder"]
+Architecture = Literal["encoder", "decoder", "encoder-decoder", "images"]
 Positions = Literal["learned", "sinusoidal", "relative"]
 """How a text model represents positions: vectors added to the embeddings, or T5's bias of the attention."""
 Pretraining = Literal[

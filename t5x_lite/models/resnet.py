@@ -13,7 +13,7 @@ from t5x_lite.errors import InputError
 from t5x_lite.layers.convolution import BatchNorm, Conv, constrain_picture
 from t5x_lite.layers.heads import Classifier
 from t5x_lite.layers.transformer import Remat
-from t5x_lite.models.base import ModelConfig
+from t5x_lite.models.base import Architecture, ModelConfig
 from t5x_lite.validation import NormEpsilon, Positive
 
 Images = Float[Array, "B H W C"]
@@ -45,6 +45,7 @@ class ResNetConfig(ModelConfig):
     """The share of the old running statistics in the next ones."""
 
     task_heads: ClassVar[tuple[str, ...]] = ("classification",)
+    architecture: ClassVar[Architecture | None] = "images"
     below_layers: ClassVar[tuple[str, ...]] = ("stem",)
 
     def __post_init__(self) -> None:

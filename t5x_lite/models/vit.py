@@ -16,7 +16,7 @@ from t5x_lite.layers.dense import Activation, Dropout, LayerConfig
 from t5x_lite.layers.heads import Classifier, Pooler
 from t5x_lite.layers.patches import Grid, PatchEmbeddings, PatchPositions
 from t5x_lite.layers.transformer import Context, Remat, Stack
-from t5x_lite.models.base import Hidden, ModelConfig, check_heads
+from t5x_lite.models.base import Architecture, Hidden, ModelConfig, check_heads
 from t5x_lite.validation import NormEpsilon, Positive, Range, Rate
 
 Images = Float[Array, "B H W C"]
@@ -49,6 +49,7 @@ class ImageTransformerConfig(ModelConfig):
     norm_epsilon: NormEpsilon = 1e-6
     """Added to the variance in LayerNorm; 1e-12 in Transformers' conversions of ViT and DeiT."""
 
+    architecture: ClassVar[Architecture | None] = "images"
     below_layers: ClassVar[tuple[str, ...]] = ("embeddings",)
 
     # Fields of some families, documented there.

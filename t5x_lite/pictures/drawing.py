@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Float, UInt8
 from matplotlib import colormaps
 from matplotlib.backends.backend_agg import RendererAgg
 from matplotlib.colors import PowerNorm
@@ -320,3 +320,40 @@ def draw_relative_bias(stacks: Mapping[str, RelativeBias], title: str = "") -> P
 def _filter(values: Float[np.ndarray, "L M"], most: int) -> str:
     """Cells as they are, or averaged where there are more than `most` and so perhaps more than pixels."""
     return "nearest" if max(values.shape) <= most else "antialiased"
+
+
+def draw_images(images: Mapping[str, UInt8[np.ndarray, "H W C"]], title: str = "") -> Picture:
+    """Pictures of one size side by side, each under its name."""
+    height, width, _ = next(iter(images.values())).shape
+    scale = min(3.0 / width, 4.0 / height)
+    picture = Picture(figsize=(len(images) * (scale * width + 0.1), scale * height + 0.7), layout="constrained")
+    for axes, (name, image) in zip(picture.subplots(1, len(images), squeeze=False)[0], images.items(), strict=True):
+        _show_image(axes, image)
+        axes.set_title(name, fontsize=10)
+    picture.suptitle(wrap_title(title, picture.get_figwidth()), fontsize=10, parse_math=False)
+    return picture
+
+
+def draw_rollout(image: UInt8[np.ndarray, "H W C"], weights: Float[np.ndarray, "h w"], title: str = "") -> Picture:
+    """A picture, and beside it the weights of its patches laid over it, bright where they are large."""
+    height, width, _ = image.shape
+    scale = min(3.6 / width, 4.0 / height)
+    picture = Picture(figsize=(2 * (scale * width + 0.1) + 0.9, scale * height + 0.7), layout="constrained")
+    original, laid_over = picture.subplots(1, 2)
+    _show_image(original, image)
+    original.set_title("original", fontsize=10)
+    _show_image(laid_over, np.repeat(image.mean(axis=2, keepdims=True).astype(np.uint8), 3, axis=2))
+    extent = (-0.5, width - 0.5, height - 0.5, -0.5)
+    # Cells as they are: a smooth map would show more than there is.
+    shown = laid_over.imshow(weights, cmap="inferno", alpha=0.6, vmin=0, extent=extent, interpolation="nearest")
+    laid_over.set_title("attention rollout", fontsize=10)
+    picture.colorbar(shown, ax=laid_over, label="weight", shrink=0.8)
+    picture.suptitle(wrap_title(title, picture.get_figwidth()), fontsize=10, parse_math=False)
+    return picture
+
+
+def _show_image(axes: Any, image: UInt8[np.ndarray, "H W C"]) -> None:
+    grey = {"cmap": "gray", "vmin": 0, "vmax": 255} if image.shape[2] == 1 else {}
+    smooth = "nearest" if max(image.shape) <= 200 else "antialiased"
+    axes.imshow(image[..., 0] if grey else image, interpolation=smooth, **grey)
+    axes.set_axis_off()

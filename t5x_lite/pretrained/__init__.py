@@ -13,6 +13,7 @@ from t5x_lite.parallel import MeshShape, make_mesh, shardings
 from t5x_lite.pretrained.base import Pretrained, float_dtype
 from t5x_lite.pretrained.decoders import PretrainedDecoder, PretrainedEncoderDecoder
 from t5x_lite.pretrained.encoder import Detection, PretrainedEncoder, Suggestion
+from t5x_lite.pretrained.images import AttentionRollout, PretrainedImageModel, Reconstruction
 from t5x_lite.pretrained.probing import Labeled, Probed, Probes, Tagged, probe_tags, probe_texts
 from t5x_lite.pretrained.task_heads import FoundAnswer, LikelyClass, TaggedWord
 from t5x_lite.pretrained.text_model import Answer, PretrainedTextModel, Score
@@ -22,6 +23,7 @@ from t5x_lite.tokenizers.config import SentencePiece, TokenizerConfig, Tokenizer
 
 __all__ = [
     "Answer",
+    "AttentionRollout",
     "Detection",
     "FoundAnswer",
     "Labeled",
@@ -30,9 +32,11 @@ __all__ = [
     "PretrainedDecoder",
     "PretrainedEncoder",
     "PretrainedEncoderDecoder",
+    "PretrainedImageModel",
     "PretrainedTextModel",
     "Probed",
     "Probes",
+    "Reconstruction",
     "Score",
     "Suggestion",
     "Tagged",
@@ -42,7 +46,12 @@ __all__ = [
     "probe_texts",
 ]
 
-_CLASSES = {"encoder": PretrainedEncoder, "decoder": PretrainedDecoder, "encoder-decoder": PretrainedEncoderDecoder}
+_CLASSES = {
+    "encoder": PretrainedEncoder,
+    "decoder": PretrainedDecoder,
+    "encoder-decoder": PretrainedEncoderDecoder,
+    "images": PretrainedImageModel,
+}
 
 
 def load(
@@ -56,8 +65,8 @@ def load(
     or a model that comes with the package: `demo/de-en`, `demo/bert-novels`, `demo/t5-novels`.
 
     An encoder-decoder (T5, Transformer, Marian, BART) becomes a `PretrainedEncoderDecoder`, a decoder (GPT, T5's alone)
-    a `PretrainedDecoder`, an encoder a `PretrainedEncoder`, and any other model a `Pretrained`. No code from the folder
-    is run, nothing is unpickled.
+    a `PretrainedDecoder`, an encoder a `PretrainedEncoder`, a model of pictures (ViT, DeiT, MAE, ResNet) a
+    `PretrainedImageModel`, and any other model a `Pretrained`. No code from the folder is run, nothing is unpickled.
 
     Args:
       path: of the folder; of T5X's checkpoints of one file, that file.
@@ -82,6 +91,8 @@ def load(
             "device='cpu', or dtype='bfloat16'"
         ) from None
     config, own, vocabulary = opened.config, opened.tokenizer, opened.vocabulary
+    if tokenizer is not None and config.vocab_size is None:
+        raise InputError(f"tokenizer={str(tokenizer)!r:.99}: {path} reads no tokens; leave tokenizer out")
     if tokenizer is not None:
         if own is not None:
             raise InputError(f"tokenizer={str(tokenizer)!r:.99}: {path} has its own tokenizer; leave tokenizer out")

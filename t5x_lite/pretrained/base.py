@@ -40,7 +40,7 @@ class Neighbour(NamedTuple):
 
 _METHODS = (
     *("attention", "generate", "generate_ids", "fill_blanks", "score", "encode", "encode_words", "fill_mask"),
-    *("detect_replacements", "classify", "choose", "tag", "answer"),
+    *("detect_replacements", "classify", "choose", "tag", "answer", "reconstruct"),
 )
 _OF_TRANSFORMERS = {
     "save_pretrained": "export(folder)",
@@ -103,12 +103,11 @@ class Pretrained:
         types = Counter(str(leaf.dtype) for leaf in leaves).most_common()
         devices = sorted({str(device) for leaf in leaves for device in leaf.devices()})
         sizes = {name: value for name, value in config.items() if type(value) is int}
-        tokenizer, ids = type(self.tokenizer).__name__, self.config.vocab_size
         lines = {
             type(self).__name__: type(self.config).__name__,
             "  sizes": ", ".join(f"{name}={value}" for name, value in sizes.items()) or str(self.config),
             "  parameters": f"{sum(leaf.size for leaf in leaves):,} of {types[0][0]} on {', '.join(devices)}",
-            "  tokenizer": f"{tokenizer} of {self._vocabulary.size:,} ids" if self.tokenizer else f"none; {ids} ids",
+            **self._reads,
             "  methods": ", ".join((*self.abilities, "export", "summary")),
         }
         return "\n".join(f"{name}: {textwrap.shorten(line, 100, placeholder=' ...')}" for name, line in lines.items())
@@ -149,6 +148,7 @@ class Pretrained:
             generation=self.generation,
             origin=self.origin,
             labels=self._class_names,
+            image_processor=self._image_processor,
             part=part or "discriminator",
             dtype="float32" if dtype is None else dtype.name,
         )
@@ -226,7 +226,7 @@ class Pretrained:
         else:
             stacks = {name: params[f"{name}_embeddings"] for name in ("encoder", "decoder")}
         # Some families have rows before that of the first position.
-        most = getattr(config, "discriminator", config).max_length
+        most = getattr(getattr(config, "discriminator", config), "max_length", 0)
         return draw_positions(
             {name: np.asarray(below["position"]["embedding"])[-most:] for name, below in stacks.items()}, self.title
         )
@@ -238,14 +238,19 @@ class Pretrained:
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}{remedy}")
 
         def unavailable(*args: Any, **kwargs: Any) -> NoReturn:
-            *others, last = self.abilities
-            model, can = type(self.config).__name__, f"{', '.join(others)} and {last}" if others else last
-            article = "an" if model[0] in "AEIOU" else "a"
-            raise InputError(f"{article} {model} cannot {name}; use {can}, or load another model")
+            self._refuse(name)
 
         return unavailable
 
+    def _refuse(self, method: str) -> NoReturn:
+        *others, last = self.abilities
+        model, can = type(self.config).__name__, f"{', '.join(others)} and {last}" if others else last
+        article = "an" if model[0] in "AEIOU" else "a"
+        raise InputError(f"{article} {model} cannot {method}; use {can}, or load another model")
+
     def _tokenizer(self) -> Tokenizer:
+        if self.config.vocab_size is None:
+            raise InputError(f"a {type(self.config).__name__} reads no tokens; load a model of texts")
         if self.tokenizer is None:
             raise InputError("this checkpoint came without a tokenizer; give ids instead of text")
         return self.tokenizer
@@ -257,7 +262,23 @@ class Pretrained:
         return known or (self.origin.labels if self.origin else ())
 
     @property
-    def _vocabulary(self) -> Vocabulary:
+    def _reads(self) -> dict[str, str]:
+        """Lines of the representation: what the model reads."""
+        if not self.config.vocab_size:
+            return {}
+        tokenizer = f"none; {self.config.vocab_size} ids"
+        if self.tokenizer:
+            tokenizer = f"{type(self.tokenizer).__name__} of {self._vocabulary.size:,} ids"
+        return {"  tokenizer": tokenizer}
+
+    @property
+    def _image_processor(self) -> dict[str, Any] | None:
+        """The preprocessor_config.json of an export; None for that of the published models, if they have one."""
+        return None
+
+    @property
+    def _vocabulary(self) -> Vocabulary | None:
+        """The special ids; None where no ids are read."""
         if self.tokenizer:
             return self.tokenizer.vocabulary
-        return self.known_vocabulary or Vocabulary(self.config.vocab_size)
+        return self.known_vocabulary or (Vocabulary(self.config.vocab_size) if self.config.vocab_size else None)

@@ -41,6 +41,8 @@ def model_card(model: "Pretrained", name: str, *, license: str = "", held_out: M
     family = type(config).__name__.removesuffix("Config")
     heads = getattr(config, "heads", ())
     pipeline = next((_OF_HEADS[head] for head in heads if head in _OF_HEADS), _PIPELINES.get(config.architecture))
+    if config.architecture == "images":
+        pipeline = "image-classification" if heads else "image-feature-extraction"
     tags = ["t5x_lite", "jax", family.lower()]
     data = ModelCardData(library_name="t5x_lite", license=license or None, pipeline_tag=pipeline, tags=tags)
     count = sum(leaf.size for leaf in jax.tree.leaves(model.params))

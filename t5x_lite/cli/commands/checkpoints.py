@@ -189,7 +189,7 @@ def _write_run(folder: Path, model: Pretrained) -> None:
         model.tokenizer.save(folder / "tokenizer")
         files = tokenizer_files(folder / "tokenizer")
         data = Data(tokenizer=saved_config(model.tokenizer, folder / "tokenizer"))
-    else:
+    elif model.known_vocabulary is not None:
         generation = replace(generation, pad_id=model.known_vocabulary.pad_id, eos_id=model.known_vocabulary.eos_id)
     experiment = replace(experiment_for(model.config, data), generation=generation, origin=model.origin)
     write_checkpoint(folder / "checkpoints", 0, experiment, files, model.params)
