@@ -9,17 +9,18 @@ import tyro
 from t5x_lite.cli.arguments import OfModel, parse, subcommand
 from t5x_lite.errors import InputError
 from t5x_lite.files import check_output_path
-from t5x_lite.pretrained import PretrainedEncoder, load
+from t5x_lite.pretrained import PretrainedEncoder, PretrainedImageModel, load
 
 
 @dataclass(frozen=True)
 class ShowAttention(OfModel):
     """Where the tokens of a text look: a page for the browser, in which layer and head are chosen by mouse or keys, or
-    a picture of some of the heads."""
+    a picture of some of the heads. Of a model of pictures: its attention rollout laid over one of them (--out a .png).
+    """
 
     text: Annotated[tyro.conf.Positional[tuple[str, ...]], tyro.conf.arg(metavar="[TEXT ...]")]
     """A text and, if one likes, a second one: what an encoder reads behind it, or what a decoder wrote to it. Without
-    it an encoder-decoder writes its own."""
+    it an encoder-decoder writes its own. Or the file of a picture."""
     out: str = "attention.html"
     """The page (.html) or the picture (.png)."""
     layer: int | None = None
@@ -49,6 +50,9 @@ def attention(arguments: list[str]) -> None:
     out = Path(command.out).expanduser()
     check_output_path(out, "out", (".html", ".png"))
     model = load(command.run)
+    if isinstance(model, PretrainedImageModel):
+        _write_rollout(model, command, out)
+        return
     if isinstance(model, PretrainedEncoder):
         maps = model.attention(command.text if len(command.text) == 2 else command.text[0])
     else:
@@ -58,6 +62,19 @@ def attention(arguments: list[str]) -> None:
     else:
         maps.plot(command.kind, command.layer, command.head).save(out)
     print(maps)
+    print(out)
+
+
+def _write_rollout(model: PretrainedImageModel, command: ShowAttention, out: Path) -> None:
+    check_output_path(out, "out")
+    if len(command.text) > 1:
+        raise InputError(f"there are {len(command.text)} pictures; give one")
+    for name in ("layer", "head", "kind"):
+        if (value := getattr(command, name)) is not None:
+            raise InputError(f"{name}={value} is for texts, and a rollout is of all layers and heads; leave it out")
+    rollout = model.attention(command.text[0])
+    rollout.save(out)
+    print(rollout)
     print(out)
 
 

@@ -1,0 +1,91 @@
+"""`classify` and `reconstruct`: classes of pictures or texts, and what a masked autoencoder makes of a picture."""
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import tyro
+
+from t5x_lite.cli.arguments import OfModel, parse, subcommand
+from t5x_lite.errors import InputError
+from t5x_lite.files import check_output_path
+from t5x_lite.pretrained import PretrainedImageModel, load
+from t5x_lite.validation import Positive
+
+
+@dataclass(frozen=True)
+class Classify(OfModel):
+    """The likeliest classes of pictures, or of texts where the model reads texts: probability and class, best first."""
+
+    inputs: Annotated[tyro.conf.Positional[tuple[str, ...]], tyro.conf.arg(metavar="[IMAGE|TEXT ...]")]
+    """Files of pictures (JPEG, PNG, WebP, GIF, BMP), or texts."""
+    top_k: Positive | None = None
+    """Classes of each; five, or all where there are fewer, if not given."""
+    json: bool = False
+    """Print a line of JSON for each: its input and its classes."""
+
+
+CLASSIFY_EXAMPLES = (
+    "classify google/vit-base-patch16-224 cat.jpg dog.png",
+    "classify runs/vit_tiny photos/*.jpg --top-k 1 --json",
+    'classify runs/banking77 "My card has not come."',
+)
+
+
+@subcommand
+def classify(arguments: list[str]) -> None:
+    """classify RUN IMAGE|TEXT...: the likeliest classes of pictures or texts"""
+    command = parse(Classify, arguments, prog="t5x-lite classify", examples=CLASSIFY_EXAMPLES)
+    if not command.inputs:
+        raise InputError(f"image is missing; write t5x-lite classify {command.run} cat.jpg, or a text in quotes")
+    model, inputs = load(command.run), list(command.inputs)
+    if isinstance(model, PretrainedImageModel):
+        answers = model.classify(inputs, top_k=command.top_k)
+    else:
+        answers = model.classify(inputs)
+        if (command.top_k or 1) > len(answers[0]):
+            raise InputError(f"top_k={command.top_k} is out of range; choose 1 to {len(answers[0])}")
+        answers = [classes[: command.top_k or 5] for classes in answers]
+    if command.json:
+        for given, classes in zip(inputs, answers, strict=True):
+            print(json.dumps({"input": given, "classes": [one._asdict() for one in classes]}))
+        return
+    blocks = [
+        "\n".join([given, *(f"{one.probability:8.1%}  {one.label}" for one in classes)])
+        for given, classes in zip(inputs, answers, strict=True)
+    ]
+    print("\n\n".join(blocks))
+
+
+@dataclass(frozen=True)
+class Reconstruct(OfModel):
+    """A picture, what is left of it where most patches are hidden, and what a masked autoencoder makes of that, side by
+    side in one PNG file."""
+
+    image: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="IMAGE")]
+    """The file of the picture (JPEG, PNG, WebP, GIF, BMP)."""
+    output: str
+    """The PNG file to write."""
+    mask_ratio: float | None = None
+    """The share of the patches that are hidden; that of the training if not given, mostly 0.75."""
+    seed: int = 0
+    """Of the choice of patches."""
+
+
+RECONSTRUCT_EXAMPLES = (
+    "reconstruct facebook/vit-mae-base cat.jpg --output cat_again.png",
+    "reconstruct runs/mae_tiny cat.jpg --output half.png --mask-ratio 0.5 --seed 1",
+)
+
+
+@subcommand
+def reconstruct(arguments: list[str]) -> None:
+    """reconstruct RUN IMAGE --output FILE: a picture, most of it hidden, and what a masked autoencoder makes of it"""
+    command = parse(Reconstruct, arguments, prog="t5x-lite reconstruct", examples=RECONSTRUCT_EXAMPLES)
+    output = Path(command.output).expanduser()
+    check_output_path(output, "output")
+    result = load(command.run).reconstruct(command.image, mask_ratio=command.mask_ratio, seed=command.seed)
+    result.save(output)
+    print(result)
+    print(output)
