@@ -13,7 +13,7 @@ from t5x_lite.parallel import MeshShape, make_mesh, shardings
 from t5x_lite.pretrained.base import Pretrained, float_dtype
 from t5x_lite.pretrained.decoders import PretrainedDecoder, PretrainedEncoderDecoder
 from t5x_lite.pretrained.encoder import Detection, PretrainedEncoder, Suggestion
-from t5x_lite.pretrained.images import AttentionRollout, PretrainedImageModel, Reconstruction
+from t5x_lite.pretrained.images import AttentionRollout, DrawnResult, PretrainedImageModel, Reconstruction
 from t5x_lite.pretrained.probing import Labeled, Probed, Probes, Tagged, probe_tags, probe_texts
 from t5x_lite.pretrained.task_heads import FoundAnswer, LikelyClass, TaggedWord
 from t5x_lite.pretrained.text_model import Answer, PretrainedTextModel, Score
@@ -25,6 +25,7 @@ __all__ = [
     "Answer",
     "AttentionRollout",
     "Detection",
+    "DrawnResult",
     "FoundAnswer",
     "Labeled",
     "LikelyClass",
