@@ -14,7 +14,7 @@ from jaxtyping import Array, Float, Int
 
 from t5x_lite.models import ModelConfig, abstract_params
 from t5x_lite.optim.masks import TrainableMask, with_layer_rates
-from t5x_lite.optim.schedules import InverseSqrt, LinearDecay, Schedule, T5InverseSqrt
+from t5x_lite.optim.schedules import CosineDecay, InverseSqrt, LinearDecay, Schedule, T5InverseSqrt
 from t5x_lite.parallel import logical_axes
 from t5x_lite.validation import NonNegative, Positive, PositiveFloat, Range, Validated, check_fields
 
@@ -114,6 +114,25 @@ class Lamb(AdamW):
 
     def scaling(self, axes: Axes) -> list[optax.GradientTransformation]:
         return [*super().scaling(axes), each_layer(optax.scale_by_trust_ratio(), axes, only=decays(axes))]
+
+
+@dataclass(frozen=True)
+class Sgd(Optimizer):
+    """Stochastic gradient descent with momentum, by which residual networks are trained (He et al. 2016, section 3.4)
+    and ViTs fine-tuned (Dosovitskiy et al. 2021, section 4.1); as torch has it, without dampening."""
+
+    schedule: Schedule = CosineDecay(peak=0.1, warmup_steps=0, floor=0.0)
+    momentum: Decay = 0.9
+    """The share of the last update's direction that is kept, to which the gradient is added."""
+    nesterov: bool = False
+    """Whether the update looks one step of momentum ahead (Sutskever et al. 2013, section 2.1)."""
+    weight_decay: Annotated[float, Range(ge=0, remedy="choose e.g. 1e-4, or 0 for none")] = 0.0
+    """That share of a weight is added to its gradient, after clipping and before momentum; norms and biases do not
+    decay (Goyal et al. 2017, section 5.1)."""
+
+    def scaling(self, axes: Axes) -> list[optax.GradientTransformation]:
+        decay = [optax.add_decayed_weights(self.weight_decay, mask=decays(axes))] if self.weight_decay else []
+        return [*decay, optax.trace(self.momentum, self.nesterov)]
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from flax import linen as nn
 
 from t5x_lite.errors import InputError
 from t5x_lite.models import MAEConfig, abstract_params, init_params
-from t5x_lite.optim.optimizers import Adafactor, Adam, AdamW, Lamb, decays, each_layer
+from t5x_lite.optim.optimizers import Adafactor, Adam, AdamW, Lamb, Sgd, decays, each_layer
 from t5x_lite.optim.schedules import Constant, InverseSqrt, LinearDecay
 from t5x_lite.parallel import MeshShape, logical_axes, make_mesh, shardings
 
@@ -46,6 +46,28 @@ def test_adam_is_vaswanis(trees):
     jax.tree.map(np.testing.assert_array_equal, ours, run(reference, params, gradients))
 
 
+@pytest.mark.parametrize("nesterov", [False, True])
+def test_sgd_is_torchs(trees, torch, nesterov):
+    """With another rate at each step, and decay added to the gradient of all but norms and biases."""
+    params, gradients = trees
+    schedule = LinearDecay(peak=0.1, warmup_steps=2, total_steps=6)
+    gradients = [*gradients, gradients[0]]
+    ours = run(Sgd(schedule, nesterov=nesterov, weight_decay=0.3).build(AXES), params, gradients)
+    theirs = jax.tree.map(lambda leaf: torch.tensor(np.asarray(leaf)), params)
+    kernel, scale, embedding = theirs["layers"]["kernel"], theirs["layers"]["scale"], theirs["embedding"]
+    groups = [{"params": [kernel, embedding], "weight_decay": 0.3}, {"params": [scale], "weight_decay": 0.0}]
+    optimizer = torch.optim.SGD(groups, lr=1.0, momentum=0.9, nesterov=nesterov)
+    for step, gradient in enumerate(gradients, start=1):
+        for group in optimizer.param_groups:
+            group["lr"] = float(schedule.learning_rate(step))
+        for leaf, of in ((kernel, gradient["layers"]["kernel"]), (scale, gradient["layers"]["scale"])):
+            leaf.grad = torch.tensor(np.asarray(of))
+        embedding.grad = torch.tensor(np.asarray(gradient["embedding"]))
+        optimizer.step()
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b.numpy(), rtol=1e-5, atol=1e-6), ours, theirs)
+    assert np.abs(ours["layers"]["scale"] - params["layers"]["scale"]).max() > 0.1
+
+
 def test_the_first_update_uses_the_rate_of_step_one(trees):
     params, gradients = trees
     zeros = jax.tree.map(jnp.zeros_like, params)
@@ -63,7 +85,7 @@ def test_weight_decay_spares_norms_and_biases(tiny):
     assert sum(flat.values()) > 10
 
 
-@pytest.mark.parametrize("optimizer", [AdamW(Constant(0.1), weight_decay=0.5), Lamb(Constant(0.1)), Adafactor()])
+@pytest.mark.parametrize("optimizer", [AdamW(Constant(0.1), weight_decay=0.5), Lamb(Constant(0.1)), Adafactor(), Sgd(weight_decay=0.5)])
 def test_fixed_positions_of_pictures_stay_as_they_are(optimizer):
     """They are among the parameters and have no gradient; nor do special tokens decay."""
     config = MAEConfig(
