@@ -85,7 +85,9 @@ def test_weight_decay_spares_norms_and_biases(tiny):
     assert sum(flat.values()) > 10
 
 
-@pytest.mark.parametrize("optimizer", [AdamW(Constant(0.1), weight_decay=0.5), Lamb(Constant(0.1)), Adafactor(), Sgd(weight_decay=0.5)])
+@pytest.mark.parametrize(
+    "optimizer", [AdamW(Constant(0.1), weight_decay=0.5), Lamb(Constant(0.1)), Adafactor(), Sgd(weight_decay=0.5)]
+)
 def test_fixed_positions_of_pictures_stay_as_they_are(optimizer):
     """They are among the parameters and have no gradient; nor do special tokens decay."""
     config = MAEConfig(
