@@ -14,7 +14,10 @@ from t5x_lite.images.geometry import Interpolation, Planes, center_crop, inside,
 from t5x_lite.images.randaugment import RandAugment
 from t5x_lite.validation import NonNegativeFloat, Positive, Range, Share, Validated
 
-STATISTICS: dict[str, tuple[tuple[float, ...], tuple[float, ...]]] = {
+PixelStatistics = tuple[tuple[float, ...], tuple[float, ...]]
+"""Mean and standard deviation of each channel, on a scale of 0 to 1."""
+
+STATISTICS: dict[str, PixelStatistics] = {
     "imagenet": ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225)),
     "inception": ((0.5, 0.5, 0.5), (0.5, 0.5, 0.5)),
     "clip": ((0.48145466, 0.4578275, 0.40821073), (0.26862954, 0.26130258, 0.27577711)),
@@ -168,10 +171,12 @@ def augment_by_one_of_three(key: Key[Array, ""], planes: Planes) -> Planes:
     return jnp.where(choice == 0, colors.grayscale(planes), others)
 
 
-def statistics(name: Statistics, channels: int) -> tuple[Float[np.ndarray, "C"], Float[np.ndarray, "C"]]:
-    """(mean, standard deviation) of each channel."""
-    mean, std = (np.float32(values) for values in STATISTICS[name])
-    return (mean, std) if channels == 3 else (mean.mean(keepdims=True), std.mean(keepdims=True))
+def statistics(
+    given: Statistics | PixelStatistics, channels: int
+) -> tuple[Float[np.ndarray, "C"], Float[np.ndarray, "C"]]:
+    """(mean, standard deviation) of each channel; those of colors are averaged for grey pictures."""
+    mean, std = (np.float32(values) for values in (STATISTICS[given] if isinstance(given, str) else given))
+    return (mean, std) if channels == len(mean) else (mean.mean(keepdims=True), std.mean(keepdims=True))
 
 
 def _check_ranges(prefix: str, area: tuple[float, float], aspect: tuple[float, float]) -> None:

@@ -7,6 +7,7 @@ from t5x_lite.objectives.causal_tasks import CausalClassification, CausalMultipl
 from t5x_lite.objectives.classification import Classification, MultipleChoice
 from t5x_lite.objectives.distillation import Distillation
 from t5x_lite.objectives.image_classification import ImageClassification
+from t5x_lite.objectives.image_distillation import ImageDistillation
 from t5x_lite.objectives.masked_autoencoding import MaskedAutoencoding
 from t5x_lite.objectives.masked_language_model import MaskedLanguageModel
 from t5x_lite.objectives.question_answering import QuestionAnswering
@@ -38,6 +39,7 @@ __all__ = [
     "DropTokens",
     "Features",
     "ImageClassification",
+    "ImageDistillation",
     "MaskedAutoencoding",
     "MaskedLanguageModel",
     "MassStyleDenoising",

@@ -15,6 +15,7 @@ from jaxtyping import Array, Float, Int, Key
 
 from t5x_lite.data.layouts.base import Layout
 from t5x_lite.errors import InputError
+from t5x_lite.images.augmentation import PixelStatistics
 from t5x_lite.models.base import ModelConfig
 from t5x_lite.parallel.mesh import STATISTICS
 from t5x_lite.tokenizers.base import Tokenizer
@@ -90,6 +91,9 @@ class Objective(Validated, ABC):
     """Whether `format_sample` needs a tokenizer; without it arrays are shown by shape and range."""
     unit: ClassVar[Literal["token", "word", "example", "window"]] = "token"
     """What the loss is a mean over: predicted tokens, or of a task words, examples, or windows of a text."""
+    # Without an annotation, under which a field of that name would be the first of all.
+    teacher = ""
+    """The folder of a model that the loss reads and that is not trained: a field of objectives with one."""
 
     def predicts(self, model: ModelConfig) -> str | None:
         """The type of the `Predictions` that a model makes; None where there is nothing to score beside the loss."""
@@ -201,6 +205,16 @@ class Objective(Validated, ABC):
     def frozen_model(self) -> ModelConfig | None:
         """A model that the loss reads and that is not trained; None for most objectives."""
         return None
+
+    def for_teacher(self, teacher: ModelConfig, student: ModelConfig, statistics: PixelStatistics | None) -> Self:
+        """This objective with its teacher as `frozen_model`. Raises `InputError` where it cannot teach the student.
+
+        Args:
+          teacher: the architecture of the model in the folder `teacher`.
+          student: that of the model which is trained.
+          statistics: what normalizes the teacher's pictures; None where it reads none or the folder does not have them.
+        """
+        raise NotImplementedError(f"{type(self).__name__} has no teacher")
 
     def check_model(self, model: ModelConfig) -> None:
         """Raises `InputError` where the model is too short for the rows or lacks what the loss needs."""

@@ -11,6 +11,7 @@ from flax import linen as nn
 from jaxtyping import Array, Float
 
 from t5x_lite.errors import InputError
+from t5x_lite.images.augmentation import PixelStatistics
 from t5x_lite.layers.embedding import LazyLogits
 from t5x_lite.models.base import ModelConfig
 from t5x_lite.objectives.base import DropoutKey, Features, Loss, Mean
@@ -50,8 +51,9 @@ class Distillation(MaskedLanguageModel):
     def frozen_model(self) -> ModelConfig | None:
         return self.teacher_model
 
-    def for_teacher(self, teacher: ModelConfig, student: ModelConfig) -> Self:
-        """This objective with the teacher's architecture. Raises `InputError` where it cannot teach the student."""
+    def for_teacher(
+        self, teacher: ModelConfig, student: ModelConfig, statistics: PixelStatistics | None = None
+    ) -> Self:
         if missing := [head for head in self.heads if head not in getattr(teacher, "heads", ())]:
             raise InputError(
                 f"objective.teacher={self.teacher!r} is a {type(teacher).__name__} without {', '.join(missing)}; "

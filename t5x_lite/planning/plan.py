@@ -11,15 +11,14 @@ import jax.numpy as jnp  # noqa: F401 (read by doctests)
 
 from t5x_lite.data.layouts.base import abstract_batch
 from t5x_lite.models import num_params
-from t5x_lite.objectives import Distillation, Objective
+from t5x_lite.objectives import Objective
 from t5x_lite.parallel import batch_sharding, make_mesh
 from t5x_lite.planning.collectives import Collective, read_collectives
 from t5x_lite.planning.hlo import matrix_flops, memory_traffic, read_hlo
 from t5x_lite.planning.kernels import kernel_cycles
 from t5x_lite.planning.timing import ExpectedTime, Schedule
 from t5x_lite.planning.topology import Topology
-from t5x_lite.runs.open_model import open_model
-from t5x_lite.runs.preparation import check_mesh, check_vocabulary
+from t5x_lite.runs.preparation import check_mesh, check_vocabulary, open_teacher
 from t5x_lite.tokenizers.config import expected_vocabulary
 from t5x_lite.training.experiment import Experiment
 from t5x_lite.training.flops import step_flops
@@ -189,9 +188,7 @@ def make_plan(experiment: Experiment, topology: Topology) -> Plan:
 
 def objective_without_text(experiment: Experiment) -> Objective:
     """The experiment's objective with the vocabulary that its tokenizer will have, and its teacher's architecture."""
-    objective = experiment.objective
-    if isinstance(objective, Distillation):
-        objective = objective.for_teacher(open_model(objective.teacher).config, experiment.model)
+    objective, _ = open_teacher(experiment)
     if experiment.data.tokenizer is None:
         return objective
     added_ids = objective.layout.added_ids

@@ -16,7 +16,8 @@ from t5x_lite.errors import InputError
 from t5x_lite.files import local_or_bucket
 from t5x_lite.kernels.platform import can_offload, free_memory
 from t5x_lite.models import ModelConfig, abstract_params
-from t5x_lite.objectives import Distillation, Objective
+from t5x_lite.objectives import Objective
+from t5x_lite.optim.masks import listed
 from t5x_lite.parallel import RULES, hosts, num_parts, shardings
 from t5x_lite.parallel.mesh import to_devices
 from t5x_lite.runs.checkpoints import Checkpoints, read_state
@@ -78,6 +79,11 @@ def prepare(experiment: Experiment, console: Console, workdir: epath.Path | None
     )
     if store.classes:  # which a source of pictures may not know before it is read
         objective.check_labels(experiment.model, store.classes)
+        if teacher is not None and teacher.classes and teacher.classes != store.classes:
+            raise InputError(
+                f"objective.teacher={objective.teacher!r} has other classes ({listed(teacher.classes)}) than the data "
+                f"({listed(store.classes)}); choose a teacher of the same, in the same order"
+            )
     for remark in store.remarks:
         print_line(console, remark)
     if store.tokenizer:
@@ -94,15 +100,22 @@ def open_models(
 ) -> tuple[Objective, OpenedModel | None, OpenedModel | None]:
     """The objective with its teacher's architecture, the teacher, and the model to start from where the run has not
     begun."""
-    objective, teacher, start = experiment.objective, None, None
-    if isinstance(objective, Distillation):
-        teacher = open_model(objective.teacher)
-        objective = objective.for_teacher(teacher.config, experiment.model)
+    objective, teacher = open_teacher(experiment)
+    start = None
     if isinstance(experiment.start, FromModel | FromRun) and not begun:
         start = open_model(experiment.start.folder)
         if getattr(experiment.start, "layers", ()) and getattr(start.config, "layers_share_parameters", False):
             raise InputError(f"start.layers={experiment.start.layers} chooses layers where all are one; leave it empty")
     return objective, teacher, start
+
+
+def open_teacher(experiment: Experiment) -> tuple[Objective, OpenedModel | None]:
+    """The objective with its teacher's architecture, and the teacher; or the objective as it is, and None."""
+    objective = experiment.objective
+    if not objective.teacher:
+        return objective, None
+    teacher = open_model(objective.teacher)
+    return objective.for_teacher(teacher.config, experiment.model, teacher.pixel_statistics), teacher
 
 
 def given_tokenizer(saved: Tokenizer | None, *models: OpenedModel | None) -> Tokenizer | None:
