@@ -1,7 +1,6 @@
 """Plans: what is known without a compiler, and small steps compiled for small slices where there is one."""
 
 import importlib.util
-import math
 from dataclasses import replace
 from pathlib import Path
 
