@@ -3,8 +3,8 @@
     python -m t5x_lite train configs/mae_tiny.py
     python -m t5x_lite train configs/mae_tiny_finetune.py
 
-About 40 seconds on two CPU cores. Accuracy 92.8 % on the 360 test digits after 500 steps, one seed; configs/vit_tiny.py
-with as many steps, from random parameters, has 83.3 %.
+About 40 seconds on two CPU cores, one seed. Accuracy 92.8 % on the 360 test digits after 500 steps. From random
+parameters configs/vit_tiny.py has 83.3 % after as many (with one rate for all layers), and 94.7 % after its 1,500.
 """
 
 from dataclasses import replace

@@ -2,8 +2,8 @@
 
     python -m t5x_lite train configs/vit_tiny.py
 
-About 100 seconds on two CPU cores. Accuracy 94.7 % on the 360 test digits, which others wrote than those to learn from;
-loss 0.165 nats a digit, where a constant guess has 2.302.
+About 100 seconds on two CPU cores, one seed. Accuracy 94.7 % on the 360 test digits; loss 0.165 nats a digit, where a
+constant guess has 2.302.
 """
 
 from t5x_lite import Experiment
