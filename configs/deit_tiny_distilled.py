@@ -5,8 +5,8 @@
 
 Another teacher, a run or a Hugging Face folder: `--objective.teacher FOLDER`.
 
-The second takes about three minutes on two CPU cores that others use too. On the 360 test digits: loss 0.278 nats,
-accuracy 93.6 %; its teacher has 99.2 %.
+The second takes about three minutes on two CPU cores that others use too. On the 360 test digits: loss 0.202 nats,
+accuracy 95.6 %; its teacher has 99.2 %.
 """
 
 from dataclasses import replace
@@ -33,5 +33,5 @@ experiment = replace(
     objective=ImageDistillation(
         base.objective.augmentation, (8, 8), num_channels=1, label_smoothing=0.1, teacher="runs/resnet_tiny"
     ),
-    optimizer=AdamW(CosineDecay(peak=1e-3, warmup_steps=100, total_steps=1500, floor=0.0), 1.0, weight_decay=0.05),
+    optimizer=AdamW(CosineDecay(peak=2e-3, warmup_steps=100, total_steps=1500, floor=0.0), 1.0, weight_decay=0.05),
 )

@@ -37,7 +37,7 @@ class ImageDistillation(ImageClassification):
     temperature: PositiveFloat = 3.0
     """Of both distributions in the soft kind."""
     teacher_weight: Share = 0.5
-    """The share of the teacher's loss: half of it in the paper's hard kind, 0.1 in its soft one (section 5.2)."""
+    """The share of the teacher's loss: a half in the paper's hard kind, 0.1 in its soft one, at temperature 3."""
     teacher_model: tyro.conf.Suppress[ModelConfig | None] = field(default=None, kw_only=True)
     """The teacher's architecture: see `for_teacher`."""
     teacher_statistics: tyro.conf.Suppress[PixelStatistics | None] = field(default=None, kw_only=True)

@@ -148,7 +148,7 @@ def _in_range(value: int, names: tuple[str, ...], key: str) -> int:
 
 @dataclass(frozen=True)
 class Digits(ImageSource):
-    """Scikit-learn's 1,797 handwritten digits, 8 x 8 in grey, from 43 writers (Alpaydin and Kaynak 1998); no file is
+    """Scikit-learn's 1,797 handwritten digits, 8 x 8 in grey, from 13 writers (Alpaydin and Kaynak 1998); no file is
     needed. The last 360 are for tests, as nobody else divides them."""
 
     split: Literal["train", "test"] = "train"
