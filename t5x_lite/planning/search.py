@@ -190,7 +190,8 @@ def _estimate(experiment: Experiment, topology: Topology) -> Callable[[Experimen
         sharded = (4 * mlp_dim + 3 * num_heads * row_length) / tensor
         traffic = weights + 2 * optimizer + 8 * parts * positions * num_layers * (12 * embed_dim + sharded)
         per_layer = 12 * parts * positions * num_layers * embed_dim
-        sent = 3 * parts * parameter_bytes / tensor if sizes["fsdp"] > 1 else 0.0
+        # Parameters are gathered twice in two bytes, and their gradients scattered.
+        sent = 1.5 * parts * parameter_bytes / tensor if sizes["fsdp"] > 1 else 0.0
         # Gradients in two bytes are summed on all devices, or on one each that sends the parameter in four.
         sent += (1.5 if candidate.zero1 else 1.0) * parameter_bytes / shards if sizes["data"] > 1 else 0.0
         sent += 2 * per_layer if tensor > 1 else 0.0
