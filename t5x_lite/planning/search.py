@@ -26,7 +26,7 @@ REMATS: tuple[Remat, ...] = ("none", "dots", "full")
 
 def settings(experiment: Experiment, topology: Topology) -> str:
     """The fields of an experiment that can be chosen for a slice, as options of the command line."""
-    sizes = experiment.mesh.sizes(len(topology.devices))
+    sizes = experiment.mesh.sizes(topology.num_devices)
     mesh = " ".join(f"--mesh.{axis} {size}" for axis, size in sizes.items())
     zero1 = " --zero1 True" if experiment.zero1 else ""
     return f"{mesh}{zero1} --remat {experiment.remat} --accumulation {experiment.accumulation}"
@@ -128,7 +128,7 @@ def rank(plans: list[Plan]) -> list[Plan]:
 
 
 def _candidates(experiment: Experiment, topology: Topology) -> Iterator[Experiment]:
-    num_devices = topology.num_chips * topology.chip.devices
+    num_devices = topology.num_devices
     divisors = [size for size in range(1, num_devices + 1) if num_devices % size == 0]
     for sizes in itertools.product(divisors, repeat=len(MESH_AXES)):
         if math.prod(sizes) != num_devices:

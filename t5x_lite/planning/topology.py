@@ -82,6 +82,11 @@ class Topology:
         """Of all slices."""
         return self.num_slices * math.prod(self.shape)
 
+    @property
+    def num_devices(self) -> int:
+        """As many as JAX would see."""
+        return self.num_chips * self.chip.devices
+
     @cached_property
     def num_hosts(self) -> int:
         """Virtual machines, each of which runs one process."""

@@ -18,8 +18,9 @@ from t5x_lite.convert import find_t5x_checkpoint, import_folder, import_t5x, is_
 from t5x_lite.convert.huggingface import Imported
 from t5x_lite.convert.table import Put
 from t5x_lite.errors import InputError
-from t5x_lite.files import is_in_bucket, local_or_bucket, read_json
+from t5x_lite.files import is_in_bucket, local_or_bucket
 from t5x_lite.images.augmentation import STATISTICS, PixelStatistics
+from t5x_lite.images.preparation import read_processor
 from t5x_lite.models import ModelConfig, abstract_params
 from t5x_lite.runs.checkpoints import (
     Checkpoint,
@@ -51,8 +52,19 @@ class OpenedModel(Imported):
     """The run that made it; None for other people's checkpoints."""
     classes: tuple[str, ...] = ()
     """The names of its data's classes, where they are known from the data alone."""
-    pixel_statistics: PixelStatistics | None = None
-    """What normalizes its pictures; None of models that read none, and where its folder does not have them."""
+
+    @property
+    def pixel_statistics(self) -> PixelStatistics | None:
+        """What normalizes its pictures; None of models that read none, and where its folder does not have them. Raises
+        `InputError` for a preprocessor_config.json that is damaged."""
+        augmentation = getattr(self.experiment.objective, "augmentation", None) if self.experiment else None
+        if augmentation is not None:
+            return STATISTICS[augmentation.normalization]
+        described = self.origin.processor if self.origin else {}
+        if not described:
+            return None
+        mean, std = read_processor(described, self.config.num_channels).statistics
+        return tuple(mean.tolist()), tuple(std.tolist())
 
 
 def open_model(path: str | Path, sharding_of: ShardingOf = on_cpu, dtype: Any = None) -> OpenedModel:
@@ -78,7 +90,7 @@ def open_model(path: str | Path, sharding_of: ShardingOf = on_cpu, dtype: Any = 
     if not is_in_bucket(folder):
         folder = folder if folder.exists() else _download(str(path))
         if is_huggingface_folder(folder):
-            return OpenedModel(**vars(import_folder(folder, put_for)), pixel_statistics=_read_statistics(folder))
+            return OpenedModel(**vars(import_folder(folder, put_for)))
     if not is_checkpoint(folder) and (theirs := find_t5x_checkpoint(folder)):
         return OpenedModel(**vars(import_t5x(theirs, put_for)))
     checkpoint = open_checkpoint(folder, sharding_of, dtype)
@@ -90,28 +102,8 @@ def open_model(path: str | Path, sharding_of: ShardingOf = on_cpu, dtype: Any = 
     else:
         vocabulary = experiment.generation.vocabulary(config.vocab_size) if config.vocab_size else None
     classes = classes_from_files(checkpoint.tokenizer_files)
-    augmentation = getattr(experiment.objective, "augmentation", None)
-    statistics = None if augmentation is None else STATISTICS[augmentation.normalization]
-    made = (experiment.generation, experiment.origin, experiment, classes, statistics)
+    made = (experiment.generation, experiment.origin, experiment, classes)
     return OpenedModel(config, checkpoint.params, tokenizer, vocabulary, *made)
-
-
-def _read_statistics(folder: Path) -> PixelStatistics | None:
-    """Those of a Hugging Face folder; None where it has no preprocessor_config.json with any."""
-    described = read_json(folder / "preprocessor_config.json")
-    if described.get("do_normalize") is False:
-        return STATISTICS["none"]
-    values = [described.get(name) for name in ("image_mean", "image_std")]
-    if values == [None, None]:
-        return None
-    mean, std = values
-    valid = all(isinstance(x, list) and x and all(type(one) in (int, float) for one in x) for x in values)
-    if not valid or len(mean) != len(std) or min(std) <= 0:
-        raise InputError(
-            f"image_mean={mean!r:.99} and image_std={std!r:.99} in {folder}/preprocessor_config.json are not those of "
-            "the channels; it is damaged: fetch it again"
-        )
-    return tuple(map(float, mean)), tuple(map(float, std))
 
 
 def check_tokenizer(location: str, config: ModelConfig, tokenizer: Tokenizer) -> None:

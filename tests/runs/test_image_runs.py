@@ -101,13 +101,13 @@ def test_a_folder_of_hugging_face_teaches(experiment, run, tmp_path):
     file = tmp_path / "preprocessor_config.json"
     for content, expected in (
         (statistics, ((0.25,), (0.75,))),
-        (statistics | {"do_normalize": False}, ((0.0,) * 3, (1.0,) * 3)),
+        (statistics | {"do_normalize": False}, ((0.0,), (1.0,))),
     ):
         file.write_text(json.dumps(content))
         objective = objective_without_text(student_of(experiment, tmp_path))
         assert (objective.frozen_model, objective.teacher_statistics) == (model, expected)
     file.write_text(json.dumps(statistics | {"image_std": [0]}))
-    with pytest.raises(InputError, match=r"image_std=\[0\] in .*preprocessor_config.json are not those of"):
+    with pytest.raises(InputError, match="image_std=.* in preprocessor_config.json"):
         objective_without_text(student_of(experiment, tmp_path))
     file.unlink()
     with pytest.raises(InputError, match="does not say how its pictures are normalized"):

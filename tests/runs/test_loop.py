@@ -305,7 +305,7 @@ def test_no_file_is_open_and_no_thread_reads_after_a_run(tiny, train, tmp_path, 
     except KeyboardInterrupt:
         assert fails
     assert max(threads for _, threads in seen) == 2
-    assert not any(files for files, _ in seen), "each read opens and closes"
+    assert min(files for files, _ in seen) == 0, "each read opens and closes; threads may be reading meanwhile"
     assert not open_shards() and not new_threads(before)
 
 
