@@ -1,12 +1,11 @@
 """Distillation: a small encoder learns from the text and from a larger one (Sanh et al. 2019, section 2)."""
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any, Self
 
 import jax
 import jax.numpy as jnp
 import optax
-import tyro
 from flax import linen as nn
 from jaxtyping import Array, Float
 
@@ -17,11 +16,12 @@ from t5x_lite.models.base import ModelConfig
 from t5x_lite.objectives.base import DropoutKey, Features, Loss, Mean
 from t5x_lite.objectives.losses import weighted_loss
 from t5x_lite.objectives.masked_language_model import MaskedLanguageModel
+from t5x_lite.objectives.teacher import WithTeacher
 from t5x_lite.validation import NonNegativeFloat, PositiveFloat
 
 
 @dataclass(frozen=True)
-class Distillation(MaskedLanguageModel):
+class Distillation(WithTeacher, MaskedLanguageModel):
     """Weighted sum of three means: soft targets and masked LM over the hidden tokens, cosine over all tokens.
 
     soft: KL divergence of the student's distribution from the teacher's, both at `temperature`, times temperature^2
@@ -39,17 +39,6 @@ class Distillation(MaskedLanguageModel):
     """Weight of the masked language model."""
     cosine_weight: NonNegativeFloat = 1.0
     """Weight of the cosine; 0 where the two have different widths."""
-    teacher_model: tyro.conf.Suppress[ModelConfig | None] = field(default=None, kw_only=True)
-    """The teacher's architecture: see `for_teacher`."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if not self.teacher:
-            raise InputError("teacher='' names no teacher; give the folder of a run or a Hugging Face folder")
-
-    @property
-    def frozen_model(self) -> ModelConfig | None:
-        return self.teacher_model
 
     def for_teacher(
         self, teacher: ModelConfig, student: ModelConfig, statistics: PixelStatistics | None = None
@@ -113,8 +102,3 @@ class Distillation(MaskedLanguageModel):
             metrics |= {"cosine_loss": Mean(cosine, weights.sum())}
             total += self.cosine_weight * cosine * self.predictions_per(self.token_weights(whole), whole)
         return total, weight, metrics
-
-    def soft_losses(self, logits: Float[Array, "B P V"], target: Float[Array, "B P V"]) -> Float[Array, "B P"]:
-        """temperature^2 * KL(teacher, student) at each position."""
-        student, teacher = (jax.nn.log_softmax(values / self.temperature) for values in (logits, target))
-        return self.temperature**2 * optax.losses.kl_divergence_with_log_targets(student, teacher)

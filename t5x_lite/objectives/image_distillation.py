@@ -5,7 +5,6 @@ from typing import Any, Literal, Self
 
 import jax
 import jax.numpy as jnp
-import optax
 import tyro
 from flax import linen as nn
 from jaxtyping import Array, Float
@@ -16,11 +15,12 @@ from t5x_lite.models.base import ModelConfig
 from t5x_lite.objectives.base import DropoutKey, Features, Loss, Mean, row_weights
 from t5x_lite.objectives.image_classification import ImageClassification
 from t5x_lite.objectives.losses import most_likely
+from t5x_lite.objectives.teacher import WithTeacher
 from t5x_lite.validation import PositiveFloat, Share
 
 
 @dataclass(frozen=True)
-class ImageDistillation(ImageClassification):
+class ImageDistillation(WithTeacher, ImageClassification):
     """(1 - teacher_weight) of the labels' loss and teacher_weight of the teacher's (Touvron et al. 2021, section 3).
 
     The first head learns the labels, smoothed and mixed as in `ImageClassification`, the last head the teacher: of a
@@ -38,19 +38,8 @@ class ImageDistillation(ImageClassification):
     """Of both distributions in the soft kind."""
     teacher_weight: Share = 0.5
     """The share of the teacher's loss: a half in the paper's hard kind, 0.1 in its soft one, at temperature 3."""
-    teacher_model: tyro.conf.Suppress[ModelConfig | None] = field(default=None, kw_only=True)
-    """The teacher's architecture: see `for_teacher`."""
     teacher_statistics: tyro.conf.Suppress[PixelStatistics | None] = field(default=None, kw_only=True)
     """What normalizes its pictures."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if not self.teacher:
-            raise InputError("teacher='' names no teacher; give the folder of a run or a Hugging Face folder")
-
-    @property
-    def frozen_model(self) -> ModelConfig | None:
-        return self.teacher_model
 
     def for_teacher(self, teacher: ModelConfig, student: ModelConfig, statistics: PixelStatistics | None) -> Self:
         name = f"objective.teacher={self.teacher!r}"
@@ -119,5 +108,4 @@ class ImageDistillation(ImageClassification):
         """Of each row, in nats: the loss of a head with these logits against the teacher's."""
         if self.kind == "hard":
             return self.losses(logits, jax.nn.one_hot(most_likely(teacher), teacher.shape[-1]))
-        student, target = (jax.nn.log_softmax(values / self.temperature) for values in (logits, teacher))
-        return self.temperature**2 * optax.losses.kl_divergence_with_log_targets(student, target)
+        return self.soft_losses(logits, teacher)
