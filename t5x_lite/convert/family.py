@@ -28,10 +28,6 @@ OURS = "t5x_lite"
 """The field of a config.json with fields of ours that Transformers does not have, and ignores."""
 
 
-PixelStatistics = tuple[tuple[float, ...], tuple[float, ...]]
-"""Mean and standard deviation of each channel of pixels from 0 to 1."""
-
-
 class Field(Protocol):
     """Fields of a config.json and those of ours with the same meaning."""
 

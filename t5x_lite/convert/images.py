@@ -15,18 +15,13 @@ from t5x_lite.convert.family import (
     Heads,
     HuggingFaceFamily,
     Numbers,
-    PixelStatistics,
     our_fields,
 )
 from t5x_lite.convert.table import Names, TensorName, Tensors, has
 from t5x_lite.data import Vocabulary
 from t5x_lite.errors import InputError
+from t5x_lite.images.augmentation import STATISTICS, PixelStatistics
 from t5x_lite.models import DeiTConfig, MAEConfig, ViTConfig
-
-IMAGENET = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
-"""Mean and standard deviation of ImageNet's pixels, by which DeiT and MAE normalize."""
-HALVES = ((0.5, 0.5, 0.5), (0.5, 0.5, 0.5))
-"""Those by which ViT normalizes: pixels from -1 to 1."""
 
 _NUMBERS = {
     "hidden_size": ("embed_dim", 768),
@@ -148,7 +143,7 @@ class ImageFamily(HuggingFaceFamily):
     body: tuple[str, ...] = ("embeddings", "encoder", "layernorm", "pooler")
     processor: str = "ViTImageProcessor"
     """The class that prepares pictures."""
-    statistics: PixelStatistics = HALVES
+    statistics: PixelStatistics = STATISTICS["inception"]
     """Mean and standard deviation by which the published models' pictures are normalized."""
 
     def names(self, config: Any) -> Names:
@@ -187,7 +182,7 @@ class ImageFamily(HuggingFaceFamily):
     def image_processor(self, config: Any) -> dict[str, Any]:
         mean, std = self.statistics
         if len(mean) != config.num_channels:
-            mean, std = ((HALVES[0][0],) * config.num_channels,) * 2
+            mean, std = ((0.5,) * config.num_channels,) * 2
         return {
             "image_processor_type": self.processor,
             "do_resize": True,
@@ -303,7 +298,7 @@ DEIT = _DeiTFamily(
     fields=_VIT_FIELDS,
     prefix="deit",
     processor="DeiTImageProcessor",
-    statistics=IMAGENET,
+    statistics=STATISTICS["imagenet"],
     heads=ImageHeads(
         {"classification": {"scores": "classifier"}, "distillation": {"scores": "distillation_classifier"}},
         {("classification", "distillation"): "ForImageClassificationWithTeacher"} | CLASSIFIER,
@@ -315,7 +310,7 @@ VIT_MAE = _MAEFamily(
     config=MAEConfig,
     fields=(*_FIELDS, Numbers(_DECODER_NUMBERS), _NormPix()),
     prefix="vit",
-    statistics=IMAGENET,
+    statistics=STATISTICS["imagenet"],
     heads=ImageHeads({}, {(): "ForPreTraining"}),
 )
 VIT_MAE_ENCODER = _ViTFamily(
@@ -326,7 +321,7 @@ VIT_MAE_ENCODER = _ViTFamily(
     fits=lambda config, tokenizer: False,
     fields=(*_VIT_FIELDS, Constants(ours={"positions": "sincos", "heads": ()})),
     prefix="vit",
-    statistics=IMAGENET,
+    statistics=STATISTICS["imagenet"],
     heads=ImageHeads({}, MODEL),
 )
 FAMILIES = (VIT, DEIT, VIT_MAE, VIT_MAE_ENCODER)

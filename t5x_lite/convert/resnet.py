@@ -9,9 +9,10 @@ from flax import linen as nn
 from flax.traverse_util import flatten_dict
 
 from t5x_lite.convert.family import Constants, Numbers
-from t5x_lite.convert.images import CLASSIFIER, IMAGENET, ImageFamily, ImageHeads
+from t5x_lite.convert.images import CLASSIFIER, ImageFamily, ImageHeads
 from t5x_lite.convert.table import Names, TensorName, Tensors
 from t5x_lite.errors import InputError
+from t5x_lite.images.augmentation import STATISTICS
 from t5x_lite.models import ResNetConfig, abstract_params
 
 _LEAVES = {"mean": "running_mean", "variance": "running_var", "bias": "bias"}
@@ -101,7 +102,7 @@ RESNET = ResNetFamily(
     body=("embedder", "encoder"),
     constants=(".num_batches_tracked",),
     processor="ConvNextImageProcessor",
-    statistics=IMAGENET,
+    statistics=STATISTICS["imagenet"],
     heads=ImageHeads({"classification": {"scores": "classifier.1"}}, CLASSIFIER),
 )
 FAMILIES = (RESNET,)
