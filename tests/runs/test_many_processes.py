@@ -17,6 +17,7 @@ import pytest
 import t5x_lite
 from t5x_lite.models import GptConfig
 from t5x_lite.objectives import CausalLanguageModel
+from t5x_lite.runs.checkpoints import steps_of_run
 from t5x_lite.runs.records import read_records
 from t5x_lite.training import Checkpointing, Evaluation, Experiment
 
@@ -105,6 +106,17 @@ def wait_for_steps(workdir: Path, process: subprocess.Popen, steps: int) -> None
     raise AssertionError("the processes never came to their first steps")
 
 
+def wait_for_checkpoint(workdir: Path, process: subprocess.Popen, step: int) -> None:
+    """It is written while the steps go on: those of an idle machine are far ahead of it."""
+    deadline = time.monotonic() + 240
+    while time.monotonic() < deadline:
+        assert process.poll() is None, process.communicate()
+        if any(int(folder.name) >= step for folder in steps_of_run(workdir)):
+            return
+        time.sleep(0.02)
+    raise AssertionError(f"there is no checkpoint of step {step}")
+
+
 def losses(workdir: Path) -> dict[tuple[int, str], float]:
     records = read_records(workdir / "metrics.jsonl")
     return {(record["step"], record["kind"]): record["loss"] for record in records if "loss" in record}
@@ -159,7 +171,7 @@ def test_four_processes_make_the_run_of_one_over_a_signal_to_one_of_them(start, 
 @pytest.mark.slow
 def test_the_death_of_one_ends_the_others_and_two_go_on(start, alone, tmp_path):
     process = start("--local-processes", 4, "--workdir", tmp_path)
-    wait_for_steps(tmp_path, process, 85)
+    wait_for_checkpoint(tmp_path, process, 80)
     others = children(process)
     os.kill(others.pop(1), signal.SIGKILL)
     began = time.monotonic()
@@ -184,7 +196,7 @@ waits_long = pytest.mark.skipif(
 @pytest.mark.parametrize("number", [pytest.param(0, marks=waits_long), 1])
 def test_one_that_hangs_ends_the_others_and_the_same_command_goes_on(start, alone, tmp_path, number):
     process = start("--local-processes", 2, "--workdir", tmp_path)
-    wait_for_steps(tmp_path, process, 45)
+    wait_for_checkpoint(tmp_path, process, 40)
     others = children(process)
     os.kill(others[number], signal.SIGSTOP)
     _, err = process.communicate(timeout=180)
@@ -209,7 +221,7 @@ def test_one_that_hangs_ends_the_others_and_the_same_command_goes_on(start, alon
 def test_the_death_of_one_ends_the_others_on_their_hosts(start, tmp_path, number, what):
     address = ("--coordinator", f"localhost:{free_port()}", "--num-processes", 2, "--process-id")
     processes = [start(*address, number, "--workdir", tmp_path) for number in range(2)]
-    wait_for_steps(tmp_path, processes[0], 45)
+    wait_for_checkpoint(tmp_path, processes[0], 40)
     processes.pop(number).kill()
     _, err = processes[0].communicate(timeout=180)
     assert processes[0].returncode == os.EX_TEMPFAIL, err
