@@ -18,11 +18,13 @@ from typing import Any, NoReturn
 import jax
 import jax.numpy as jnp
 import pytest
+from PIL import Image
 
 import t5x_lite
 from t5x_lite.cli.main import find_commands
+from t5x_lite.convert import export_folder
 from t5x_lite.data import LabeledTexts, TableFiles, make_tokenizer
-from t5x_lite.models import PRESETS, BertConfig, num_params
+from t5x_lite.models import PRESETS, BertConfig, MAEConfig, ViTConfig, init_params, num_params
 from t5x_lite.objectives import Classification
 from t5x_lite.parallel import make_mesh
 from t5x_lite.runs import loop
@@ -201,6 +203,14 @@ RUNS = {
 }
 """The runs that pages open but do not train."""
 
+PATCHES = {"image_size": (16, 16), "patch_size": 4, "embed_dim": 8, "num_heads": 2, "mlp_dim": 8, "num_layers": 1}
+DECODER = {"decoder_embed_dim": 8, "decoder_num_heads": 2, "decoder_mlp_dim": 8, "decoder_num_layers": 1}
+PICTURES = {
+    "google/vit-base-patch16-224": ViTConfig(**PATCHES, num_classes=3),
+    "facebook/vit-mae-base": MAEConfig(**PATCHES, **DECODER),
+}
+"""The folders of models of pictures that pages open."""
+
 
 @pytest.fixture(scope="module")
 def laboratory(tiny, text_file, tmp_path_factory, make_params) -> Iterator[None]:
@@ -228,6 +238,11 @@ def laboratory(tiny, text_file, tmp_path_factory, make_params) -> Iterator[None]
         pieces = train_sentencepiece(iter(lines), vocab_size=40, character_coverage=1.0, algorithm="unigram")
         Path("spiece.model").write_bytes(pieces)
         write_file(folder / "checkpoint_1000000", tree(True, vocab_size=160))
+        for name, model in PICTURES.items():
+            params = init_params(model, jax.random.key(0))
+            export_folder(folder / name, model, params, None)
+        for name in ("cat.jpg", "dog.png"):
+            Image.linear_gradient("L").save(name)
         yield
 
 
