@@ -16,7 +16,7 @@ from t5x_lite.data.records.base import ComposedRecords, JoinedRecords, Record, R
 from t5x_lite.data.records.columnar import HuggingFaceDataset, ParquetFiles
 from t5x_lite.data.records.formats import ClassFiles, ConllFiles, JsonlFiles, ParallelFiles, SquadFiles, TableFiles
 from t5x_lite.data.records.image_arrays import Digits, ImageArrays
-from t5x_lite.data.records.image_records import ImageTable, LabeledImages
+from t5x_lite.data.records.image_records import ImageSubset, ImageTable, LabeledImages
 from t5x_lite.data.records.images import ImageFolder, ImageSource, LabeledImage
 from t5x_lite.data.records.text import PythonDocs, TextFiles
 from t5x_lite.data.records.tfds import Tfds
@@ -70,6 +70,7 @@ __all__ = [
     "ImageArrays",
     "ImageFolder",
     "ImageSource",
+    "ImageSubset",
     "ImageTable",
     "Images",
     "JoinedRecords",

@@ -1,9 +1,11 @@
-"""Pictures in records of other sources, and in tables."""
+"""Pictures in records of other sources, in tables, and a few of another source's."""
 
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
+
+import numpy as np
 
 from t5x_lite.data.records.base import (
     EmptyCorpusError,
@@ -13,6 +15,7 @@ from t5x_lite.data.records.base import (
     check_labels,
     digest,
     field_of,
+    hash_fields,
     map_records,
 )
 from t5x_lite.data.records.columnar import COLUMNAR_ENDINGS, ParquetFiles, class_names_in, columnar_records
@@ -32,6 +35,7 @@ from t5x_lite.data.records.input_files import JSON_ENDINGS, FileRecords, expand
 from t5x_lite.errors import InputError
 from t5x_lite.files import is_in_bucket
 from t5x_lite.images.decoding import BadImageError
+from t5x_lite.validation import NonNegative, Positive
 
 
 @dataclass(frozen=True)
@@ -221,3 +225,52 @@ class ImageTable(ImageSource):
                 raise InputError(f"label={self.label!r} is empty in {record.location}; fill it or remove the record")
             labels.append(str(label).strip())
         return sort_labels(labels)
+
+
+@dataclass(frozen=True)
+class ImageSubset(ImageSource):
+    """As many pictures of each class of another source, drawn by a seed: for learning from few labels.
+
+    With the same seed the pictures of a smaller `per_class` are among those of a larger one.
+    """
+
+    images: ImageSource
+    per_class: Positive
+    seed: NonNegative = 0
+
+    fingerprint = hash_fields
+
+    @property
+    def has_answers(self) -> bool:
+        return self.images.has_answers
+
+    @property
+    def classes(self) -> tuple[str, ...] | None:
+        return self.images.classes
+
+    @property
+    def broken(self) -> Broken:
+        """What becomes of pictures that cannot be read, as the other source has it."""
+        return getattr(self.images, "broken", "refuse")
+
+    def read_classes(self) -> tuple[str, ...]:
+        return self.images.read_classes()
+
+    def read_images(self) -> Iterator[LabeledImage]:
+        """The pictures drawn, in the order of the other source; `InputError` where a class has too few."""
+        names, shards = self.read_classes(), self.images.shards()
+        labels = [np.asarray(shard.class_numbers(), np.int64) for shard in shards]
+        every = np.concatenate(labels)
+        is_drawn = np.zeros(len(every), bool)
+        for number, name in enumerate(names):
+            of_class = np.flatnonzero(every == number)
+            if len(of_class) < self.per_class:
+                raise InputError(
+                    f"per_class={self.per_class} is more than the {len(of_class)} pictures of class {name!r}; "
+                    f"{f'choose {len(of_class)} or less' if len(of_class) else 'add some, or leave it out'}"
+                )
+            is_drawn[np.random.default_rng((self.seed, number)).permutation(of_class)[: self.per_class]] = True
+        starts = np.cumsum([len(one) for one in labels])[:-1]
+        for shard, drawn in zip(shards, np.split(is_drawn, starts), strict=True):
+            if drawn.any():
+                yield from shard.take(np.flatnonzero(drawn).tolist())

@@ -61,6 +61,15 @@ class ImageSource(Source):
         """The names of the classes by number, read where the source does not name them. `InputError` for one without
         labels, and for a single class."""
 
+    def class_numbers(self) -> list[int]:
+        """The number of each picture's class, in order; -1 where there are no labels."""
+        return [image.label for image in self.read_images()]
+
+    def take(self, numbers: Sequence[int]) -> Iterator[LabeledImage]:
+        """The pictures of some places in that order, from 0, ascending."""
+        chosen = set(numbers)
+        return (image for number, image in enumerate(self.read_images()) if number in chosen)
+
     def documents(self) -> Iterator[str]:
         raise InputError(
             f"source={type(self).__name__}(...) has pictures and no text to train a tokenizer on; set "
@@ -155,6 +164,15 @@ class ImageFiles(ImageSource):
 
     def read_classes(self) -> tuple[str, ...]:
         return self.class_names
+
+    def class_numbers(self) -> list[int]:
+        return list(self.numbers or (-1,) * len(self.names))
+
+    def take(self, numbers: Sequence[int]) -> Iterator[LabeledImage]:
+        names, of_names, lines = (
+            tuple(values[number] for number in numbers if values) for values in (self.names, self.numbers, self.lines)
+        )
+        return replace(self, names=names, numbers=of_names, lines=lines).read_images()
 
     def read_images(self) -> Iterator[LabeledImage]:
         with ThreadPoolExecutor(_THREADS, "read pictures") as threads:

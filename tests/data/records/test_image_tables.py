@@ -1,4 +1,4 @@
-"""Tables of pictures and their labels; records of other sources; arrays."""
+"""Tables of pictures and their labels; records of other sources; arrays; subsets with few labels."""
 
 import io
 import json
@@ -12,7 +12,9 @@ from pyarrow import parquet
 from t5x_lite.data import (
     Digits,
     ImageArrays,
+    ImageFolder,
     Images,
+    ImageSubset,
     ImageTable,
     JoinedRecords,
     JsonlFiles,
@@ -290,3 +292,47 @@ def test_digits_need_no_file():
     contents = {one.image.tobytes() for one in train}
     assert sum(one.image.tobytes() in contents for one in test) < 3
     assert Digits().fingerprint() != Digits("test").fingerprint()
+
+
+def locations(source):
+    return [one.location for one in source.read_images()]
+
+
+def test_subset_has_as_many_of_each_class():
+    few, more = ImageSubset(Digits(), per_class=3), ImageSubset(Digits(), per_class=30)
+    labels = [label for _, label in read(few)]
+    assert sorted(labels) == sorted([*range(10)] * 3) and labels != sorted(labels)
+    assert len(set(locations(more))) == 300 and set(locations(few)) < set(locations(more))
+    every = locations(Digits())
+    assert locations(few) == [one for one in every if one in locations(few)] and locations(few) != every[:30]
+    other = ImageSubset(Digits(), per_class=3, seed=1)
+    assert locations(few) == locations(ImageSubset(Digits(), 3)) and set(locations(few)) != set(locations(other))
+    assert len({one.fingerprint() for one in (few, more, other, ImageSubset(Digits("test"), 3))}) == 4
+    assert few.classes == few.read_classes() == Digits().classes and few.has_answers
+
+
+def test_subset_of_a_folder_reads_its_pictures_alone(tmp_path, monkeypatch):
+    for number in range(12):
+        path = tmp_path / "abc"[number % 3] / f"{number}.png"
+        path.parent.mkdir(exist_ok=True)
+        path.write_bytes(png(number))
+    monkeypatch.setattr(images, "_SHARD_FILES", 5)
+    folder, opened = ImageFolder(str(tmp_path)), []
+    pictures = {one.location: one for one in folder.read_images()}
+    read_picture = images.read_picture
+    monkeypatch.setattr(images, "read_picture", lambda path: opened.append(path) or read_picture(path))
+    drawn = list(ImageSubset(folder, per_class=2).read_images())
+    assert len(folder.shards()) == 3 and sorted(opened) == sorted(one.location for one in drawn)
+    assert sorted(one.label for one in drawn) == [0, 0, 1, 1, 2, 2]
+    assert all(one == pictures[one.location] for one in drawn)
+    assert ImageSubset(ImageFolder(str(tmp_path), broken="skip"), 2).broken == "skip"
+
+
+def test_subset_beyond_a_class(tmp_path):
+    path = save(tmp_path / "x.npz", images=PIXELS, labels=LABELS)
+    with pytest.raises(InputError, match="per_class=3 is more than the 2 pictures of class '0'; choose 2 or less"):
+        read(ImageSubset(ImageArrays(path), 3))
+    with pytest.raises(InputError, match="1 is more than the 0 pictures of class 'd'; add some, or leave it out"):
+        read(ImageSubset(ImageArrays(path, class_names=("a", "b", "c", "d")), 1))
+    with pytest.raises(InputError, match="labels='' names no array of labels"):
+        read(ImageSubset(ImageArrays(path, labels=""), 1))
