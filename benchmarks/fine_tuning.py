@@ -15,27 +15,18 @@ is the bootstrap's, over seeds and over examples.
 import argparse
 import contextlib
 import json
-import os
-import sys
 from dataclasses import replace
 from pathlib import Path
 
 import jax
 import numpy as np
-from rich.console import Console
+from arms import SeedScores, finished, mean_and_interval, predictions_of
 
-from t5x_lite.cli.arguments import load_config, with_examples
+from t5x_lite.cli.arguments import load_config
 from t5x_lite.data import WordPiece
-from t5x_lite.evaluation.evaluator import Evaluator
-from t5x_lite.metrics import bootstrap
-from t5x_lite.metrics.scores import METRICS
 from t5x_lite.objectives import Predictions
-from t5x_lite.parallel import MeshShape, make_mesh
-from t5x_lite.runs.loop import train
-from t5x_lite.runs.open_model import open_checkpoint, tokenizer_from_files
 from t5x_lite.training import Evaluation, Experiment, Logging
 from t5x_lite.training.initialization import FromModel, FromScratch
-from t5x_lite.training.step import Program
 
 CONFIGS = Path(__file__).resolve().parents[1] / "configs"
 FIGURES = {
@@ -78,57 +69,18 @@ def to_choose(experiment: Experiment) -> Experiment:
     return replace(experiment, data=replace(experiment.data, held_out_source=None, held_out=part))
 
 
-def finished(experiment: Experiment, workdir: Path) -> Path:
-    """The folder of a run that came to its end, now or before."""
-    if not (workdir / "held_out.json").exists():
-        with open(os.devnull, "w") as nowhere:
-            train(experiment, workdir, Console(file=nowhere))
-    if not (workdir / "held_out.json").exists():
-        sys.exit(f"{workdir} was stopped; the same command goes on with it")
-    return workdir
-
-
-def predictions_of(task: str, workdir: Path) -> Predictions:
-    """What a run predicts for the test examples."""
-    checkpoint = open_checkpoint(workdir)
-    experiment = replace(checkpoint.experiment, mesh=MeshShape())
-    if task in TEST_FILES:
-        experiment = with_examples(experiment, TEST_FILES[task])
-    tokenizer = tokenizer_from_files(checkpoint.tokenizer_files)
-    store = experiment.data.prepare(experiment.objective.layout, tokenizer=tokenizer)
-    objective = experiment.objective.for_vocabulary(tokenizer.vocabulary)
-    program = Program(experiment, objective, make_mesh(MeshShape(), jax.local_devices()[:1]))
-    params = jax.device_put(checkpoint.params, program.state_shardings.params)
-    return Evaluator(program, tokenizer, store.held_out, documents=store.held_out_documents).predictions(params)
-
-
 def compare(task: str, predictions: dict[str, list[Predictions]]) -> dict[str, object]:
     """Scores of each arm by seed, and what pretraining gains, in hundredths, with its interval."""
     metric, figure = FIGURES[task]
-    scale = 1.0 if metric == "squad" else 100.0
-    parts = {
-        arm: [np.stack(METRICS[metric].ratios(one)[figure]).astype(float) for one in predictions[arm]] for arm in ARMS
-    }
-
-    def score(part: np.ndarray) -> float:
-        return scale * float(part[0].sum() / max(part[1].sum(), 1e-9))
-
-    seeds, random = len(parts["scratch"]), np.random.default_rng(0)
-
-    def gain(some: np.ndarray) -> dict[str, float]:
-        drawn = random.integers(0, seeds, seeds)
-        each = [score(parts["pretrained"][s][:, some]) - score(parts["scratch"][s][:, some]) for s in drawn]
-        return {"gain": float(np.mean(each))}
-
-    scores = {arm: [score(part) for part in parts[arm]] for arm in ARMS}
-    count = parts["scratch"][0].shape[1]
+    scores = {arm: SeedScores(metric, figure, predictions[arm]) for arm in ARMS}
+    gain, interval = mean_and_interval(scores["pretrained"], scores["scratch"])
     return {
         "task": task,
         "figure": figure,
-        "examples": count,
-        **scores,
-        "gain": float(np.mean(scores["pretrained"]) - np.mean(scores["scratch"])),
-        "interval": bootstrap(gain, count)["gain"],
+        "examples": scores["scratch"].count,
+        **{arm: one.all for arm, one in scores.items()},
+        "gain": gain,
+        "interval": interval,
     }
 
 
@@ -175,7 +127,7 @@ def main() -> None:
                     finished(experiment_of(task, arm, seed, rate, pretrained), runs / f"{task}-{arm}-{seed}")
                     for seed in range(options.seeds)
                 ]
-                predictions[arm] = [predictions_of(task, folder) for folder in folders]
+                predictions[arm] = [predictions_of(folder, TEST_FILES.get(task, ())) for folder in folders]
             results.append(compare(task, predictions))
             print(json.dumps(results[-1]), flush=True)
     (runs / "results.json").write_text(json.dumps(results, indent=2) + "\n")

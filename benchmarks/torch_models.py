@@ -22,7 +22,7 @@ def models_and_loss(work: str, attention: str) -> tuple[list[nn.Module], Callabl
     """(models, what computes their loss) of a work of `train_step.py`.
 
     Args:
-      work: t5, bert, electra, gpt2 or bart.
+      work: t5, bert, electra, gpt2, bart or vit.
       attention: eager or sdpa.
     """
     build = {"attn_implementation": attention}
@@ -55,6 +55,11 @@ def models_and_loss(work: str, attention: str) -> tuple[list[nn.Module], Callabl
             x, y = torch.randint(5, 50_000, (4, 256)), torch.randint(5, 50_000, (4, 256))
             valid = torch.ones_like(x)
             return [model], lambda: model(input_ids=x, attention_mask=valid, labels=y).loss
+        case "vit":
+            sizes = {"hidden_size": 384, "num_attention_heads": 6, "intermediate_size": 1536, "num_labels": 1000}
+            model = hf.AutoModelForImageClassification.from_config(hf.ViTConfig(**sizes, **off), **build)
+            x, y = torch.randn(8, 3, 224, 224), torch.randint(1000, (8,))
+            return [model], lambda: model(pixel_values=x, labels=y).loss
     raise ValueError(work)
 
 

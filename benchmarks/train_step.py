@@ -1,12 +1,12 @@
 """How fast a train step is on two CPU cores, against Transformers on torch: forward, backward and AdamW in float32.
 
-    python benchmarks/train_step.py [--works t5 bert electra gpt2 bart] [--allocator kept] [--rounds 7] [--steps 1]
+    python benchmarks/train_step.py [--works t5 bert electra gpt2 bart vit] [--allocator kept] [--rounds 7] [--steps 1]
 
 Both sides have the same shapes, random weights, no dropout, and train all parameters, which are checked to be as many.
 Ours is the step of an experiment as users get it: raw ids go to the device, the objective corrupts them under jit, the
-state is donated. Torch is given ready inputs and labels. It runs in three ways, each in a process of its own: with
-attention by sdpa, with eager attention, and under `torch.compile`; AdamW is the fused one, and the way that is
-fastest in a round is what ours is compared with.
+state is donated; of pictures the bytes, which are cropped, mirrored and normalized there. Torch is given ready inputs
+and labels. It runs in three ways, each in a process of its own: with attention by sdpa, with eager attention, and under
+`torch.compile`; AdamW is the fused one, and the way that is fastest in a round is what ours is compared with.
 
 All are asked in turns (A B B A). Figures are medians over the rounds, with the lowest and highest; a ratio is the
 median of the rounds' ratios, time over time: below 1, ours is faster. The first call, which compiles, stands apart;
@@ -50,6 +50,7 @@ WORKS = {
     "electra": "ELECTRA-small, generator and discriminator, 16 x 128",
     "gpt2": "GPT-2 of 124M, 2 x 256",
     "bart": "BART-base, 4 x (256 + 256)",
+    "vit": "ViT-S/16, 8 x 224 x 224",
 }
 OURS = "ours"
 TORCH = {"torch sdpa": ("sdpa", False), "torch eager": ("eager", False), "torch compiled": ("sdpa", True)}
@@ -67,10 +68,12 @@ def our_experiment(work: str) -> tuple[Any, Any]:
 
     from t5x_lite import Experiment
     from t5x_lite.data import Data, Vocabulary
+    from t5x_lite.images.augmentation import Augmentation
     from t5x_lite.models import PRESETS
     from t5x_lite.objectives import (
         BartDenoising,
         CausalLanguageModel,
+        ImageClassification,
         MaskedLanguageModel,
         ReplacedTokenDetection,
         SpanCorruption,
@@ -99,15 +102,24 @@ def our_experiment(work: str) -> tuple[Any, Any]:
         case "bart":
             model, objective, rows = replace(PRESETS["bart-base"], **off), BartDenoising(256), 4
             vocabulary = Vocabulary(50_265, pad_id=1, eos_id=2, unk_id=3, cls_id=0, sep_id=2, mask_id=50_264)
+        case "vit":
+            model, objective, rows, vocabulary = PRESETS["vit-s-16"], ImageClassification(Augmentation()), 8, None
     optimizer = AdamW(Constant(RATE), eps=1e-8, weight_decay=WEIGHT_DECAY)
     return Experiment(model, objective, Data(), optimizer, steps=1, batch_size=rows), vocabulary
 
 
 def random_batch(experiment: Any, vocabulary: Any) -> Any:
-    """Random ids in the columns of the objective's rows."""
+    """Random ids, or pixels and labels, in the columns of the objective's rows."""
     import numpy as np
 
     random = np.random.default_rng(0)
+    if vocabulary is None:
+        rows, (height, width, channels) = experiment.batch_size, experiment.objective.layout.spec["image"].shape
+        return {
+            "image": random.integers(0, 256, (rows, height, width, channels)).astype(np.uint8),
+            "size": np.full((rows, 2), (height, width), np.int32),
+            "label": random.integers(0, experiment.model.num_classes, rows).astype(np.int32),
+        }
     batch = {
         name: random.integers(1000, 30_000, (experiment.batch_size, *column.shape)).astype(np.int32)
         for name, column in experiment.objective.layout.spec.items()
@@ -131,7 +143,7 @@ def our_task(work: str) -> tuple[Task, dict[str, float]]:
     from t5x_lite.training.step import Program
 
     experiment, vocabulary = our_experiment(work)
-    objective = experiment.objective.for_vocabulary(vocabulary)
+    objective = experiment.objective.for_vocabulary(vocabulary) if vocabulary else experiment.objective
     program = Program(experiment, objective, make_mesh(experiment.mesh))
     rows, batch = BatchRows(batch_sharding(program.mesh), experiment.batch_size), random_batch(experiment, vocabulary)
     state = jax.block_until_ready(program.init())
