@@ -89,9 +89,8 @@ def ranking(plans: list[Plan]) -> Table:
     # Times are in ms; a row has to fit a window of 80 columns.
     several = any(plan.topology.num_slices > 1 for plan in plans)
     last = ("ici", "dcn", "expected", "MFU") if several else ("ici", "expected", "MFU, at most")
-    columns = ("parts", "GiB", "compute ms", "hbm", *last)
-    numbers = (Column(name, justify="right", no_wrap=True) for name in columns)
-    table = Table("mesh", "remat", *numbers, box=None)
+    numbers = [Column(name, justify="right", no_wrap=True) for name in ("GiB", "compute ms", "hbm", *last)]
+    table = Table("mesh, remat", *numbers, box=None)
     for plan in plans:
         mesh = " ".join(f"{axis}={size}" for axis, size in plan.mesh.items() if size > 1) or "one device"
         figures = (
@@ -101,10 +100,11 @@ def ranking(plans: list[Plan]) -> Table:
                 f"{plan.expected_mfu:.1%}" if several else f"{plan.expected_mfu:.1%}, {plan.mfu:.1%}",
             ]
             if plan.fits
-            else [f"{plan.missing / GIB:,.1f} GiB missing"]
+            else [*[""] * (len(numbers) - 2), f"{plan.missing / GIB:,.1f} missing"]
         )
         experiment = plan.experiment
-        table.add_row(mesh, experiment.remat, f"{experiment.accumulation}", f"{plan.memory.total / GIB:,.1f}", *figures)
+        parts = f" {experiment.accumulation} parts" if experiment.accumulation > 1 else ""
+        table.add_row(f"{mesh} {experiment.remat}{parts}", f"{plan.memory.total / GIB:,.1f}", *figures)
     return table
 
 

@@ -107,9 +107,9 @@ def test_tables_of_several_slices(plan, of_two_slices, tmp_path):
     assert "bound by dcn" in text
     assert "dcn" not in printed(lambda console: print_plan(console, "bert", plan))
     header, row = printed(ranking([of_two_slices])).splitlines()[:2]
-    assert header.split()[6:] == ["hbm", "ici", "dcn", "expected", "MFU"]
+    assert header.split()[5:] == ["hbm", "ici", "dcn", "expected", "MFU"]
     # The network bounds the step, so that it takes 3 s at least; the mesh has to fit 80 columns beside the figures.
-    assert row.split() == ["fsdp=4", "none", "1", "7.2", "1,000.0", "100.0", "250.0", "3,000.0", "3,000.0", "8.5%"]
+    assert row.split() == ["fsdp=4", "none", "7.2", "1,000.0", "100.0", "250.0", "3,000.0", "3,000.0", "8.5%"]
     narrow = Console(width=80, record=True, file=open("/dev/null", "w"))  # noqa: SIM115
     narrow.print(ranking([of_two_slices]))
     assert "fsdp=4" in narrow.export_text()
@@ -134,9 +134,13 @@ def test_tables_of_what_does_not_fit(too_large):
 
 
 def test_a_ranking(plan, too_large):
-    first, second = printed(ranking([plan, too_large])).splitlines()[1:3]
-    assert first.split() == ["fsdp=4", "none", "1", "7.2", "1,000.0", "100.0", "250.0", "2,000.0", "25.4%,", "50.8%"]
-    assert second.split() == ["fsdp=4", "none", "1", "19.0", "3.0", "GiB", "missing"]
+    parts = replace(too_large, experiment=replace(plan.experiment, accumulation=8), mesh={"data": 32, "tensor": 2})
+    first, second = printed(ranking([plan, parts])).splitlines()[1:3]
+    assert first.split() == ["fsdp=4", "none", "7.2", "1,000.0", "100.0", "250.0", "2,000.0", "25.4%,", "50.8%"]
+    assert second.split() == ["data=32", "tensor=2", "none", "8", "parts", "19.0", "3.0", "missing"]
+    narrow = Console(width=80, record=True, file=open("/dev/null", "w"))  # noqa: SIM115
+    narrow.print(ranking([plan, parts]))
+    assert "data=32" in (text := narrow.export_text()) and "…" not in text
 
 
 def test_json(plan, too_large):
@@ -256,7 +260,7 @@ def test_a_search(run, config, plan, too_large, monkeypatch):
     monkeypatch.setattr(command, "search", lambda experiment, topology, report, tries, make: found[:tries])
     status, out, err = run("plan", config, "--topology", "v5e:2x2", "--search")
     assert status == 0
-    assert out.index("50.8%") < out.index("GiB missing"), "the fastest that fits comes first"
+    assert out.index("50.8%") < out.index("3.0 missing"), "the fastest that fits comes first"
     assert "at most 50.8% MFU" in out
     first, second = err.splitlines()
     assert first.strip().startswith("does not fit: 3.0 GiB are missing; about ")
