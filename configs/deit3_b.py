@@ -4,7 +4,7 @@
 
 It needs the pictures of ImageNet-1k as folders of classes, `imagenet/train` and `imagenet/val`; other places by
 `--data.source.path` and `--data.held-out-source.path`. After it the authors fine-tune for 20 epochs at 224 x 224, and
-report 83.8 %. We have not run it. Their repeated augmentation is left out.
+report 83.8 %. We have not run it.
 """
 
 from dataclasses import replace

@@ -4,7 +4,7 @@
 
 It needs the pictures of ImageNet-1k as folders of classes, `imagenet/train` and `imagenet/val`; other places by
 `--data.source.path` and `--data.held-out-source.path`. The authors report 79.8 %. We have not run it.
-Their repeated augmentation, three copies of a picture in a batch, is left out; the canvas keeps 256 x 256 pixels.
+An epoch has a third of the pictures, three copies of each; the canvas keeps 256 x 256 pixels.
 """
 
 from dataclasses import replace
@@ -34,7 +34,12 @@ experiment = Experiment(
         label_smoothing=0.1,
         mixing=Mixing(mixup=0.8, cutmix=1.0),
     ),
-    data=Data(ImageFolder("imagenet/train"), tokenizer=None, held_out_source=ImageFolder("imagenet/val")),
+    data=Data(
+        ImageFolder("imagenet/train"),
+        tokenizer=None,
+        held_out_source=ImageFolder("imagenet/val"),
+        augmentation_repeats=3,
+    ),
     # 5e-4 x 1024 / 512, down to 1e-5.
     optimizer=AdamW(
         CosineDecay(peak=1e-3, warmup_steps=5 * EPOCH, total_steps=300 * EPOCH, floor=0.01), eps=1e-8, weight_decay=0.05

@@ -23,6 +23,7 @@ experiment = replace(
     base,
     model=PRESETS["resnet-50"],
     objective=ImageClassification(Augmentation(resize=256, interpolation="bilinear"), label_smoothing=0.1),
+    data=replace(base.data, augmentation_repeats=1),
     optimizer=Sgd(CosineDecay(peak=0.4, warmup_steps=5 * EPOCH, total_steps=90 * EPOCH, floor=0.0), weight_decay=1e-4),
     steps=90 * EPOCH,
 )

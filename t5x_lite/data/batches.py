@@ -1,5 +1,6 @@
 """Batches as a pure function of (seed, step), the same global batch for every number of hosts."""
 
+import sys
 from collections import deque
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -26,12 +27,17 @@ def batches(
     local: Sequence[int] | None = None,
     shuffle: bool = True,
     repeat: bool = True,
+    augmentation_repeats: int = 1,
 ) -> "grain.MapDataset":
     """`batches(...)[step]` are this host's rows of global batch `step`: each column with a leading dimension b.
 
     Every epoch is another permutation of all rows; a batch may cross the end of an epoch. Without `repeat` the dataset
     ends with the last whole batch. Rows of a mixture's parts come at their rates, each part with epochs of its own (see
     `MixedRows.order`); without `repeat` it is one corpus.
+
+    With N `augmentation_repeats` a batch has N copies of each of B / N rows (Hoffer et al. 2020), in this order: 0, 1,
+    2, 0, 1, 2 with N = 2 and B = 6, since mixup and cutmix mix neighbours. Where N does not divide B, as in DeiT, some
+    copies of a batch's last row are in the next batch.
 
     Args:
       rows: `rows.__getitems__` is used where there is one.
@@ -40,16 +46,23 @@ def batches(
       local: the numbers of the b rows that this host reads of each global batch; None for all.
       shuffle: False for the rows in order.
       repeat: False for a single epoch.
+      augmentation_repeats: N, 1 to B. An epoch takes N times the steps.
 
     Raises:
-      InputError: no rows, a number in `local` outside the batch, or fewer rows than a batch without `repeat`.
+      InputError: no rows, a number in `local` outside the batch, fewer rows than a batch without `repeat`, or N out of
+        range.
     """
     import grain
 
     local = _local_rows(batch_size, local)
     if not 0 <= seed < 1 << 64:
         raise InputError(f"seed={seed} is out of range; choose one from 0 to 2**64 - 1")
-    if not len(rows) or (not repeat and len(rows) < batch_size):
+    repeats = augmentation_repeats
+    if not 1 <= repeats <= batch_size:
+        raise InputError(
+            f"augmentation_repeats={repeats} is out of range; choose 1 to batch_size={batch_size}, such as 3"
+        )
+    if not len(rows) or (not repeat and len(rows) * repeats < batch_size):
         raise InputError(f"batch_size={batch_size} exceeds the {len(rows)} rows; give more text or a smaller batch")
     # What is shuffled, repeated and batched are row numbers: Grain's own batching reads row by row, which is slower
     # than one read of them all.
@@ -60,12 +73,18 @@ def batches(
         if shuffle:
             # Grain adds the epoch to the seed; hashed, seed 0 in epoch 1 is not seed 1 in epoch 0.
             numbers = numbers.shuffle(seed=int(np.random.SeedSequence(seed).generate_state(1)[0]))
-        numbers = numbers.repeat() if repeat else numbers[: len(rows) // batch_size * batch_size]
+        numbers = numbers.repeat() if repeat else numbers
+    # First copies, then second ones: with 2 repeats of 6 rows 0, 2, 4, 1, 3, 5.
+    positions = np.argsort(np.arange(batch_size) % repeats, kind="stable")[local].tolist()
 
     def read(step: int) -> Batch:
-        return stack(read_rows(rows, [int(numbers[step * batch_size + row]) for row in local]))
+        drawn = [(step * batch_size + position) // repeats for position in positions]
+        distinct = list(dict.fromkeys(drawn))  # a copy is not read again
+        of_drawn = dict(zip(distinct, read_rows(rows, [int(numbers[one]) for one in distinct]), strict=True))
+        return stack([of_drawn[one] for one in drawn])
 
-    return grain.MapDataset.range(len(numbers) // batch_size).map(read)
+    # An endless order has sys.maxsize rows.
+    return grain.MapDataset.range(min(len(numbers) * repeats, sys.maxsize) // batch_size).map(read)
 
 
 def prefetch(

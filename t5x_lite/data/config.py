@@ -21,7 +21,7 @@ from t5x_lite.data.workers import Workers
 from t5x_lite.errors import InputError
 from t5x_lite.files import local_or_bucket, read_json, write_atomically
 from t5x_lite.tokenizers.config import SentencePiece, Tokenizer, TokenizerConfig
-from t5x_lite.validation import Validated
+from t5x_lite.validation import Positive, Validated
 
 _PREPARED = "prepared"
 
@@ -42,6 +42,10 @@ class Data(Validated):
     """Share of the corpus's characters that is kept for evaluation, in whole documents or pairs."""
     held_out_source: Source | None = None
     """A corpus to evaluate on, such as an official development set, instead of a share `held_out` of `source`."""
+    augmentation_repeats: Positive = 1
+    """N: a batch of training has N copies of each of its rows, which are augmented, or corrupted, by keys of their own
+    (Hoffer et al. 2020; 3 in DeiT). An epoch, a pass through all rows, then takes N times the steps. DeiT's epochs have
+    as many steps as without: each is 1 / N of such a pass."""
     sentences: SentenceRule = "punctuation"
     """Where sentences end, for objectives that read them: 'punctuation' (rules), or 'line' (each line is one)."""
     cache_dir: str = ""

@@ -101,7 +101,7 @@ class _Run:
         experiment, first = self.experiment, int(jax.device_get(state.step))
         rows = BatchRows(batch_sharding(self.program.mesh), experiment.batch_size)
         local = rows.numbers.tolist()
-        data = batches(self.store.train, batch_size=experiment.batch_size, seed=experiment.seed, local=local)
+        data = batches(self.store.train, **experiment.batch_order, local=local)
         throughput = self.program.objective.layout.throughput(experiment.batch_size)
         is_first = hosts.is_first()
         if is_first:

@@ -111,7 +111,7 @@ def write_nonfinite(
             formatted = {"step": step + 1} | {name: str(value) for name, value in figures.items()}
             write_atomically(folder / "figures.json", json.dumps(formatted, indent=2) + "\n")
             write_atomically(folder / "parameters.json", json.dumps(largest, indent=2) + "\n")
-            batch = batches(store.train, batch_size=experiment.batch_size, seed=experiment.seed)[step]
+            batch = batches(store.train, **experiment.batch_order)[step]
             columns = io.BytesIO()
             np.savez(columns, **batch)
             write_atomically(folder / "batch.npz", columns.getvalue())

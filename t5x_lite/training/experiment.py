@@ -150,11 +150,25 @@ class Experiment:
                 raise InputError(
                     f"generation.{field}={token} is not an id of model.vocab_size={size}; choose one below, or None"
                 )
+        if self.data.augmentation_repeats > self.batch_size:
+            raise InputError(
+                f"data.augmentation_repeats={self.data.augmentation_repeats} exceeds batch_size={self.batch_size}; "
+                "choose fewer, such as 3"
+            )
         if self.batch_size % self.accumulation:
             raise InputError(
                 f"accumulation={self.accumulation} does not divide batch_size={self.batch_size}; "
                 "choose one of its divisors"
             )
+
+    @property
+    def batch_order(self) -> dict[str, int]:
+        """The options of `data.batches` that determine the rows of each step."""
+        return {
+            "batch_size": self.batch_size,
+            "seed": self.seed,
+            "augmentation_repeats": self.data.augmentation_repeats,
+        }
 
     def to_json(self) -> str:
         """The experiment as JSON, every dataclass with its class name."""

@@ -174,6 +174,10 @@ BAD = {
         "noise_density=1.5 is not in (0, 1)",
     ),
     "no such choice": (["train", "CONFIG", "--remat", "sometimes"], "--remat"),
+    "batch and copies": (
+        ["train", "CONFIG", "--data.augmentation-repeats", "9"],
+        "data.augmentation_repeats=9 exceeds batch_size=8",
+    ),
     "batch and parts": (["train", "CONFIG", "--accumulation", "3"], "accumulation=3 does not divide batch_size=8"),
     "devices": (["train", "CONFIG", "--mesh.data", "5"], "mesh data=5"),
     "missing config": (["train", "absent.py"], "config absent.py is not a file"),

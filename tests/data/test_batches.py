@@ -1,5 +1,6 @@
 import threading
 import time
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -105,6 +106,56 @@ def test_lists_of_rows_are_rows_too():
     np.testing.assert_array_equal(batch["ids"], ids[2:4])
 
 
+def test_each_batch_has_copies_of_its_rows():
+    stream = [numbers(batch) for batch in batches(CountedRows(20), batch_size=4, seed=3, repeat=False)]
+    thrice = batches(CountedRows(20), batch_size=12, seed=3, augmentation_repeats=3)
+    assert [numbers(thrice[step]) for step in range(5)] == [3 * rows for rows in stream], "an epoch"
+    endless = batches(CountedRows(20), batch_size=4, seed=3)
+    for step in (5, 10**9):
+        assert numbers(thrice[step]) == 3 * numbers(endless[step])
+    once = batches(CountedRows(20), batch_size=12, seed=3, augmentation_repeats=3, repeat=False)
+    assert [numbers(batch) for batch in once] == [numbers(thrice[step]) for step in range(5)]
+
+
+def test_copies_that_do_not_fill_a_batch_go_on_in_the_next_one():
+    dataset = batches(CountedRows(20), batch_size=8, seed=3, augmentation_repeats=3)
+    epoch = [numbers(dataset[step]) for step in range(15)]
+    order = [numbers(batches(CountedRows(20), batch_size=40, seed=3)[0])[n : n + 20] for n in (0, 20)]
+    for whole, batch in zip((order[0], order[1]), (epoch[:7], epoch[8:]), strict=True):
+        assert {row for one in batch for row in one} <= set(whole)
+    assert [epoch.count(batch) for batch in epoch] == [1] * 15
+    assert all(sum(batch.count(row) for batch in epoch) == 6 for row in range(20)), "two epochs of three copies"
+    assert sorted(epoch[0]) == sorted(3 * order[0][:2] + 2 * order[0][2:3])
+    assert epoch[1].count(order[0][2]) == 1
+    assert all(row != after for batch in epoch for row, after in pairwise([*batch, batch[0]]))
+
+
+@pytest.mark.parametrize("num_hosts", [1, 2, 4])
+@pytest.mark.parametrize("repeats", [2, 3, 8])
+def test_hosts_share_out_copies(num_hosts, repeats):
+    options = {"batch_size": 8, "seed": 3, "augmentation_repeats": repeats}
+    everything = batches(CountedRows(45), **options)
+    for local in shares(8, num_hosts):
+        rows = CountedRows(45)
+        stream = prefetch(batches(rows, local=local, **options), 13, num_threads=1)
+        for step in range(13, 17):
+            for name, column in next(stream).items():
+                np.testing.assert_array_equal(column, everything[step][name][local])
+        stream.close()
+        assert all(len(set(read)) == len(read) for read in rows.reads), "a row is read once for all its copies"
+        assert len(rows.reads[0]) <= -(-8 // repeats) + 1
+
+
+def test_without_copies_the_order_is_that_of_old_runs():
+    dataset = batches(CountedRows(20), batch_size=8, seed=3, augmentation_repeats=1)
+    kept = {
+        0: [19, 3, 14, 17, 4, 5, 10, 7],
+        7: [18, 11, 12, 0, 13, 14, 10, 2],
+        10**9: [15, 14, 1, 12, 0, 11, 3, 9],
+    }
+    assert {step: numbers(dataset[step]) for step in kept} == kept
+
+
 @pytest.mark.parametrize("start", [0, 7])
 def test_prefetch_resumes_at_a_step(start):
     dataset = batches(CountedRows(20), batch_size=8, seed=0)
@@ -169,6 +220,8 @@ def test_evaluation_counts_every_row_once(count, limit, num_hosts):
         ({"batch_size": 64, "repeat": False}, "batch_size=64 .* 20 rows"),
         ({"seed": -1}, "seed=-1"),
         ({"seed": 2**64}, "seed="),
+        ({"augmentation_repeats": 0}, "augmentation_repeats=0 is out of range; choose 1 to batch_size=8"),
+        ({"augmentation_repeats": 9}, "augmentation_repeats=9 is out of range"),
     ],
 )
 def test_bad_values(change, message):

@@ -8,7 +8,7 @@ import pytest
 from flax import linen as nn
 from sklearn.metrics import top_k_accuracy_score
 
-from t5x_lite.data import Data
+from t5x_lite.data import Data, batches
 from t5x_lite.errors import InputError
 from t5x_lite.evaluation.predictions import held_out_features
 from t5x_lite.images.augmentation import Augmentation, ColorJitter, RandomErasing
@@ -153,6 +153,18 @@ def test_mixed_labels_sum_to_one_and_are_those_of_the_mixed_pictures(batch):
         expected = 0.9 * (share * one_hot + (1 - share) * np.roll(one_hot, 1, axis=0)) + 0.1 / CLASSES
         np.testing.assert_allclose(targets, expected, atol=1e-6)
     assert len(set(shares)) > 4
+
+
+def test_copies_of_a_picture_are_augmented_differently(batch):
+    """And a picture is not mixed with its own copy."""
+    rows = [{name: column[number] for name, column in batch.items()} for number in range(3)]
+    options = {"batch_size": 6, "seed": 0, "shuffle": False, "augmentation_repeats": 2}
+    drawn = batches(rows, **options)[0]
+    np.testing.assert_array_equal(drawn["label"], batch["label"][[0, 1, 2, 0, 1, 2]])
+    images = features_of(PLAIN, drawn)["images"]
+    assert (np.abs(images[:3] - images[3:]).max(axis=(1, 2, 3)) > 0.1).all()
+    mixed = features_of(MIXED, drawn)
+    np.testing.assert_array_equal(mixed["partner_labels"], batch["label"][[2, 0, 1, 2, 0, 1]])
 
 
 def test_evaluation_has_neither_augmentation_nor_mixing(batch):

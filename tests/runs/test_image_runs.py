@@ -30,7 +30,8 @@ OPTIONS = {"augmentation": Augmentation((8, 8), flip=0.0), "canvas_size": (8, 8)
 
 @pytest.fixture(scope="module")
 def experiment(tiny, tmp_path_factory):
-    data = Data(Digits(), None, held_out_source=Digits("test"), cache_dir=str(tmp_path_factory.mktemp("cache")))
+    cache = str(tmp_path_factory.mktemp("cache"))
+    data = Data(Digits(), None, held_out_source=Digits("test"), cache_dir=cache, augmentation_repeats=3)
     objective = ImageClassification(**OPTIONS, mixing=Mixing(mixup=0.8))
     return replace(tiny, model=RESNET, objective=objective, data=data, optimizer=Sgd(Constant(0.1)))
 
