@@ -211,19 +211,26 @@ class BatchGenerator:
         return texts
 
 
-def fill_ins(program: Program, params: Any, store: TokenStore, num_rows: int = 5) -> str:
-    """Held-out rows as the model reads them, the targets, and its answers: see `Objective.format_sample`."""
-    objective, tokenizer = program.objective, store.tokenizer
+def held_out_samples(
+    program: Program, params: Any, store: TokenStore, num_rows: int = 5
+) -> list[dict[str, np.ndarray]]:
+    """What the objective shows of the first held-out rows: see `Objective.samples`."""
+    objective = program.objective
     features = held_out_features(objective, store.held_out, num_rows)
     count, share = len(next(iter(features.values()))), num_parts("activation_batch", program.mesh.shape)
     # On the run's devices, since one of them could not hold the model.
     sample = MeshFunction(program, partial(objective.samples, program.module), -(-count // share) * share)
     samples = sample(params, count, lambda rows: {name: value[rows] for name, value in features.items()})
+    return [{column: np.asarray(value[number]) for column, value in samples.items()} for number in range(count)]
+
+
+def format_samples(program: Program, store: TokenStore, samples: list[dict[str, np.ndarray]]) -> str:
+    """Held-out rows as the model reads them, the targets, and its answers: see `Objective.format_sample`."""
+    objective, tokenizer = program.objective, store.tokenizer
     name = "row" if tokenizer and objective.unit == "token" else "example"
     labels = getattr(program.experiment.data.source, "classes", None)
     blocks = []
-    for number in range(count):
-        row = {column: np.asarray(value[number]) for column, value in samples.items()}
+    for number, row in enumerate(samples):
         has_text = tokenizer is not None or not objective.reads_text
         text = objective.format_sample(row, tokenizer, labels) if has_text else _format_arrays(row)
         blocks.append(f"--- held-out {name} {number}\n{text}")

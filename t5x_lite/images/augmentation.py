@@ -120,6 +120,10 @@ class Augmentation(Validated):
             )
         _check_ranges("augmentation.", self.area or (1.0, 1.0), self.aspect)
 
+    def to_pixels(self, images: Float[Array | np.ndarray, "*B C"]) -> UInt8[np.ndarray, "*B C"]:
+        """The pixels of its results."""
+        return to_pixels(images, *statistics(self.normalization, images.shape[-1]))
+
     def for_evaluation(self) -> Self:
         """The center of each picture, normalized, and nothing else."""
         return replace(
@@ -177,6 +181,17 @@ def statistics(
     """(mean, standard deviation) of each channel; those of colors are averaged for grey pictures."""
     mean, std = (np.float32(values) for values in (STATISTICS[given] if isinstance(given, str) else given))
     return (mean, std) if channels == len(mean) else (mean.mean(keepdims=True), std.mean(keepdims=True))
+
+
+def to_pixels(
+    images: Float[Array | np.ndarray, "*B C"], mean: Float[np.ndarray, "C"], std: Float[np.ndarray, "C"]
+) -> UInt8[np.ndarray, "*B C"]:
+    """The pixels of normalized pictures: the inverse of normalization, rounded.
+
+    >>> to_pixels(np.float32([[-1.0], [0.0], [1.0]]), np.float32([0.5]), np.float32([0.5])).tolist()
+    [[0], [128], [255]]
+    """
+    return np.clip(np.rint(255 * (np.asarray(images, np.float32) * std + mean)), 0, 255).astype(np.uint8)
 
 
 def _check_ranges(prefix: str, area: tuple[float, float], aspect: tuple[float, float]) -> None:

@@ -13,7 +13,7 @@ from jaxtyping import Array, Float, Int, UInt8
 
 from t5x_lite.errors import InputError
 from t5x_lite.files import read_bytes
-from t5x_lite.images.augmentation import Augmentation, statistics
+from t5x_lite.images.augmentation import Augmentation, statistics, to_pixels
 from t5x_lite.images.decoding import BadImageError, Picture, decode_image, picture_size
 
 Image = Any
@@ -50,9 +50,8 @@ class ImagePreparation(ABC):
         """The same as Hugging Face's preprocessor_config.json."""
 
     def to_pixels(self, images: Float[np.ndarray, "*B C"]) -> UInt8[np.ndarray, "*B C"]:
-        """The pixels of pictures as a model reads them: the inverse of normalization."""
-        mean, std = self.statistics
-        return np.clip(np.rint(255 * (np.asarray(images, np.float32) * std + mean)), 0, 255).astype(np.uint8)
+        """The pixels of pictures as a model reads them."""
+        return to_pixels(images, *self.statistics)
 
 
 @dataclass(frozen=True)

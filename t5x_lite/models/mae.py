@@ -14,7 +14,7 @@ from jaxtyping import Array, Float, Int
 
 from t5x_lite.errors import InputError
 from t5x_lite.layers.dense import Dense, LayerConfig
-from t5x_lite.layers.patches import Grid, PatchPositionTable, patchify
+from t5x_lite.layers.patches import Grid, PatchPositionTable, patchify, unpatchify
 from t5x_lite.layers.transformer import Context, Remat, Stack
 from t5x_lite.models.base import Hidden
 from t5x_lite.models.vit import SIZES, Images, ImageTransformer, ImageTransformerConfig, check_sincos
@@ -174,6 +174,21 @@ def _fill_hidden_backward(saved: Any, gradient: Array) -> tuple[Array, Array, No
 
 
 fill_hidden.defvjp(_fill_hidden_forward, _fill_hidden_backward)
+
+
+def predicted_images(
+    predicted: Float[Array, "B P F"], images: Images, patch_size: int, norm_pix: bool
+) -> Float[Array, "B H W C"]:
+    """What `reconstruct` predicts as normalized pixels of whole pictures.
+
+    With `norm_pix` each patch gets the mean and the (unbiased) standard deviation back that it has in `images`, which
+    the model does not know.
+    """
+    if norm_pix:
+        patches = patchify(images, patch_size).astype(jnp.float32)
+        std = jnp.sqrt(patches.var(-1, ddof=1, keepdims=True) + 1e-6)
+        predicted = predicted * std + patches.mean(-1, keepdims=True)
+    return unpatchify(predicted, images.shape[1:3], patch_size)
 
 
 def mae_loss(

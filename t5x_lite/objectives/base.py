@@ -195,6 +195,11 @@ class Objective(Validated, ABC):
 
         return f"input:  {tokenizer.decode(row['inputs'])}\ntarget: {text(targets)}\nmodel:  {text(row['answers'])}\n"
 
+    def sample_pictures(self, row: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """Pictures of one row of `samples`, uint8 [H W C] by their titles, which a run draws side by side at its end;
+        by default none."""
+        return {}
+
     def check_row(self, row: Row) -> None:
         """Raises ValueError for a row whose columns do not have the names and shapes of the layout's `spec`."""
         shapes, spec = {n: x.shape for n, x in row.items()}, {n: tuple(c.shape) for n, c in self.layout.spec.items()}

@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Literal, Self
 import jax
 import numpy as np
 from flax import linen as nn
-from jaxtyping import Array, Float, Key
+from jaxtyping import Array, Bool, Float, Key, Shaped, UInt8
 
 from t5x_lite.data.layouts.base import Layout
 from t5x_lite.data.layouts.images import Images
@@ -18,10 +18,25 @@ from t5x_lite.errors import InputError
 from t5x_lite.images.augmentation import Augmentation
 from t5x_lite.layers.patches import patchify
 from t5x_lite.models.base import ModelConfig
-from t5x_lite.models.mae import MAEConfig, mae_loss
+from t5x_lite.models.mae import MAEConfig, mae_loss, predicted_images
 from t5x_lite.objectives.base import DropoutKey, Features, Loss, Objective, Row, row_weights
 from t5x_lite.tokenizers.base import Tokenizer
 from t5x_lite.validation import Positive
+
+GREY = 128
+"""Of hidden patches, in pictures."""
+
+
+def hide_patches(
+    image: UInt8[np.ndarray, "H W C"],
+    is_hidden: Bool[np.ndarray, "h w"],
+    others: UInt8[np.ndarray, "H W C"] | None = None,
+) -> UInt8[np.ndarray, "H W C"]:
+    """A picture with some patches grey, or as they are in another one; `is_hidden` by row and column of patches."""
+    pixels = is_hidden
+    for axis in (0, 1):
+        pixels = np.repeat(pixels, image.shape[axis] // is_hidden.shape[axis], axis)
+    return np.where(pixels[..., None], np.uint8(GREY) if others is None else others, image)
 
 
 @dataclass(frozen=True)
@@ -98,10 +113,25 @@ class MaskedAutoencoding(Objective):
         return module.apply({"params": params}, features["images"], features["noise"], **options)[0]
 
     def samples(self, module: nn.Module, params: Any, features: Features) -> Features:
-        """Of each picture the mean squared error of its hidden patches as `loss`, and 1 or 0 for each patch, `hidden`
-        or not."""
-        losses, mask = self.apply(module, params, features)
-        return {"loss": losses.sum(axis=1) / mask.sum(axis=1), "hidden": mask}
+        """Of each picture the mean squared error of its hidden patches as `loss`, 1 or 0 for each patch, `hidden` or
+        not, and as normalized pixels what it is (`images`) and what the decoder makes of it (`predicted`)."""
+        images, norm_pix = features["images"], module.config.norm_pix
+        options = {"deterministic": True, "method": "reconstruct"}
+        predicted, mask = module.apply({"params": params}, images, features["noise"], **options)
+        losses = mae_loss(predicted, images, mask, norm_pix)
+        predicted = predicted_images(predicted, images, self.patch_size, norm_pix)
+        return {"loss": losses.sum(1) / mask.sum(1), "hidden": mask, "images": images, "predicted": predicted}
+
+    def sample_pictures(self, row: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """The original, what the model sees of it, and that with the hidden patches as they are predicted."""
+        original, decoded = (self.augmentation.to_pixels(row[name]) for name in ("images", "predicted"))
+        is_hidden = self.on_grid(row["hidden"]) > 0
+        masked, reconstruction = hide_patches(original, is_hidden), hide_patches(original, is_hidden, decoded)
+        return {"original": original, "masked": masked, "reconstruction": reconstruction}
+
+    def on_grid(self, patches: Shaped[np.ndarray, "P"]) -> Shaped[np.ndarray, "h w"]:
+        """Figures of the patches by row and column."""
+        return patches.reshape(self.augmentation.image_size[0] // self.patch_size, -1)
 
     def format_sample(
         self, row: dict[str, np.ndarray], tokenizer: Tokenizer | None, labels: tuple[str, ...] | None

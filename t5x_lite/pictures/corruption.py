@@ -148,7 +148,7 @@ def draw_corruption(
     """
     if tokenizer is None:
         name = type(objective).__name__
-        raise InputError(f"objective={name} reads no text, and tokens are drawn; leave corruption out")
+        raise InputError(f"objective={name} reads no text, and tokens are drawn; draw pictures with --picture")
     objective = objective.for_vocabulary(tokenizer.vocabulary)
     if not all(isinstance(row, Mapping) for row in rows):
         rows = rows_of_texts(objective, tokenizer, rows)

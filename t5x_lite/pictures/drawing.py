@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from jaxtyping import Float, UInt8
@@ -80,11 +80,20 @@ class Picture(Figure):
         with _without_glyph_warnings():
             super().draw(renderer)
 
+    colors: int | None = None
+    """How many colors its PNG files have, which makes those of photographs small; None for all."""
+
     def png(self, dpi: float = 120) -> bytes:
         """The picture as the content of a PNG file."""
         drawn = io.BytesIO()
         self.savefig(drawn, dpi=dpi, format="png")
-        return drawn.getvalue()
+        if self.colors is None:
+            return drawn.getvalue()
+        from PIL import Image
+
+        smaller = io.BytesIO()
+        Image.open(drawn).convert("RGB").quantize(self.colors).save(smaller, "PNG", optimize=True)
+        return smaller.getvalue()
 
     def save(self, path: str | Path, dpi: float = 120) -> None:
         """Writes a PNG file; `InputError` for a name that does not end in .png, or a folder that is missing."""
@@ -322,6 +331,9 @@ def _filter(values: Float[np.ndarray, "L M"], most: int) -> str:
     return "nearest" if max(values.shape) <= most else "antialiased"
 
 
+_GRID = 7.5  # inches that the pictures of a grid are wide, all together
+
+
 def draw_images(images: Mapping[str, UInt8[np.ndarray, "H W C"]], title: str = "") -> Picture:
     """Pictures of one size side by side, each under its name."""
     height, width, _ = next(iter(images.values())).shape
@@ -331,6 +343,46 @@ def draw_images(images: Mapping[str, UInt8[np.ndarray, "H W C"]], title: str = "
         _show_image(axes, image)
         axes.set_title(name, fontsize=10)
     picture.suptitle(wrap_title(title, picture.get_figwidth()), fontsize=10, parse_math=False)
+    return picture
+
+
+class Tile(NamedTuple):
+    """A picture of a grid."""
+
+    image: UInt8[np.ndarray, "H W C"]
+    caption: str = ""
+    """Of lines below it."""
+    size: tuple[float, float] | None = None
+    """The height and width that its proportions are, where those of `image` are not."""
+
+
+def draw_image_grid(rows: Sequence[Sequence[Tile]], columns: Sequence[str], title: str = "") -> Picture:
+    """Rows of pictures, as many in each, under the names of the columns; with 64 colors."""
+    shapes = [tile.size or tile.image.shape[:2] for tiles in rows for tile in tiles]
+    # In inches, as all sizes here. Pictures of other proportions are centered in their boxes.
+    width = min(1.5, _GRID / len(columns))
+    height = width * min(max(height / width for height, width in shapes), 1.5)
+    below = [0.05 + 0.14 * max(tile.caption.count("\n") + bool(tile.caption) for tile in tiles) for tiles in rows]
+    across, down = len(columns) * (width + 0.08) + 0.08, len(rows) * (height + 0.06) + sum(below) + 0.6
+    picture = Picture(figsize=(across, down))
+    picture.colors = 64
+    title = textwrap.shorten(title, int(11 * across), placeholder=" …")
+    picture.text(0.5, 1 - 0.2 / down, title, ha="center", va="center", fontsize=10, parse_math=False)
+    top = 0.56
+    for tiles, caption_height in zip(rows, below, strict=True):
+        for number, tile in enumerate(tiles):
+            left = 0.08 + number * (width + 0.08)
+            axes = picture.add_axes((left / across, 1 - (top + height) / down, width / across, height / down))
+            _show_image(axes, tile.image)
+            if tile.size:
+                # Of a pixel, the height by the width.
+                axes.set_aspect(tile.size[0] / tile.image.shape[0] * tile.image.shape[1] / tile.size[1])
+            center = (left + width / 2) / across
+            if tiles is rows[0]:
+                picture.text(center, 1 - 0.45 / down, columns[number], ha="center", va="center", fontsize=9)
+            beneath = 1 - (top + height + 0.04) / down
+            picture.text(center, beneath, tile.caption, ha="center", va="top", fontsize=7.5, parse_math=False)
+        top += height + 0.06 + caption_height
     return picture
 
 

@@ -22,10 +22,10 @@ from t5x_lite.images.preparation import (
     prepare_image,
     read_processor,
 )
-from t5x_lite.layers.patches import patchify, unpatchify
-from t5x_lite.models.mae import MAEConfig
+from t5x_lite.models.mae import MAEConfig, predicted_images
 from t5x_lite.models.vit import ImageTransformerConfig
 from t5x_lite.objectives.image_classification import TOP
+from t5x_lite.objectives.masked_autoencoding import hide_patches
 from t5x_lite.pretrained.base import Pretrained
 from t5x_lite.pretrained.batches import power
 from t5x_lite.pretrained.encoder import Layers, check_layers, choose_layers
@@ -38,7 +38,6 @@ ImagePooling = Literal["cls", "mean", "patches"]
 """The class token's vector; the mean of the patches; or a vector for each patch, row by row."""
 
 _ROWS = 16  # pictures of a batch
-_GREY = 128
 
 
 class DrawnResult(ABC):
@@ -239,31 +238,16 @@ class PretrainedImageModel(Pretrained):
         if type(seed) is not int or not 0 <= seed < 1 << 63:
             raise InputError(f"seed={seed} is out of range; choose one from 0 to 2**63 - 1")
         images = self._prepared_one(image)
-        grid, size = config.grid_of(images.shape[1:3]), config.patch_size
+        grid = config.grid_of(images.shape[1:3])
         if config.num_visible(grid) < 1:
             raise InputError(f"mask_ratio={ratio} hides all {grid[0] * grid[1]} patches; choose a smaller one")
         noise = jax.random.uniform(jax.random.key(seed), (1, grid[0] * grid[1]))
         module = self.module.clone(config=config)
         predicted, mask = jax.device_get(_reconstruct(module, self.params, images, noise))
-        patches = np.asarray(patchify(images, size), np.float32)
-        if config.norm_pix:
-            std = np.sqrt(patches.var(-1, ddof=1, keepdims=True) + 1e-6)
-            predicted = predicted * std + patches.mean(-1, keepdims=True)
-        hidden = np.broadcast_to(mask[..., None], patches.shape)
-
-        def on_grid(values: np.ndarray) -> np.ndarray:
-            return np.asarray(unpatchify(jnp.asarray(values), images.shape[1:3], size))[0]
-
-        original, decoded = self.preparation.to_pixels(images[0]), self.preparation.to_pixels(on_grid(predicted))
-        is_hidden = on_grid(hidden) > 0
-        return Reconstruction(
-            original,
-            np.where(is_hidden, np.uint8(_GREY), original),
-            decoded,
-            np.where(is_hidden, decoded, original),
-            mask[0].reshape(grid) > 0,
-            self.title,
-        )
+        original, decoded = map(self.preparation.to_pixels, (images[0], predicted[0]))
+        is_hidden = mask[0].reshape(grid) > 0
+        masked, reconstruction = hide_patches(original, is_hidden), hide_patches(original, is_hidden, decoded)
+        return Reconstruction(original, masked, decoded, reconstruction, is_hidden, self.title)
 
     def attention(self, image: Image) -> AttentionRollout:
         """Where a Transformer looks: attention rollout from the class token, or without one from the mean of the
@@ -377,8 +361,9 @@ def _vectors(
 @partial(jax.jit, static_argnums=0)
 def _reconstruct(
     module: nn.Module, params: Any, images: Float[Array, "B H W C"], noise: Float[Array, "B P"]
-) -> tuple[Float[Array, "B P F"], Float[Array, "B P"]]:
-    return module.apply({"params": params}, images, noise, method="reconstruct")
+) -> tuple[Float[Array, "B H W C"], Float[Array, "B P"]]:
+    predicted, mask = module.apply({"params": params}, images, noise, method="reconstruct")
+    return predicted_images(predicted, images, module.config.patch_size, module.config.norm_pix), mask
 
 
 @partial(jax.jit, static_argnums=0)

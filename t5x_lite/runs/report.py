@@ -2,7 +2,7 @@
 
 import io
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -17,7 +17,7 @@ from t5x_lite.columns import wrap_lines
 from t5x_lite.data import TokenStore, batches
 from t5x_lite.evaluation.evaluator import Evaluator, MixtureEvaluator
 from t5x_lite.evaluation.figures import describe, held_out_figures, loss_unit
-from t5x_lite.evaluation.predictions import fill_ins
+from t5x_lite.evaluation.predictions import format_samples, held_out_samples
 from t5x_lite.files import write_atomically
 from t5x_lite.parallel import hosts
 from t5x_lite.pictures import model_title
@@ -51,21 +51,36 @@ def finish(
     """Writes and prints the end of a run: held-out figures beside those of guessing, answers, the loss curve."""
     scores = held_out.evaluate(params)
     figures = held_out_figures(held_out, scores)
-    samples = fill_ins(held_out.program, params, store)
+    program = held_out.program
+    samples = held_out_samples(program, params, store)
     if not hosts.is_first():
         return
     write_atomically(workdir / "held_out.json", json.dumps(figures, indent=2) + "\n")
-    write_atomically(workdir / "samples.txt", samples)
+    text = format_samples(program, store, samples)
+    write_atomically(workdir / "samples.txt", text)
     plot_losses(workdir / "metrics.jsonl", workdir / "loss.png", held_out)
-    print_line(console, "\n" + wrap_lines(samples))
+    pictures = [row for row in map(program.objective.sample_pictures, samples) if row]
+    if pictures:
+        draw_samples(pictures, workdir / "samples.png", model_title(workdir.name, program.experiment.model))
+    print_line(console, "\n" + wrap_lines(text))
     print_line(console, describe(figures, scores.metrics))
-    print_line(console, f"{workdir}: checkpoints, loss.png, samples.txt, metrics.jsonl, tensorboard")
+    written = "loss.png, samples.txt, samples.png" if pictures else "loss.png, samples.txt"
+    print_line(console, f"{workdir}: checkpoints, {written}, metrics.jsonl, tensorboard")
 
 
 def print_goodput(workdir: epath.Path, console: Console) -> None:
     """Prints where the time of a run went, over all its processes."""
     if hosts.is_first() and (goodput := count_goodput(read_times(workdir))):
         print_line(console, goodput.describe())
+
+
+def draw_samples(rows: Sequence[Mapping[str, np.ndarray]], picture: epath.Path, title: str) -> None:
+    """Draws pictures of held-out rows, a row for each: see `Objective.sample_pictures`."""
+    from t5x_lite.pictures.drawing import Tile, draw_image_grid  # here, since it loads matplotlib
+
+    tiles = [[Tile(image) for image in row.values()] for row in rows]
+    drawn = draw_image_grid(tiles, columns=list(rows[0]), title=f"{title}: held-out examples")
+    write_atomically(picture, drawn.png())
 
 
 def plot_losses(metrics: epath.Path, picture: epath.Path, held_out: Evaluator | MixtureEvaluator) -> None:

@@ -4,7 +4,7 @@ experiment.json   the run as one value
 store.json        which token store it reads
 tokenizer/        what its ids mean
 checkpoints/N/    the state after N steps; self-contained
-metrics.jsonl, tensorboard/, loss.png, held_out.json, samples.txt
+metrics.jsonl, tensorboard/, loss.png, held_out.json, samples.txt, samples.png
 times.jsonl       where its time went, over all restarts
 """
 

@@ -164,12 +164,22 @@ experiment = Experiment(
 """
 
 
+def test_inspect_draws_rows_and_augmented_copies(run, folder, tmp_path):
+    config = tmp_path / "config.py"
+    config.write_text(VIT.replace("FOLDER", repr(str(folder))))
+    status, out, err = run("inspect", config, "--picture", tmp_path / "rows.png")
+    assert (status, err) == (0, "") and "label 0: cat" in out
+    assert Image.open(tmp_path / "rows.png").size[0] > 900
+    status, out, err = run("inspect", config, "--picture", tmp_path / "rows.jpg")
+    assert (status, out, err.count("\n")) == (2, "", 1)
+
+
 def test_a_model_knows_the_classes_of_a_folder_that_is_gone(run, folder, tmp_path):
     config = tmp_path / "config.py"
     config.write_text(VIT.replace("FOLDER", repr(str(folder))))
     status, out, err = run("train", config, "--workdir", tmp_path / "run")
     assert status == 0, err
-    assert "images/s" in out
+    assert "images/s" in out and not (tmp_path / "run" / "samples.png").exists()
     folder.rename(tmp_path / "elsewhere")
     model = load(tmp_path / "run")
     assert (model.classes, model.tokenizer) == (("cat", "dog"), None)

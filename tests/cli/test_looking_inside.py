@@ -134,6 +134,8 @@ def test_inspect_draws_its_rows(run, experiments, write_config, tmp_path):
     assert (tmp_path / "rows.png").read_bytes().startswith(PNG)
     status, out, err = run("inspect", config, "--corruption", tmp_path / "rows.pdf")
     assert (status, out, err.count("\n")) == (2, "", 1)
+    status, out, err = run("inspect", config, "--picture", tmp_path / "rows.png")
+    assert (status, out) == (2, "") and "draw rows of text with --corruption" in err
 
 
 BAD = {

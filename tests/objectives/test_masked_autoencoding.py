@@ -171,6 +171,33 @@ def test_samples_are_lines_of_figures(features, params):
     assert OBJECTIVE.format_sample(row, None, None) == "hidden: 6 of 8 patches\nmodel:  squared error 0.500\n"
 
 
+@pytest.mark.parametrize("norm_pix", [True, False])
+def test_a_run_draws_original_masked_and_reconstruction(features, params, norm_pix):
+    module = replace(MODEL, norm_pix=norm_pix).build()
+    samples = jax.device_get(OBJECTIVE.samples(module, params, features))
+    predicted = np.asarray(OBJECTIVE.predict(module, params, features))
+    for number in (0, 3):
+        drawn = OBJECTIVE.sample_pictures({name: column[number] for name, column in samples.items()})
+        assert list(drawn) == ["original", "masked", "reconstruction"]
+        # "inception" maps 0 to 255 onto -1 to 1.
+        image = np.asarray(features["images"][number], np.float64)
+        np.testing.assert_array_equal(drawn["original"], np.rint((image + 1) * 127.5).astype(np.uint8))
+        visible = np.argsort(np.asarray(features["noise"][number]))[:2]
+        for patch in range(8):
+            window = np.s_[4 * (patch // 4) :, 4 * (patch % 4) :]
+            original, masked, reconstruction = (one[window][:4, :4] for one in drawn.values())
+            if patch in visible:
+                np.testing.assert_array_equal(masked, original)
+                np.testing.assert_array_equal(reconstruction, original)
+                continue
+            assert (masked == 128).all()
+            target = image[window][:4, :4]
+            scale, mean = (np.sqrt(target.var(ddof=1) + 1e-6), target.mean()) if norm_pix else (1.0, 0.0)
+            filled = predicted[number, patch].reshape(4, 4, 3) * scale + mean
+            expected = np.clip((filled + 1) * 127.5, 0, 255)
+            np.testing.assert_allclose(reconstruction, expected, atol=0.51)
+
+
 def test_an_experiment_goes_to_json_and_back(experiment):
     assert Experiment.from_json(experiment.to_json()) == experiment
     assert list(experiment.objective.layout.spec) == ["image", "size"]

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from flax import linen as nn
 from flax import traverse_util
+from PIL import Image
 
 import t5x_lite
 from t5x_lite.convert import export_folder
@@ -16,8 +17,8 @@ from t5x_lite.data import Data, Digits, ImageArrays
 from t5x_lite.errors import InputError
 from t5x_lite.images.augmentation import Augmentation
 from t5x_lite.images.mixing import Mixing
-from t5x_lite.models import DeiTConfig, ResNetConfig
-from t5x_lite.objectives import ImageClassification, ImageDistillation
+from t5x_lite.models import DeiTConfig, MAEConfig, ResNetConfig
+from t5x_lite.objectives import ImageClassification, ImageDistillation, MaskedAutoencoding
 from t5x_lite.optim.optimizers import AdamW, Sgd
 from t5x_lite.optim.schedules import Constant
 from t5x_lite.planning.plan import objective_without_text
@@ -91,6 +92,16 @@ def test_a_run_teaches_another_one(experiment, run, train, tmp_path):
     assert [record["kind"] for record in records].count("held_out") == 1
     assert "distillation/scores/kernel" in params_of(tmp_path)
     jax.tree.map(np.testing.assert_array_equal, params_of(run), before)
+
+
+def test_a_masked_autoencoder_ends_with_pictures(experiment, train, tmp_path):
+    decoder = {"decoder_embed_dim": 8, "decoder_num_heads": 2, "decoder_mlp_dim": 8, "decoder_num_layers": 1}
+    model = MAEConfig((8, 8), 4, 1, 8, 2, 8, 1, **decoder)
+    objective = MaskedAutoencoding(**OPTIONS, patch_size=4)
+    train(replace(experiment, model=model, objective=objective, optimizer=AdamW(Constant(1e-3)), steps=1), tmp_path)
+    picture = Image.open(tmp_path / "samples.png")
+    assert picture.size[1] > 1.5 * picture.size[0], "five rows of three"
+    assert (tmp_path / "samples.txt").read_text().count("hidden: 3 of 4 patches") == 5
 
 
 def test_a_folder_of_hugging_face_teaches(experiment, run, tmp_path):

@@ -15,7 +15,7 @@ from t5x_lite.columns import wrap_lines
 from t5x_lite.data import Bytes, Data, TokenStore, Vocabulary, make_tokenizer
 from t5x_lite.data.layouts.text import Sentences
 from t5x_lite.evaluation.figures import describe
-from t5x_lite.evaluation.predictions import fill_ins, held_out_features
+from t5x_lite.evaluation.predictions import format_samples, held_out_features, held_out_samples
 from t5x_lite.models import GptConfig
 from t5x_lite.objectives import CausalLanguageModel, MaskedLanguageModel, SpanCorruption
 from t5x_lite.parallel import MeshShape, make_mesh
@@ -48,7 +48,8 @@ def test_fill_ins_line_up():
     program.experiment, program.state_shardings = SimpleNamespace(data=Data()), SimpleNamespace(params={})
     store = create_autospec(TokenStore, instance=True, held_out=rows, tokenizer=tokenizer)
     features = held_out_features(objective, rows, 3)
-    blocks = fill_ins(program, {}, store, num_rows=3).split("--- held-out row ")[1:]
+    samples = held_out_samples(program, {}, store, num_rows=3)
+    blocks = format_samples(program, store, samples).split("--- held-out row ")[1:]
     assert len(blocks) == 3
     for index, block in enumerate(blocks):
         lines = dict(line.split(":", 1) for line in block.splitlines()[1:] if line)

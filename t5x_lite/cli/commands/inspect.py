@@ -95,6 +95,7 @@ EXAMPLES = (
     "inspect configs/t5_tiny.py",
     "inspect configs/bert_tiny.py --schedule rate.png --corruption rows.png",
     "inspect configs/t5_tiny.py --text sample_data/novel.txt --objective.noise-density 0.3",
+    "inspect configs/vit_tiny.py --picture rows.png",
 )
 USAGE = f"""usage: {PROG} CONFIG [options]
 
@@ -104,6 +105,7 @@ sees them. Tokenizes the text first if that has not been done.
 
   --schedule FILE.png    draw the learning rate into a picture too
   --corruption FILE.png  draw the rows, before and after, with the masks of the attention
+  --picture FILE.png     draw rows of pictures, each beside some augmented copies, with their classes
 
 and the options of train, without --workdir: "{PROG} CONFIG --help" lists them.
 
@@ -119,6 +121,8 @@ class Inspect(DataOptions):
     """A PNG file to draw the learning rate into."""
     corruption: str = ""
     """A PNG file to draw the three rows into, before and after, and the masks of the attention."""
+    picture: str = ""
+    """A PNG file to draw rows of pictures into, each beside some augmented copies, with their classes."""
 
 
 @subcommand
@@ -130,6 +134,12 @@ def inspect(arguments: list[str]) -> None:
     experiment = command.apply(command.experiment)
     if command.corruption:
         check_output_path(Path(command.corruption).expanduser(), "corruption")
+    if command.picture:
+        # Here, since it loads matplotlib.
+        from t5x_lite.pictures.augmentation import check_augments, draw_augmentation
+
+        check_output_path(Path(command.picture).expanduser(), "picture")
+        check_augments(experiment.objective)
     console = Console()
     console.print(parameter_table(experiment))
     print_line(console, f"{num_params(experiment.model):,} parameters\n")
@@ -141,12 +151,16 @@ def inspect(arguments: list[str]) -> None:
     with prepared.store as store:
         features = held_out_features(prepared.objective, store.rows_to_show, 3)
         rows = [store.rows_to_show[number] for number in range(len(next(iter(features.values()))))]
+        labels = store.classes or experiment.data.source.classes or ()
+        if command.picture:
+            objective, model = prepared.objective, experiment.model
+            picture = draw_augmentation(objective, store.rows_to_show, labels, model=model, seed=experiment.seed)
+            picture.save(Path(command.picture).expanduser())
     for table in image_tables(store) if isinstance(store.layout, Images) else [store_table(store)]:
         console.print(table, "")
     console.print(batch_table(experiment, features))
     if "positions" in features:
         console.print("\n", legend(), sep="")
-    labels = store.classes or experiment.data.source.classes or ()
     for number, row in enumerate(rows):
         one = {name: values[number] for name, values in features.items()}
         for name, text in describe_row(store.tokenizer, row, one, store.layout, labels):
