@@ -23,8 +23,8 @@ from nbclient import NotebookClient
 ROOT = Path(__file__).parents[2]
 NOTEBOOKS = {path.stem.partition("_")[0]: path for path in sorted((ROOT / "notebooks").glob("*.ipynb"))}
 
-STEPS = {2000: 120, 1000: 100}
-"""Of runs that pretrain, as the notebooks have them and as they are tested."""
+STEPS = {2000: 120, 1000: 100, 300: 40}
+"""Of runs that learn much, as the notebooks have them and as they are tested."""
 
 
 def types_of(outputs: list[Any]) -> set[str]:
@@ -173,8 +173,8 @@ def test_the_prose_has_the_figures_of_the_outputs(path):
                 assert figure in {format(factor * number, rounded) for number in numbers for factor in (1, 100)}, figure
 
 
-def test_there_are_six():
-    assert list(NOTEBOOKS) == list("123456")
+def test_there_are_seven():
+    assert list(NOTEBOOKS) == list("1234567")
 
 
 def test_a_tiny_t5_fills_in_blanks(execute):
@@ -270,3 +270,20 @@ def test_to_hugging_face_and_back(execute):
         assert "pip install 't5x_lite[oracle]' to compare" in notebook.printed("transformers")
     else:
         assert notebook.value("largest") < 1e-4, "the logits in Hugging Face's format are those of Transformers"
+
+
+@pytest.mark.slow
+def test_pictures_with_many_labels_and_few(execute):
+    notebook = execute("7")
+    assert not notebook.drifted()
+    assert notebook.pictures() == {"make_experiment", "classify", "attention", "reconstruct", "reconstruct_half"}
+    assert "held-out: loss" in notebook.printed("run_training")
+    assert notebook.value("np.mean([likely[0].label == str(n) for likely, n in zip(answers, labels)])") > 0.2
+    held_out = notebook.value("figures")
+    assert held_out["loss"] < 2 * held_out["constant_loss"]
+    assert notebook.value("mae.reconstruct(images[0]).is_hidden.mean()") == 0.75
+    assert notebook.value("{name: np.shape(draws) for name, draws in right.items()}") == {
+        name: [3, 360] for name in ("from scratch", "from the autoencoder", "regression on pixels")
+    }
+    assert notebook.value("np.mean(right['regression on pixels'])") > 0.7
+    assert notebook.printed("difference").count("95 % interval") == 2
