@@ -3,9 +3,10 @@
     python benchmarks/peer_step.py CONFIG --topology KIND:SHAPE --hlo PEER.hlo --memory BYTES [--seconds S]
         [--model PRESET] [--rows N]
 
-CONFIG is ours, with all chips sharing the parameters, --rows rows a chip and, with --model, another of the presets with
-the config's vocabulary. PEER.hlo is what `compiled.as_text()` gave of the peer's step for the same slice, BYTES the sum
-of `peak_memory_in_bytes` and `generated_code_size_in_bytes` of its `memory_analysis()`, S the seconds of its `compile`.
+CONFIG is ours, with all chips sharing the parameters, everything computed again, --rows rows a chip and, with --model,
+another of the presets with the config's vocabulary. PEER.hlo is what `compiled.as_text()` gave of the peer's step for
+the same slice, BYTES the sum of `peak_memory_in_bytes` and `generated_code_size_in_bytes` of its `memory_analysis()`, S
+the seconds of its `compile`.
 Model FLOPs of both are ours. A minute or two for large models; no TPU is needed, but the TPU compiler.
 
 The peer's attention is JAX's splash attention under a causal mask. Its kernels are compiled by themselves as ours are,
@@ -46,7 +47,7 @@ def main() -> None:
     topology, experiment = arguments.topology, load_config(arguments.config)
     chips = topology.num_chips
     mesh = MeshShape(data=1, fsdp=chips)
-    experiment = replace(experiment, mesh=mesh, batch_size=arguments.rows * chips, accumulation=1)
+    experiment = replace(experiment, mesh=mesh, batch_size=arguments.rows * chips, accumulation=1, remat="full")
     if arguments.model:
         model = replace(PRESETS[arguments.model], vocab_size=experiment.model.vocab_size)
         experiment = replace(experiment, model=model)

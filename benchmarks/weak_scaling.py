@@ -3,9 +3,9 @@
     python benchmarks/weak_scaling.py [CONFIG ...] [--most CHIPS] [--slices N]
 
 Compiles the train step of each config (default: configs/t5_11b.py and configs/gpt3_13b.py) for each slice, up to
-sixteen chips sharing the parameters and copies of them beyond, and prints two tables: all figures, and the expected MFU
-alone. With --slices the last row is that of N of the largest slices. One to three minutes for each row. No TPU is
-needed, but the TPU compiler: pip install -e '.[tpu]'.
+sixteen chips sharing the parameters and copies of them beyond, everything computed again (`remat` full), and prints two
+tables: all figures, and the expected MFU alone. With --slices the last row is that of N of the largest slices. One to
+three minutes for each row. No TPU is needed, but the TPU compiler: pip install -e '.[tpu]'.
 """
 
 import argparse
@@ -49,7 +49,8 @@ def main() -> None:
         for topology in topologies:
             chips = topology.num_chips
             mesh, rows = MeshShape(data=-1, fsdp=min(SHARDS, chips)), ROWS.get(name, experiment.batch_size // 64)
-            plan = make_plan(replace(experiment, mesh=mesh, batch_size=rows * chips, accumulation=1), topology)
+            sizes = {"batch_size": rows * chips, "accumulation": 1, "remat": "full"}
+            plan = make_plan(replace(experiment, mesh=mesh, **sizes), topology)
             figures, mfu = 6 * ["-"], f"{plan.missing / GIB:.1f} GiB are missing"
             if plan.fits:
                 times = [f"{1e3 * plan.rooflines.get(roof, 0.0):,.0f}" for roof in ("compute", "hbm", "ici", "dcn")]
