@@ -39,7 +39,7 @@ def predictions_of(workdir: Path, test_files: tuple[str, ...] = ()) -> Predictio
         experiment = with_examples(experiment, test_files)
     tokenizer = tokenizer_from_files(checkpoint.tokenizer_files)
     store = experiment.data.prepare(experiment.objective.layout, tokenizer=tokenizer)
-    objective = experiment.objective.for_vocabulary(tokenizer.vocabulary)
+    objective = experiment.objective.for_vocabulary(tokenizer.vocabulary) if tokenizer else experiment.objective
     program = Program(experiment, objective, make_mesh(MeshShape(), jax.local_devices()[:1]))
     params = jax.device_put(checkpoint.params, program.state_shardings.params)
     return Evaluator(program, tokenizer, store.held_out, documents=store.held_out_documents).predictions(params)
