@@ -54,7 +54,9 @@ class TokenStore(contextlib.AbstractContextManager):
         for shard in self.corpus.shards():
             if shard.split != "train":
                 documents = (document for chunk in shard.chunks() for document in chunk)
-                yield from (one for one in documents if shard.split_of(one, self.threshold) == "held_out")
+                documents = (one for one in documents if shard.split_of(one, self.threshold) == "held_out")
+                has_broken = "broken" in self.figures["held_out"].counts
+                yield from filter(self.layout.is_readable, documents) if has_broken else documents
 
     @property
     def num_examples(self) -> int:

@@ -222,7 +222,7 @@ def _evaluator(
     questions: Sequence[EvalPrompt] | None = None,
 ) -> Evaluator:
     objective, tokenizer, held_out_source = program.objective, store.tokenizer, data.held_out_source
-    words = (held_out_source or data.source).classes or words
+    words = store.classes or (held_out_source or data.source).classes or words
     if metrics and objective.asks_for_text:
         # A template may know more correct answers than the targets of the rows.
         prompt = held_out_source.prompt if isinstance(held_out_source, TextToText) else None

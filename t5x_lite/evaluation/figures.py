@@ -5,7 +5,8 @@ from typing import Any
 
 from t5x_lite.evaluation.evaluator import Evaluator, MixtureEvaluator
 from t5x_lite.metrics import Metric
-from t5x_lite.metrics.scores import Scores
+from t5x_lite.metrics.base import Intervals
+from t5x_lite.metrics.scores import Scores, score_intervals
 from t5x_lite.training.experiment import Experiment
 
 Figures = dict[str, float]
@@ -53,6 +54,16 @@ def held_out_figures(held_out: Evaluator | MixtureEvaluator, scores: Scores) -> 
     signatures = {"signatures": scores.signatures} if scores.signatures else {}
     baseline = "unigram_loss" if held_out.program.objective.unit == "token" else "constant_loss"
     return scores.figures | {baseline: held_out.baseline_loss} | signatures
+
+
+def held_out_intervals(of_parts: Mapping[str, Scores]) -> Intervals:
+    """The bootstrap's 95 % interval of each figure of the metrics of an evaluator's parts, by its name in the mean."""
+    intervals: Intervals = {}
+    for part, scores in of_parts.items():
+        metrics = {id(metric): metric for metric in scores.metrics.values()}  # one of them may have several figures
+        ends = score_intervals(scores.predictions, tuple(metrics.values()))
+        intervals |= {f"{part}/{figure}" if part else figure: pair for figure, pair in ends.items()}
+    return intervals
 
 
 _UNITS = ("token", "word", "example", "window")

@@ -3,6 +3,7 @@
 import itertools
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from t5x_lite.data import Record, TagTemplate, TextToText, Tokenizer
@@ -10,7 +11,7 @@ from t5x_lite.data.records.base import field_of
 from t5x_lite.data.tasks.tagging import TaggedSentence
 from t5x_lite.errors import InputError
 from t5x_lite.evaluation.evaluator import Evaluator, MixtureEvaluator
-from t5x_lite.evaluation.figures import held_out_figures
+from t5x_lite.evaluation.figures import held_out_figures, held_out_intervals
 from t5x_lite.evaluation.predictions import BatchGenerator, EvalPrompt
 from t5x_lite.evaluation.submissions import (
     Submission,
@@ -22,7 +23,7 @@ from t5x_lite.evaluation.submissions import (
 )
 from t5x_lite.files import local_or_bucket, write_atomically
 from t5x_lite.metrics import Metric
-from t5x_lite.metrics.scores import Scores, metrics_of, score, score_intervals
+from t5x_lite.metrics.scores import Scores, metrics_of, score
 from t5x_lite.objectives import Predictions
 from t5x_lite.parallel import hosts
 
@@ -53,10 +54,8 @@ def text_report(
     figures = held_out_figures(held_out, scores)
     if not folder:
         return figures, scores.metrics
-    intervals, texts = {}, {name: of_parts[name].predictions.predicted for name in parts}
-    for name, part in parts.items():
-        ends = score_intervals(of_parts[name].predictions, part.metrics)
-        intervals |= {f"{name}/{figure}" if name else figure: pair for figure, pair in ends.items()}
+    texts = {name: of_parts[name].predictions.predicted for name in parts}
+    intervals = held_out_intervals({name: of_parts[name] for name in parts})
     figures |= {"intervals": intervals} if intervals else {}
     if submission in (None, "jsonl"):
         files = {
@@ -70,22 +69,32 @@ def text_report(
     return figures, scores.metrics
 
 
-def task_report(held_out: Evaluator, params: Any, *, folder: str = "", submission: Submission | None = None) -> Report:
+def task_report(
+    held_out: Evaluator | MixtureEvaluator, params: Any, *, folder: str = "", submission: Submission | None = None
+) -> Report:
     """All figures of the held-out examples, and under `intervals` the bootstrap's 95 % interval of each score; none
     where the labels are unknown.
 
-    Writes the predictions in the format of a benchmark into a folder, where one is given, and `scores.json`.
+    Writes the predictions in the format of a benchmark into a folder, where one is given, of a mixture a file for each
+    part by its name, and `scores.json`.
     """
     objective, source = held_out.program.objective, held_out.program.experiment.data.source
-    predictions, scores, figures = held_out.predictions(params), Scores({}), {}
+    predictions = {name: part.predictions(params) for name, part in held_out.parts.items()}
+    scores, figures = Scores({}), {}
     if source.has_answers:
-        metrics = held_out.metrics or metrics_of(objective.default_metrics(predictions))
-        scores = score(predictions, metrics)
-        figures = held_out_figures(held_out, Scores(held_out.loss_figures(params) | scores.figures, scores.metrics))
-        figures |= {"intervals": score_intervals(predictions, metrics)}
+        of_parts = {}
+        for name, part in held_out.parts.items():
+            metrics = part.metrics or metrics_of(objective.default_metrics(predictions[name]))
+            scored = score(predictions[name], metrics)
+            of_parts[name] = replace(scored, figures=part.loss_figures(params) | scored.figures)
+        scores = held_out.mean(of_parts)
+        figures = held_out_figures(held_out, scores) | {"intervals": held_out_intervals(of_parts)}
     if folder:
         form, task = submission_of(objective, source, submission), task_of(getattr(source, "examples", None))
-        files = submission_files(form, predictions, held_out.documents(), source.classes, task)
+        files = {}
+        for name, part in held_out.parts.items():
+            of_part = submission_files(form, predictions[name], part.documents(), part.words_of_classes, task)
+            files |= {f"{name}.jsonl": content for content in of_part.values()} if name else of_part
         _write(folder, files, figures)
     return figures, scores.metrics
 

@@ -70,8 +70,8 @@ def submission_files(
     Args:
       submission: the format.
       predictions: for the examples of a task.
-      documents: the examples in their order, for the words that tags belong to, and the names that a benchmark has for
-        examples; of those without a name, the number counts.
+      documents: the examples in their order, for the words that tags belong to, the names that a benchmark has for
+        examples, and the locations of pictures; of those without a name, the number counts.
       labels: the names of classes, by number; none where answers are numbers, texts, tags or choices.
       task: that of the benchmark, where it is known, which says how its file is called and names the classes.
 
@@ -88,7 +88,9 @@ def submission_files(
         known = (getattr(document, "name", None) for document in documents)
         pairs = itertools.zip_longest(predictions.names, itertools.islice(known, len(values)))
         names = [number if name is None else name for number, name in pairs]
-    pairs = list(zip(predictions.names, predictions.predicted, strict=True))
+    located = (getattr(document, "location", number) for number, document in enumerate(documents))
+    of_examples = predictions.names or list(itertools.islice(located, len(predictions.predicted)))
+    pairs = list(zip(of_examples, predictions.predicted, strict=True))
     match submission:
         case "glue":
             # Ordered by the index; names that are not numbers keep their order.

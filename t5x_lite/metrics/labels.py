@@ -32,6 +32,23 @@ class Accuracy(RatioMetric):
         return {self.figure: correct_labels(predictions)}
 
 
+@dataclass(frozen=True)
+class Top5Accuracy(RatioMetric):
+    """The share of examples whose class is among the five likeliest (Russakovsky et al. 2015, section 4.1); 1 where
+    there are no more classes."""
+
+    name = "top_5_accuracy"
+    compares = ("classes",)
+    reads_texts = False
+    labels: ClassVar = {"top_5_accuracy": "top-5 accuracy"}
+
+    def ratios(self, predictions: Predictions) -> Ratios:
+        if predictions.ranked is None:
+            raise InputError("metric 'top_5_accuracy' needs the likeliest classes of each example; take accuracy")
+        pairs = zip(predictions.ranked, predictions.references, strict=True)
+        return {self.name: (np.array([reference in ranked[:5] for ranked, reference in pairs]), 1)}
+
+
 def correct_labels(predictions: Predictions) -> tuple[Int[np.ndarray, "N"], Int[np.ndarray, "N"]]:
     """(how many labels are correct, how many there are) by example."""
     pairs = [

@@ -66,10 +66,12 @@ class Predictions:
     """Of texts: what is written for each class, in their order; empty where there are no classes."""
     groups: Sequence[str] = ()
     """The name of each example's group; empty where there are none."""
+    ranked: Sequence[Sequence[int]] | None = None
+    """Of classes: the likeliest ones of each example, best first; None where these are not known."""
 
     def take(self, numbers: Int[np.ndarray, "M"]) -> "Predictions":
         """Some of the examples by their numbers, without their names."""
-        columns = {name: getattr(self, name) for name in ("predicted", "references", "no_answer", "groups")}
+        columns = {name: getattr(self, name) for name in ("predicted", "references", "ranked", "no_answer", "groups")}
         taken = {name: values and [values[n] for n in numbers.tolist()] for name, values in columns.items()}
         return replace(self, names=(), **taken)
 

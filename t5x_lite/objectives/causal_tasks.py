@@ -17,14 +17,14 @@ from t5x_lite.models.base import ModelConfig
 from t5x_lite.objectives import masking
 from t5x_lite.objectives.base import DropoutKey, Features, Loss, Row, row_weights
 from t5x_lite.objectives.classification import Classification, MultipleChoice
-from t5x_lite.objectives.task import TaskObjective
+from t5x_lite.objectives.task import TextTask
 from t5x_lite.objectives.vocabulary_loss import vocabulary_loss
 from t5x_lite.tokenizers.vocabulary import Vocabulary  # noqa: F401 (read by doctests)
 from t5x_lite.validation import NonNegativeFloat
 
 
 @dataclass(frozen=True)
-class CausalTask(TaskObjective):
+class CausalTask(TextTask):
     """Base of tasks over rows with three marks: `start`, `delimiter` and `extract`, the ids that follow on the
     vocabulary's, for which the model must have room.
 

@@ -3,9 +3,10 @@
 Devlin et al. 2019, sections 4.1 and 4.4; for BART Lewis et al. 2020, section 3.1.
 """
 
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, ClassVar
+from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
@@ -18,12 +19,12 @@ from t5x_lite.data.tasks.multiple_choice import ChoiceSets
 from t5x_lite.models.base import ModelConfig
 from t5x_lite.objectives.base import DropoutKey, Features, Loss, Predictions, row_weights
 from t5x_lite.objectives.losses import weighted_loss
-from t5x_lite.objectives.task import TaskObjective
+from t5x_lite.objectives.task import TextTask
 from t5x_lite.tokenizers.base import Tokenizer
 
 
 @dataclass(frozen=True)
-class Classification(TaskObjective):
+class Classification(TextTask):
     """The head `classification` learns the labels of examples: with several classes by cross entropy, with one, which
     stands for a number, by the squared error.
 
@@ -35,7 +36,6 @@ class Classification(TaskObjective):
 
     head = "classification"
     has_classes = True
-    unit: ClassVar[str] = "example"
 
     @cached_property
     def layout(self) -> Layout:
@@ -53,11 +53,29 @@ class Classification(TaskObjective):
         logits = self.logits(module, params, features)
         return logits[:, 0] if logits.shape[-1] == 1 else logits.argmax(axis=-1).astype(jnp.float32)
 
+    def prediction_outputs(self, module: nn.Module, params: Any, features: Features) -> Array:
+        """The numbers of the likeliest classes, or the number that is predicted."""
+        logits = self.logits(module, params, features)
+        return logits if logits.shape[-1] == 1 else super().prediction_outputs(module, params, features)
+
     def predicts(self, model: ModelConfig) -> str:
         return "numbers" if model.num_classes == 1 else "classes"
 
+    def predictions(
+        self,
+        outputs: np.ndarray,
+        features: Mapping[str, np.ndarray],
+        documents: Iterable[Any],
+        tokenizer: Tokenizer | None,
+        labels: Sequence[str] | None,
+    ) -> Predictions:
+        if labels != ():
+            return super().predictions(outputs, features, documents, tokenizer, labels)
+        names = list(map(str, range(len(outputs))))
+        return Predictions("numbers", outputs[:, 0].tolist(), features["label"].tolist(), names)
+
     def default_metrics(self, predictions: Predictions) -> tuple[str, ...]:
-        return ("pearson", "spearman") if predictions.type == "numbers" else ("accuracy",)
+        return ("pearson", "spearman") if predictions.type == "numbers" else super().default_metrics(predictions)
 
     def format_sample(self, row: dict[str, np.ndarray], tokenizer: Tokenizer, labels: tuple[str, ...] | None) -> str:
         """The texts, their label and the model's, by name where they have names."""
@@ -77,7 +95,7 @@ class Classification(TaskObjective):
 
 
 @dataclass(frozen=True)
-class MultipleChoice(TaskObjective):
+class MultipleChoice(TextTask):
     """The head `multiple_choice` gives every answer, read after its text, a number; the softmax is over the answers.
 
     Features are `inputs` [C L] and `segments` [C L], a row of ids for each of C answers, and `label` [], the correct
@@ -90,7 +108,6 @@ class MultipleChoice(TaskObjective):
     """Answers of an example."""
 
     head = "multiple_choice"
-    unit: ClassVar[str] = "example"
 
     @cached_property
     def layout(self) -> Layout:

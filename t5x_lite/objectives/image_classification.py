@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 from flax import linen as nn
-from jaxtyping import Array, Float, Int, Key
+from jaxtyping import Array, Float, Key
 
 from t5x_lite.data.layouts.base import Layout
 from t5x_lite.data.layouts.images import Images
@@ -18,21 +18,19 @@ from t5x_lite.errors import InputError
 from t5x_lite.images.augmentation import Augmentation
 from t5x_lite.images.mixing import Mixing
 from t5x_lite.models.base import ModelConfig
-from t5x_lite.objectives.base import DropoutKey, Features, Loss, Objective, Predictions, Row, entropy, row_weights
+from t5x_lite.objectives.base import DropoutKey, Features, Loss, Predictions, Row, row_weights
 from t5x_lite.objectives.losses import most_likely
+from t5x_lite.objectives.task import TOP, TaskObjective
 from t5x_lite.tokenizers.base import Tokenizer
 from t5x_lite.validation import Rate
 
-TOP = 5
-"""Answers of which one must be correct for `top_5_accuracy`."""
-
 
 @dataclass(frozen=True)
-class ImageClassification(Objective):
+class ImageClassification(TaskObjective):
     """A classifier of pictures learns their classes; of the two heads of a DeiT both learn the same.
 
-    Features are `images` [H W C], augmented and normalized, and `labels` [], the number of the class; in a mixed batch
-    also `partner_labels` [], those of the pictures that are mixed in, and `shares` [], what is left of the first: see
+    Features are `images` [H W C], augmented and normalized, and `label` [], the number of the class; in a mixed batch
+    also `partner_label` [], that of the picture which is mixed in, and `shares` [], what is left of the first: see
     `targets`.
     """
 
@@ -50,7 +48,6 @@ class ImageClassification(Objective):
     mixing: Mixing = field(default_factory=Mixing)
 
     reads_text: ClassVar[bool] = False
-    unit: ClassVar[str] = "example"
 
     @cached_property
     def layout(self) -> Layout:
@@ -62,15 +59,15 @@ class ImageClassification(Objective):
 
     def corrupt(self, key: Key[Array, ""], row: Row) -> Features:
         self.check_row(row)
-        return {"images": self.augmentation(key, row["image"], row["size"]), "labels": row["label"]}
+        return {"images": self.augmentation(key, row["image"], row["size"]), "label": row["label"]}
 
     def corrupt_batch(self, key: Key[Array, ""], features: Features) -> Features:
         if not self.mixing:
             return features
         images, share = self.mixing(key, features["images"])
-        labels = features["labels"]
+        labels = features["label"]
         shares = jnp.broadcast_to(share, labels.shape)
-        return features | {"images": images, "partner_labels": jnp.roll(labels, 1), "shares": shares}
+        return features | {"images": images, "partner_label": jnp.roll(labels, 1), "shares": shares}
 
     def features_on_host(self, features: Features) -> Features:
         """All but the pictures, which are large."""
@@ -78,10 +75,10 @@ class ImageClassification(Objective):
 
     def targets(self, features: Features, num_classes: int) -> Float[Array, "B C"]:
         """The probability of each class that the model is to give; the sum of a row is 1."""
-        targets = jax.nn.one_hot(features["labels"], num_classes)
-        if "partner_labels" in features:
+        targets = jax.nn.one_hot(features["label"], num_classes)
+        if "partner_label" in features:
             shares = features["shares"][:, None]
-            targets = shares * targets + (1.0 - shares) * jax.nn.one_hot(features["partner_labels"], num_classes)
+            targets = shares * targets + (1.0 - shares) * jax.nn.one_hot(features["partner_label"], num_classes)
         return optax.losses.smooth_labels(targets, self.label_smoothing)
 
     def forward(self, model: nn.Module, features: Features, key: DropoutKey) -> tuple[Float[Array, "B C"], ...]:
@@ -102,7 +99,7 @@ class ImageClassification(Objective):
         own = jnp.where(classes == correct[:, None], logits, 0.0).sum(axis=-1, keepdims=True)
         better = (logits > own) | ((logits == own) & (classes < correct[:, None]))
         rank = better.sum(axis=-1)
-        figures = {"accuracy": rank < 1, f"top_{TOP}_accuracy": rank < TOP}
+        figures = {"accuracy": rank < 1} | ({f"top_{TOP}_accuracy": rank < TOP} if len(classes[0]) >= TOP else {})
         return loss, weights.sum(), {"loss": loss} | {n: (value * weights).sum() for n, value in figures.items()}
 
     def losses(self, logits: Float[Array, "B C"], targets: Float[Array, "B C"]) -> Float[Array, "B"]:
@@ -115,16 +112,6 @@ class ImageClassification(Objective):
         """What inference takes: of two heads the mean."""
         return module.apply({"params": params}, features["images"], deterministic=True, method="class_logits")
 
-    def predict(self, module: nn.Module, params: Any, features: Features) -> Int[Array, "B"]:
-        """The number of the likeliest class of each picture."""
-        return self.logits(module, params, features).argmax(axis=-1)
-
-    def prediction_outputs(self, module: nn.Module, params: Any, features: Features) -> Int[Array, "B"]:
-        return self.predict(module, params, features)
-
-    def predicts(self, model: ModelConfig) -> str:
-        return "classes"
-
     def predictions(
         self,
         outputs: np.ndarray,
@@ -133,25 +120,25 @@ class ImageClassification(Objective):
         tokenizer: Tokenizer | None,
         labels: Sequence[str] | None,
     ) -> Predictions:
-        """The predicted class and the label of each picture, by number; see `TaskObjective.predictions`."""
-        references = features["labels"].tolist()
-        return Predictions("classes", outputs.tolist(), references, list(map(str, range(len(references)))))
+        """Without names: a picture's is its location, for which all would have to be read again."""
+        return replace(super().predictions(outputs, features, documents, tokenizer, labels), names=())
 
     def default_metrics(self, predictions: Predictions) -> tuple[str, ...]:
-        return ("accuracy",)
+        """Top-5 accuracy too, unless there are fewer classes."""
+        return ("accuracy", "top_5_accuracy") if len(predictions.ranked[0]) >= TOP else ("accuracy",)
 
     def format_sample(
         self, row: dict[str, np.ndarray], tokenizer: Tokenizer | None, labels: tuple[str, ...] | None
     ) -> str:
         """The label of a picture and the model's, by name where they have names."""
-        numbers = {"label": row["labels"].item(), "model": row["answers"].item()}
+        numbers = {"label": row["label"].item(), "model": row["answers"].item()}
         return "".join(f"{title}:  {labels[number] if labels else number}\n" for title, number in numbers.items())
 
     def baseline_loss(self, features: dict[str, np.ndarray], model: ModelConfig) -> float:
         """The loss of the best answer that is the same for all pictures: it knows the frequencies of the classes."""
-        labels = features["labels"]
+        labels = features["label"]
         if self.loss_type == "softmax":
-            return entropy(labels)
+            return super().baseline_loss(features, model)
         shares = np.bincount(labels, minlength=model.num_classes) / len(labels)
         both = np.stack([shares, 1.0 - shares])
         return float(-(both * np.log(np.where(both > 0, both, 1.0))).sum() / model.num_classes)

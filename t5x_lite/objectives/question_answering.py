@@ -14,12 +14,12 @@ from t5x_lite.data.tasks.question_answering import ContextQuestion, QuestionWind
 from t5x_lite.models.base import ModelConfig
 from t5x_lite.objectives.base import Features, Loss, Predictions, entropy, row_weights
 from t5x_lite.objectives.losses import cross_entropy
-from t5x_lite.objectives.task import TaskObjective
+from t5x_lite.objectives.task import TextTask
 from t5x_lite.tokenizers.base import Tokenizer
 
 
 @dataclass(frozen=True)
-class QuestionAnswering(TaskObjective):
+class QuestionAnswering(TextTask):
     """The head `question_answering` learns where an answer begins and which is its last token.
 
     Features are `inputs` [L] and `segments` [L]; `ends` [2], the positions of the answer's first and last token, both 0

@@ -6,19 +6,20 @@ from functools import cached_property
 from typing import Any, ClassVar
 
 import numpy as np
-from jaxtyping import Array, Float
+from flax import linen as nn
+from jaxtyping import Array, Float, Int
 
 from t5x_lite.data.layouts.base import Layout
 from t5x_lite.data.tasks.tagging import Tagged
 from t5x_lite.models.base import ModelConfig
 from t5x_lite.objectives.base import Features, Loss, Predictions, entropy, row_weights
 from t5x_lite.objectives.losses import weighted_loss
-from t5x_lite.objectives.task import TaskObjective
+from t5x_lite.objectives.task import TextTask
 from t5x_lite.tokenizers.base import Tokenizer
 
 
 @dataclass(frozen=True)
-class Tagging(TaskObjective):
+class Tagging(TextTask):
     """The head `tagging` learns the tag of each word at the word's first piece; other pieces have no tag.
 
     Features are `inputs` [L]; `tags` [L], -1 where there is none; and `example` [], the number of the sentence, of
@@ -41,6 +42,10 @@ class Tagging(TaskObjective):
     def loss_of(self, outputs: Float[Array, "B L C"], features: Features, whole: Features) -> Loss:
         tags = features["tags"]
         return weighted_loss(outputs, tags, (tags >= 0) * row_weights(features)[:, None])
+
+    def prediction_outputs(self, module: nn.Module, params: Any, features: Features) -> Int[Array, "B L"]:
+        """The likeliest tag of every piece."""
+        return self.predict(module, params, features)
 
     def predicts(self, model: ModelConfig) -> str:
         return "tags"

@@ -1,11 +1,12 @@
-"""What fine-tuning is: a head for the task, and rows of its examples (Devlin et al. 2019, section 4)."""
+"""What tasks are: answers to labelled examples; of texts a head, and rows of them (Devlin et al. 2019, section 4)."""
 
+from abc import abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
-import jax  # noqa: F401 (read by doctests)
-import jax.numpy as jnp  # noqa: F401 (read by doctests)
+import jax
+import jax.numpy as jnp
 import numpy as np
 from flax import linen as nn
 from jaxtyping import Array, Float, Int, Key
@@ -18,10 +19,72 @@ from t5x_lite.objectives.base import DropoutKey, Features, Objective, Prediction
 from t5x_lite.tokenizers.base import Tokenizer
 from t5x_lite.tokenizers.vocabulary import Vocabulary  # noqa: F401 (read by doctests)
 
+TOP = 5
+"""Answers of which one must be correct for `top_5_accuracy`."""
+
 
 @dataclass(frozen=True)
 class TaskObjective(Objective):
-    """Base of objectives that train one head of a task, and the model below it. Nothing is random but dropout.
+    """Base of objectives that learn the answers to labelled examples, so that a model's answers to held-out ones can be
+    scored: classes unless an objective says otherwise.
+
+    An objective defines `logits` and what trains it; its features have the number of the class as `label` [].
+    """
+
+    unit: ClassVar[Literal["token", "word", "example", "window"]] = "example"
+    submissions: ClassVar[tuple[str, ...]] = ("jsonl",)
+    """The formats of files of predictions, the usual one first (see `evaluation.submissions`)."""
+
+    @abstractmethod
+    def logits(self, module: nn.Module, params: Any, features: Features) -> Float[Array, "..."]:
+        """What the model gives for its answers, deterministic."""
+
+    def predict(self, module: nn.Module, params: Any, features: Features) -> Array:
+        """The number of the likeliest class or choice of each row."""
+        return self.logits(module, params, features).argmax(axis=-1)
+
+    def prediction_outputs(self, module: nn.Module, params: Any, features: Features) -> Array:
+        """What `predictions` are read from, by row: by default the numbers of the likeliest classes, [B K], K at most
+        `TOP`, the likeliest first, of equals the one with the lower number."""
+        logits = self.logits(module, params, features).astype(jnp.float32)
+        return jax.lax.top_k(logits, min(TOP, logits.shape[-1]))[1]
+
+    def predicts(self, model: ModelConfig) -> str:
+        return "classes"
+
+    def predictions(
+        self,
+        outputs: np.ndarray,
+        features: Mapping[str, np.ndarray],
+        documents: Iterable[Any],
+        tokenizer: Tokenizer | None,
+        labels: Sequence[str] | None,
+    ) -> Predictions:
+        """The predictions for all examples with all of their rows: here a class for each row.
+
+        Args:
+          outputs: what `prediction_outputs` gives, by row.
+          features: of the rows, which are the first ones that the documents make.
+          documents: the examples; they are read where the text itself is needed.
+          tokenizer: that of the rows.
+          labels: the names of the classes; empty where labels are numbers, None in data without them.
+        """
+        references, ranked = features["label"].tolist(), outputs.tolist()
+        names = list(map(str, range(len(references))))
+        return Predictions("classes", [row[0] for row in ranked], references, names, ranked=ranked)
+
+    def default_metrics(self, predictions: Predictions) -> tuple[str, ...]:
+        """What predictions are scored by where a config names no metrics."""
+        return ("accuracy",)
+
+    def baseline_loss(self, features: dict[str, np.ndarray], model: ModelConfig) -> float:
+        """The loss of the best answer that is the same for all: the entropy of the labels."""
+        return entropy(features["label"])
+
+
+@dataclass(frozen=True)
+class TextTask(TaskObjective):
+    """Base of tasks of texts: one head and the model below it are trained. Nothing is random but dropout.
 
     The model may be any that has the head: see `models.base.TextModel` for what it offers.
 
@@ -38,7 +101,6 @@ class TaskObjective(Objective):
     roles: ClassVar[tuple[str, ...]] = ("cls", "sep")
     has_segments: ClassVar[bool] = True
     submissions: ClassVar[tuple[str, ...]] = ("jsonl", "glue", "superglue")
-    """The formats of files of predictions, the usual one first (see `evaluation.submissions`)."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -107,43 +169,3 @@ class TaskObjective(Objective):
 
     def logits(self, module: nn.Module, params: Any, features: Features, key: DropoutKey = None) -> Float[Array, "..."]:
         return self.apply(module, params, features, key)
-
-    def predict(self, module: nn.Module, params: Any, features: Features) -> Array:
-        """The number of the likeliest class or choice of each row."""
-        return self.logits(module, params, features).argmax(axis=-1)
-
-    def prediction_outputs(self, module: nn.Module, params: Any, features: Features) -> Array:
-        """What `predictions` are read from, by row: by default what `predict` gives."""
-        return self.predict(module, params, features)
-
-    def predicts(self, model: ModelConfig) -> str:
-        return "classes"
-
-    def predictions(
-        self,
-        outputs: np.ndarray,
-        features: Mapping[str, np.ndarray],
-        documents: Iterable[Any],
-        tokenizer: Tokenizer | None,
-        labels: Sequence[str] | None,
-    ) -> Predictions:
-        """The predictions for all examples with all of their rows: here a number for each row.
-
-        Args:
-          outputs: what `prediction_outputs` gives, by row.
-          features: of the rows, which are the first ones that the documents make.
-          documents: the examples; they are read where the text itself is needed.
-          tokenizer: that of the rows.
-          labels: the names of the classes; empty where labels are numbers, None in data without them.
-        """
-        references = features["label"].tolist()
-        names = list(map(str, range(len(references))))
-        return Predictions("numbers" if labels == () else "classes", outputs.tolist(), references, names)
-
-    def default_metrics(self, predictions: Predictions) -> tuple[str, ...]:
-        """What predictions are scored by where a config names no metrics."""
-        return ("accuracy",)
-
-    def baseline_loss(self, features: dict[str, np.ndarray], model: ModelConfig) -> float:
-        """The loss of the best answer that is the same for all: the entropy of the labels."""
-        return entropy(features["label"])

@@ -24,8 +24,8 @@ from t5x_lite.images.preparation import (
 )
 from t5x_lite.models.mae import MAEConfig, predicted_images
 from t5x_lite.models.vit import ImageTransformerConfig
-from t5x_lite.objectives.image_classification import TOP
 from t5x_lite.objectives.masked_autoencoding import hide_patches
+from t5x_lite.objectives.task import TOP
 from t5x_lite.pretrained.base import Pretrained
 from t5x_lite.pretrained.batches import power
 from t5x_lite.pretrained.encoder import Layers, check_layers, choose_layers

@@ -21,7 +21,7 @@ from t5x_lite.errors import InputError
 from t5x_lite.models.base import TASK_HEADS, TextConfig
 from t5x_lite.objectives import Classification, MultipleChoice, Predictions, QuestionAnswering, Tagging, corrupt_rows
 from t5x_lite.objectives.causal_tasks import CausalTask
-from t5x_lite.objectives.task import TaskObjective
+from t5x_lite.objectives.task import TextTask
 from t5x_lite.pretrained.base import Pretrained
 from t5x_lite.pretrained.batches import (
     Batch,
@@ -35,7 +35,7 @@ from t5x_lite.pretrained.batches import (
     token_rows,
 )
 
-OneTask = TypeVar("OneTask", bound=TaskObjective)
+OneTask = TypeVar("OneTask", bound=TextTask)
 
 HEADS = {
     "fill_mask": "masked_lm",
@@ -216,12 +216,12 @@ class TaskHeads(Pretrained):
         objective = trained if isinstance(trained, type(objective)) else objective
         return objective.for_vocabulary(self._tokenizer().vocabulary)
 
-    def _predictions(self, objective: TaskObjective, documents: list[Any]) -> Predictions:
+    def _predictions(self, objective: TextTask, documents: list[Any]) -> Predictions:
         outputs, features = self._outputs(objective, documents, type(objective).prediction_outputs)
         return objective.predictions(outputs, features, documents, self._tokenizer(), self._labels)
 
     def _outputs(
-        self, objective: TaskObjective, documents: list[Any], function: Callable[..., Array]
+        self, objective: TextTask, documents: list[Any], function: Callable[..., Array]
     ) -> tuple[np.ndarray, Any]:
         """What a method of the objective gives for the rows of examples, and their features."""
         module, params = self.module, self.params
@@ -265,7 +265,7 @@ def _apply_function(
 
 @partial(jax.jit, static_argnums=(0, 1, 2))
 def _task_outputs(
-    function: Callable[..., Array], objective: TaskObjective, module: nn.Module, params: Any, batch: Any
+    function: Callable[..., Array], objective: TextTask, module: nn.Module, params: Any, batch: Any
 ) -> tuple[Array, Any]:
     features = corrupt_rows(objective.for_evaluation(), jax.random.key(0), batch)
     return function(objective, module, params, features), features

@@ -16,9 +16,10 @@ from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeEl
 from t5x_lite.columns import wrap_lines
 from t5x_lite.data import TokenStore, batches
 from t5x_lite.evaluation.evaluator import Evaluator, MixtureEvaluator
-from t5x_lite.evaluation.figures import describe, held_out_figures, loss_unit
+from t5x_lite.evaluation.figures import describe, held_out_figures, held_out_intervals, loss_unit
 from t5x_lite.evaluation.predictions import format_samples, held_out_samples
 from t5x_lite.files import write_atomically
+from t5x_lite.objectives.task import TaskObjective
 from t5x_lite.parallel import hosts
 from t5x_lite.pictures import model_title
 from t5x_lite.runs.checkpoints import write_model
@@ -48,10 +49,13 @@ def preparation(console: Console) -> Iterator[Callable[[str, float | None], None
 def finish(
     held_out: Evaluator | MixtureEvaluator, params: Any, store: TokenStore, workdir: epath.Path, console: Console
 ) -> None:
-    """Writes and prints the end of a run: held-out figures beside those of guessing, answers, the loss curve."""
+    """Writes and prints the end of a run: held-out figures beside those of guessing, of tasks with
+    intervals; answers; the loss curve."""
     scores = held_out.evaluate(params)
     figures = held_out_figures(held_out, scores)
     program = held_out.program
+    if scores.predictions and isinstance(program.objective, TaskObjective):
+        figures |= {"intervals": held_out_intervals({"": scores})}
     samples = held_out_samples(program, params, store)
     if not hosts.is_first():
         return

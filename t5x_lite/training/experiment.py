@@ -13,7 +13,7 @@ from t5x_lite.layers.transformer import Remat
 from t5x_lite.metrics.scores import Metrics, PartMetrics, check_metrics
 from t5x_lite.models import ModelConfig
 from t5x_lite.objectives import Objective
-from t5x_lite.objectives.task import TaskObjective
+from t5x_lite.objectives.task import TextTask
 from t5x_lite.optim.optimizers import Optimizer, ParameterAverage
 from t5x_lite.parallel import MeshShape
 from t5x_lite.training import serialization
@@ -42,7 +42,8 @@ class Evaluation:
     rows: Positive = 256
     """Held-out rows to evaluate on, at most: the first ones; of data that is sorted by its labels, choose all."""
     metrics: Metrics = ()
-    """Metrics of predictions: names, or your `Metric`. Of a head: accuracy, f1, macro_f1, matthews for labels; pearson,
+    """Metrics of predictions: names, or your `Metric`. Of a head: accuracy, top_5_accuracy, f1, macro_f1, matthews for
+    labels; pearson,
     spearman for numbers; accuracy, entities, strict_entities for tags; squad, squad2 for answers. Of texts generated
     from held-out inputs: bleu, chrf, rouge, exact_match; of tasks f1, macro_f1, matthews, pearson, spearman, squad,
     tags, entities, strict_entities, group_match, referent; empty decodes nothing."""
@@ -212,7 +213,7 @@ def _check_mixture(experiment: Experiment) -> None:
     source = experiment.data.source
     if not isinstance(source, Mixture):
         return
-    if isinstance(experiment.objective, TaskObjective):
+    if isinstance(experiment.objective, TextTask):
         raise InputError(
             f"data.source is a Mixture, and a head learns one task; give {type(experiment.objective).__name__} one, or "
             "train text to text by SequenceToSequence"

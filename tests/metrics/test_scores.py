@@ -55,7 +55,7 @@ def test_thresholds_have_no_interval():
 @pytest.mark.parametrize(
     ("metric", "predicts", "known"),
     [
-        ("pearson", "classes", "accuracy, f1, macro_f1, matthews"),
+        ("pearson", "classes", "accuracy, top_5_accuracy, f1, macro_f1, matthews"),
         ("accuracy", "numbers", "pearson, spearman"),
         ("squad", "tags", "accuracy, tags, entities, strict_entities"),
         ("entities", "spans", "squad, squad2"),

@@ -14,6 +14,7 @@ from t5x_lite.evaluation.predictions import held_out_features
 from t5x_lite.images.augmentation import Augmentation, ColorJitter, RandomErasing
 from t5x_lite.images.mixing import Mixing
 from t5x_lite.images.randaugment import RandAugment
+from t5x_lite.metrics.scores import score
 from t5x_lite.models import BertConfig
 from t5x_lite.models.base import ModelConfig
 from t5x_lite.objectives import ImageClassification, corrupt_rows
@@ -105,7 +106,7 @@ def test_the_loss_is_the_mean_of_the_heads(model, batch):
     features = features_of(PLAIN, batch)
     # Some of the labels are those of the highest logit.
     labels = np.where(np.arange(16) % 3, batch["label"], PLAIN.predict(module, params, features))
-    features["labels"] = jnp.asarray(labels)
+    features["label"] = jnp.asarray(labels)
     total, weight, metrics = jax.jit(lambda f: PLAIN.loss(module, params, f, None))(features)
     heads = PLAIN.apply(module, params, features)
     assert len(heads) == 2
@@ -170,7 +171,7 @@ def test_copies_of_a_picture_are_augmented_differently(batch):
 def test_evaluation_has_neither_augmentation_nor_mixing(batch):
     objective = FULL.for_evaluation()
     first, second = (jax.device_get(features_of(objective, batch, seed)) for seed in (0, 1))
-    assert set(first) == {"images", "labels"}
+    assert set(first) == {"images", "label"}
     jax.tree.map(np.testing.assert_array_equal, first, second)
     targets = objective.targets(features_of(objective, batch), CLASSES)
     np.testing.assert_allclose(targets, np.eye(CLASSES)[batch["label"]])
@@ -214,18 +215,53 @@ def test_the_evaluation_step_scores_for_evaluation(experiment, model, batch):
     assert float(weight) == 11
 
 
+def test_predictions_are_ranked_as_the_loss_counts_them(model, batch):
+    module, params = model
+    features = features_of(PLAIN.for_evaluation(), batch)
+    outputs = np.asarray(PLAIN.prediction_outputs(module, params, features))
+    logits = np.asarray(PLAIN.logits(module, params, features))
+    np.testing.assert_array_equal(outputs, np.argsort(-logits, axis=1, kind="stable")[:, :5])
+    predictions = PLAIN.predictions(outputs, jax.device_get(features), [], None, ())
+    assert (predictions.type, predictions.names) == ("classes", ())
+    assert PLAIN.default_metrics(predictions) == ("accuracy", "top_5_accuracy")
+    _, weight, metrics = PLAIN.loss(module, params, features, None)
+    for name, value in score(predictions, ("accuracy", "top_5_accuracy")).figures.items():
+        assert 0 < value < 1 and value == pytest.approx(float(metrics[name] / weight))
+
+
+def test_equal_logits_go_by_the_number_of_the_class(model, batch):
+    module, params = model
+    zeros = jax.tree.map(jnp.zeros_like, params)
+    features = features_of(PLAIN, batch)
+    outputs = PLAIN.prediction_outputs(module, zeros, features)
+    np.testing.assert_array_equal(outputs, [list(range(5))] * 16)
+    _, _, metrics = PLAIN.loss(module, zeros, features, None)
+    assert float(metrics["top_5_accuracy"]) == (batch["label"] < 5).sum() < 16
+
+
+def test_five_of_three_classes_say_nothing(batch):
+    module = TinyConfig(num_classes=3).build()
+    params = module.init(jax.random.key(0), jnp.ones((1, 6, 6, 3)))["params"]
+    features = features_of(PLAIN, batch | {"label": batch["label"] % 3})
+    assert set(PLAIN.loss(module, params, features, None)[2]) == {"loss", "accuracy"}
+    outputs = np.asarray(PLAIN.prediction_outputs(module, params, features))
+    assert np.sort(outputs, axis=1).tolist() == [[0, 1, 2]] * 16
+    predictions = PLAIN.predictions(outputs, jax.device_get(features), [], None, ())
+    assert PLAIN.default_metrics(predictions) == ("accuracy",)
+
+
 def test_an_experiment_goes_to_json_and_back(experiment):
     assert Experiment.from_json(experiment.to_json()) == experiment
 
 
 def test_constant_answers_and_samples():
-    labels = {"labels": np.int32([0, 0, 0, 1])}
+    labels = {"label": np.int32([0, 0, 0, 1])}
     entropy = -(0.75 * np.log(0.75) + 0.25 * np.log(0.25))
     assert PLAIN.baseline_loss(labels, TinyConfig()) == pytest.approx(entropy)
     # Two of seven classes have a loss.
     bce = replace(PLAIN, loss_type="bce").baseline_loss(labels, TinyConfig())
     assert bce == pytest.approx(2 * entropy / CLASSES)
-    row = {"labels": np.array(1), "answers": np.array(0)}
+    row = {"label": np.array(1), "answers": np.array(0)}
     assert PLAIN.format_sample(row, None, ("cat", "dog")) == "label:  dog\nmodel:  cat\n"
     assert PLAIN.format_sample(row, None, None) == "label:  1\nmodel:  0\n"
 
@@ -255,6 +291,6 @@ def test_features_of_many_rows_are_those_of_few_and_no_pictures(batch, monkeypat
     whole = held_out_features(FULL, rows, len(rows))
     monkeypatch.setattr("t5x_lite.evaluation.predictions._ROWS", 3)
     parts = held_out_features(FULL, rows, len(rows), FULL.features_on_host)
-    assert set(parts) == set(whole) - {"images"} == {"labels"}
-    np.testing.assert_array_equal(parts["labels"], batch["label"])
+    assert set(parts) == set(whole) - {"images"} == {"label"}
+    np.testing.assert_array_equal(parts["label"], batch["label"])
     np.testing.assert_array_equal(held_out_features(FULL, rows, 5)["images"], whole["images"][:5])

@@ -93,7 +93,7 @@ def test_one_head_learns_the_labels_and_the_other_the_teacher(params, features, 
     first, second, teacher = logits
     if kind == "hard":
         likeliest = teacher.argmax(axis=-1)
-        assert len(set(likeliest)) > 1 and (likeliest != np.asarray(features["labels"])).any()
+        assert len(set(likeliest)) > 1 and (likeliest != np.asarray(features["label"])).any()
         of_teacher = -log_softmax(second)[np.arange(ROWS), likeliest]
     else:
         p, q = log_softmax(teacher / 2), log_softmax(second / 2)

@@ -94,8 +94,8 @@ def test_tags_of_one_sentence_come_together():
 
 
 def test_labels_are_what_was_predicted():
-    for labels, expected in ((("no", "yes"), "classes"), ((), "numbers")):
-        outputs, features = np.array([1.0, 0.0]), {"label": np.array([1.0, 1.0])}
+    for labels, expected, outputs in ((("no", "yes"), "classes", [[1, 0], [0, 1]]), ((), "numbers", [[1.0], [0.0]])):
+        outputs, features = np.array(outputs), {"label": np.array([1.0, 1.0])}
         found = Classification(8).predictions(outputs, features, [], None, labels)
         assert (found.type, found.predicted, found.references, found.names) == (
             expected,

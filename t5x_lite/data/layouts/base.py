@@ -242,6 +242,10 @@ class Layout(Validated, ABC):
         """(input, answer) as texts; None in running text."""
         return None
 
+    def is_readable(self, example: Example) -> bool:
+        """False for an example that is broken, which has no row."""
+        return True
+
     def classes_of(self, source: Any) -> tuple[str, ...]:
         """The names of the classes that labels in the rows are numbers of, read from the source where it does not
         name them; none where rows have no such labels. `InputError` for a source without them."""

@@ -93,6 +93,9 @@ class Images(Layout):
         """A hash of the picture, and the number of its class."""
         return hashlib.blake2b(self.content(example), digest_size=16).hexdigest(), str(example.label)
 
+    def is_readable(self, example: LabeledImage) -> bool:
+        return not isinstance(self._row(example), BadImageError)
+
     def classes_of(self, source: ImageSource) -> tuple[str, ...]:
         return source.read_classes() if self.labels else ()
 
