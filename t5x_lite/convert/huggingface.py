@@ -18,7 +18,7 @@ from t5x_lite.checksums import write_checksums
 from t5x_lite.convert import decoders, encoder_decoders, encoders, images, resnet
 from t5x_lite.convert.family import HuggingFaceFamily, class_of
 from t5x_lite.convert.generation import read_generation, read_vocabulary
-from t5x_lite.convert.origin import GENERATION_FILE, IMAGE_PROCESSOR_FILE, Origin, read_origin
+from t5x_lite.convert.origin import GENERATION_FILE, IMAGE_PROCESSOR_FILE, MULTI_LABEL, Origin, read_origin
 from t5x_lite.convert.table import PutFor, keep, to_ours, to_theirs
 from t5x_lite.convert.tokenizers import can_write, read_tokenizer, write_tokenizer
 from t5x_lite.data import Tokenizer, Vocabulary
@@ -117,6 +117,7 @@ def export_folder(
     labels: tuple[str, ...] = (),
     part: str | None = None,
     image_processor: Mapping[str, Any] | None = None,
+    independent_classes: bool | None = None,
     dtype: str = "float32",
 ) -> None:
     """Writes a folder that Transformers' `from_pretrained` opens; without the tokenizer where it has no class for it.
@@ -128,6 +129,7 @@ def export_folder(
       labels: the names of the classes of a task's head, where they are known.
       part: the network to write of a model of several (ELECTRA); None means the one that is kept.
       image_processor: the preprocessor_config.json of a model of pictures; None means that of `default_processor`.
+      independent_classes: whether each class has a probability of its own; None means as `origin` has it.
       dtype: of the tensors.
     """
     from safetensors.numpy import save_file
@@ -156,6 +158,9 @@ def export_folder(
     if origin and origin.model_type == family.model_type:
         num_classes = config.num_classes if "id2label" in description else None
         description = origin.restore(description, num_classes)
+    if independent_classes is not None and "id2label" in description and config.num_classes > 1:
+        description.pop("problem_type", None)
+        description |= {"problem_type": MULTI_LABEL} if independent_classes else {}
     params, abstract = (
         {name: tree[name] for name in tree if name not in _OURS_ALONE}
         for tree in (params, nn.unbox(abstract_params(config)))

@@ -12,6 +12,8 @@ from t5x_lite.files import read_json
 GENERATION_FILE = "generation_config.json"
 IMAGE_PROCESSOR_FILE = "preprocessor_config.json"
 _LABELS = ("id2label", "label2id")
+MULTI_LABEL = "multi_label_classification"
+"""The `problem_type` of classes each of which has a probability of its own."""
 _FORCED = ("forced_bos_token_id", "forced_eos_token_id")
 """What `GenerationDefaults` says, also where a folder does not."""
 
@@ -47,9 +49,9 @@ class Origin:
         return tuple(names[number] for number in numbers) if set(names) == set(numbers) else ()
 
     @property
-    def problem_type(self) -> str | None:
-        """What the classes are to each other: `multi_label_classification` says that a text may have several."""
-        return _parse(self.config).get("problem_type")
+    def has_independent_classes(self) -> bool:
+        """Whether a text or a picture may have several classes, each with a probability of its own."""
+        return _parse(self.config).get("problem_type") == MULTI_LABEL
 
     @property
     def processor(self) -> dict[str, Any]:

@@ -49,6 +49,10 @@ class ImageClassification(TaskObjective):
 
     reads_text: ClassVar[bool] = False
 
+    @property
+    def has_independent_classes(self) -> bool:
+        return self.loss_type == "bce"
+
     @cached_property
     def layout(self) -> Layout:
         return Images(*self.canvas_size, self.num_channels)

@@ -32,6 +32,8 @@ class TaskObjective(Objective):
     """
 
     unit: ClassVar[Literal["token", "word", "example", "window"]] = "example"
+    has_independent_classes: ClassVar[bool] = False
+    """Whether the sigmoid of a logit is the probability of its class, not the softmax over all."""
     submissions: ClassVar[tuple[str, ...]] = ("jsonl",)
     """The formats of files of predictions, the usual one first (see `evaluation.submissions`)."""
 

@@ -11,6 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from flax import linen as nn
+from jaxtyping import Array, Float
 from rich.console import Console
 from rich.table import Column, Table
 
@@ -23,6 +24,7 @@ from t5x_lite.files import check_is_new
 from t5x_lite.layers.positions import sinusoidal_positions
 from t5x_lite.models import ModelConfig
 from t5x_lite.models.electra import Part
+from t5x_lite.objectives import Classification, ImageClassification
 from t5x_lite.pictures import model_title
 from t5x_lite.tokenizers.base import format_token
 from t5x_lite.training.experiment import Experiment
@@ -149,6 +151,7 @@ class Pretrained:
             origin=self.origin,
             labels=self._class_names,
             image_processor=self._image_processor,
+            independent_classes=self._trained_classes_are_independent,
             part=part or "discriminator",
             dtype="float32" if dtype is None else dtype.name,
         )
@@ -260,6 +263,21 @@ class Pretrained:
         """The names of the classes, as the data of the run writes them or the folder that the model came from."""
         known = self.classes or (self.experiment.data.source.classes if self.experiment else None)
         return known or (self.origin.labels if self.origin else ())
+
+    @property
+    def _trained_classes_are_independent(self) -> bool | None:
+        """What the run that trained the classes says of them; None without one."""
+        objective = self.experiment.objective if self.experiment else None
+        learns_classes = isinstance(objective, Classification | ImageClassification)
+        return objective.has_independent_classes if learns_classes else None
+
+    def _class_probabilities(self, logits: Float[Array | np.ndarray, "*B C"]) -> Float[np.ndarray, "*B C"]:
+        """Their softmax; where a picture or a text may have several classes, each one's sigmoid: as the run has it that
+        trained them, and else the Hugging Face folder that the model came from."""
+        independent = self._trained_classes_are_independent
+        if independent is None:
+            independent = self.origin is not None and self.origin.has_independent_classes
+        return np.asarray((jax.nn.sigmoid if independent else jax.nn.softmax)(logits), np.float32)
 
     @property
     def _reads(self) -> dict[str, str]:

@@ -164,9 +164,9 @@ class PretrainedImageModel(Pretrained):
     def classify(self, images: Image | list[Image], *, top_k: int | None = None) -> list[Any]:
         """The likeliest classes of a picture with their probabilities, best first; a list of pictures gives a list.
 
-        Probabilities are a softmax over all classes, and so for a model that was trained by binary cross entropies;
-        where a Hugging Face folder says that a picture may have several classes (`problem_type`
-        "multi_label_classification"), each has one of its own.
+        Probabilities are a softmax over all classes. Each class has one of its own, a sigmoid, in a run with
+        `objective.loss_type="bce"`, and where a Hugging Face folder says that a picture may have several classes
+        (`problem_type` "multi_label_classification"), as the export of such a run does.
 
         Args:
           top_k: how many; by default five, or all where there are fewer.
@@ -178,12 +178,11 @@ class PretrainedImageModel(Pretrained):
         top_k = min(TOP, count) if top_k is None else top_k
         if type(top_k) is not int or not 1 <= top_k <= count:
             raise InputError(f"top_k={top_k} is out of range; choose 1 to {count}, the classes of this model")
-        several = self.origin and self.origin.problem_type == "multi_label_classification" and not self.experiment
         names = self._class_names
         names = names if len(names) == count else tuple(map(str, range(count)))
         answers = []
         for logits in self._apply(_class_logits, images):
-            probabilities = np.asarray((jax.nn.sigmoid if several else jax.nn.softmax)(logits), np.float32)
+            probabilities = self._class_probabilities(logits)
             best = np.argsort(-probabilities, kind="stable")[:top_k].tolist()
             answers.append([LikelyClass(names[number], float(probabilities[number])) for number in best])
         return answers if isinstance(images, list | tuple) else answers[0]

@@ -19,7 +19,7 @@ from t5x_lite.data.tasks.question_answering import ContextQuestion
 from t5x_lite.data.tasks.tagging import TaggedSentence
 from t5x_lite.errors import InputError
 from t5x_lite.models.base import TASK_HEADS, TextConfig
-from t5x_lite.objectives import Classification, MultipleChoice, Predictions, QuestionAnswering, Tagging, corrupt_rows
+from t5x_lite.objectives import MultipleChoice, Predictions, QuestionAnswering, Tagging, corrupt_rows
 from t5x_lite.objectives.causal_tasks import CausalTask
 from t5x_lite.objectives.task import TextTask
 from t5x_lite.pretrained.base import Pretrained
@@ -104,12 +104,9 @@ class TaskHeads(Pretrained):
                 "classify needs several classes, and the head of this model predicts a number, which "
                 "task_logits(texts) gives"
             )
-        trained = self.experiment is not None and isinstance(self.experiment.objective, Classification)
-        has_several = self.origin and self.origin.problem_type == "multi_label_classification" and not trained
-        activation = jax.nn.sigmoid if has_several else jax.nn.softmax
         answers = [
             sorted(map(LikelyClass, self._labels, probabilities), key=lambda each: -each.probability)
-            for probabilities in np.asarray(activation(self.task_logits(texts))).tolist()
+            for probabilities in self._class_probabilities(self.task_logits(texts)).tolist()
         ]
         return answers[0] if is_one(texts) else answers
 

@@ -11,13 +11,14 @@ from flax import linen as nn
 from PIL import Image
 
 from t5x_lite.convert import export_folder
+from t5x_lite.convert.origin import Origin
 from t5x_lite.data import Data, ImageFolder
 from t5x_lite.errors import InputError
 from t5x_lite.images.augmentation import Augmentation
 from t5x_lite.images.decoding import decode_image, encode_array
 from t5x_lite.layers.patches import patchify
 from t5x_lite.models import DeiTConfig, MAEConfig, ResNetConfig, ViTConfig, abstract_params
-from t5x_lite.objectives import ImageClassification, corrupt_rows
+from t5x_lite.objectives import ImageClassification, NoObjective, corrupt_rows
 from t5x_lite.optim.optimizers import AdamW
 from t5x_lite.optim.schedules import Constant
 from t5x_lite.pretrained import PretrainedImageModel, load
@@ -219,6 +220,30 @@ def run(tmp_path_factory):
     files = {"classes.json": json.dumps(["cat", "dog", "owl"]).encode()}
     write_checkpoint(folder / "checkpoints", 1, experiment, files, random_params(config))
     return folder
+
+
+def with_loss(model, loss_type):
+    objective = replace(model.experiment.objective, loss_type=loss_type)
+    return replace(model, experiment=replace(model.experiment, objective=objective))
+
+
+def test_a_model_of_binary_cross_entropies_gives_each_class_its_own_probability(run, tmp_path):
+    image = pixels(8, 8)
+    softmax, binary = (with_loss(load(run), loss_type) for loss_type in ("softmax", "bce"))
+    write_checkpoint(tmp_path / "run" / "checkpoints", 1, binary.experiment, {}, binary.params)
+    binary.export(tmp_path / "binary")
+    multi = Origin("vit", json.dumps({"problem_type": "multi_label_classification"}))
+    replace(softmax, origin=multi).export(tmp_path / "softmax")
+    described = [json.loads((tmp_path / name / "config.json").read_text()) for name in ("binary", "softmax")]
+    assert [one.get("problem_type") for one in described] == ["multi_label_classification", None]
+    converted = replace(softmax, experiment=replace(softmax.experiment, objective=NoObjective()), origin=multi)
+    for model in (binary, load(tmp_path / "run"), load(tmp_path / "binary"), converted):
+        images = jnp.asarray(model.prepare([image]))
+        (logits,) = np.asarray(model.module.apply({"params": model.params}, images, method="class_logits"))
+        found = [each.probability for each in model.classify(image)]
+        assert found == pytest.approx(sorted(1 / (1 + np.exp(-logits)), reverse=True), rel=1e-4)
+    for model in (softmax, replace(softmax, origin=multi), load(tmp_path / "softmax")):
+        assert sum(each.probability for each in model.classify(image)) == pytest.approx(1.0, abs=1e-5)
 
 
 def test_a_run_reads_pictures_as_its_evaluation_and_exports_how(run, tmp_path):
