@@ -10,7 +10,22 @@ import tyro
 
 from t5x_lite.cli.main import load_module
 from t5x_lite.cli.parsing import format_examples, parse, subcommand  # noqa: F401 (most commands need both files)
-from t5x_lite.data import JsonlFiles, Mixture, Source, TableFiles, TextFiles, TextTemplate, TextToText, Tfds
+from t5x_lite.data import (
+    ImageArrays,
+    ImageFolder,
+    ImageSource,
+    ImageSubset,
+    ImageTable,
+    JsonlFiles,
+    Mixture,
+    Source,
+    TableFiles,
+    TextFiles,
+    TextTemplate,
+    TextToText,
+    Tfds,
+)
+from t5x_lite.data.records.columnar import COLUMNAR_ENDINGS
 from t5x_lite.data.records.formats import TABLE_ENDINGS
 from t5x_lite.data.records.input_files import JSON_ENDINGS, expand
 from t5x_lite.data.records.tfds import datasets_in, with_datasets
@@ -153,11 +168,28 @@ def with_examples(experiment: Experiment, paths: Paths = (), *, split: str = "",
 def example_files(option: str, paths: Paths, like: Source) -> Source:
     """A task's source with other files."""
     examples = getattr(like, "examples", None)
+    if isinstance(like, ImageSource):
+        raise InputError(
+            f"{option} goes with tasks of texts, and this config has {type(like).__name__}; give --images to evaluate, "
+            "and --data.source.path to other commands"
+        )
     if examples is None or not hasattr(examples, "paths"):
         raise InputError(
             f"{option} goes with tasks over files, and this config has {type(like).__name__}; give --text or --pairs"
         )
     return replace(like, examples=replace(examples, paths=paths))
+
+
+def image_files(path: str, like: Source | None = None, class_names: tuple[str, ...] = ()) -> ImageSource:
+    """The pictures at a path: arrays in .npz, a table, or a folder of classes; with the columns or the names of arrays
+    of another source of that type, and the classes by number where they are known."""
+    while isinstance(like, ImageSubset):
+        like = like.images
+    lower = path.lower()
+    is_table = lower.endswith((*TABLE_ENDINGS, *JSON_ENDINGS, *COLUMNAR_ENDINGS))
+    kind = ImageArrays if lower.endswith(".npz") else ImageTable if is_table else ImageFolder
+    names = class_names or tuple(getattr(like, "class_names", ()))
+    return replace(like, path=path, class_names=names) if isinstance(like, kind) else kind(path, class_names=names)
 
 
 def table_or_json(option: str, paths: Paths) -> type[JsonlFiles] | type[TableFiles]:

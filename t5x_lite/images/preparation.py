@@ -120,7 +120,17 @@ class ProcessorPreparation(ImagePreparation):
     described: Mapping[str, Any]
     """The file."""
 
+    @property
+    def image_size(self) -> tuple[int, int] | None:
+        """Height and width of what is left; None where it depends on the picture."""
+        return self.crop or (self.size if isinstance(self.size, tuple) else None)
+
     def __call__(self, image: bytes | Picture) -> Float[np.ndarray, "h w C"]:
+        pixels = self.resized(image).astype(np.float32) * self.scale
+        return ((pixels - np.float32(self.mean)) / np.float32(self.std)).astype(np.float32)
+
+    def resized(self, image: bytes | Picture) -> UInt8[np.ndarray, "h w C"]:
+        """The pixels of `__call__` before they are normalized. Raises `BadImageError`."""
         from PIL import Image
 
         height, width = picture_size(image)
@@ -136,8 +146,7 @@ class ProcessorPreparation(ImagePreparation):
         if self.crop is not None:
             top, left = ((side - new) // 2 for side, new in zip(picture.size[::-1], self.crop, strict=True))
             picture = picture.crop((left, top, left + self.crop[1], top + self.crop[0]))
-        pixels = np.asarray(picture, np.float32).reshape(*picture.size[::-1], self.num_channels) * self.scale
-        return ((pixels - np.float32(self.mean)) / np.float32(self.std)).astype(np.float32)
+        return np.asarray(picture).reshape(*picture.size[::-1], self.num_channels)
 
     @property
     def statistics(self) -> tuple[Float[np.ndarray, "C"], Float[np.ndarray, "C"]]:

@@ -13,7 +13,7 @@ from flax import linen as nn
 from jaxtyping import Array, Float, Key
 
 from t5x_lite.data.layouts.base import Layout
-from t5x_lite.data.layouts.images import Images
+from t5x_lite.data.layouts.images import Images, PreparedImages
 from t5x_lite.errors import InputError
 from t5x_lite.images.augmentation import Augmentation
 from t5x_lite.images.mixing import Mixing
@@ -174,3 +174,21 @@ class ImageClassification(TaskObjective):
                 f"model.num_classes={model.num_classes} does not go with the data, which has {len(labels)} classes; "
                 f"set model.num_classes to {len(labels)}"
             )
+
+
+@dataclass(frozen=True)
+class PreparedImageClassification(ImageClassification):
+    """That of a model from elsewhere, whose preprocessor_config.json prepares pictures instead of an augmentation; for
+    evaluation."""
+
+    processor: str = "{}"
+    """That file; it makes pictures of `canvas_size`."""
+
+    @cached_property
+    def layout(self) -> PreparedImages:
+        return PreparedImages(*self.canvas_size, self.num_channels, processor=self.processor)
+
+    def corrupt(self, key: Key[Array, ""], row: Row) -> Features:
+        self.check_row(row)
+        mean, std = (values[None, None] for values in self.layout.preparation.statistics)
+        return {"images": (row["image"] / 255.0 - mean) / std, "label": row["label"]}

@@ -1,6 +1,12 @@
 """The experiment of a model that came without one, such as a Hugging Face folder."""
 
+import json
+
+from t5x_lite.convert.huggingface import default_processor
 from t5x_lite.data import Data
+from t5x_lite.errors import InputError
+from t5x_lite.images.augmentation import Augmentation
+from t5x_lite.images.preparation import read_processor
 from t5x_lite.models import ModelConfig
 from t5x_lite.objectives import (
     BartDenoising,
@@ -13,13 +19,42 @@ from t5x_lite.objectives import (
     SpanCorruption,
 )
 from t5x_lite.objectives.base import NoObjective
+from t5x_lite.objectives.image_classification import PreparedImageClassification
 from t5x_lite.optim.optimizers import Adafactor
+from t5x_lite.runs.open_model import OpenedModel
 from t5x_lite.training.experiment import Experiment
 
 
 def experiment_for(model: ModelConfig, data: Data) -> Experiment:
     """A run of the model before its first step, with the objective of `objective_for`."""
     return Experiment(model, objective_for(model), data, Adafactor(), steps=1, batch_size=8)
+
+
+def image_experiment_for(opened: OpenedModel, name: str, data: Data) -> Experiment:
+    """The evaluation of a classifier of pictures, prepared as its preprocessor_config.json says; `InputError` for a
+    model that is none."""
+    config = opened.config
+    if not hasattr(config, "num_channels") or "classification" not in getattr(config, "heads", ()):
+        raise InputError(
+            f"{name} is a {type(config).__name__} that does not classify pictures; choose a ViT, DeiT or ResNet with a "
+            "head for classification"
+        )
+    processor = default_processor(config, opened.origin)
+    size = read_processor(processor, config.num_channels).image_size
+    if size is None:
+        raise InputError(
+            f"preprocessor_config.json of {name} leaves pictures their sides (size={processor.get('size')}), and those "
+            "of a batch have one size; set do_center_crop and crop_size there"
+        )
+    is_multi_label = opened.origin is not None and opened.origin.has_independent_classes
+    objective = PreparedImageClassification(
+        Augmentation(image_size=size),
+        canvas_size=size,
+        num_channels=config.num_channels,
+        loss_type="bce" if is_multi_label else "softmax",
+        processor=json.dumps(processor),
+    )
+    return Experiment(config, objective, data, Adafactor(), steps=1, batch_size=64)
 
 
 def objective_for(model: ModelConfig) -> Objective:

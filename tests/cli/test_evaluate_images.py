@@ -1,6 +1,7 @@
 """Evaluation of classifiers of pictures: figures with intervals, answers as files."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import jax.numpy as jnp
@@ -98,6 +99,65 @@ def test_a_sentence_with_intervals(trained, run):
     assert [line.partition(" interval: ")[2].rsplit(" ", 3)[0] for line in others] == ["macro F1", "top-5 accuracy"]
 
 
+def evaluated(run, *arguments):
+    status, printed, error = run("evaluate", *map(str, arguments), "--json")
+    assert status == 0, error
+    return json.loads(printed), error
+
+
+def without_intervals(figures):
+    return {name: value for name, value in figures.items() if name != "intervals"}
+
+
+def test_other_pictures_are_numbered_as_those_of_the_run(trained, folders, run, tmp_path):
+    expected, _ = evaluated(run, trained, "--images", folders[2])
+    pictures = sorted(map(str, folders[2].rglob("*.png")))
+    assert expected["accuracy"] == pytest.approx((ranks_of(trained, pictures) < 1).mean())
+    names = [Path(path).parent.name for path in pictures]
+    rows = [("image", "label"), *zip(pictures, names, strict=True)]
+    (tmp_path / "table.csv").write_text("".join(f"{','.join(row)}\n" for row in rows))
+    images = np.stack([np.asarray(Image.open(path)) for path in pictures])
+    np.savez(tmp_path / "arrays.npz", images=images, labels=np.array([CLASSES.index(name) for name in names]))
+    for other in ("table.csv", "arrays.npz"):
+        found, _ = evaluated(run, trained, "--images", tmp_path / other)
+        assert without_intervals(found) == pytest.approx(without_intervals(expected), rel=1e-6)
+    # Two classes have no picture, and would have other numbers by themselves.
+    few = write_pictures(tmp_path / "few", names=CLASSES[1:5])
+    found, error = evaluated(run, trained, "--images", few)
+    assert found["accuracy"] == pytest.approx((ranks_of(trained, sorted(map(str, few.rglob("*.png")))) < 1).mean())
+    assert found["examples"] == 30 and found["constant_loss"] == pytest.approx(np.log(4), abs=0.01)
+    _, error = evaluated(run, trained, "--images", folders[0])
+    assert "30 of 30 images stand in the training data too" in error
+
+
+@pytest.mark.parametrize("kind", ["exported", "converted"])
+def test_a_folder_from_elsewhere_prepares_pictures_as_its_file_says(kind, trained, folders, run, tmp_path):
+    model, folder = load(trained), tmp_path / "model"
+    replace(model, classes=CLASSES[::-1]).export(folder)
+    if kind == "converted":
+        assert run("convert", str(folder), str(tmp_path / "run"))[0] == 0
+        folder = tmp_path / "run"
+    found, _ = evaluated(run, folder, "--images", folders[2], "--out", tmp_path / "out")
+    pictures = sorted(map(str, folders[2].rglob("*.png")))
+    ranks = ranks_of(folder, pictures)
+    assert found["accuracy"] == pytest.approx((ranks < 1).mean())
+    assert found["top_5_accuracy"] == pytest.approx((ranks < 5).mean()) and set(found["intervals"]) > {"accuracy"}
+    classified = map(dict, load(folder).classify(pictures, top_k=6))
+    losses = [-np.log(one[Path(path).parent.name]) for one, path in zip(classified, pictures, strict=True)]
+    assert found["loss"] == pytest.approx(np.mean(losses), rel=1e-4)
+    rows = [json.loads(line) for line in (tmp_path / "out" / "predictions.jsonl").read_text().splitlines()]
+    assert [row["reference"] for row in rows] == [Path(row["example"]).parent.name for row in rows]
+
+
+def test_classes_of_other_names_go_by_their_order(trained, run, tmp_path):
+    replace(load(trained), classes=CLASSES).export(tmp_path / "model")
+    numbered = write_pictures(tmp_path / "numbered", names=[f"n{number}" for number in range(6)], seed=2)
+    found, error = evaluated(run, tmp_path / "model", "--images", numbered)
+    assert "classes go by their order: 'n0' is the model's 'ant', ..., 'n5' is the model's 'fox'" in error
+    named = write_pictures(tmp_path / "named", seed=2)
+    assert evaluated(run, tmp_path / "model", "--images", named)[0] == found
+
+
 def test_answers_go_by_the_pictures_that_can_be_read(make_run, folders, run, tmp_path):
     val = write_pictures(tmp_path / "val", seed=1)
     for number in (3, 17):
@@ -124,3 +184,39 @@ def test_of_a_mixture_each_part_has_its_figures_and_answers(make_run, folders, r
     for name, _, held_out in parts:
         rows = [json.loads(line) for line in (tmp_path / "out" / f"{name}.jsonl").read_text().splitlines()]
         assert {Path(row["example"]).parents[1] for row in rows} == {held_out} and len(rows) == 30
+
+
+WRONG = {
+    "a flat folder": ("ant", "has pictures and no folders of classes; put those of each class into a folder of its"),
+    "other classes": ("strange", "has folders that class_names does not name: yak; name them, or move them else"),
+    "nothing": ("nowhere", "does not exist"),
+    "one": ("single", "has one class ('ant'), of which there is nothing to learn; give pictures of two or more"),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_wrong_pictures_end_in_a_sentence(name, make_run, folders, trained, run, tmp_path):
+    (tmp_path / "ant").symlink_to(folders[1] / "ant")
+    write_pictures(tmp_path / "strange", names=("ant", "yak"))
+    write_pictures(tmp_path / "single", names=("ant",))
+    path, sentence = WRONG[name]
+    if name == "one":  # a run knows its classes
+        load(trained).export(tmp_path / "model")
+        trained = tmp_path / "model"
+    status, _, error = run("evaluate", str(trained), "--images", str(tmp_path / path))
+    assert status == 2 and sentence in error and len(error.strip().splitlines()) == 1, error
+
+
+def test_wrong_options_end_in_a_sentence(trained, folders, run, tmp_path):
+    load(trained).export(tmp_path / "model")
+    few = write_pictures(tmp_path / "few", names=("yak", "zebu"))
+    cases = (
+        ((tmp_path / "model",), "is not a run, and came without data; give --images"),
+        ((tmp_path / "model", "--images", few), "the 2 classes yak, zebu, and the model 6: ant, bee, cat, dog, elk, "),
+        ((trained, "--examples", "x.tsv"), "this config has ImageFolder; give --images to evaluate"),
+        ((trained, "--metrics", "bleu"), "'bleu', which ImageClassification has no answers for; choose among acc"),
+        ((trained, "--submission", "glue", "--out", "x"), "for the answers of ImageClassification; choose jsonl"),
+    )
+    for arguments, sentence in cases:
+        status, _, error = run("evaluate", *map(str, arguments))
+        assert status == 2 and sentence in error and len(error.strip().splitlines()) == 1, error

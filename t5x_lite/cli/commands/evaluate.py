@@ -9,8 +9,8 @@ import jax
 import tyro
 from rich.console import Console
 
-from t5x_lite.cli.arguments import DataOptions, of_part, parse, subcommand, with_examples
-from t5x_lite.data import Data, TextToText, Tokenizer
+from t5x_lite.cli.arguments import DataOptions, image_files, of_part, parse, subcommand, with_examples
+from t5x_lite.data import Data, Images, ImageSource, TextToText, Tokenizer
 from t5x_lite.data.splits import Documents, format_overlap, overlap
 from t5x_lite.errors import InputError
 from t5x_lite.evaluation.evaluator import held_out_of
@@ -19,10 +19,10 @@ from t5x_lite.evaluation.predictions import BatchGenerator, questions_of
 from t5x_lite.evaluation.reports import task_report, text_report, write_predictions
 from t5x_lite.evaluation.submissions import Submission, submission_of
 from t5x_lite.metrics.scores import Metrics
-from t5x_lite.objectives import SequenceToSequence
+from t5x_lite.objectives import NoObjective, SequenceToSequence
 from t5x_lite.objectives.task import TaskObjective
 from t5x_lite.parallel import MeshShape, make_mesh
-from t5x_lite.pretrained.foreign import experiment_for
+from t5x_lite.pretrained.foreign import experiment_for, image_experiment_for
 from t5x_lite.runs.open_model import OpenedModel, open_model
 from t5x_lite.runs.records import print_line
 from t5x_lite.runs.report import preparation
@@ -35,10 +35,12 @@ from t5x_lite.validation import Positive
 class Evaluate:
     """Loss, token accuracy and perplexity of a run on held-out text, beside the best model without context; what else
     its objective asks: sentence pairs, span boundaries, replaced tokens; scores of what it writes to inputs; and of
-    tasks the scores of its answers to all held-out examples, with bootstrap 95 % intervals."""
+    tasks, classes of pictures among them, the scores of its answers to all held-out examples, with bootstrap 95 %
+    intervals."""
 
     run: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="RUN")]
-    """The folder of a run or of one of its checkpoints; or, with --text or --pairs, another model that load opens."""
+    """The folder of a run or of one of its checkpoints; or, with --text, --pairs or --images, another model that load
+    opens."""
     text: tuple[str, ...] = ()
     """Other text: files, globs or folders."""
     pairs: tuple[str, ...] = ()
@@ -46,6 +48,8 @@ class Evaluate:
     there are the references. Else references are held-out targets as the tokenizer gives them back."""
     examples: tuple[str, ...] = ()
     """Other examples of the run's task, such as a test set, in files like those of its data."""
+    images: str = ""
+    """Other pictures: a folder of classes, a table (.csv, .tsv, .jsonl, .parquet) or arrays (.npz)."""
     out: str = ""
     """A folder to write to: the answers to the examples of a task or to inputs, and scores.json."""
     json: bool = False
@@ -76,8 +80,8 @@ class Evaluate:
 
 EXAMPLES = (
     "evaluate runs/t5_tiny",
-    "evaluate runs/t5_tiny --text sample_data/novel.txt --json",
     "evaluate runs/bert_base_mnli --examples test.tsv --out scores",
+    "evaluate google/vit-base-patch16-224 --images imagenet/val --json",
 )
 
 
@@ -90,9 +94,10 @@ def evaluate(arguments: list[str]) -> None:
     if command.submission and not command.out:
         raise InputError(f"--submission={command.submission} is the format of files; give --out FOLDER")
     opened = open_model(command.run)
-    whole = opened.experiment or _experiment_without_run(opened, command)
+    has_objective = opened.experiment and not isinstance(opened.experiment.objective, NoObjective)
+    whole = opened.experiment if has_objective else _experiment_without_run(opened, command)
     trained = of_part(whole, command.part) if command.part else whole
-    experiment = _on_other_data(trained, command)
+    experiment = _on_other_data(trained, command, opened.classes)
     source = experiment.data.held_out_source or experiment.data.source
     submission = submission_of(experiment.objective, source, command.submission)
     of_task = isinstance(experiment.objective, TaskObjective)
@@ -115,9 +120,13 @@ def evaluate(arguments: list[str]) -> None:
     with preparation(console) as progress:
         store = experiment.data.prepare(experiment.objective.layout, tokenizer=tokenizer, progress=progress)
         remarks = store.remarks if experiment.data is trained.data else store.too_long
-        if opened.experiment is not None and experiment.data is not trained.data:
+        if has_objective and experiment.data is not trained.data:
             progress("compare with the training data", None)
             remarks = [*remarks, *_in_training(whole.data, experiment)]
+    known = opened.origin.labels if opened.origin and command.images and not has_objective else ()
+    if known and store.classes != known:
+        first, last = (f"{store.classes[n]!r} is the model's {known[n]!r}" for n in (0, -1))
+        remarks = [*remarks, f"classes go by their order: {first}, ..., {last}"]
     for remark in remarks:
         print_line(console, remark)
     questions = None
@@ -136,10 +145,32 @@ def evaluate(arguments: list[str]) -> None:
 
 
 def _experiment_without_run(opened: OpenedModel, command: Evaluate) -> Experiment:
-    """The experiment of another model than a run's: with its pretraining objective, and no data but what is given."""
+    """The experiment of another model than a run's: with its pretraining objective, or as a classifier of pictures, and
+    no data but what is given."""
+    if command.images:
+        source = _numbered_as(opened, image_files(command.images))
+        return image_experiment_for(opened, command.run, Data(source, tokenizer=None, held_out_source=source))
+    if not opened.config.vocab_size:
+        raise InputError(f"{command.run} is not a run, and came without data; give --images")
     if not (command.text or command.pairs):
         raise InputError(f"{command.run} is not a run, and came without data; give --text or --pairs")
     return replace(experiment_for(opened.config, Data()), generation=opened.generation)
+
+
+def _numbered_as(opened: OpenedModel, source: ImageSource) -> ImageSource:
+    """The pictures with their classes numbered as the model's: by their names, or where none of these is one of the
+    model's and there are as many, in their order."""
+    names, known = source.read_classes(), opened.origin.labels if opened.origin else ()
+    if set(names) <= set(known):
+        return replace(source, class_names=known)
+    count = getattr(opened.config, "num_classes", 0)
+    if len(names) == count and not set(names) & set(known):
+        return source
+    raise InputError(
+        f"--images={source.path} has the {len(names)} classes {', '.join(names[:5])}{', ...' * (len(names) > 5)}, and "
+        f"the model {count}{': ' * bool(known)}{', '.join(known[:5])}{', ...' * (len(known) > 5)}; name those of the "
+        "pictures as the model does"
+    )
 
 
 def _on_one_device(experiment: Experiment, tokenizer: Tokenizer | None, params: Any) -> tuple[Program, Any]:
@@ -168,13 +199,21 @@ def _in_training(data: Data, experiment: Experiment) -> list[str]:
     return [format_overlap(counts, layout.unit_name, location, has_answers=has_answers)]
 
 
-def _on_other_data(experiment: Experiment, command: Evaluate) -> Experiment:
-    """The experiment with all of the given text, pairs or examples held out."""
+def _on_other_data(experiment: Experiment, command: Evaluate, classes: tuple[str, ...]) -> Experiment:
+    """The experiment with all of the given text, pairs, examples or pictures held out."""
     if command.examples and command.split:
         raise InputError("--examples and --split are two sets of examples; give one of them")
     other = bool(command.examples or command.split)
     if other:
         experiment = with_examples(experiment, command.examples, split=command.split, unlabeled=command.unlabeled)
+    if command.images and isinstance(experiment.objective.layout, Images):
+        like = experiment.data.held_out_source or experiment.data.source
+        source = image_files(command.images, like, classes or like.classes or ())
+        data = replace(experiment.data, source=source, held_out_source=source, prepared="")
+        experiment = replace(experiment, data=data)
+    elif command.images:
+        name = type(experiment.objective).__name__
+        raise InputError(f"--images={command.images} is for models of pictures, and this run has {name}; leave it out")
     experiment = DataOptions(text=command.text, pairs=command.pairs).apply(experiment)
     if command.text or command.pairs:
         experiment = replace(experiment, data=replace(experiment.data, held_out_source=experiment.data.source))
@@ -198,7 +237,7 @@ def _check_decoding_options(experiment: Experiment, command: Evaluate) -> None:
 
 def _settings(evaluation: Evaluation, command: Evaluate, *, of_task: bool) -> Evaluation:
     """The run's settings with those of the command; all rows of given pairs and examples, and of tasks."""
-    if command.pairs or command.examples or command.split or of_task:
+    if command.pairs or command.examples or command.split or command.images or of_task:
         evaluation = replace(evaluation, rows=1 << 30, num_texts=1 << 30)
     options = ("rows", "metrics", "num_texts", "num_beams", "alpha", "max_length")
     settings = {name: getattr(command, name) for name in options}

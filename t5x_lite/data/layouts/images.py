@@ -1,9 +1,11 @@
 """Rows of pictures: each is one, with the number of its class."""
 
 import hashlib
+import json
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Literal
 
 import numpy as np
@@ -11,7 +13,8 @@ import numpy as np
 from t5x_lite.data.layouts.base import MOST_NAMED, Column, Layout, RowBuilder, RowSpec
 from t5x_lite.data.layouts.sentences import SentenceRule
 from t5x_lite.data.records.images import ImageSource, LabeledImage
-from t5x_lite.images.decoding import BadImageError, StoredImage, encode_array, stored_image
+from t5x_lite.images.decoding import BadImageError, StoredImage, encode_array, picture_size, stored_image
+from t5x_lite.images.preparation import ProcessorPreparation, read_processor
 from t5x_lite.tokenizers.base import Tokenizer
 from t5x_lite.validation import Positive
 
@@ -106,13 +109,32 @@ class Images(Layout):
         return ([self._row(example), example.location] for example in examples)
 
     def _row(self, example: LabeledImage) -> tuple[StoredImage, int] | BadImageError:
-        image, shape = example.image, self.spec["image"].shape
+        image = example.image
         try:
             if isinstance(image, BadImageError):
                 return image
-            return stored_image(encode_array(image) if isinstance(image, np.ndarray) else image, shape), example.label
+            return self.store(encode_array(image) if isinstance(image, np.ndarray) else image), example.label
         except BadImageError as error:
             return error
 
+    def store(self, content: bytes) -> StoredImage:
+        """What a store keeps of the file of a picture. Raises `BadImageError`."""
+        return stored_image(content, self.spec["image"].shape)
+
     def throughput(self, batch_size: int) -> tuple[str, int]:
         return "images", batch_size
+
+
+@dataclass(frozen=True)
+class PreparedImages(Images):
+    """The same, each picture prepared for a model from elsewhere before it is stored: only normalization is left."""
+
+    processor: str = "{}"
+    """The preprocessor_config.json, which makes pictures of height x width."""
+
+    @cached_property
+    def preparation(self) -> ProcessorPreparation:
+        return read_processor(json.loads(self.processor), self.channels)
+
+    def store(self, content: bytes) -> StoredImage:
+        return StoredImage(encode_array(self.preparation.resized(content)), picture_size(content), True)

@@ -250,8 +250,8 @@ class ImageFolder(ImageSource):
         return self.class_names or tuple(self._folders())
 
     def read_classes(self) -> tuple[str, ...]:
-        files = self._files()[0]
-        if not files.numbers:
+        files = None if self._is_flat and self._listing() else self._files()[0]
+        if files is None or not files.numbers:
             raise InputError(
                 f"path={self.path!r} has pictures and no folders of classes; put those of each class into a folder of "
                 "its own"

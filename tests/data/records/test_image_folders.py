@@ -71,6 +71,8 @@ def test_a_folder_without_folders_has_no_labels(folder):
     source = ImageFolder(str(folder / "cats" / "more"))
     assert source.classes is None and not source.has_answers
     assert [label for _, label in read(source).values()] == [-1]
+    with pytest.raises(InputError, match="has no folders, and class_names names them; leave it out"):
+        read(ImageFolder(source.path, class_names=("a", "b")))
     with pytest.raises(InputError, match="has pictures and no folders of classes; put those of each"):
         source.read_classes()
 
@@ -189,7 +191,7 @@ BAD = {
     "beside": (lambda f: f / "beside", {}, "has 2 pictures beside the folders of the classes, such as 1.png, 2.png"),
     "an empty class": (lambda f: f / "gap", {}, "has folders without a picture: dogs; fill or remove"),
     "unknown folders": (lambda f: f, {"class_names": ("cats", "dogs")}, "does not name: .*ducks .*; name them"),
-    "no folders": (lambda f: f / "cats" / "more", {"class_names": ("a", "b")}, "has no folders, and class_names names"),
+    "no folders": (lambda f: f / "cats" / "more", {"class_names": ("a", "b")}, "has pictures and no folders of classes"),
 }
 
 
