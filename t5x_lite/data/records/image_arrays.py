@@ -90,6 +90,8 @@ class ImageArrays(ImageSource):
                     has = ", ".join(map(repr, arrays)) or "nothing"
                     raise InputError(f"{where} has no array {missing[0]!r}, but {has}; set images and labels to those")
                 images, labels = (arrays[key] if key else None for key in (self.images, self.labels))
+        except InputError:
+            raise
         except MemoryError:
             raise InputError(f"{where} holds more than there is memory for; divide it into several") from None
         except (ValueError, OSError, EOFError, KeyError, zipfile.BadZipFile, zlib.error, NotImplementedError) as error:

@@ -280,7 +280,7 @@ def test_files_that_are_not_arrays(tmp_path):
             ImageArrays(path).read_classes()
     with pytest.raises(InputError, match="path='x.npy' does not end in .npz; name such a file"):
         ImageArrays("x.npy").read_classes()
-    with pytest.raises(InputError, match="path='none.npz' does not exist"):
+    with pytest.raises(InputError, match="^path='none.npz' does not exist"):
         ImageArrays("none.npz").read_classes()
 
 
