@@ -94,10 +94,15 @@ class _DropPath:
     """Stochastic depth, which Transformers does not have: kept among the fields that it ignores."""
 
     def read(self, theirs: dict[str, Any], tensors: Tensors) -> dict[str, Any]:
-        return {"drop_path_rate": our_fields(theirs).get("drop_path_rate", 0.0)}
+        ours = our_fields(theirs)
+        schedule = "constant" if ours.get("drop_path_is_constant") else "linear"
+        return {"drop_path_rate": ours.get("drop_path_rate", 0.0), "drop_path_schedule": schedule}
 
     def write(self, config: Any, family: str) -> dict[str, Any]:
-        return {OURS: {"drop_path_rate": config.drop_path_rate}} if config.drop_path_rate else {}
+        if not config.drop_path_rate:
+            return {}
+        is_constant = config.drop_path_schedule == "constant"
+        return {OURS: {"drop_path_rate": config.drop_path_rate, "drop_path_is_constant": is_constant}}
 
 
 class _NormPix:

@@ -214,8 +214,9 @@ class LayerConfig:
     mlp_dropout_rate: float = 0.0
     """Of the feed-forward layer's hidden units."""
     drop_path_rate: float = 0.0
-    """Share of the rows that skip a residual branch of the last layer in training; it grows linearly from 0 in the
-    first layer (stochastic depth)."""
+    """Share of the rows that skip a residual branch of the last layer in training (stochastic depth)."""
+    drop_path_schedule: Literal["linear", "constant"] = "linear"
+    """How that share goes with depth: linearly from 0 in the first layer, or the same in all."""
     layer_scale: float = 0.0
     """What the learned factors of residual branches begin with (LayerScale); 0: there are none."""
     positions_share_dropout: bool = False

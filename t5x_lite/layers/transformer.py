@@ -214,7 +214,10 @@ class Stack(nn.Module):
 
     def _drop_path_rates(self, deterministic: bool) -> Float[Array, "N"] | None:
         rate = self.config.drop_path_rate
-        return None if deterministic or not rate else jnp.linspace(0.0, rate, self.num_layers)
+        if deterministic or not rate:
+            return None
+        first = rate if self.config.drop_path_schedule == "constant" else 0.0
+        return jnp.linspace(first, rate, self.num_layers)
 
     def start_decoding(
         self,

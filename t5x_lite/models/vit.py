@@ -43,7 +43,8 @@ class ImageTransformerConfig(ModelConfig):
     activation: Activation = "gelu"
     """Of the feed-forward layers: gelu, gelu_tanh, relu, silu or tanh."""
     dropout_rate: Rate = 0.0
-    """Dropout on embeddings and residual branches."""
+    """Dropout on embeddings, residual branches and hidden units of feed-forward layers (Dosovitskiy et al. 2021,
+    appendix B.1)."""
     attention_dropout_rate: Rate = 0.0
     """Dropout on attention weights."""
     norm_epsilon: NormEpsilon = 1e-6
@@ -56,6 +57,7 @@ class ImageTransformerConfig(ModelConfig):
     positions: ClassVar[PatchPositions] = "sincos"
     special_positions: ClassVar[bool] = True
     drop_path_rate: ClassVar[float] = 0.0
+    drop_path_schedule: ClassVar[Literal["linear", "constant"]] = "linear"
     layer_scale: ClassVar[float] = 0.0
 
     @property
@@ -126,7 +128,9 @@ class ImageTransformerConfig(ModelConfig):
             norm_epsilon=self.norm_epsilon,
             dropout_rate=self.dropout_rate,
             attention_dropout_rate=self.attention_dropout_rate,
+            mlp_dropout_rate=self.dropout_rate,
             drop_path_rate=self.drop_path_rate,
+            drop_path_schedule=self.drop_path_schedule,
             layer_scale=self.layer_scale,
             query_init=init,
             kernel_init=init,
@@ -182,7 +186,9 @@ class ViTConfig(ImageTransformerConfig):
     pooler: bool = False
     """A dense layer with tanh between class token and head, as in pretraining on ImageNet-21k (section 3.1)."""
     drop_path_rate: Rate = 0.0
-    """Share of the rows that skip a branch of the last layer in training, from 0 in the first (stochastic depth)."""
+    """Share of the rows that skip a branch of the last layer in training (stochastic depth)."""
+    drop_path_schedule: Literal["linear", "constant"] = "linear"
+    """How that share goes with depth: linearly from 0 in the first layer, or, as in DeiT III, the same in all."""
     layer_scale: Annotated[float, Range(ge=0, remedy="choose e.g. 1e-4, or 0 for none")] = 0.0
     """What LayerScale's factors begin with; 0: there are none."""
 
@@ -314,6 +320,7 @@ def _presets() -> dict[str, ViTConfig]:
             patch_size=14 if size == "h" else 16,
             layer_scale=1e-4,
             drop_path_rate=rate,
+            drop_path_schedule="constant",
             special_positions=False,
             **SIZES[size],
         )

@@ -275,10 +275,11 @@ def test_the_export_says_how_pictures_are_prepared(params_of, tmp_path):
     assert json.loads((tmp_path / "config.json").read_text())["id2label"] == {"0": "a", "1": "b", "2": "c"}
     defaults = {ViTConfig: [0.5] * 3, DeiTConfig: [0.485, 0.456, 0.406]}
     for family, mean in defaults.items():
-        config = family((20, 12), 4, embed_dim=24, num_heads=3, mlp_dim=7, num_layers=1, heads=(), drop_path_rate=0.2)
+        depth = {"drop_path_rate": 0.2, "drop_path_schedule": "constant"}
+        config = family((20, 12), 4, embed_dim=24, num_heads=3, mlp_dim=7, num_layers=1, heads=(), **depth)
         export_folder(tmp_path, config, params_of(config), None)
         assert json.loads((tmp_path / "preprocessor_config.json").read_text())["image_mean"] == mean
-        assert import_folder(tmp_path).config == config  # the rate that Transformers does not have included
+        assert import_folder(tmp_path).config == config  # stochastic depth, which Transformers does not have, included
 
 
 @pytest.mark.parametrize(

@@ -377,6 +377,20 @@ def test_stochastic_depth_skips_branches_of_whole_rows():
         assert 0.15 < (np.abs(last - value).max((1, 2)) < 1e-4).mean() < 0.35
 
 
+@pytest.mark.parametrize(("schedule", "shares"), [("linear", [0.0, 0.3, 0.6]), ("constant", [0.6, 0.6, 0.6])])
+def test_the_share_of_skipped_branches_goes_with_depth_or_is_constant(schedule, shares):
+    """A row that skips both branches of a layer leaves it as it came."""
+    rows = jnp.asarray(np.random.default_rng(0).normal(size=(1, 1, D)).astype(np.float32)).repeat(512, 0).repeat(2, 1)
+    stack = Stack(replace(CONFIG, drop_path_rate=0.6, drop_path_schedule=schedule), 3)
+    params = nn.unbox(stack.init(jax.random.key(0), rows[:1], Context())["params"])
+    outputs = jax.jit(lambda key: stack.apply(
+        {"params": params}, rows, Context(), deterministic=False, rngs={"dropout": key}, method="outputs"
+    ))  # fmt: skip
+    states = jnp.concatenate([rows[None], outputs(jax.random.key(0))])
+    unchanged = (states[1:] == states[:-1]).all((2, 3)).mean(1)
+    np.testing.assert_allclose(unchanged, np.square(shares), atol=0.08)
+
+
 def test_stochastic_depth_is_the_same_however_layers_are_compiled(make_params, x):
     """In a loop, unrolled and computed again; and none where nothing is random or the rate is 0."""
     config = replace(CONFIG, drop_path_rate=0.6, layer_scale=0.5)

@@ -106,7 +106,8 @@ def test_deit_3_is_a_vit_with_layer_scale_and_a_class_token_without_position(siz
     deit_3, vit = PRESETS[f"deit3-{size}"], PRESETS[f"vit-{size}-{14 if size == 'h' else 16}"]
     assert num_params(deit_3) == num_params(vit) + 2 * depth * width - width
     assert round(num_params(deit_3) / 1e6, 1) == {"s": 22.1, "b": 86.6, "l": 304.4, "h": 632.1}[size]
-    assert replace(deit_3, layer_scale=0.0, drop_path_rate=0.0, special_positions=True) == vit
+    recipe = {"drop_path_rate": 0.0, "drop_path_schedule": "linear"}
+    assert replace(deit_3, layer_scale=0.0, special_positions=True, **recipe) == vit
 
 
 @pytest.mark.parametrize("size", GPT_3)
