@@ -186,12 +186,12 @@ class TrainableMask:
         return f"frozen are {frozen:,} of {total:,} parameters: {listed(names + groups(whole, of=flat))}"
 
 
-def rate_factors(axes: Any, params: Any, decay: float, below_layers: tuple[str, ...] = ()) -> Any:
+def rate_factors(axes: Any, params: Any, decay: float, below_layers: tuple[str, ...] = (), offset: int = 2) -> Any:
     """The factors of the learning rate of each parameter (Clark et al. 2020, appendix B, as in their code).
 
-    A head has 1, layer i of N, counted from 1, decay^(N + 2 - i), embeddings decay^(N + 2): the layer below the head
-    is two steps below it. Each stack counts separately, for every layer of a decoder reads the encoder's output, and
-    embeddings are below the deepest. Layers that share their parameters (ALBERT) are one layer.
+    A head has 1, layer i of N, counted from 1, decay^(N + offset - i), embeddings decay^(N + offset): the last layer is
+    `offset` steps below the head. Each stack counts separately, for every layer of a decoder reads the encoder's
+    output, and embeddings are below the deepest. Layers that share their parameters (ALBERT) are one layer.
 
     >>> axes = {"encoder": {"layers": {"scale": ("layers", "norm")}}, "embeddings": {"token": ("vocab", "embed")}}
     >>> params = {"encoder": {"layers": {"scale": np.ones((3, 5))}}, "embeddings": {"token": np.ones((9, 5))}}
@@ -204,6 +204,7 @@ def rate_factors(axes: Any, params: Any, decay: float, below_layers: tuple[str, 
       params: arrays or shapes.
       decay: in (0, 1].
       below_layers: the model's first names of parameters below its layers.
+      offset: 1 or more.
 
     Returns:
       A tree like the parameters: a number, or for the parameters of a stack [N] of them.
@@ -216,16 +217,20 @@ def rate_factors(axes: Any, params: Any, decay: float, below_layers: tuple[str, 
 
     def factor(path: str) -> Float[np.ndarray, "*N"]:
         if path in depths:
-            steps = np.arange(depths[path] + 1, 1, -1)
+            steps = np.arange(depths[path] - 1, -1, -1) + offset
             return np.asarray(decay ** (steps if "layers" in names[path] else steps[0]), np.float32)
         is_below = any(f"{path}/".startswith(f"{name}/") for name in below_layers)
-        return np.asarray(decay ** (deepest + 2) if is_below else 1.0, np.float32)
+        return np.asarray(decay ** (deepest + offset) if is_below else 1.0, np.float32)
 
     return unflatten_dict({path: factor(path) for path in names}, sep="/")
 
 
 def with_layer_rates(
-    transformation: optax.GradientTransformation, axes: Any, decay: float, below_layers: tuple[str, ...] = ()
+    transformation: optax.GradientTransformation,
+    axes: Any,
+    decay: float,
+    below_layers: tuple[str, ...] = (),
+    offset: int = 2,
 ) -> optax.GradientTransformation:
     """The transformation with its updates multiplied by `rate_factors`; its state is the same."""
     if decay == 1.0:
@@ -237,6 +242,6 @@ def with_layer_rates(
 
     def update(updates: Any, state: Any, params: Any = None) -> tuple[Any, Any]:
         updates, state = transformation.update(updates, state, params)
-        return jax.tree.map(scale, updates, rate_factors(axes, updates, decay, below_layers)), state
+        return jax.tree.map(scale, updates, rate_factors(axes, updates, decay, below_layers, offset)), state
 
     return optax.GradientTransformation(transformation.init, update)

@@ -45,6 +45,8 @@ class Optimizer(Validated, ABC):
     """The learning rate of a layer as a share of that of the layer above it, down to the embeddings; ELECTRA was
     fine-tuned with 0.8 and, large, 0.9 (Clark et al. 2020, appendix B); 1 is the same rate for all. See
     `rate_factors`."""
+    layerwise_offset: Positive = field(default=2, kw_only=True)
+    """How many such steps the last layer is below the head: 2 in ELECTRA's code, 1 in BEiT's and MAE's."""
 
     def check_model(self, model: ModelConfig) -> None:
         """Raises `InputError` where a model lacks what is to be frozen, or has nothing else."""
@@ -63,7 +65,8 @@ class Optimizer(Validated, ABC):
         # Optax counts the updates already done, schedules the current one.
         rate = optax.scale_by_learning_rate(lambda count: self.schedule.learning_rate(count + 1))
         transformation = optax.chain(*clip, *self.scaling(trained.axes(axes)), rate)
-        return with_layer_rates(trained.only(transformation), axes, self.layerwise_decay, below_layers)
+        decay, offset = self.layerwise_decay, self.layerwise_offset
+        return with_layer_rates(trained.only(transformation), axes, decay, below_layers, offset)
 
     @abstractmethod
     def scaling(self, axes: Axes) -> list[optax.GradientTransformation]:
@@ -133,6 +136,23 @@ class Sgd(Optimizer):
     def scaling(self, axes: Axes) -> list[optax.GradientTransformation]:
         decay = [optax.add_decayed_weights(self.weight_decay, mask=decays(axes))] if self.weight_decay else []
         return [*decay, optax.trace(self.momentum, self.nesterov)]
+
+
+@dataclass(frozen=True)
+class Lars(Sgd):
+    """LARS (You et al. 2017): `Sgd` whose gradient of each matrix is scaled to a share of the matrix's length, before
+    momentum; for large batches.
+
+    A matrix is that of one layer, also where a stack keeps all layers in one array. Norms and biases are not scaled.
+    """
+
+    trust_coefficient: PositiveFloat = 1e-3
+    """That share."""
+
+    def scaling(self, axes: Axes) -> list[optax.GradientTransformation]:
+        trust = optax.scale_by_trust_ratio(trust_coefficient=self.trust_coefficient)
+        *decay, momentum = super().scaling(axes)
+        return [*decay, each_layer(trust, axes, only=decays(axes)), momentum]
 
 
 @dataclass(frozen=True)

@@ -1,5 +1,6 @@
 """Learning rates as functions of the step, counted from 1 as the papers do."""
 
+import itertools
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import Annotated
@@ -9,7 +10,7 @@ import optax
 from jaxtyping import Array, Float, Int
 
 from t5x_lite.errors import InputError
-from t5x_lite.validation import Positive, PositiveFloat, Range, Validated
+from t5x_lite.validation import NonNegativeFloat, Positive, PositiveFloat, Range, Validated
 
 Step = Int[Array, ""] | Float[Array, ""] | int
 Rate = Float[Array, ""]
@@ -118,6 +119,45 @@ class CosineDecay(Schedule):
         growth = jnp.minimum(step / max(self.warmup_steps, 1), 1.0)
         decay = optax.cosine_decay_schedule(self.peak, self.total_steps - self.warmup_steps, self.floor)
         return growth * decay(jnp.maximum(step - self.warmup_steps, 0.0))
+
+
+@dataclass(frozen=True)
+class StepDecay(Schedule):
+    """Linear growth from `start` to `peak`, then `peak`, times `factor` after each of `boundaries` updates.
+
+    Goyal et al. 2017, sections 2.2 and 5.1, by which residual networks are trained.
+
+    >>> schedule = StepDecay(peak=0.4, start=0.1, warmup_steps=3, boundaries=(30, 60), factor=0.1)
+    >>> [round(float(schedule.learning_rate(step)), 4) for step in (1, 2, 3, 30, 31, 61)]
+    [0.2, 0.3, 0.4, 0.4, 0.04, 0.004]
+    """
+
+    peak: PositiveFloat = 0.1
+    """The highest learning rate."""
+    start: NonNegativeFloat = 0.0
+    """Where the growth begins: the rate before the first update."""
+    warmup_steps: int = 0
+    """Steps of linear growth."""
+    boundaries: tuple[int, ...] = (30_000, 60_000, 80_000)
+    """Numbers of updates after which the rate falls."""
+    factor: PositiveFloat = 0.1
+    """What it is multiplied by."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        steps = (self.warmup_steps, *self.boundaries)
+        if self.warmup_steps < 0 or any(later <= earlier for earlier, later in itertools.pairwise(steps)):
+            raise InputError(
+                f"boundaries={self.boundaries} do not grow from warmup_steps={self.warmup_steps} on; choose numbers of "
+                "updates in ascending order, all of them after the warmup"
+            )
+
+    def learning_rate(self, step: Step) -> Rate:
+        step = jnp.asarray(step, jnp.float32)
+        growth = optax.linear_schedule(self.start, self.peak, self.warmup_steps)
+        steps = optax.piecewise_constant_schedule(self.peak, dict.fromkeys(self.boundaries, self.factor))
+        # Optax counts the updates that are done.
+        return jnp.where(step < self.warmup_steps, growth(step), steps(step - 1))
 
 
 def _check_warmup(warmup_steps: int, total_steps: int) -> None:

@@ -12,15 +12,15 @@ from flax import traverse_util
 from t5x_lite.models import PRESETS, abstract_params
 from t5x_lite.models.encoder import TASK_HEADS
 from t5x_lite.optim.masks import rate_factors
-from t5x_lite.optim.optimizers import Adafactor, AdamW
+from t5x_lite.optim.optimizers import Adafactor, AdamW, Sgd
 from t5x_lite.optim.schedules import Constant
 from t5x_lite.parallel import logical_axes
 
 
-def factors(preset, decay, **changes):
+def factors(preset, decay, offset=2, **changes):
     model = replace(PRESETS[preset], **changes)
     boxed = abstract_params(model)
-    found = rate_factors(logical_axes(boxed), nn.unbox(boxed), decay, model.below_layers)
+    found = rate_factors(logical_axes(boxed), nn.unbox(boxed), decay, model.below_layers, offset)
     return traverse_util.flatten_dict(found, sep="/")
 
 
@@ -47,6 +47,20 @@ def test_each_stack_counts_by_itself_and_embeddings_lie_below_the_deepest():
     assert pair["generator/encoder/layers/self_attention/key/bias"].shape == (12,)
     assert pair["embeddings/token/embedding"] == pair["generator/projection/kernel"] == 0.5**14
     assert pair["discriminator/replaced_token/dense/kernel"] == pair["generator/masked_lm/scores/bias"] == 1.0
+
+
+def test_a_vit_can_have_the_rates_of_maes_code():
+    """He et al. 2022: for 12 layers embeddings have id 0, layer i has id i, what is above has 13."""
+    found = factors("vit-b-16", 0.65, offset=1)
+    for path, factor in found.items():
+        part, *rest = path.split("/")
+        if part == "embeddings":
+            assert factor == pytest.approx(0.65**13), path
+        elif rest[0] == "layers":
+            np.testing.assert_allclose(factor, [0.65 ** (13 - i) for i in range(1, 13)], rtol=1e-6, err_msg=path)
+        else:
+            assert factor == 1.0, path
+    assert {path.split("/")[0] for path in found} == {"embeddings", "encoder", "classification"}
 
 
 def test_layers_that_share_their_parameters_are_one():
@@ -113,6 +127,15 @@ def test_updates_are_multiplied_after_everything_else(optimizer):
     frozen = frozen["encoder"]["layers"]["kernel"]
     assert not frozen[0].any()
     np.testing.assert_allclose(frozen[1:], expected[1:], rtol=1e-6)
+
+
+def test_the_optimizer_takes_its_offset():
+    axes = {"encoder": {"layers": {"bias": ("layers", "mlp")}}, "embeddings": {"bias": ("embed",)}}
+    ones = {"encoder": {"layers": {"bias": jnp.ones((2, 3))}}, "embeddings": {"bias": jnp.ones(3)}}
+    transformation = Sgd(Constant(1.0), layerwise_decay=0.5, layerwise_offset=1).build(axes, ("embeddings",))
+    updates, _ = transformation.update(ones, transformation.init(ones), ones)
+    np.testing.assert_allclose(updates["encoder"]["layers"]["bias"][:, 0], [-1 / 4, -1 / 2])
+    np.testing.assert_allclose(updates["embeddings"]["bias"], -1 / 8)
 
 
 def test_adamws_first_update_by_hand():

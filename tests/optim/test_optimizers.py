@@ -7,7 +7,7 @@ from flax import linen as nn
 
 from t5x_lite.errors import InputError
 from t5x_lite.models import MAEConfig, abstract_params, init_params
-from t5x_lite.optim.optimizers import Adafactor, Adam, AdamW, Lamb, Sgd, decays, each_layer
+from t5x_lite.optim.optimizers import Adafactor, Adam, AdamW, Lamb, Lars, Sgd, decays, each_layer
 from t5x_lite.optim.schedules import Constant, InverseSqrt, LinearDecay
 from t5x_lite.parallel import MeshShape, logical_axes, make_mesh, shardings
 
@@ -86,7 +86,8 @@ def test_weight_decay_spares_norms_and_biases(tiny):
 
 
 @pytest.mark.parametrize(
-    "optimizer", [AdamW(Constant(0.1), weight_decay=0.5), Lamb(Constant(0.1)), Adafactor(), Sgd(weight_decay=0.5)]
+    "optimizer",
+    [AdamW(Constant(0.1), weight_decay=0.5), Lamb(Constant(0.1)), Adafactor(), Sgd(weight_decay=0.5), Lars()],
 )
 def test_fixed_positions_of_pictures_stay_as_they_are(optimizer):
     """They are among the parameters and have no gradient; nor do special tokens decay."""
@@ -144,6 +145,32 @@ def test_lamb_treats_each_layer_of_a_stack_by_itself(trees):
     np.testing.assert_allclose(ours["embedding"], alone[-1], rtol=1e-5)
     adamw = run(AdamW(Constant(0.01), weight_decay=0.1).build(AXES), params, gradients)
     np.testing.assert_allclose(ours["layers"]["scale"], adamw["layers"]["scale"], rtol=1e-6)
+
+
+def test_lars_scales_each_matrix_of_a_stack_before_momentum(trees):
+    """You et al. 2017, algorithm 1, with the rate after momentum; norms take the gradient as it is."""
+    params, gradients = trees
+    rates = LinearDecay(peak=2.0, warmup_steps=2, total_steps=6)
+    ours = run(Lars(rates, momentum=0.8, weight_decay=0.3, trust_coefficient=0.01).build(AXES), params, gradients)
+
+    def by_hand(weights, slopes, is_matrix):
+        weights, kept = np.asarray(weights, np.float64), 0.0
+        for step, slope in enumerate(slopes, start=1):
+            slope = np.asarray(slope, np.float64)
+            if is_matrix:
+                slope = slope + 0.3 * weights
+                slope *= 0.01 * np.linalg.norm(weights) / np.linalg.norm(slope)
+            kept = 0.8 * kept + slope
+            weights = weights - float(rates.learning_rate(step)) * kept
+        return weights
+
+    for layer in range(3):
+        for name in ("kernel", "scale"):
+            slopes = [gradient["layers"][name][layer] for gradient in gradients]
+            expected = by_hand(params["layers"][name][layer], slopes, name == "kernel")
+            np.testing.assert_allclose(ours["layers"][name][layer], expected, rtol=1e-4, atol=1e-5)
+    expected = by_hand(params["embedding"], [gradient["embedding"] for gradient in gradients], True)
+    np.testing.assert_allclose(ours["embedding"], expected, rtol=1e-4, atol=1e-5)
 
 
 def test_lamb_moves_a_bias_of_zeros_by_the_rate():

@@ -3,7 +3,7 @@ import math
 import pytest
 
 from t5x_lite.errors import InputError
-from t5x_lite.optim.schedules import Constant, CosineDecay, InverseSqrt, LinearDecay, T5InverseSqrt
+from t5x_lite.optim.schedules import Constant, CosineDecay, InverseSqrt, LinearDecay, StepDecay, T5InverseSqrt
 
 
 @pytest.mark.parametrize("step", [1, 4000, 100_000])
@@ -43,6 +43,20 @@ def test_cosine_decay_without_warmup_and_floor():
 
 
 @pytest.mark.parametrize(
+    ("step", "expected"),
+    [(1, 0.1 + 0.3 / 50), (25, 0.25), (50, 0.4), (51, 0.4), (300, 0.4), (301, 0.04), (601, 0.004), (801, 4e-4)],
+)
+def test_step_decay_is_that_of_goyal(step, expected):
+    """Goyal et al. 2017, with epochs of 10 updates: 5 of warm-up from the rate of one worker, a tenth after 30, 60, 80."""
+    schedule = StepDecay(peak=0.4, start=0.1, warmup_steps=50, boundaries=(300, 600, 800))
+    assert float(schedule.learning_rate(step)) == pytest.approx(expected, rel=1e-5)
+
+
+def test_step_decay_without_warmup_and_boundaries_is_constant():
+    assert [float(StepDecay(0.2, boundaries=()).learning_rate(step)) for step in (1, 10**6)] == pytest.approx([0.2, 0.2])
+
+
+@pytest.mark.parametrize(
     "make",
     [
         lambda: Constant(0.0),
@@ -55,6 +69,10 @@ def test_cosine_decay_without_warmup_and_floor():
         lambda: CosineDecay(peak=0.0),
         lambda: CosineDecay(floor=1.5),
         lambda: CosineDecay(floor=float("nan")),
+        lambda: StepDecay(boundaries=(20, 10)),
+        lambda: StepDecay(boundaries=(10, 10)),
+        lambda: StepDecay(warmup_steps=10, boundaries=(5, 20)),
+        lambda: StepDecay(warmup_steps=-1),
     ],
 )
 def test_values_out_of_range_are_named(make):

@@ -180,7 +180,8 @@ def parameter_table(experiment: Experiment) -> Table:
     boxed, optimizer = abstract_params(experiment.model), experiment.optimizer
     axes, params = logical_axes(boxed), nn.unbox(boxed)
     trained, decay = optimizer.trained(axes), optimizer.layerwise_decay
-    factors = traverse_util.flatten_dict(rate_factors(axes, params, decay, experiment.model.below_layers), sep="/")
+    found = rate_factors(axes, params, decay, experiment.model.below_layers, optimizer.layerwise_offset)
+    factors = traverse_util.flatten_dict(found, sep="/")
 
     def format_factors(path: str) -> str:
         first = trained.frozen_layers_of(path)
