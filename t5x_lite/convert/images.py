@@ -280,9 +280,10 @@ _FIELDS = (
     Numbers(_NUMBERS),
     ActivationName(),
 )
+_WITHOUT = {"pooling": "cls", "special_positions": True, "layer_scale": 0.0, "head_norm": False}
 _VIT_FIELDS = (
     *_FIELDS,
-    Constants({"pooler_act": "tanh"}, ours={"pooling": "cls", "special_positions": True, "layer_scale": 0.0}),
+    Constants({"pooler_act": "tanh"}, ours=_WITHOUT),
     _DropPath(),
 )
 MODEL: Classes = {(): "Model"}

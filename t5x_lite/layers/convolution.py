@@ -47,6 +47,9 @@ class BatchNorm(nn.Module):
     """The share of the old running statistics in the next ones."""
     epsilon: float = 1e-5
     dtype: Any = jnp.float32
+    affine: bool = True
+    """Whether a learned scale and bias follow."""
+    scale_init: Callable[..., Array] = nn.initializers.ones
 
     @nn.compact
     def __call__(self, x: Float[Array, "B H W C"], *, deterministic: bool) -> Float[Array, "B H W C"]:
@@ -54,7 +57,6 @@ class BatchNorm(nn.Module):
             return self.param(name, nn.with_logical_partitioning(init, (axis,)), x.shape[-1:], jnp.float32)
 
         zeros, ones = nn.initializers.zeros, nn.initializers.ones
-        scale, bias = vector("scale", "norm", ones), vector("bias", "norm", zeros)
         running = {"mean": vector("mean", STATISTICS, zeros), "variance": vector("variance", STATISTICS, ones)}
         wide = x.astype(jnp.float32)
         mean, variance = running["mean"], running["variance"]
@@ -66,8 +68,12 @@ class BatchNorm(nn.Module):
                 for name, old in running.items():
                     value = self.momentum * old + (1.0 - self.momentum) * batch[name]
                     self.put_variable(STATISTICS, name, jax.lax.stop_gradient(value))
-        factor = scale * jax.lax.rsqrt(variance + self.epsilon)
-        offset = bias - mean * factor
+        factor = jax.lax.rsqrt(variance + self.epsilon)
+        if self.affine:
+            factor *= vector("scale", "norm", self.scale_init)
+        offset = -mean * factor
+        if self.affine:
+            offset += vector("bias", "norm", zeros)
         return (wide * factor[None, None, None] + offset[None, None, None]).astype(self.dtype)
 
 

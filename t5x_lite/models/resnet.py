@@ -43,6 +43,8 @@ class ResNetConfig(ModelConfig):
     """Added to the variance in BatchNorm."""
     norm_momentum: float = 0.9
     """The share of the old running statistics in the next ones."""
+    zero_init: bool = False
+    """Each block begins as its shortcut: the scale of its last norm begins at 0 (Goyal et al. 2017, section 5.1)."""
 
     task_heads: ClassVar[tuple[str, ...]] = ("classification",)
     architecture: ClassVar[Architecture | None] = "images"
@@ -88,8 +90,10 @@ class Block(nn.Module):
         sizes = sizes if c.bottleneck else ((inner, 3, self.strides), (self.width, 3, 1))
         for number, size in enumerate(sizes, start=1):
             x = Conv(*size, self.dtype, name=f"conv{number}")(x)
-            x = norm(name=f"norm{number}")(x, deterministic=deterministic)
-            x = nn.relu(x if number < len(sizes) else x + shortcut)
+            is_last = number == len(sizes)
+            init = nn.initializers.zeros if c.zero_init and is_last else nn.initializers.ones
+            x = norm(scale_init=init, name=f"norm{number}")(x, deterministic=deterministic)
+            x = nn.relu(x + shortcut if is_last else x)
         return constrain_picture(x)
 
 

@@ -12,6 +12,7 @@ from flax import linen as nn
 from jaxtyping import Array, Float
 
 from t5x_lite.errors import InputError
+from t5x_lite.layers.convolution import BatchNorm
 from t5x_lite.layers.dense import Activation, Dropout, LayerConfig
 from t5x_lite.layers.heads import Classifier, Pooler
 from t5x_lite.layers.patches import Grid, PatchEmbeddings, PatchPositions
@@ -185,6 +186,9 @@ class ViTConfig(ImageTransformerConfig):
     """Whether the class token has a position too; DeiT III's has none."""
     pooler: bool = False
     """A dense layer with tanh between class token and head, as in pretraining on ImageNet-21k (section 3.1)."""
+    head_norm: bool = False
+    """Batch normalization without scale and bias before the head, for a linear probe of a masked autoencoder (He et al.
+    2022, appendix A.1)."""
     drop_path_rate: Rate = 0.0
     """Share of the rows that skip a branch of the last layer in training (stochastic depth)."""
     drop_path_schedule: Literal["linear", "constant"] = "linear"
@@ -244,6 +248,8 @@ class ViT(ImageTransformer):
             self.pooler = Pooler(self.dtype)
         if "classification" in c.heads:
             self.classification = Classifier(c.num_classes, dropout_rate=0.0, dtype=self.dtype)
+            if c.head_norm:
+                self.classification_norm = BatchNorm(epsilon=1e-6, dtype=self.dtype, affine=False)
         if "distillation" in c.heads:
             self.distillation = Classifier(c.num_classes, dropout_rate=0.0, dtype=self.dtype)
 
@@ -267,6 +273,8 @@ class ViT(ImageTransformer):
             vector = hidden.mean(axis=1)
         else:
             vector = self.pooler(hidden) if self.config.pooler else hidden[:, 0]
+        if self.config.head_norm:
+            vector = self.classification_norm(vector[:, None, None], deterministic=deterministic)[:, 0, 0]
         return self.classification(vector, deterministic=deterministic)
 
     def distillation_logits(self, hidden: Hidden, *, deterministic: bool = True) -> Float[Array, "B C"]:

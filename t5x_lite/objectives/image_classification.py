@@ -40,9 +40,10 @@ class ImageClassification(TaskObjective):
     """Height and width to which pictures are stretched when they are read, before `augmentation` crops them."""
     num_channels: Literal[1, 3] = 3
     """1 is grey, 3 is RGB."""
-    loss_type: Literal["softmax", "bce"] = "softmax"
-    """Cross entropy of all classes, or the mean over classes of each one's binary cross entropy (Touvron et al. 2022,
-    section 3.2)."""
+    loss_type: Literal["softmax", "bce", "multilabel_bce"] = "softmax"
+    """Cross entropy of all classes, or the mean over classes of each one's binary cross entropy; in multilabel_bce both
+    classes of a mixed picture are targets of 1, whatever their shares (Wightman et al. 2021, section 2; so trained
+    DeiT III)."""
     label_smoothing: Rate = 0.0
     """The share of each target that is spread evenly over all classes (Szegedy et al. 2016, section 7)."""
     mixing: Mixing = field(default_factory=Mixing)
@@ -52,6 +53,14 @@ class ImageClassification(TaskObjective):
     @property
     def has_independent_classes(self) -> bool:
         return self.loss_type == "bce"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.loss_type == "multilabel_bce" and self.label_smoothing:
+            raise InputError(
+                f"objective.label_smoothing={self.label_smoothing} does not go with loss_type='multilabel_bce', whose "
+                "targets are 0 and 1; choose 0, or another loss_type"
+            )
 
     @cached_property
     def layout(self) -> Layout:
@@ -108,7 +117,8 @@ class ImageClassification(TaskObjective):
 
     def losses(self, logits: Float[Array, "B C"], targets: Float[Array, "B C"]) -> Float[Array, "B"]:
         """Of each row, in nats."""
-        if self.loss_type == "bce":
+        if self.loss_type != "softmax":
+            targets = (targets > 0).astype(targets.dtype) if self.loss_type == "multilabel_bce" else targets
             return optax.losses.sigmoid_binary_cross_entropy(logits, targets).mean(axis=-1)
         return optax.losses.softmax_cross_entropy(logits, targets)
 

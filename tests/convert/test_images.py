@@ -287,6 +287,7 @@ def test_the_export_says_how_pictures_are_prepared(params_of, tmp_path):
     [
         (ViTConfig(layer_scale=1e-4), "layer_scale=0.0001 has no place in Hugging Face's ViT"),
         (ViTConfig(pooling="mean"), "pooling='mean' has no place in Hugging Face's ViT"),
+        (ViTConfig(head_norm=True), "head_norm=True has no place in Hugging Face's ViT"),
         (ViTConfig(pooler=True), r"heads=\('classification',\) with pooler=True have no class"),
     ],
 )

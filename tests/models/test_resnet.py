@@ -64,6 +64,22 @@ def test_running_statistics_go_a_tenth_of_the_way(params):
     np.testing.assert_allclose(variables[STATISTICS]["stem_norm"]["mean"], before.mean((0, 1, 2)), rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.parametrize("config", [BASIC, BOTTLENECK])
+def test_blocks_can_begin_as_their_shortcuts(config):
+    """What the convolutions of a block give then changes nothing, and they are trained all the same."""
+    zero = replace(config, zero_init=True)
+    params = init_params(zero, jax.random.key(0))
+    last = "norm3" if config.bottleneck else "norm2"
+    block = params["stage1_block2"]
+    assert not block[last]["scale"].any() and block["norm1"]["scale"].all()
+    changed = params | {"stage1_block2": block | {"conv1": {"kernel": 2.0 * block["conv1"]["kernel"] + 1.0}}}
+    before, after = (zero.build().apply({"params": one}, IMAGES, method="class_logits") for one in (params, changed))
+    np.testing.assert_array_equal(before, after)
+    module = zero.build()
+    gradient = jax.grad(lambda p: jnp.sin(module.apply({"params": p}, IMAGES, method="class_logits")).sum())(params)
+    assert jnp.abs(gradient["stage1_block2"][last]["scale"]).max() > 1e-4
+
+
 def test_remat_computes_the_same(params):
     def loss(params, remat):
         logits, variables = BASIC.build(remat=remat).apply(

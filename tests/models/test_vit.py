@@ -11,6 +11,7 @@ from jax.sharding import PartitionSpec
 from t5x_lite.errors import InputError
 from t5x_lite.models import DeiTConfig, ViTConfig, abstract_params, init_params
 from t5x_lite.parallel import MeshShape, batch_sharding, make_mesh, shardings, use_mesh
+from t5x_lite.parallel.mesh import STATISTICS
 
 CONFIG = ViTConfig((12, 20), 4, 2, embed_dim=24, num_heads=4, mlp_dim=34, num_layers=3, num_classes=5)
 DEIT = DeiTConfig((12, 20), 4, 2, embed_dim=24, num_heads=4, mlp_dim=34, num_layers=3, num_classes=5)
@@ -68,6 +69,25 @@ def test_the_two_heads_of_deit_read_their_tokens_and_are_averaged(make_params):
         np.testing.assert_allclose(outputs[f"{head}_logits"], expected, atol=1e-4)
     mean = (outputs["classification_logits"] + outputs["distillation_logits"]) / 2
     np.testing.assert_allclose(run(DEIT, params), mean, atol=1e-5)
+
+
+def test_the_head_can_read_normalized_features(params):
+    """By the batch in training, by running statistics otherwise, and without a scale and a bias to learn."""
+    config = replace(CONFIG, head_norm=True)
+    statistics = {"mean": jnp.full(24, 0.3), "variance": jnp.full(24, 4.0)}
+    probe = params | {"classification_norm": statistics}
+    assert jax.tree.structure(probe) == jax.tree.structure(nn.unbox(abstract_params(config)))
+    features = run(CONFIG, params, method="hidden_states")[:, 0]
+    scores = params["classification"]["scores"]
+    expected = (features - 0.3) / np.sqrt(4.0 + 1e-6) @ scores["kernel"] + scores["bias"][None]
+    np.testing.assert_allclose(run(config, probe), expected, atol=1e-5)
+    options = {"deterministic": False, "mutable": [STATISTICS], "method": "class_logits"}
+    logits, variables = config.build().apply({"params": probe}, IMAGES, **options)
+    centred = (features - features.mean(0, keepdims=True)) / jnp.sqrt(features.var(0, keepdims=True) + 1e-6)
+    np.testing.assert_allclose(logits, centred @ scores["kernel"] + scores["bias"][None], atol=1e-4)
+    following = variables[STATISTICS]["classification_norm"]
+    np.testing.assert_allclose(following["mean"], 0.9 * 0.3 + 0.1 * features.mean(0), atol=1e-6)
+    np.testing.assert_allclose(following["variance"], 0.9 * 4.0 + 0.1 * features.var(0, ddof=1), rtol=1e-5)
 
 
 def test_layer_scale_of_ones_is_a_vit(params):

@@ -136,6 +136,29 @@ def test_binary_cross_entropy(model, batch):
     assert float(total) == pytest.approx(expected, rel=1e-5)
 
 
+def test_binary_cross_entropy_of_several_labels_takes_those_of_a_mixed_picture_as_whole(model, batch):
+    """As in DeiT III's code: every target above 0 is 1, and a batch that is not mixed has one a row."""
+    module, params = model
+    objective = replace(PLAIN, loss_type="multilabel_bce", mixing=Mixing(mixup=0.8))
+    features = features_of(objective, batch)
+    assert 0.0 < features["shares"][0] < 1.0
+    for whole in (False, True):
+        if whole:
+            features |= {"shares": jnp.ones(16)}
+        targets = np.zeros((16, CLASSES))
+        targets[np.arange(16), batch["label"]] = 1.0
+        targets[np.arange(16), np.roll(batch["label"], 1)] += not whole
+        targets = targets.clip(max=1.0)
+        expected = 0.0
+        for logits in objective.apply(module, params, features):
+            chance = 1 / (1 + np.exp(-np.asarray(logits, np.float64)))
+            expected += -(targets * np.log(chance) + (1 - targets) * np.log(1 - chance)).mean(axis=1).sum() / 2
+        total, _, _ = objective.loss(module, params, features, None)
+        assert float(total) == pytest.approx(expected, rel=1e-5)
+    with pytest.raises(InputError, match=r"objective.label_smoothing=0.1 does not go with loss_type='multilabel_bce'"):
+        replace(objective, label_smoothing=0.1)
+
+
 def test_mixed_labels_sum_to_one_and_are_those_of_the_mixed_pictures(batch):
     """What is mixed is told apart by pictures of one number, that of their row."""
     objective = replace(MIXED, augmentation=replace(PLAIN.augmentation.for_evaluation(), normalization="none"))

@@ -47,13 +47,14 @@ def test_cosine_decay_without_warmup_and_floor():
     [(1, 0.1 + 0.3 / 50), (25, 0.25), (50, 0.4), (51, 0.4), (300, 0.4), (301, 0.04), (601, 0.004), (801, 4e-4)],
 )
 def test_step_decay_is_that_of_goyal(step, expected):
-    """Goyal et al. 2017, with epochs of 10 updates: 5 of warm-up from the rate of one worker, a tenth after 30, 60, 80."""
+    """Goyal et al. 2017, an epoch of 10 updates: 5 of warm-up from the rate of one worker, a tenth after 30, 60, 80."""
     schedule = StepDecay(peak=0.4, start=0.1, warmup_steps=50, boundaries=(300, 600, 800))
     assert float(schedule.learning_rate(step)) == pytest.approx(expected, rel=1e-5)
 
 
 def test_step_decay_without_warmup_and_boundaries_is_constant():
-    assert [float(StepDecay(0.2, boundaries=()).learning_rate(step)) for step in (1, 10**6)] == pytest.approx([0.2, 0.2])
+    rates = [float(StepDecay(0.2, boundaries=()).learning_rate(step)) for step in (1, 10**6)]
+    assert rates == pytest.approx([0.2, 0.2])
 
 
 @pytest.mark.parametrize(

@@ -10,9 +10,9 @@ import optax
 import pytest
 
 from t5x_lite.data.layouts.base import Column, Layout
-from t5x_lite.models import ResNetConfig
+from t5x_lite.models import ResNetConfig, ViTConfig
 from t5x_lite.objectives.base import Objective
-from t5x_lite.optim.optimizers import AdamW, ParameterAverage
+from t5x_lite.optim.optimizers import AdamW, Lars, ParameterAverage
 from t5x_lite.optim.schedules import Constant
 from t5x_lite.parallel import MeshShape
 from t5x_lite.runs.checkpoints import Checkpoints, read_state
@@ -116,6 +116,23 @@ def test_microbatches_give_their_mean_and_an_average_has_them_too(experiment, ma
     for name in ("mean", "variance"):
         np.testing.assert_array_equal(state.average["stem_norm"][name], state.params["stem_norm"][name])
     assert np.abs(state.average["stem_norm"]["scale"] - state.params["stem_norm"]["scale"]).max() > 1e-4
+
+
+def test_a_linear_probe_moves_its_head_and_the_statistics_alone(experiment, make_program):
+    """Of a frozen encoder whose features are normalized by the batch, with LARS, and with two microbatches."""
+    sizes = {"embed_dim": 8, "num_heads": 2, "mlp_dim": 8, "num_layers": 1, "num_classes": 3}
+    model = ViTConfig((9, 9), 3, 1, head_norm=True, **sizes)
+    optimizer = Lars(Constant(0.5), frozen=("embeddings/*", "encoder/*"))
+    program = make_program(replace(experiment, model=model, optimizer=optimizer, accumulation=2))
+    before = jax.device_get(program.init().params)
+    after = jax.device_get(program.train_step(program.init(), jax.device_put(BATCH))[0].params)
+    for part in ("embeddings", "encoder"):
+        jax.tree.map(np.testing.assert_array_equal, after[part], before[part])
+    params, images = jax.tree.map(jnp.asarray, (before, BATCH["image"]))
+    features = program.module.apply({"params": params}, images, method="hidden_states")[:, 0]
+    expected = 0.9 * before["classification_norm"]["mean"] + 0.1 * features.mean(0)
+    np.testing.assert_allclose(after["classification_norm"]["mean"], expected, rtol=1e-4, atol=1e-6)
+    assert np.abs(after["classification"]["scores"]["kernel"] - before["classification"]["scores"]["kernel"]).min() > 0
 
 
 def test_an_evaluation_reads_them(experiment, make_program, stepped):
