@@ -82,5 +82,5 @@ def _mixed_classes(features: Mapping[str, np.ndarray], classes: Sequence[str]) -
     if "shares" not in features:
         return ""
     share = float(features["shares"])
-    weights = {"labels": share, "partner_labels": 1.0 - share}
+    weights = {"label": share, "partner_label": 1.0 - share}
     return "\n".join(f"{weight:.2f} {_class_name(int(features[name]), classes)}" for name, weight in weights.items())

@@ -188,7 +188,7 @@ def test_copies_of_a_picture_are_augmented_differently(batch):
     images = features_of(PLAIN, drawn)["images"]
     assert (np.abs(images[:3] - images[3:]).max(axis=(1, 2, 3)) > 0.1).all()
     mixed = features_of(MIXED, drawn)
-    np.testing.assert_array_equal(mixed["partner_labels"], batch["label"][[2, 0, 1, 2, 0, 1]])
+    np.testing.assert_array_equal(mixed["partner_label"], batch["label"][[2, 0, 1, 2, 0, 1]])
 
 
 def test_evaluation_has_neither_augmentation_nor_mixing(batch):

@@ -152,6 +152,8 @@ def _experiment_without_run(opened: OpenedModel, command: Evaluate) -> Experimen
         return image_experiment_for(opened, command.run, Data(source, tokenizer=None, held_out_source=source))
     if not opened.config.vocab_size:
         raise InputError(f"{command.run} is not a run, and came without data; give --images")
+    if opened.experiment:
+        return opened.experiment  # without an objective, as it says when it is asked
     if not (command.text or command.pairs):
         raise InputError(f"{command.run} is not a run, and came without data; give --text or --pairs")
     return replace(experiment_for(opened.config, Data()), generation=opened.generation)

@@ -92,7 +92,6 @@ def save(schedule: Schedule, steps: int, picture: Path) -> None:
 
 PROG = "t5x-lite inspect"
 EXAMPLES = (
-    "inspect configs/t5_tiny.py",
     "inspect configs/bert_tiny.py --schedule rate.png --corruption rows.png",
     "inspect configs/t5_tiny.py --text sample_data/novel.txt --objective.noise-density 0.3",
     "inspect configs/vit_tiny.py --picture rows.png",

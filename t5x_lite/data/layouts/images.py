@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
@@ -14,9 +14,11 @@ from t5x_lite.data.layouts.base import MOST_NAMED, Column, Layout, RowBuilder, R
 from t5x_lite.data.layouts.sentences import SentenceRule
 from t5x_lite.data.records.images import ImageSource, LabeledImage
 from t5x_lite.images.decoding import BadImageError, StoredImage, encode_array, picture_size, stored_image
-from t5x_lite.images.preparation import ProcessorPreparation, read_processor
 from t5x_lite.tokenizers.base import Tokenizer
 from t5x_lite.validation import Positive
+
+if TYPE_CHECKING:
+    from t5x_lite.images.preparation import ProcessorPreparation
 
 
 class ImageRows(RowBuilder):
@@ -133,7 +135,9 @@ class PreparedImages(Images):
     """The preprocessor_config.json, which makes pictures of height x width."""
 
     @cached_property
-    def preparation(self) -> ProcessorPreparation:
+    def preparation(self) -> "ProcessorPreparation":
+        from t5x_lite.images.preparation import read_processor  # with it JAX, which other layouts do without
+
         return read_processor(json.loads(self.processor), self.channels)
 
     def store(self, content: bytes) -> StoredImage:
