@@ -1,7 +1,6 @@
 """MAE base, pretrained on ImageNet-1k's pictures without their labels (He et al. 2022, table 8): 800 epochs.
 
     python -m t5x_lite train configs/mae_b.py
-    python -m t5x_lite plan configs/mae_b.py --topology v5e:8x8
     python -m t5x_lite train configs/mae_b_finetune.py         # or mae_b_linear_probe.py
 
 4,096 pictures a batch at 1.5e-4 for every 256 of them, which is 2.4e-3; 40 epochs of warmup. Targets are normalized by

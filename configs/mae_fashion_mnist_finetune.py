@@ -4,6 +4,9 @@
     python -m t5x_lite train configs/mae_fashion_mnist.py --data.source.path $F --data.held-out-source.path $F
     python -m t5x_lite train configs/mae_fashion_mnist_finetune.py --data.source.images.path $F \\
         --data.held-out-source.path $F
+
+Of all 10,000 test pictures 80.8 % are correct, from random parameters 72.1 % (means of three seeds, each with other
+labels and each arm with the better of two learning rates, three times the one below after MAE; benchmarks/README.md).
 """
 
 from dataclasses import replace

@@ -1,7 +1,6 @@
 """ResNet-50 on ImageNet-1k (He et al. 2016): 90 epochs with SGD at 0.1 x batch / 256 (Goyal et al. 2017, section 5.1).
 
     python -m t5x_lite train configs/resnet50.py
-    python -m t5x_lite plan configs/resnet50.py --topology v5e:4x4
 
 A warmup of 5 epochs from 0.1, a tenth of the rate after 30, 60 and 80 epochs, Nesterov momentum 0.9, weight decay 1e-4
 and none of norms, the last norm of each block zero at first. The authors normalize by 32 pictures at a time, this one

@@ -1,7 +1,6 @@
 """ViT-B/16 on ImageNet-1k (Dosovitskiy et al. 2021, section 3.1 and table 3): 300 epochs, 4,096 pictures a batch.
 
     python -m t5x_lite train configs/vit_b16.py
-    python -m t5x_lite plan configs/vit_b16.py --topology v5e:8x8
 
 The table's row of ImageNet. Crops of 5 % of a picture or more, flips and bilinear filters are those of the authors'
 code. They report 77.9 % for this model after fine-tuning at 384 x 384 (table 5). It needs accelerators: it has not been
