@@ -9,23 +9,9 @@ configs/mae_b_finetune.py, which says what it needs.
 
 from dataclasses import replace
 
-from mae_b_finetune import experiment as base
-from vit_b16 import train_pictures
+from mae_l_finetune import experiment as base
 
 from t5x_lite.models import PRESETS
-from t5x_lite.optim.schedules import CosineDecay
 from t5x_lite.training.initialization import FromModel
 
-steps = 50 * train_pictures // 1024
-
-experiment = replace(
-    base,
-    model=replace(PRESETS["vit-h-14"], drop_path_rate=0.3),
-    optimizer=replace(
-        base.optimizer,
-        schedule=CosineDecay(peak=4e-3, warmup_steps=5 * train_pictures // 1024, total_steps=steps, floor=1e-6 / 4e-3),
-        layerwise_decay=0.75,
-    ),
-    start=FromModel("runs/mae_h"),
-    steps=steps,
-)
+experiment = replace(base, model=replace(PRESETS["vit-h-14"], drop_path_rate=0.3), start=FromModel("runs/mae_h"))
