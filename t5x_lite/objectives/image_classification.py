@@ -52,7 +52,7 @@ class ImageClassification(TaskObjective):
 
     @property
     def has_independent_classes(self) -> bool:
-        return self.loss_type == "bce"
+        return self.loss_type != "softmax"
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -164,9 +164,9 @@ class PretrainedImageModel(Pretrained):
     def classify(self, images: Image | list[Image], *, top_k: int | None = None) -> list[Any]:
         """The likeliest classes of a picture with their probabilities, best first; a list of pictures gives a list.
 
-        Probabilities are a softmax over all classes. Each class has one of its own, a sigmoid, in a run with
-        `objective.loss_type="bce"`, and where a Hugging Face folder says that a picture may have several classes
-        (`problem_type` "multi_label_classification"), as the export of such a run does.
+        Probabilities are a softmax over all classes. Each class has one of its own, a sigmoid, in a run that was
+        trained by binary cross entropies (`objective.loss_type`), and where a Hugging Face folder says that a picture
+        may have several classes (`problem_type` "multi_label_classification"), as the export of such a run does.
 
         Args:
           top_k: how many; by default five, or all where there are fewer.

@@ -227,9 +227,10 @@ def with_loss(model, loss_type):
     return replace(model, experiment=replace(model.experiment, objective=objective))
 
 
-def test_a_model_of_binary_cross_entropies_gives_each_class_its_own_probability(run, tmp_path):
+@pytest.mark.parametrize("loss_type", ["bce", "multilabel_bce"])
+def test_a_model_of_binary_cross_entropies_gives_each_class_its_own_probability(loss_type, run, tmp_path):
     image = pixels(8, 8)
-    softmax, binary = (with_loss(load(run), loss_type) for loss_type in ("softmax", "bce"))
+    softmax, binary = (with_loss(load(run), one) for one in ("softmax", loss_type))
     write_checkpoint(tmp_path / "run" / "checkpoints", 1, binary.experiment, {}, binary.params)
     binary.export(tmp_path / "binary")
     multi = Origin("vit", json.dumps({"problem_type": "multi_label_classification"}))
