@@ -144,23 +144,7 @@ def export_folder(
         raise InputError(f"{type(config).__name__} has no Hugging Face counterpart; those with one are {known}")
     family = fitting[-1]
     vocabulary = vocabulary if tokenizer is None else tokenizer.vocabulary
-    description = family.export_config(config, vocabulary)
-    if description.get("is_encoder_decoder"):
-        # Even where nothing is forced, since what is left out means the family's defaults there.
-        forced = generation or GenerationDefaults()
-        description |= {"forced_bos_token_id": forced.forced_first_id, "forced_eos_token_id": forced.forced_last_id}
-        if forced.suppressed_ids:
-            description["bad_words_ids"] = [[token_id] for token_id in forced.suppressed_ids]
-    elif generation and not generation.ends:
-        description |= dict.fromkeys(("bos_token_id", "eos_token_id"))
-    if len(labels) == getattr(config, "num_classes", 0) and "id2label" in description:
-        description |= {"id2label": dict(enumerate(labels)), "label2id": {name: n for n, name in enumerate(labels)}}
-    if origin and origin.model_type == family.model_type:
-        num_classes = config.num_classes if "id2label" in description else None
-        description = origin.restore(description, num_classes)
-    if independent_classes is not None and "id2label" in description and config.num_classes > 1:
-        description.pop("problem_type", None)
-        description |= {"problem_type": MULTI_LABEL} if independent_classes else {}
+    description = _description(family, config, vocabulary, generation, origin, labels, independent_classes)
     params, abstract = (
         {name: tree[name] for name in tree if name not in _OURS_ALONE}
         for tree in (params, nn.unbox(abstract_params(config)))
@@ -188,6 +172,36 @@ def export_folder(
     with contextlib.suppress(OSError):
         shutil.copymode(folder / "config.json", weights)
     write_checksums(folder)
+
+
+def _description(
+    family: HuggingFaceFamily,
+    config: ModelConfig,
+    vocabulary: Vocabulary | None,
+    generation: GenerationDefaults | None,
+    origin: Origin | None,
+    labels: tuple[str, ...],
+    independent_classes: bool | None,
+) -> dict[str, Any]:
+    """The config.json of `export_folder`."""
+    description = family.export_config(config, vocabulary)
+    if description.get("is_encoder_decoder"):
+        # Even where nothing is forced, since what is left out means the family's defaults there.
+        forced = generation or GenerationDefaults()
+        description |= {"forced_bos_token_id": forced.forced_first_id, "forced_eos_token_id": forced.forced_last_id}
+        if forced.suppressed_ids:
+            description["bad_words_ids"] = [[token_id] for token_id in forced.suppressed_ids]
+    elif generation and not generation.ends:
+        description |= dict.fromkeys(("bos_token_id", "eos_token_id"))
+    if len(labels) == getattr(config, "num_classes", 0) and "id2label" in description:
+        description |= {"id2label": dict(enumerate(labels)), "label2id": {name: n for n, name in enumerate(labels)}}
+    if origin and origin.model_type == family.model_type:
+        num_classes = config.num_classes if "id2label" in description else None
+        description = origin.restore(description, num_classes)
+    if independent_classes is not None and "id2label" in description and config.num_classes > 1:
+        description.pop("problem_type", None)
+        description |= {"problem_type": MULTI_LABEL} if independent_classes else {}
+    return description
 
 
 def default_processor(config: ModelConfig, origin: Origin | None) -> dict[str, Any]:

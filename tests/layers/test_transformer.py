@@ -383,10 +383,9 @@ def test_the_share_of_skipped_branches_goes_with_depth_or_is_constant(schedule, 
     rows = jnp.asarray(np.random.default_rng(0).normal(size=(1, 1, D)).astype(np.float32)).repeat(512, 0).repeat(2, 1)
     stack = Stack(replace(CONFIG, drop_path_rate=0.6, drop_path_schedule=schedule), 3)
     params = nn.unbox(stack.init(jax.random.key(0), rows[:1], Context())["params"])
-    outputs = jax.jit(lambda key: stack.apply(
-        {"params": params}, rows, Context(), deterministic=False, rngs={"dropout": key}, method="outputs"
-    ))  # fmt: skip
-    states = jnp.concatenate([rows[None], outputs(jax.random.key(0))])
+    options = {"deterministic": False, "rngs": {"dropout": jax.random.key(0)}, "method": "outputs"}
+    outputs = jax.jit(lambda: stack.apply({"params": params}, rows, Context(), **options))()
+    states = jnp.concatenate([rows[None], outputs])
     unchanged = (states[1:] == states[:-1]).all((2, 3)).mean(1)
     np.testing.assert_allclose(unchanged, np.square(shares), atol=0.08)
 

@@ -191,7 +191,7 @@ BAD = {
     "beside": (lambda f: f / "beside", {}, "has 2 pictures beside the folders of the classes, such as 1.png, 2.png"),
     "an empty class": (lambda f: f / "gap", {}, "has folders without a picture: dogs; fill or remove"),
     "unknown folders": (lambda f: f, {"class_names": ("cats", "dogs")}, "does not name: .*ducks .*; name them"),
-    "no folders": (lambda f: f / "cats" / "more", {"class_names": ("a", "b")}, "has pictures and no folders of cla"),
+    "no folders": (lambda f: f / "cats" / "more", {"class_names": ("a", "b")}, "pictures and no folders of classes"),
 }
 
 
