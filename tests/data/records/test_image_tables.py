@@ -303,8 +303,8 @@ def test_subset_has_as_many_of_each_class():
     labels = [label for _, label in read(few)]
     assert sorted(labels) == sorted([*range(10)] * 3) and labels != sorted(labels)
     assert len(set(locations(more))) == 300 and set(locations(few)) < set(locations(more))
-    every = locations(Digits())
-    assert locations(few) == [one for one in every if one in locations(few)] and locations(few) != every[:30]
+    every, chosen = locations(Digits()), locations(few)
+    assert chosen == [one for one in every if one in chosen] and chosen != every[:30]
     other = ImageSubset(Digits(), per_class=3, seed=1)
     assert locations(few) == locations(ImageSubset(Digits(), 3)) and set(locations(few)) != set(locations(other))
     assert len({one.fingerprint() for one in (few, more, other, ImageSubset(Digits("test"), 3))}) == 4
