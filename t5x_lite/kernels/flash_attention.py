@@ -33,14 +33,15 @@ from t5x_lite.kernels.tiles import (
     logits_of,
     multiply,
     num_alternatives,
+    rows_of,
 )
 
 Tile = tuple[Array, Array, Array, Array]
 """Number i of the block of queries, number j of the block of keys, and whether the tile is the first or the last of
 those that one block adds up."""
 Arrays = dict[str, Array]
-"""What all kernels read, by name, heads first and padded: `query` [B H L K], `key` and `value` [B H M K], `scalars`;
-and where there are such, `bias` [H 1 T], `valid` [B 1 M], `query_segments` [B 1 L], `key_segments` [B 1 M]."""
+"""What all kernels read, by name, heads first: `query` [B H L K], `key` and `value` [B H M K], `scalars`; and where
+there are such, padded, `bias` [H 1 T], `valid` [B 1 M], `query_segments` [B 1 L], `key_segments` [B 1 M]."""
 
 
 def flash_attention(
@@ -61,16 +62,14 @@ def flash_attention(
     rows = (0, tiling.padded_length - length)
     columns = (0, tiling.padded_memory - memory_length)
 
-    def heads_first(x: Array, pad: tuple[int, int]) -> Array:
-        return jnp.pad(x.swapaxes(1, 2), ((0, 0), (0, 0), pad, (0, 0)))
-
     def as_row(x: Array | None, pad: tuple[int, int]) -> Array | None:
         return None if x is None else jnp.pad(x.astype(jnp.float32), ((0, 0), pad))[:, None]
 
     arrays = {
-        "query": heads_first(inputs.query, rows),
-        "key": heads_first(inputs.key, columns),
-        "value": heads_first(inputs.value, columns),
+        # Not padded, which would copy them: their last block ends in rows that are not there (see `rows_of`).
+        "query": inputs.query.swapaxes(1, 2),
+        "key": inputs.key.swapaxes(1, 2),
+        "value": inputs.value.swapaxes(1, 2),
         # Distances of the padded tiles: from the last query and the first key to the first query and the last key.
         "bias": as_row(None if bias is None else LOG2_E * bias.values, (rows[1], columns[1] + 1)),
         "valid": as_row(mask.valid, columns),
@@ -79,7 +78,7 @@ def flash_attention(
         "scalars": inputs.scalars(),
     }
     arrays = {name: array for name, array in arrays.items() if array is not None}
-    return _attend(tiling, arrays)[:, :, :length].swapaxes(1, 2)
+    return _attend(tiling, arrays).swapaxes(1, 2)
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
@@ -103,7 +102,7 @@ def _attend_forward(tiling: Tiling, arrays: Arrays) -> Any:
         scratch={"highest": sums, "total": sums, "sum": pltpu.VMEM((tiling.query_block, width), jnp.float32)},
         products=2,
     )
-    no_key = _sees_no_key(arrays, log_sum)
+    no_key = _sees_no_key(tiling, arrays, log_sum)
     if no_key is not None:
         mean = arrays["value"].astype(jnp.float32).sum(axis=2, keepdims=True) / tiling.memory_length
         out = jnp.where(no_key, mean.astype(out.dtype), out)
@@ -112,7 +111,7 @@ def _attend_forward(tiling: Tiling, arrays: Arrays) -> Any:
 
 def _attend_backward(tiling: Tiling, saved: Any, out_gradient: Array) -> tuple[dict[str, Array | None]]:
     arrays, out, log_sum = saved
-    no_key = _sees_no_key(arrays, log_sum)
+    no_key = _sees_no_key(tiling, arrays, log_sum)
     of_mean = None
     if no_key is not None:
         # Such a query takes the mean of the values, whatever the kernel computed.
@@ -120,6 +119,7 @@ def _attend_backward(tiling: Tiling, saved: Any, out_gradient: Array) -> tuple[d
         out_gradient = jnp.where(no_key, 0, out_gradient)
     # The term that all weights of a query share in the gradients of their logits.
     shared = (out.astype(jnp.float32) * out_gradient.astype(jnp.float32)).sum(-1)[:, :, None]
+    shared = jnp.pad(shared, ((0, 0), (0, 0), (0, 0), (0, tiling.padded_length - tiling.length)))
     more = arrays | {"out_gradient": out_gradient, "log_sum": log_sum, "shared": shared}
     gradients = _backward_of_queries(tiling, more) | _backward_of_keys(tiling, more)
     if of_mean is not None:
@@ -144,7 +144,7 @@ def _forward_kernel(tiling: Tiling, refs: Refs, b: Array, h: Array, tile: Tile) 
     def add_block(edge: bool) -> None:
         logits = logits_of(tiling, refs, i, j, edge)
         # Of a query's numbers a whole row of lanes each, that no operation has to spread them.
-        before, value = refs["highest"][...], refs["value"][0, 0]
+        before, value = refs["highest"][...], rows_of(tiling, refs, "value", j, edge)
         highest = jnp.maximum(before, logits.max(axis=1, keepdims=True))
         weights, kept = jnp.exp2(logits - lanes(highest, logits.shape[1])), jnp.exp2(before - highest)
         refs["highest"][...] = highest
@@ -202,11 +202,12 @@ def _backward_of_queries_kernel(tiling: Tiling, refs: Refs, b: Array, h: Array, 
 
     def add_block(edge: bool) -> None:
         weights = jnp.exp2(logits_of(tiling, refs, i, j, edge) - column(refs["log_sum"][0, 0]))
-        of_weights = multiply(refs["out_gradient"][0, 0], refs["value"][0, 0], transposed=True)
+        out_gradient = rows_of(tiling, refs, "out_gradient", i, edge)
+        of_weights = multiply(out_gradient, rows_of(tiling, refs, "value", j, edge), transposed=True)
         if tiling.dropout_rate:
             of_weights *= keep_of(tiling, refs, i, j, b, h, transposed=False)
         of_logits = weights * (of_weights - column(refs["shared"][0, 0]))
-        key = refs["key"][0, 0]
+        key = rows_of(tiling, refs, "key", j, edge)
         refs["sum"][...] += multiply(of_logits.astype(key.dtype), key)
         if "tile_sum" in refs:
             refs["tile_sum"][...] += of_logits
@@ -259,9 +260,9 @@ def _backward_of_keys_kernel(tiling: Tiling, refs: Refs, b: Array, h: Array, til
     keep_bias_tile(tiling, refs, b, transposed=True)
 
     def add_block(edge: bool) -> None:
-        query, out_gradient = refs["query"][0, 0], refs["out_gradient"][0, 0]
+        query, out_gradient = (rows_of(tiling, refs, name, i, edge) for name in ("query", "out_gradient"))
         weights = jnp.exp2(logits_of(tiling, refs, i, j, edge, transposed=True) - refs["log_sum"][0, 0])
-        of_weights = multiply(refs["value"][0, 0], out_gradient, transposed=True)
+        of_weights = multiply(rows_of(tiling, refs, "value", j, edge), out_gradient, transposed=True)
         used = weights
         if tiling.dropout_rate:
             kept = keep_of(tiling, refs, i, j, b, h, transposed=True)
@@ -375,11 +376,11 @@ def _blocks(tiling: Tiling, width: int) -> dict[str, tuple[tuple[int, ...], Any]
     }
 
 
-def _sees_no_key(arrays: Arrays, log_sum: Float[Array, "B H 1 L"]) -> Bool[Array, "B H L 1"] | None:
+def _sees_no_key(tiling: Tiling, arrays: Arrays, log_sum: Float[Array, "B H 1 _"]) -> Bool[Array, "B H L 1"] | None:
     """Which queries see no key; None where that cannot be."""
     if "valid" not in arrays and "query_segments" not in arrays:
         return None
-    return (log_sum < 0.5 * MASKED_LOGIT).swapaxes(2, 3)
+    return (log_sum[..., : tiling.length] < 0.5 * MASKED_LOGIT).swapaxes(2, 3)
 
 
 def _block(length: int, most: int) -> int:

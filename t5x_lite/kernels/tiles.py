@@ -75,9 +75,14 @@ def may_see(tiling: Tiling, first_query: Any, i: Any, j: Any) -> Any:
 
 
 def has_edge(tiling: Tiling, first_query: Any, i: Any, j: Any) -> Any:
-    """Whether a query of block i does not see all positions of block j: on the diagonal, or past the last key."""
+    """Whether a query of block i does not see all positions of block j, on the diagonal, or one of the two ends in rows
+    that are not there."""
     edge = tiling.causal and (j + 1) * tiling.key_block - 1 > first_query + i * tiling.query_block
-    return edge | (j == tiling.key_blocks - 1) if tiling.padded_memory > tiling.memory_length else edge
+    if tiling.padded_memory > tiling.memory_length:
+        edge |= j == tiling.key_blocks - 1
+    if tiling.padded_length > tiling.length:
+        edge |= i == tiling.query_blocks - 1
+    return edge
 
 
 class TileList:
@@ -126,7 +131,8 @@ def for_edges(tiling: Tiling, refs: Refs, tile: tuple[Any, Any], compute: Callab
 
 def num_alternatives(tiling: Tiling) -> int:
     """Of the ways to compute a tile, between which `for_edges` branches: 2 where some tiles have edges, else 0."""
-    has_edges = tiling.causal or tiling.padded_memory > tiling.memory_length
+    is_padded = tiling.padded_length > tiling.length or tiling.padded_memory > tiling.memory_length
+    has_edges = tiling.causal or is_padded
     alone = tiling.query_blocks == tiling.key_blocks == 1 and tiling.first_query is not None
     return 2 if has_edges and not alone else 0
 
@@ -138,7 +144,9 @@ def logits_of(tiling: Tiling, refs: Refs, i: Array, j: Array, edge: bool, *, tra
     They are in powers of two. Without an `edge` all keys are there and seen by position.
     """
     rows, columns = ("key", "query") if transposed else ("query", "key")
-    logits = tiling.scale * LOG2_E * multiply(refs[rows][0, 0], refs[columns][0, 0], transposed=True)
+    query, key = rows_of(tiling, refs, "query", i, edge), rows_of(tiling, refs, "key", j, edge)
+    left, right = (key, query) if transposed else (query, key)
+    logits = tiling.scale * LOG2_E * multiply(left, right, transposed=True)
     if "bias_tile" in refs:
         logits += refs["bias_tile"][...]
     elif "bias" in refs:
@@ -157,6 +165,17 @@ def logits_of(tiling: Tiling, refs: Refs, i: Array, j: Array, edge: bool, *, tra
     if tiling.padded_memory > tiling.memory_length and edge:
         logits = jnp.where(keys < tiling.memory_length, logits, -jnp.inf)
     return logits
+
+
+def rows_of(tiling: Tiling, refs: Refs, name: str, block: Any, edge: bool) -> Float[Array, "R K"]:
+    """Block number `block` of an array of queries or of keys; zeros for the rows past its end, which hold anything."""
+    rows = refs[name][0, 0]
+    of_keys = name in ("key", "value")
+    length, padded = (tiling.memory_length, tiling.padded_memory) if of_keys else (tiling.length, tiling.padded_length)
+    if not edge or padded == length:
+        return rows
+    number = block * len(rows) + jax.lax.broadcasted_iota(jnp.int32, rows.shape, 0)
+    return jnp.where(number < length, rows, jnp.zeros_like(rows))
 
 
 def bias_of(
