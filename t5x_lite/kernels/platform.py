@@ -73,9 +73,10 @@ def unrolls_layers() -> bool:
     return platform() == "cpu"
 
 
-def multiplies_by_heads() -> bool:
-    """Whether products of attention have its heads as a dimension: a TPU then lays them out as its kernel reads them,
-    instead of copying them; a CPU multiplies plain matrices faster."""
+def multiplies_tensors() -> bool:
+    """Whether products keep all dimensions of activations, heads among them, instead of being those of plain matrices,
+    which a CPU multiplies faster. A TPU would copy what it stores in tiles of other dimensions: heads, which its kernel
+    reads apart, and rows whose length no tile divides."""
     return platform() == "tpu"
 
 

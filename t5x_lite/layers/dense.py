@@ -8,9 +8,11 @@ from typing import Annotated, Any, Literal
 import jax
 import jax.numpy as jnp
 from flax import linen as nn
+from jax.ad_checkpoint import checkpoint_name
 from jaxtyping import Array, Bool, Float, Int, Key
 
 from t5x_lite.kernels.cpu import PackedWeights, matmul
+from t5x_lite.kernels.platform import multiplies_tensors
 from t5x_lite.parallel.partitioning import (
     all_gather_fsdp,
     constrain_sharding,
@@ -20,6 +22,9 @@ from t5x_lite.parallel.partitioning import (
     with_heads,
 )
 from t5x_lite.validation import OneOf
+
+DENSE_OUTPUT = "dense_output"
+"""What rematerialisation calls the output of a `Dense`: with its bias, so that no bias is added a second time."""
 
 
 class Dense(nn.Module):
@@ -51,7 +56,7 @@ class Dense(nn.Module):
             bias = all_gather_fsdp(bias, self.axes[1:], self.dtype)
             to_heads = self.head_dim is not None and self.axes[1] == "heads"
             y += bias.reshape(*(1,) * (y.ndim - 1 - to_heads), *((-1, self.head_dim) if to_heads else (-1,)))
-        return y
+        return checkpoint_name(y, DENSE_OUTPUT)
 
 
 def multiply(
@@ -86,7 +91,7 @@ def multiply(
     if head_dim is not None:
         return jnp.tensordot(x, with_heads(matrix.astype(dtype), head_dim, 0 if inside else 1), summed, **options)
     # Where the length is sharded, one matrix of all positions could not be, and every device would compute all of it.
-    flat = x if is_sharded("activation_length") else x.reshape(-1, x.shape[-1])
+    flat = x if multiplies_tensors() or is_sharded("activation_length") else x.reshape(-1, x.shape[-1])
     return matmul(flat, matrix.astype(dtype), **options).reshape(*x.shape[:-1], matrix.shape[-1])
 
 

@@ -18,12 +18,12 @@ from t5x_lite.kernels.masks import MASKED_LOGIT, DistanceBias, Mask
 from t5x_lite.kernels.platform import unrolls_layers
 from t5x_lite.layers.attention import Attention
 from t5x_lite.layers.decoding_cache import CachedKeyValue, DecodingCache, KeyValue
-from t5x_lite.layers.dense import Dropout, FeedForward, LayerConfig, LayerScale, drop_path
+from t5x_lite.layers.dense import DENSE_OUTPUT, Dropout, FeedForward, LayerConfig, LayerScale, drop_path
 from t5x_lite.parallel.partitioning import all_but_gathered, constrain_sharding, is_sharded
 
 Remat = Literal["none", "unroll", "dots", "full", "offload"]
 """What the backward pass of a layer computes again: nothing; nothing, and training compiles each layer by itself; all
-but matrix products; everything; all but matrix products, which are kept in the host's memory."""
+but the outputs of dense layers; everything; all but these outputs, which are kept in the host's memory."""
 UNROLL_THRESHOLD = 2**17
 """Features of all positions of a batch, from which on a CPU trains the layers of a stack without a loop around them."""
 
@@ -297,9 +297,14 @@ def rematerialised(layer: type[nn.Module], remat: Remat) -> type[nn.Module]:
     policy = {
         "none": all_but_gathered,
         "unroll": all_but_gathered,
-        "dots": policies.dots_with_no_batch_dims_saveable,
+        "dots": policies.save_only_these_names(DENSE_OUTPUT),
         "full": policies.nothing_saveable,
-        "offload": policies.offload_dot_with_no_batch_dims("device", "pinned_host"),
+        "offload": policies.save_and_offload_only_these_names(
+            names_which_can_be_saved=(),
+            names_which_can_be_offloaded=(DENSE_OUTPUT,),
+            offload_src="device",
+            offload_dst="pinned_host",
+        ),
     }[remat]
     # prevent_cse is not needed inside a scan, where it only costs.
     return nn.remat(layer, policy=policy, prevent_cse=False, static_argnums=(4,), methods=["__call__"])

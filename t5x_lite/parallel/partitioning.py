@@ -13,7 +13,7 @@ from flax import linen as nn
 from jax.sharding import PartitionSpec
 from jaxtyping import Array, Float, Shaped
 
-from t5x_lite.kernels.platform import multiplies_by_heads
+from t5x_lite.kernels.platform import multiplies_tensors
 
 
 def constrain_sharding(x: Array, *axes: str | None) -> Array:
@@ -111,7 +111,7 @@ def splits_heads(matrix: Float[Array, "_ _"], axes: tuple[str, str], head_dim: i
     """
     num_heads = matrix.shape[axes.index("heads")] // head_dim
     whole = num_heads % _num_devices(_mesh_axes("heads")) == 0
-    return whole and (is_sharded("embed") or multiplies_by_heads())
+    return whole and (is_sharded("embed") or multiplies_tensors())
 
 
 def sum_over_tokens(

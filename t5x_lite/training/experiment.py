@@ -108,8 +108,8 @@ class Experiment:
     seed: Seed = 0
     """Determines initial parameters, order of the data, corruption and dropout."""
     remat: Remat = "none"
-    """What the backward pass computes again to save memory: none, dots (all but matrix products), full; or offload,
-    which is dots with the products in the host's memory meanwhile (TPU and GPU). unroll is none without a loop over the
+    """What the backward pass computes again to save memory: none, dots (all but the outputs of dense layers), full; or
+    offload, which is dots with these outputs in the host's memory (TPU and GPU). unroll is none without a loop over the
     layers: small models take shorter steps, and several times as long to compile (TPU and GPU)."""
     dropout_prng: Literal["threefry", "hash"] = "threefry"
     """The generator of dropout's masks: JAX's threefry, or a hash, which draws other masks of the same distribution, as

@@ -172,6 +172,20 @@ def test_remat_computes_again_what_it_says(gradients):
     assert erfs["none"] < erfs["dots"]
 
 
+def test_dots_keeps_dense_outputs_with_their_biases(make_params, x):
+    """Six a layer, which are added again where nothing is kept."""
+
+    def additions(remat, use_bias):
+        config = replace(CONFIG, use_bias=use_bias)
+        params = make_params(Stack(config, N), 0, x, Context())
+        stack = Stack(config, N, remat=remat)
+        loss = jax.grad(lambda params: stack.apply({"params": params}, x, Context(), deterministic=False).sum())
+        return len(re.findall(r"= add ", str(jax.make_jaxpr(loss)(params))))
+
+    of_biases = {remat: additions(remat, True) - additions(remat, False) for remat in ("none", "dots", "full")}
+    assert of_biases["none"] == of_biases["dots"] == 6 and of_biases["full"] >= 11
+
+
 def test_dropout_depends_on_the_key_alone(make_params, x):
     config = replace(CONFIG, dropout_rate=0.5, attention_dropout_rate=0.5, norm="rms", use_bias=False)
     stack = Stack(config, N)
