@@ -39,6 +39,7 @@ experiment = Experiment(
     steps=steps,
     batch_size=4096,
     precision=Precision("bfloat16"),
+    dropout_prng="hash",
     evaluation=Evaluation(every=2500, rows=50_000),
     checkpoints=Checkpointing(every=2500),
     logging=Logging(every=100),

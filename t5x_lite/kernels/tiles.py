@@ -133,8 +133,8 @@ def num_alternatives(tiling: Tiling) -> int:
     """Of the ways to compute a tile, between which `for_edges` branches: 2 where some tiles have edges, else 0."""
     is_padded = tiling.padded_length > tiling.length or tiling.padded_memory > tiling.memory_length
     has_edges = tiling.causal or is_padded
-    alone = tiling.query_blocks == tiling.key_blocks == 1 and tiling.first_query is not None
-    return 2 if has_edges and not alone else 0
+    known = tiling.query_blocks == tiling.key_blocks == 1 and (tiling.first_query is not None or not tiling.causal)
+    return 2 if has_edges and not known else 0
 
 
 def logits_of(tiling: Tiling, refs: Refs, i: Array, j: Array, edge: bool, *, transposed: bool = False) -> Array:
