@@ -1,4 +1,5 @@
 from dataclasses import replace
+from functools import partial
 
 import jax
 import jax.numpy as jnp
@@ -32,6 +33,9 @@ MODEL = MAEConfig(
 OBJECTIVE = MaskedAutoencoding(
     Augmentation((8, 16), area=(0.2, 1.0), normalization="inception"), (12, 10), patch_size=4
 )
+loss, predict, samples_of = (
+    jax.jit(method, static_argnums=0) for method in (OBJECTIVE.loss, OBJECTIVE.predict, OBJECTIVE.samples)
+)
 
 
 @pytest.fixture(scope="module")
@@ -45,7 +49,7 @@ def batch():
 @pytest.fixture(scope="module")
 def params():
     inputs = (jnp.zeros(array.shape) for array in MODEL.abstract_inputs())
-    return MODEL.build().init(jax.random.key(0), *inputs)["params"]
+    return jax.jit(MODEL.build().init)(jax.random.key(0), *inputs)["params"]
 
 
 @pytest.fixture(scope="module")
@@ -74,22 +78,22 @@ def loss_by_hand(predicted, images, noise, norm_pix):
 @pytest.mark.parametrize("norm_pix", [True, False])
 def test_the_loss_is_the_squared_error_of_three_quarters_of_the_patches(features, params, norm_pix):
     module = replace(MODEL, norm_pix=norm_pix).build()
-    total, weight, metrics = OBJECTIVE.loss(module, params, features, None)
-    predicted = OBJECTIVE.predict(module, params, features)
+    total, weight, metrics = loss(module, params, features, None)
+    predicted = predict(module, params, features)
     expected, count = loss_by_hand(predicted, features["images"], features["noise"], norm_pix)
     assert count == 16 * 6
     assert float(total / weight) == pytest.approx(expected, rel=1e-5)
     assert (float(weight), float(metrics["loss"])) == (16.0, float(total))
-    _, mask = OBJECTIVE.apply(module, params, features)
+    _, mask = jax.jit(partial(OBJECTIVE.apply, module))(params, features)
     np.testing.assert_array_equal(mask.sum(axis=1), np.full(16, 0.75 * 8))
 
 
 def test_rows_that_fill_up_a_batch_have_no_weight(features, params):
     module = MODEL.build()
     valid = np.arange(16) < 11
-    total, weight, _ = OBJECTIVE.loss(module, params, features | {"valid": jnp.asarray(valid)}, None)
+    total, weight, _ = loss(module, params, features | {"valid": jnp.asarray(valid)}, None)
     first = {name: column[:11] for name, column in features.items()}
-    expected, _, _ = OBJECTIVE.loss(module, params, first, None)
+    expected, _, _ = loss(module, params, first, None)
     assert float(weight) == 11
     assert float(total) == pytest.approx(float(expected), rel=1e-5)
 
@@ -109,9 +113,8 @@ def test_evaluation_has_the_center_and_the_same_noise(batch, features):
     plain = features_of(objective, batch)
     np.testing.assert_array_equal(plain["noise"], features["noise"])
     key = jax.random.key(9)
-    expected = jax.vmap(lambda image, size: OBJECTIVE.augmentation.for_evaluation()(key, image, size))(
-        jnp.asarray(batch["image"]), jnp.asarray(batch["size"])
-    )
+    augment = jax.vmap(lambda image, size: OBJECTIVE.augmentation.for_evaluation()(key, image, size))
+    expected = jax.jit(augment)(batch["image"], batch["size"])
     np.testing.assert_allclose(plain["images"], expected, atol=1e-6)
     rows = [{name: column[n] for name, column in batch.items()} for n in range(16)]
     kept = held_out_features(OBJECTIVE, rows, 16, OBJECTIVE.features_on_host)
@@ -156,7 +159,11 @@ def figures(experiment, batch):
 
 @pytest.mark.parametrize(
     ("changes", "devices"),
-    [({"mesh": MeshShape(8)}, 8), ({"mesh": MeshShape(2, 4), "accumulation": 2}, 8), ({"accumulation": 4}, 1)],
+    [
+        ({"mesh": MeshShape(2, 4), "accumulation": 2}, 8),
+        pytest.param({"mesh": MeshShape(8)}, 8, marks=pytest.mark.slow),
+        pytest.param({"accumulation": 4}, 1, marks=pytest.mark.slow),
+    ],
 )
 def test_devices_and_microbatches_do_not_matter(experiment, batch, figures, changes, devices):
     actual = figures_of(replace(experiment, **changes), batch, devices)
@@ -164,8 +171,8 @@ def test_devices_and_microbatches_do_not_matter(experiment, batch, figures, chan
 
 
 def test_samples_are_lines_of_figures(features, params):
-    samples = jax.device_get(OBJECTIVE.samples(MODEL.build(), params, features))
-    total, _, _ = OBJECTIVE.loss(MODEL.build(), params, features, None)
+    samples = jax.device_get(samples_of(MODEL.build(), params, features))
+    total, _, _ = loss(MODEL.build(), params, features, None)
     assert samples["loss"].sum() == pytest.approx(float(total), rel=1e-5)
     row = {name: column[0] for name, column in samples.items()} | {"loss": np.float32(0.5)}
     assert OBJECTIVE.format_sample(row, None, None) == "hidden: 6 of 8 patches\nmodel:  squared error 0.500\n"
@@ -174,8 +181,8 @@ def test_samples_are_lines_of_figures(features, params):
 @pytest.mark.parametrize("norm_pix", [True, False])
 def test_a_run_draws_original_masked_and_reconstruction(features, params, norm_pix):
     module = replace(MODEL, norm_pix=norm_pix).build()
-    samples = jax.device_get(OBJECTIVE.samples(module, params, features))
-    predicted = np.asarray(OBJECTIVE.predict(module, params, features))
+    samples = jax.device_get(samples_of(module, params, features))
+    predicted = np.asarray(predict(module, params, features))
     for number in (0, 3):
         drawn = OBJECTIVE.sample_pictures({name: column[number] for name, column in samples.items()})
         assert list(drawn) == ["original", "masked", "reconstruction"]
