@@ -15,6 +15,10 @@ if importlib.metadata.version("jaxlib").startswith("0.10."):
 _FLAGS = f"--xla_force_host_platform_device_count=8 {QUICK_COMPILER}"
 os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {_FLAGS}".strip()
 
+# A second thread for products of small matrices waits, spinning, for the core that the other process of tests has.
+for _library in ("OPENBLAS", "OMP", "MKL"):
+    os.environ.setdefault(f"{_library}_NUM_THREADS", "1")
+
 from t5x_lite.cli.processes import keep_memory
 
 keep_memory()  # a third of the tests' time would go into page faults
