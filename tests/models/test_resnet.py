@@ -1,6 +1,7 @@
 """Residual networks: against Transformers, and what their running statistics are."""
 
 from dataclasses import replace
+from functools import partial
 
 import jax
 import jax.numpy as jnp
@@ -36,14 +37,12 @@ def test_stages_halve_the_picture_but_the_first():
 def test_in_training_a_batch_is_normalized_by_itself_and_otherwise_by_running_statistics(params):
     module = BASIC.build()
     scaled = 3.0 * IMAGES
-    train = [
-        module.apply({"params": params}, images, deterministic=False, mutable=[STATISTICS], method="class_logits")
-        for images in (IMAGES, scaled)
-    ]
+    options = {"deterministic": False, "mutable": [STATISTICS], "method": "class_logits"}
+    in_training = jax.jit(partial(module.apply, {"params": params}, **options))
+    train = [in_training(images) for images in (IMAGES, scaled)]
     np.testing.assert_allclose(train[0][0], train[1][0], atol=1e-3)
-    whole, other, alone = (
-        module.apply({"params": params}, images)["classification_logits"] for images in (IMAGES, scaled, IMAGES[:1])
-    )
+    apply = jax.jit(partial(module.apply, {"params": params}))
+    whole, other, alone = (apply(images)["classification_logits"] for images in (IMAGES, scaled, IMAGES[:1]))
     assert jnp.abs(whole - other).max() > 0.1
     # A row's logits depend on the others in training alone.
     np.testing.assert_allclose(alone, whole[:1], atol=1e-5)
@@ -73,22 +72,31 @@ def test_blocks_can_begin_as_their_shortcuts(config):
     block = params["stage1_block2"]
     assert not block[last]["scale"].any() and block["norm1"]["scale"].all()
     changed = params | {"stage1_block2": block | {"conv1": {"kernel": 2.0 * block["conv1"]["kernel"] + 1.0}}}
-    before, after = (zero.build().apply({"params": one}, IMAGES, method="class_logits") for one in (params, changed))
-    np.testing.assert_array_equal(before, after)
     module = zero.build()
-    gradient = jax.grad(lambda p: jnp.sin(module.apply({"params": p}, IMAGES, method="class_logits")).sum())(params)
+
+    @jax.jit
+    @partial(jax.value_and_grad, has_aux=True)
+    def compute(params):
+        logits = module.apply({"params": params}, IMAGES, method="class_logits")
+        return jnp.sin(logits).sum(), logits
+
+    (_, before), gradient = compute(params)
+    (_, after), _ = compute(changed)
+    np.testing.assert_array_equal(before, after)
     assert jnp.abs(gradient["stage1_block2"][last]["scale"]).max() > 1e-4
 
 
 def test_remat_computes_the_same(params):
-    def loss(params, remat):
+    @partial(jax.jit, static_argnums=1)
+    @partial(jax.value_and_grad, has_aux=True)
+    def compute(params, remat):
         logits, variables = BASIC.build(remat=remat).apply(
             {"params": params}, IMAGES, deterministic=False, mutable=[STATISTICS], method="class_logits"
         )
         return jnp.sin(logits).sum(), variables
 
-    (expected, statistics), gradient = jax.value_and_grad(loss, has_aux=True)(params, "none")
-    (actual, again), other = jax.value_and_grad(loss, has_aux=True)(params, "full")
+    (expected, statistics), gradient = compute(params, "none")
+    (actual, again), other = compute(params, "full")
     assert float(actual) == pytest.approx(float(expected), rel=1e-5)
     for one, two in ((statistics, again), (gradient, other)):
         jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-4 * max(1.0, np.abs(a).max())), one, two)

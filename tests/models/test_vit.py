@@ -77,13 +77,13 @@ def test_the_head_can_read_normalized_features(params):
     statistics = {"mean": jnp.full(24, 0.3), "variance": jnp.full(24, 4.0)}
     probe = params | {"classification_norm": statistics}
     assert jax.tree.structure(probe) == jax.tree.structure(nn.unbox(abstract_params(config)))
-    features = run(CONFIG, params, method="hidden_states")[:, 0]
-    scores = params["classification"]["scores"]
+    features = np.asarray(run(CONFIG, params, method="hidden_states")[:, 0])
+    scores = jax.device_get(params["classification"]["scores"])
     expected = (features - 0.3) / np.sqrt(4.0 + 1e-6) @ scores["kernel"] + scores["bias"][None]
     np.testing.assert_allclose(run(config, probe), expected, atol=1e-5)
     options = {"deterministic": False, "mutable": [STATISTICS], "method": "class_logits"}
-    logits, variables = config.build().apply({"params": probe}, IMAGES, **options)
-    centred = (features - features.mean(0, keepdims=True)) / jnp.sqrt(features.var(0, keepdims=True) + 1e-6)
+    logits, variables = jax.jit(functools.partial(config.build().apply, **options))({"params": probe}, IMAGES)
+    centred = (features - features.mean(0, keepdims=True)) / np.sqrt(features.var(0, keepdims=True) + 1e-6)
     np.testing.assert_allclose(logits, centred @ scores["kernel"] + scores["bias"][None], atol=1e-4)
     following = variables[STATISTICS]["classification_norm"]
     np.testing.assert_allclose(following["mean"], 0.9 * 0.3 + 0.1 * features.mean(0), atol=1e-6)
