@@ -180,7 +180,8 @@ def test_faults_are_read_over(bucket, files, seed, monkeypatch):
         assert list(TextFiles(("s3://bucket/c4",)).documents()) == expected
 
 
-def test_a_bucket_that_stays_away_is_one_sentence(bucket, files):
+def test_a_bucket_that_stays_away_is_one_sentence(bucket, files, monkeypatch):
+    monkeypatch.setattr(remote_files, "_ATTEMPTS", 2)  # in each of which s3fs tries several times and waits
     bucket.faults = iter(lambda: "error", None)
     with pytest.raises(
         InputError, match=r"s3://bucket/c4/train.00000.json.gz cannot be read \(.*\); see that it is there"

@@ -350,7 +350,7 @@ def test_layer_scale_multiplies_the_branches(make_params, x):
     """Ones change nothing, zeros leave the residual stream alone."""
     plain, scaled = Layer(CONFIG), Layer(replace(CONFIG, layer_scale=0.25))
     params = make_params(plain, 0, x, None, Context(), True)
-    initial = nn.unbox(scaled.init(jax.random.key(0), x, None, Context(), True)["params"])
+    initial = nn.unbox(jax.jit(scaled.init, static_argnums=4)(jax.random.key(0), x, None, Context(), True)["params"])
     names = set(initial) - set(params)
     assert names == {"self_attention_scale", "feed_forward_scale"}
     assert all((initial[name]["scale"] == jnp.full(D, 0.25)).all() for name in names)
@@ -371,7 +371,7 @@ def test_stochastic_depth_skips_branches_of_whole_rows():
     rows = jnp.asarray(np.random.default_rng(0).normal(size=(1, 1, D)).astype(np.float32)).repeat(256, 0).repeat(2, 1)
     config = replace(CONFIG, drop_path_rate=0.5)
     stack = Stack(config, 2)
-    params = nn.unbox(stack.init(jax.random.key(0), rows[:1], Context())["params"])
+    params = nn.unbox(jax.jit(stack.init)(jax.random.key(0), rows[:1], Context())["params"])
     outputs = jax.jit(lambda key: stack.apply(
         {"params": params}, rows, Context(), deterministic=False, rngs={"dropout": key}, method="outputs"
     ))  # fmt: skip
@@ -386,7 +386,7 @@ def test_stochastic_depth_skips_branches_of_whole_rows():
     def attend(layer, x):
         return layer.self_attention(layer.self_attention_norm(x))
 
-    attended = Layer(CONFIG).apply(second, first[:1], method=attend)
+    attended = jax.jit(partial(Layer(CONFIG).apply, method=attend))(second, first[:1])
     for value in (first, first + 2 * attended):
         assert 0.15 < (np.abs(last - value).max((1, 2)) < 1e-4).mean() < 0.35
 
@@ -396,7 +396,7 @@ def test_the_share_of_skipped_branches_goes_with_depth_or_is_constant(schedule, 
     """A row that skips both branches of a layer leaves it as it came."""
     rows = jnp.asarray(np.random.default_rng(0).normal(size=(1, 1, D)).astype(np.float32)).repeat(512, 0).repeat(2, 1)
     stack = Stack(replace(CONFIG, drop_path_rate=0.6, drop_path_schedule=schedule), 3)
-    params = nn.unbox(stack.init(jax.random.key(0), rows[:1], Context())["params"])
+    params = nn.unbox(jax.jit(stack.init)(jax.random.key(0), rows[:1], Context())["params"])
     options = {"deterministic": False, "rngs": {"dropout": jax.random.key(0)}, "method": "outputs"}
     outputs = jax.jit(lambda: stack.apply({"params": params}, rows, Context(), **options))()
     states = jnp.concatenate([rows[None], outputs])

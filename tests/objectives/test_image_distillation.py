@@ -1,4 +1,5 @@
 from dataclasses import replace
+from functools import partial
 
 import jax
 import jax.numpy as jnp
@@ -44,6 +45,7 @@ def as_teacher_sees(features):
     return jnp.asarray((pixels - mean) / std, jnp.float32)
 
 
+@jax.jit
 def teach(params, images):
     return TEACHER.build().apply({"params": params}, images, method="class_logits")
 
@@ -73,9 +75,14 @@ def params(features):
 @pytest.fixture(scope="module")
 def logits(params, features):
     """(class head's, distillation head's, teacher's) in float64."""
-    heads = PLAIN.apply(STUDENT.build(), params[0], features)
+    heads = jax.jit(partial(PLAIN.apply, STUDENT.build()))(params[0], features)
     teacher = teach(params[1], as_teacher_sees(features))
     return [np.asarray(each, np.float64) for each in (*heads, teacher)]
+
+
+@partial(jax.jit, static_argnums=(0, 1))
+def loss_of(objective, module, params, features, key):
+    return objective.loss(module, params, features, key)
 
 
 def log_softmax(logits):
@@ -109,8 +116,7 @@ def test_one_head_learns_the_labels_and_the_other_the_teacher(params, features, 
     agreement = (second.argmax(axis=-1) == teacher.argmax(axis=-1))[used].sum()
     assert float(metrics["agreement"].sum) == agreement
     # Loss and accuracy are those of the evaluation.
-    plain = PLAIN.loss(STUDENT.build(), student, features, None)
-    alone = objective.loss(STUDENT.build(), student, features, None)
+    plain, alone = (loss_of(one, STUDENT.build(), student, features, None) for one in (PLAIN, objective))
     assert alone[2].keys() == plain[2].keys()
     assert float(alone[0]) == pytest.approx(float(plain[0]), rel=1e-6) != pytest.approx(float(total), rel=1e-3)
     assert float(metrics["loss"]) == pytest.approx(float(plain[2]["loss"]), rel=1e-5)
@@ -119,8 +125,9 @@ def test_one_head_learns_the_labels_and_the_other_the_teacher(params, features, 
 def test_one_head_learns_both(features, params, logits):
     objective = BARE.for_teacher(TEACHER, ONE_HEAD, STATISTICS["imagenet"])
     module, student = ONE_HEAD.build(), init_params(ONE_HEAD, jax.random.key(0))
-    total, _, metrics = objective.loss(module, student, features, None, frozen=params[1])
-    (head,) = PLAIN.apply(module, student, features)
+    compute = jax.jit(lambda p, f: objective.loss(module, p, features, None, frozen=f))
+    total, _, metrics = compute(student, params[1])
+    (head,) = jax.jit(partial(PLAIN.apply, module))(student, features)
     head, used = np.asarray(head, np.float64), np.arange(ROWS) != 4
     of_labels = label_loss(head, features)[used].sum()
     of_teacher = -log_softmax(head)[np.arange(ROWS), logits[2].argmax(axis=-1)][used].sum()
@@ -147,10 +154,12 @@ def test_no_running_statistics_of_the_teacher_move(params, features):
     student = init_params(TEACHER, jax.random.key(5))
     compute = jax.jit(lambda s, f, key: objective.loss(TEACHER.build(), s, features, key, frozen=f)[2])
     metrics = compute(student, params[1], jax.random.key(0))
-    moved, plain = metrics[RUNNING].sum, PLAIN.loss(TEACHER.build(), student, features, jax.random.key(0))[2][RUNNING]
-    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-6), moved, plain.sum)
+    plain = loss_of(PLAIN, TEACHER.build(), student, features, jax.random.key(0))[2]
+    moved, expected = (each[RUNNING].sum for each in (metrics, plain))
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-6), moved, expected)
     own = teach(params[1], features["images"])
-    (head,), _ = objective.apply_in_training(TEACHER.build(), student, features, jax.random.key(0))
+    apply = jax.jit(partial(objective.apply_in_training, TEACHER.build()))
+    (head,), _ = apply(student, features, jax.random.key(0))
     losses = -log_softmax(np.asarray(head, np.float64))[np.arange(ROWS), np.asarray(own).argmax(axis=-1)]
     expected = losses[np.arange(ROWS) != 4].sum()
     assert float(metrics["teacher_loss"].sum) == pytest.approx(expected, rel=1e-4)
@@ -162,9 +171,9 @@ def test_a_transformer_sees_pictures_of_its_size(features):
     objective = BARE.for_teacher(large, STUDENT, STATISTICS["inception"])
     teacher = init_params(large, jax.random.key(0))
     flat = jnp.broadcast_to(features["images"].mean(axis=(1, 2), keepdims=True), features["images"].shape)
-    actual = objective.teacher_logits(teacher, flat, jnp.float32)
+    actual = jax.jit(lambda *arrays: objective.teacher_logits(*arrays, jnp.float32))(teacher, flat)
     images = jnp.repeat(jnp.repeat(flat, 2, axis=1), 2, axis=2)
-    expected = large.build().apply({"params": teacher}, images, method="class_logits")
+    expected = jax.jit(partial(large.build().apply, method="class_logits"))({"params": teacher}, images)
     np.testing.assert_allclose(actual, expected, atol=1e-5)
     assert np.ptp(np.asarray(expected), axis=0).max() > 1e-3
 
