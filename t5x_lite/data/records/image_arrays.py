@@ -32,6 +32,8 @@ from t5x_lite.data.records.remote_files import list_remote
 from t5x_lite.errors import InputError
 from t5x_lite.files import is_in_bucket
 
+_MOST_CLASSES = 1 << 20
+
 
 @dataclass(frozen=True)
 class ImageArrays(ImageSource):
@@ -130,10 +132,15 @@ def array_labels(labels: Any, count: int, names: tuple[str, ...], key: str, wher
             f"class for each{hint}"
         )
     if labels.dtype.kind not in "iuU":
-        raise InputError(f"{where}: {key!r} has type {labels.dtype}; give the numbers of classes, or their names")
+        raise InputError(f"{where}: {key!r} has type {labels.dtype}; give the numbers of classes, or their names as str")
     if labels.dtype.kind == "U":
         names = names or sort_labels(labels.tolist())
     elif not names:
+        if int(labels.max()) >= _MOST_CLASSES:  # an array of hashes or of identifiers, say
+            raise InputError(
+                f"{where}: {key!r} has the label {labels.max()}, and labels are numbers of classes, from 0 to "
+                f"{_MOST_CLASSES - 1:,}; number the classes from 0, or set class_names"
+            )
         names = tuple(map(str, range(int(labels.max()) + 1)))
     records = (Record(f"picture {number} of {where}", {key: label}) for number, label in enumerate(labels.tolist()))
     # A number is that of a class, whatever the names are.
@@ -145,7 +152,8 @@ def array_labels(labels: Any, count: int, names: tuple[str, ...], key: str, wher
 def _in_range(value: int, names: tuple[str, ...], key: str) -> int:
     if 0 <= value < len(names):
         return value
-    raise UnknownLabelError("labels", key, names, (str(value),), f"give 0 to {len(names) - 1}", "class_names")
+    remedy = f"give 0 to {len(names) - 1}" if len(names) > 1 else "number the classes from 0"
+    raise UnknownLabelError("labels", key, names, (str(value),), remedy, "class_names")
 
 
 @dataclass(frozen=True)
