@@ -84,6 +84,8 @@ def run_and_exit() -> NoReturn:
     wait for minutes for files that nobody writes, and the interpreter for them."""
     # TensorStore's native threads report here, of no object, what they cannot hand to a task that a failed write ended.
     sys.unraisablehook = lambda error: None if error.object is None else sys.__unraisablehook__(error)
+    if sys.stdout.errors == "strict":  # as stderr: names of files may have bytes that are not UTF-8
+        sys.stdout.reconfigure(errors="backslashreplace")
     try:
         status = main()
     except Exception:

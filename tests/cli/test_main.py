@@ -4,6 +4,7 @@ import importlib
 import itertools
 import json
 import math
+import os
 import re
 import shlex
 import shutil
@@ -318,6 +319,14 @@ def test_the_module_is_the_program():
     import t5x_lite
 
     assert result.stdout.strip() == f"t5x_lite {t5x_lite.__version__}"
+
+
+def test_output_that_is_not_utf8_is_escaped():
+    code = "import sys, t5x_lite.cli; cli = sys.modules['t5x_lite.cli.main']; cli.main = lambda: print('\\udcff.png')"
+    code += "; cli.run_and_exit()"
+    environment = os.environ | {"PYTHONIOENCODING": "utf-8:strict"}
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, env=environment, check=True)
+    assert result.stdout == b"\\udcff.png\n"
 
 
 def test_classes_of_ones_own_are_imported_before_a_command(run, tmp_path):
