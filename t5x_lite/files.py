@@ -74,8 +74,8 @@ def read_bytes(path: epath.PathLike, what: str = "") -> bytes:
     Raises `InputError`, which begins with `what`, where it cannot be read or is larger, and for a pipe or a device,
     which may have no end.
     """
-    path = epath.Path(path) if is_in_bucket(path) else Path(path)
     try:
+        path = epath.Path(path) if is_in_bucket(path) else Path(path)
         if path.exists() and not path.is_file():
             problem = "is not a file"
         elif path.exists() and (size := epath.Path(path).stat().length) > MOST_BYTES:
@@ -84,6 +84,8 @@ def read_bytes(path: epath.PathLike, what: str = "") -> bytes:
             return path.read_bytes()
     except (OSError, ValueError) as error:
         problem = f"cannot be read ({getattr(error, 'strerror', None) or error})"
+    except KeyError as error:  # an unknown scheme
+        problem = f"cannot be read ({error.args[0]} is not one that is known, such as gs:// or s3://)"
     raise InputError(f"{f'{what}: ' if what else ''}{path} {problem}; correct the path")
 
 

@@ -1,5 +1,6 @@
 """Pictures in any form to what a model reads in inference: decoded, scaled, cropped and normalized as in training."""
 
+import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -254,6 +255,9 @@ def prepare_image(preparation: ImagePreparation, image: Image, name: str) -> Flo
     """What a model reads of a picture in any form. Raises `InputError`, which begins with its path or `name`."""
     label = str(image) if isinstance(image, str | Path) else name
     try:
-        return preparation(open_image(image, name))
+        # A picture that can be read is no reason to warn, of its size or of damaged EXIF data.
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return preparation(open_image(image, name))
     except BadImageError as error:
         raise InputError(f"{label}: {error}") from None

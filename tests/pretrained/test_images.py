@@ -1,6 +1,8 @@
 """Models of pictures in a notebook: what they name, encode, reconstruct, and where they look."""
 
+import io
 import json
+import warnings
 from dataclasses import replace
 
 import jax
@@ -288,6 +290,7 @@ BAD = {
     "cls": ("resnet", lambda model: model.encode(pixels(), pooling="cls"), "pooling='cls' needs a class token"),
     "layers": ("vit", lambda model: model.encode(pixels(), layers=3), "layers=3 is not a layer of this model; choose"),
     "last": ("resnet", lambda model: model.encode(pixels(), layers=1), "layers=1: the layers of a ResNet differ in"),
+    "url": ("vit", lambda model: model.classify("ftp://a/b.png"), "ftp://a/b.png cannot be read .ftp:// is not one"),
     "nothing": ("mae", lambda model: model.reconstruct(pixels(), mask_ratio=0.0), "mask_ratio=0.0"),
     "everything": ("mae", lambda model: model.reconstruct(pixels(), mask_ratio=1.0), "mask_ratio=1.0"),
     "all": ("mae", lambda model: model.reconstruct(pixels(), mask_ratio=0.99), "mask_ratio=0.99 hides all 12 patches"),
@@ -301,6 +304,14 @@ def test_bad_input(models, name):
     family, call, message = BAD[name]
     with pytest.raises(InputError, match=message):
         call(models[family])
+
+
+def test_pictures_that_are_read_warn_of_nothing(models):
+    file = io.BytesIO()
+    Image.new("RGB", (9, 9)).save(file, "JPEG", exif=b"Exif\0\0MM\0*\xff\xff\xff\xff")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert len(models["vit"].classify(file.getvalue())) == 3
 
 
 def test_channels_that_no_picture_has(tmp_path):
