@@ -179,6 +179,8 @@ def _too_large(size: str) -> BadImageError:
 
 
 def _unidentified(content: bytes) -> BadImageError:
+    if content.startswith(b"version https://git-lfs"):
+        raise BadImageError("a Git LFS pointer", "a Git LFS pointer, not the file", "fetch it by git lfs pull")
     names = ", ".join(name.replace("WEBP", "WebP") for name in FORMATS)
     start = content[:64].lstrip().lower() if content[:1] in b" <\r\n\t" else content
     known = next((name for magic, name in _UNREAD_FORMATS.items() if start.startswith(magic)), "")

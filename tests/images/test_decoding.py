@@ -220,6 +220,7 @@ BAD = {
     "beyond what is read": (png(20_000, 10_000), "too large", "200,000,000 pixels; at most 178,956,970"),
     "a bomb in scans": (many_scans(), "too large", "11,000 x 16,000 pixels in 10"),
     "a bomb in GIF": (gif(60_000, 60_000), "too large", "pixels"),
+    "Git LFS": (b"version https://git-lfs.github.com/spec/v1\n", "a Git LFS pointer", "not the file; fetch it by"),
     "TIFF": (saved(photograph(), "TIFF"), "in a format that is not read", "TIFF, which is not read; convert it"),
     "PDF": (saved(photograph(), "PDF"), "in a format that is not read", "PDF"),
     "AVIF": (b"\0\0\0\x20ftypavif" + bytes(99), "in a format that is not read", "AVIF or HEIC"),
