@@ -128,10 +128,11 @@ def make_store(
     sources = [corpus.documents.source, (corpus.held_out_documents or corpus.documents).source]
     refusing = [getattr(source, "broken", "refuse") == "refuse" for source in sources]
     refused = [store.figures[split] for split, refuses in zip(SPLITS, refusing, strict=True) if refuses]
-    if broken := format_broken(refused, layout := corpus.documents.layout):
-        raise InputError(
-            f"{broken}; replace or remove them, or leave such {layout.unit_name} out by data.source.broken='skip'"
-        )
+    # The same pictures on both sides are those of `evaluate --images`, which is no place for that option.
+    is_evaluation = corpus.held_out_documents is not None and sources[0] == sources[1]
+    if broken := format_broken(refused[is_evaluation:], layout := corpus.documents.layout):
+        skip = f", or leave such {layout.unit_name} out by data.source.broken='skip'"
+        raise InputError(f"{broken}; replace or remove them{'' if is_evaluation else skip}")
     return store
 
 

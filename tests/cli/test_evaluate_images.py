@@ -172,6 +172,14 @@ def test_answers_go_by_the_pictures_that_can_be_read(make_run, folders, run, tmp
     assert [row["reference"] for row in rows] == [Path(row["example"]).parent.name for row in rows]
 
 
+def test_broken_pictures_are_counted_once(trained, run, tmp_path):
+    val = write_pictures(tmp_path / "val", seed=1)
+    next(val.rglob("3.png")).write_bytes(b"")
+    status, _, error = run("evaluate", str(trained), "--images", str(val))
+    assert status == 2 and "1 of 30 images cannot be read (1 empty): " in error
+    assert error.endswith("3.png (empty (0 bytes)); replace or remove them\n")
+
+
 def test_of_a_mixture_each_part_has_its_figures_and_answers(make_run, folders, run, tmp_path):
     parts = (("one", folders[0], folders[1]), ("two", folders[1], folders[2]))
     source = Mixture(tuple(Part(name, *(ImageFolder(str(one)) for one in sides)) for name, *sides in parts))
@@ -188,7 +196,7 @@ def test_of_a_mixture_each_part_has_its_figures_and_answers(make_run, folders, r
 
 WRONG = {
     "a flat folder": ("ant", "has pictures and no folders of classes; put those of each class into a folder of its"),
-    "other classes": ("strange", "has folders that class_names does not name: yak; name them, or move them else"),
+    "other classes": ("strange", "has folders that class_names does not name: yak; it names ant, bee, cat, dog, elk,"),
     "nothing": ("nowhere", "does not exist"),
     "one": ("single", "has one class ('ant'), of which there is nothing to learn; give pictures of two or more"),
 }
