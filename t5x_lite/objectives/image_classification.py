@@ -179,10 +179,12 @@ class ImageClassification(TaskObjective):
             )
 
     def check_labels(self, model: ModelConfig, labels: tuple[str, ...] | None) -> None:
-        if labels and len(labels) != model.num_classes:  # a source may learn its classes when it is read
+        # A source may learn its classes when it is read, and refuse a single one then.
+        if labels and 1 < len(labels) != model.num_classes:
             raise InputError(
-                f"model.num_classes={model.num_classes} does not go with the data, which has {len(labels)} classes; "
-                f"set model.num_classes to {len(labels)}"
+                f"model.num_classes={model.num_classes} does not go with the data, which has {len(labels)} classes "
+                f"({', '.join(labels[:10])}{', ...' * (len(labels) > 10)}); set model.num_classes to {len(labels)}, or "
+                "correct the data"
             )
 
 

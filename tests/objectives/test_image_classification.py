@@ -315,7 +315,7 @@ def test_models_that_do_not_fit(model, problem):
 
 
 def test_numbers_of_classes_that_do_not_fit():
-    with pytest.raises(InputError, match="has 2 classes; set model.num_classes to 2"):
+    with pytest.raises(InputError, match="has 2 classes .cat, dog.; set model.num_classes to 2, or correct"):
         PLAIN.check_labels(TinyConfig(), ("cat", "dog"))
     PLAIN.check_labels(TinyConfig(), None)
 

@@ -23,9 +23,10 @@ from t5x_lite.errors import InputError
 from t5x_lite.files import MOST_BYTES, is_in_bucket
 from t5x_lite.images.decoding import BadImageError
 
-ENDINGS = (".jpg", ".jpeg", ".png", ".webp", ".gif", ".bmp")
+ENDINGS = (".jpg", ".jpeg", ".jfif", ".png", ".webp", ".gif", ".bmp")
 _UNREAD_ENDINGS = (".tif", ".tiff", ".heic", ".heif", ".avif", ".jp2", ".jxl", ".psd", ".svg")
 """Of pictures that are named as broken where they lie among others."""
+_SPLIT_NAMES = {"train", "training", "val", "valid", "validation", "dev", "test", "testing", "eval", "held_out"}
 _SHARD_BYTES = 64 << 20
 _SHARD_FILES = 10_000
 _THREADS = 16
@@ -137,7 +138,7 @@ def read_picture(path: str) -> bytes | BadImageError:
     except (OSError, ValueError) as error:  # ValueError for a NUL in a name
         if getattr(error, "errno", None) in _OUT_OF_RESOURCES:
             raise InputError(f"{shown} cannot be read ({error.strerror}); end other programs") from None
-        reason = getattr(error, "strerror", None) or type(error).__name__
+        reason = getattr(error, "strerror", None) or "its name has a NUL"
         return BadImageError("unreadable", f"unreadable ({reason})", "correct its path or its permissions")
 
 
@@ -244,10 +245,13 @@ class ImageFolder(ImageSource):
 
     @property
     def classes(self) -> tuple[str, ...] | None:
-        """The names of the classes; () where the folder is in a bucket or not there; None where it has no folders."""
+        """The names of the classes; () where the folder is in a bucket or not there, or has one that is empty, which
+        is refused when it is read; None where it has no folders."""
         if not self.has_answers:
             return None
-        return self.class_names or tuple(self._folders())
+        folders = self._folders()
+        has_empty = any(_is_empty(f"{self._root}/{name}") for name in folders)
+        return self.class_names or (() if has_empty else tuple(folders))
 
     def read_classes(self) -> tuple[str, ...]:
         files = None if self._is_flat and self._listing() else self._files()[0]
@@ -319,11 +323,16 @@ class ImageFolder(ImageSource):
                 f"path={self.path!r} has {_count(len(beside), 'picture')} beside the folders of the classes, such as "
                 f"{', '.join(beside[:3])}; move them into one, or remove them"
             )
+        if not self.class_names and {name.lower() for name in folders} <= _SPLIT_NAMES:
+            raise InputError(
+                f"path={self.path!r} has the folders {', '.join(folders)}, which are splits by their names; give one, "
+                f"such as {self.path.rstrip('/')}/{folders[-1]}, or set class_names if they are classes"
+            )
         classes = self.class_names or tuple(folders)
         if unknown := sorted(found - set(classes)):
             raise InputError(
-                f"path={self.path!r} has folders that class_names does not name: {', '.join(unknown[:10])}; name them, "
-                "or move them elsewhere"
+                f"path={self.path!r} has folders that class_names does not name: {', '.join(unknown[:10])}; it names "
+                f"{', '.join(classes[:10])}{', ...' * (len(classes) > 10)}: rename or move them, or name them there"
             )
         if not self.class_names and (empty := sorted(set(folders) - found)):
             raise InputError(
@@ -337,6 +346,14 @@ class ImageFolder(ImageSource):
 
 def _count(number: int, noun: str) -> str:
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
+def _is_empty(folder: str) -> bool:
+    try:
+        with os.scandir(folder) as entries:
+            return all(entry.name.startswith(".") for entry in entries)
+    except OSError:  # named when it is read
+        return False
 
 
 def _walk(folder: str, prefix: str, above: tuple[tuple[int, int], ...]) -> Iterator[_Listed]:
@@ -356,6 +373,8 @@ def _walk(folder: str, prefix: str, above: tuple[tuple[int, int], ...]) -> Itera
             is_folder, status = entry.is_dir(), entry.stat()
         except OSError:  # a link to nothing
             is_folder, status = False, None
+            if "." not in entry.name:  # to a folder, by its name
+                raise InputError(f"{entry.path} is a link to nothing; correct or remove it") from None
         if is_folder:
             yield from _walk(entry.path, f"{name}/", (*above, identity))
         else:

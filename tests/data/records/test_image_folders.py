@@ -186,11 +186,13 @@ def test_shards_are_the_folder_in_order(folder, monkeypatch):
 BAD = {
     "missing": (lambda f: f / "x", {}, "path='.*/x' does not exist .seen from .*; name a folder of pictures"),
     "a file": (lambda f: f / "cats" / "0.png", {}, "is a file; name a folder of pictures"),
-    "empty": (lambda f: f / "empty", {}, r"holds no picture \(.jpg, .jpeg, .png, .webp, .gif, .bmp\); correct"),
+    "empty": (lambda f: f / "empty", {}, r"holds no picture \(.jpg, .jpeg, .jfif, .png, .webp, .gif, .bmp\); correct"),
     "one class": (lambda f: f / "one", {}, r"has one class \('cats'\), of which there is nothing to"),
     "beside": (lambda f: f / "beside", {}, "has 2 pictures beside the folders of the classes, such as 1.png, 2.png"),
     "an empty class": (lambda f: f / "gap", {}, "has folders without a picture: dogs; fill or remove"),
-    "unknown folders": (lambda f: f, {"class_names": ("cats", "dogs")}, "does not name: .*ducks .*; name them"),
+    "splits": (lambda f: f / "splits", {}, "folders Train, val, which are splits .*; give one, such as .*/val"),
+    "a link": (lambda f: f / "linked", {}, "linked/dogs is a link to nothing; correct or remove it"),
+    "unknown folders": (lambda f: f, {"class_names": ("cats", "dogs")}, "not name: .*ducks .*; it names cats, dogs:"),
     "no folders": (lambda f: f / "cats" / "more", {"class_names": ("a", "b")}, "pictures and no folders of classes"),
 }
 
@@ -203,12 +205,32 @@ def test_bad_folders_end_in_a_sentence(folder, name):
         write_picture(folder / "beside" / which)
     write_picture(folder / "gap" / "cats" / "1.png")
     (folder / "gap" / "dogs").mkdir()
+    for which in ("splits/Train/1.png", "splits/val/1.png", "linked/cats/1.png"):
+        write_picture(folder / which)
     where, options, message = BAD[name]
+    if name == "a link":
+        (folder / "linked" / "dogs").symlink_to(folder / "nowhere")
     if name != "unknown folders":
         folder = folder.rename(folder.with_name("all"))
     with pytest.raises(InputError, match=message) as raised:
         ImageFolder(str(where(folder)), **options).read_classes()
     assert "\n" not in str(raised.value) and len(str(raised.value)) < 400
+
+
+def test_classes_wait_for_what_reading_refuses(folder):
+    (folder / "empty").mkdir()
+    (folder / "empty" / ".DS_Store").write_bytes(b"of a Mac")
+    assert ImageFolder(str(folder)).classes == ()
+    write_picture(folder / "empty" / "1.JFIF".lower())
+    assert ImageFolder(str(folder)).classes == ("cats", "dogs", "ducks 🦆", "empty")
+    assert ImageFolder(str(folder)).read_classes()[-1] == "empty"
+
+
+def test_splits_may_be_classes(folder):
+    for name in ("train", "test"):
+        write_picture(folder / "of" / name / "1.png")
+    named = ImageFolder(str(folder / "of"), class_names=("train", "test"))
+    assert sorted(label for _, label in read(named).values()) == [0, 1]
 
 
 def test_bad_options_end_in_a_sentence(folder):
