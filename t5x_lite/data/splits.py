@@ -81,18 +81,18 @@ class Hashes(NamedTuple):
     """In characters."""
 
 
-def held_out_threshold(documents: Hashes, held_out: float) -> int:
+def held_out_threshold(documents: Hashes, held_out: float, unit_name: str = "documents") -> int:
     """The largest hash of a held-out document: those with the smallest are held out, until they have `held_out` (0 to
     0.5) of the characters.
 
     Whole documents move, copies together, so the share is met from above; each side gets at least one distinct
-    document. Raises `InputError` for fewer than two distinct documents.
+    document. Raises `InputError` for fewer than two distinct documents, which it calls `unit_name`.
     """
     distinct, index = np.unique(documents.hashes, return_inverse=True)
     if len(distinct) < 2:
         raise InputError(
-            f"the corpus has {len(distinct)} distinct document(s), and held_out={held_out} needs two at least; "
-            "set document='line', give more text, or a held_out_source"
+            f"the corpus has {len(distinct)} distinct {unit_name}, and held_out={held_out} needs two at least; give "
+            "more, or a held_out_source" + (", or set document='line'" if unit_name == "documents" else "")
         )
     total = np.cumsum(np.bincount(index, documents.lengths))
     last = min(int(np.searchsorted(total, held_out * int(documents.lengths.sum()))), len(distinct) - 2)

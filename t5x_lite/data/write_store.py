@@ -115,11 +115,13 @@ def write_store(
         progress = functools.partial(report, "split documents")
         of_shards = list(workers.map(_hash_shard, task, len(task.shards), folder, "hashes", progress))
         hashes = Hashes(*(np.concatenate([one[name] for one in of_shards]) for name in Hashes._fields))
-        if not len(hashes.hashes):
-            next(iter(corpus.documents), None)  # raises what is wrong with the corpus
-        task = replace(
-            task, threshold=held_out_threshold(hashes, corpus.held_out), characters=int(hashes.lengths.sum())
-        )
+        first = next(iter(corpus.documents), None)  # raises what is wrong with the corpus
+        layout = corpus.documents.layout
+        if first is not None and (hashes.hashes == hashes.hashes[0]).all() and not layout.is_readable(first):
+            threshold = 0  # all are broken in the same way, such as empty, and counted by name when they are written
+        else:
+            threshold = held_out_threshold(hashes, corpus.held_out, layout.unit_name)
+        task = replace(task, threshold=threshold, characters=int(hashes.lengths.sum()))
     if tokenizer:
         save_tokenizer(tokenizer, folder / TOKENIZER)
     progress = functools.partial(report, "tokenize" if tokenizer else "write rows")

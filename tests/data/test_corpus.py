@@ -204,7 +204,7 @@ def test_pairs_need_a_source_of_pairs(corpus, tmp_path, options):
     [
         (held((("a", "b"), ("c", " "))), "memory:12 has an empty target"),
         (held(()), "holds no pairs"),
-        (held((("a", "b"),) * 5), "1 distinct document.* a held_out_source"),
+        (held((("a", "b"),) * 5), "1 distinct pairs.* a held_out_source"),
         (held((("a" * 99, "b"), ("c" * 99, "d"))), "has 1 pairs, 1 of them longer than a row; give more text"),
     ],
 )

@@ -226,8 +226,15 @@ def test_too_few_pictures(tmp_path):
     for label in "ab":
         (tmp_path / "pictures" / label).mkdir(parents=True)
         picture(0).save(tmp_path / "pictures" / label / "same.png")
-    with pytest.raises(InputError, match="1 distinct document"):
+    with pytest.raises(InputError, match="has 1 distinct images, .*; give more, or a held_out_source$"):
         prepare(tmp_path / "pictures", tmp_path / "cache")
+
+
+def test_all_are_broken_in_the_same_way(folder, tmp_path):
+    for path in folder.glob("*/*"):
+        path.write_bytes(b"")
+    with pytest.raises(InputError, match=r"^60 of 60 images cannot be read \(60 empty\): .*, and 55 others; replace"):
+        prepare(folder, tmp_path / "cache")
 
 
 def test_prepared_in_a_folder(folder, tmp_path):
