@@ -178,8 +178,8 @@ def begin(workdir: epath.Path, experiment: Experiment, store: TokenStore, teache
             raise InputError(f"{folder} is not the tokenizer that the run began with; put that one back")
         if before["key"] != store.key:
             raise InputError(
-                f"workdir={workdir} began on other data: data.source no longer gives the text it gave then; "
-                "bring that text back or choose another --workdir"
+                f"workdir={workdir} began on other data: data.source no longer gives what it gave then; "
+                "bring that back or choose another --workdir"
             )
         if before.get("teacher") != figures.get("teacher"):
             raise InputError(

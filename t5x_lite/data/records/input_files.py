@@ -184,7 +184,8 @@ def _decoded(content: bytes, path: InputFile, location: str, *, is_first: bool) 
     try:
         return content.decode("utf-8-sig" if is_first else "utf-8")
     except UnicodeDecodeError as error:
+        encoding = "UTF-16" if is_first and content[:2] in (b"\xff\xfe", b"\xfe\xff") else "LATIN1"
         raise InputError(
             f"{path} is not UTF-8 at {location.format(start=error.start)} (byte 0x{content[error.start]:02x}); "
-            "convert it, e.g. iconv -f LATIN1 -t UTF-8"
+            f"convert it, e.g. iconv -f {encoding} -t UTF-8"
         ) from None
