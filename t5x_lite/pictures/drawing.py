@@ -92,7 +92,8 @@ class Picture(Figure):
         from PIL import Image
 
         smaller = io.BytesIO()
-        Image.open(drawn).convert("RGB").quantize(self.colors).save(smaller, "PNG", optimize=True)
+        # Without k-means a color is that of a box of Pillow's, and black text may be purple.
+        Image.open(drawn).convert("RGB").quantize(self.colors, kmeans=1).save(smaller, "PNG", optimize=True)
         return smaller.getvalue()
 
     def save(self, path: str | Path, dpi: float = 120) -> None:
@@ -365,7 +366,7 @@ def draw_image_grid(rows: Sequence[Sequence[Tile]], columns: Sequence[str], titl
     below = [0.05 + 0.14 * max(tile.caption.count("\n") + bool(tile.caption) for tile in tiles) for tiles in rows]
     across, down = len(columns) * (width + 0.08) + 0.08, len(rows) * (height + 0.06) + sum(below) + 0.6
     picture = Picture(figsize=(across, down))
-    picture.colors = 64
+    picture.colors = 256
     title = textwrap.shorten(title, int(11 * across), placeholder=" …")
     picture.text(0.5, 1 - 0.2 / down, title, ha="center", va="center", fontsize=10, parse_math=False)
     top = 0.56
