@@ -19,7 +19,7 @@ from t5x_lite.images.augmentation import Augmentation
 from t5x_lite.images.mixing import Mixing
 from t5x_lite.models import DeiTConfig, MAEConfig, ResNetConfig
 from t5x_lite.objectives import ImageClassification, ImageDistillation, MaskedAutoencoding
-from t5x_lite.optim.optimizers import AdamW, Sgd
+from t5x_lite.optim.optimizers import AdamW, ParameterAverage, Sgd
 from t5x_lite.optim.schedules import Constant
 from t5x_lite.planning.plan import objective_without_text
 from t5x_lite.runs.records import Records, read_records
@@ -34,7 +34,8 @@ def experiment(tiny, tmp_path_factory):
     cache = str(tmp_path_factory.mktemp("cache"))
     data = Data(Digits(), None, held_out_source=Digits("test"), cache_dir=cache, augmentation_repeats=3)
     objective = ImageClassification(**OPTIONS, mixing=Mixing(mixup=0.8))
-    return replace(tiny, model=RESNET, objective=objective, data=data, optimizer=Sgd(Constant(0.1)))
+    optimizer, average = Sgd(Constant(0.1)), ParameterAverage(0.9)
+    return replace(tiny, model=RESNET, objective=objective, data=data, optimizer=optimizer, average=average)
 
 
 @pytest.fixture(scope="module")
@@ -55,7 +56,7 @@ def params_of(workdir):
 
 
 def test_stopped_and_gone_on_with_it_is_the_same_run(experiment, run, train, tmp_path, monkeypatch):
-    """The running statistics included."""
+    """Copies of repeated augmentation, running statistics and the moving average included."""
     record = Records.train
 
     def stop_at_3(self, step, metrics):
