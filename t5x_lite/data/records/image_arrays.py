@@ -132,7 +132,7 @@ def array_labels(labels: Any, count: int, names: tuple[str, ...], key: str, wher
             f"class for each{hint}"
         )
     if labels.dtype.kind not in "iuU":
-        raise InputError(f"{where}: {key!r} has type {labels.dtype}; give the numbers of classes, or their names as str")
+        raise InputError(f"{where}: {key!r} has type {labels.dtype}; give numbers of classes, or their names as str")
     if labels.dtype.kind == "U":
         names = names or sort_labels(labels.tolist())
     elif not names:

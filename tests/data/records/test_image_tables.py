@@ -248,7 +248,7 @@ BAD_ARRAYS = {
     "no pictures": ({"images": PIXELS[:0], "labels": LABELS[:0]}, "'images' has no pictures; give some"),
     "too few labels": ({"labels": LABELS[:5]}, r"'labels' has shape \[5\] and there are 6 pictures; give the number"),
     "one hot": ({"labels": np.eye(6)}, r"has shape \[6, 6\] .*; of one-hot labels take argmax\(axis=1\)"),
-    "float labels": ({"labels": LABELS * 1.0}, "'labels' has type float64; give the numbers of classes"),
+    "float labels": ({"labels": LABELS * 1.0}, "'labels' has type float64; give numbers of classes, or"),
     "negative labels": ({"labels": LABELS.astype(int) - 1}, "does not know: '-1' 2 times, the first in picture 1 of"),
     "no label": ({"labels": LABELS.astype(int) - 3}, "'-1' 2 times, .*; number the classes from 0"),
     "identifiers": ({"labels": LABELS.astype(int) << 40}, "has the label 2199023255552, .* from 0 to 1,048,575"),
