@@ -324,9 +324,10 @@ class ImageFolder(ImageSource):
                 f"{', '.join(beside[:3])}; move them into one, or remove them"
             )
         if not self.class_names and {name.lower() for name in folders} <= _SPLIT_NAMES:
+            one = max(folders, key=lambda name: name.lower().startswith("train"))
             raise InputError(
                 f"path={self.path!r} has the folders {', '.join(folders)}, which are splits by their names; give one, "
-                f"such as {self.path.rstrip('/')}/{folders[-1]}, or set class_names if they are classes"
+                f"such as {self.path.rstrip('/')}/{one}, or set class_names if they are classes"
             )
         classes = self.class_names or tuple(folders)
         if unknown := sorted(found - set(classes)):

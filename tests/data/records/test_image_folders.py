@@ -190,7 +190,7 @@ BAD = {
     "one class": (lambda f: f / "one", {}, r"has one class \('cats'\), of which there is nothing to"),
     "beside": (lambda f: f / "beside", {}, "has 2 pictures beside the folders of the classes, such as 1.png, 2.png"),
     "an empty class": (lambda f: f / "gap", {}, "has folders without a picture: dogs; fill or remove"),
-    "splits": (lambda f: f / "splits", {}, "folders Train, val, which are splits .*; give one, such as .*/val"),
+    "splits": (lambda f: f / "splits", {}, "folders Train, val, which are splits .*; give one, such as .*/Train"),
     "a link": (lambda f: f / "linked", {}, "linked/dogs is a link to nothing; correct or remove it"),
     "unknown folders": (lambda f: f, {"class_names": ("cats", "dogs")}, "not name: .*ducks .*; it names cats, dogs:"),
     "no folders": (lambda f: f / "cats" / "more", {"class_names": ("a", "b")}, "pictures and no folders of classes"),
