@@ -84,7 +84,7 @@ def run_and_exit() -> NoReturn:
     wait for minutes for files that nobody writes, and the interpreter for them."""
     # TensorStore's native threads report here, of no object, what they cannot hand to a task that a failed write ended.
     sys.unraisablehook = lambda error: None if error.object is None else sys.__unraisablehook__(error)
-    if sys.stdout.errors == "strict":  # as stderr: names of files may have bytes that are not UTF-8
+    if sys.stdout and sys.stdout.errors == "strict":  # as stderr: names of files may have bytes that are not UTF-8
         sys.stdout.reconfigure(errors="backslashreplace")
     try:
         status = main()
@@ -93,8 +93,8 @@ def run_and_exit() -> NoReturn:
         status = 1
     if not status:
         sys.exit()
-    sys.stdout.flush()
-    sys.stderr.flush()
+    for stream in filter(None, (sys.stdout, sys.stderr)):  # None where the caller closed it
+        stream.flush()
     os._exit(status)
 
 

@@ -329,6 +329,13 @@ def test_output_that_is_not_utf8_is_escaped():
     assert result.stdout == b"\\udcff.png\n"
 
 
+def test_outputs_may_be_closed():
+    for arguments, status in (("--version", 0), ("train nothing.py", 2)):
+        command = f"{shlex.quote(sys.executable)} -m t5x_lite {arguments} >&-"
+        result = subprocess.run(command, shell=True, stderr=subprocess.PIPE, text=True, check=False)
+        assert (result.returncode, result.stderr.count("\n")) == (status, status // 2)
+
+
 def test_classes_of_ones_own_are_imported_before_a_command(run, tmp_path):
     file = tmp_path / "own_classes.py"
     file.write_text("VALUE = 3\n")
