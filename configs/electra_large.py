@@ -20,25 +20,25 @@ Recommended: v5e:8x8, with the mesh of this config. Its plan, made on two CPU co
      together, of 16: fits     10.98
 
      collective      among  count  MB a chip     ms  largest input
-     all-gather         16  1,066    2,244.0  22.44  bf16[30522,64]
+     all-gather         16  1,090    2,302.8  23.03  bf16[30522,64]
      reduce-scatter     16    267      557.4   5.57  bf16[4096,1024]
-     all-reduce         16    221      449.0   4.49  bf16[30522,1024]
+     all-reduce         16    173      448.3   4.48  bf16[30522,1024]
      all-reduce          4     50       78.0   1.56  bf16[30522,64]
      all-reduce         64     99        6.5   0.06  bf16[1,512,1024]
 
      a step at least              ms
      compute: matrix products  193.5
-     hbm: memory               429.3
-     ici: links between chips   34.1
+     hbm: memory               434.0
+     ici: links between chips   34.7
 
      a step as the compiler expects it     ms
-     operations                         535.1
+     operations                         519.9
      kernels of attention               100.0
-     links that nothing hides            13.3
+     links that nothing hides            14.7
 
     model FLOPs 2.274e+15 a step, compiled 2.439e+15 (1.07 times)
-    at most 42.0% MFU and 2,442,428 tokens/s, bound by hbm
-    expected 27.8% MFU and 1,616,981 tokens/s, 648.5 ms a step
+    at most 41.6% MFU and 2,416,278 tokens/s, bound by hbm
+    expected 28.4% MFU and 1,652,352 tokens/s, 634.6 ms a step
 """
 
 from dataclasses import replace

@@ -26,22 +26,22 @@ made on two CPU cores with libtpu 0.0.42.1:
      all-reduce             64      4    4,056.5    8.11  bf16[50304,5120]
      reduce-scatter          2    160      314.6    3.15  bf16[20480,96]
      all-reduce              2     84      294.3    2.94  bf16[50304,80]
-     all-reduce            128    487      164.8    0.27  bf16[1,2048,5120]
+     all-reduce            128    407      151.8    0.25  bf16[1,2048,5120]
      collective-permute      2    160       52.4    0.52  bf16[20480,8]
 
      a step at least                ms
      compute: matrix products  2,955.9
-     hbm: memory               1,139.8
+     hbm: memory               1,130.1
      ici: links between chips    282.3
 
      a step as the compiler expects it       ms
-     operations                         3,654.1
+     operations                         3,633.9
      kernels of attention                 292.3
      links that nothing hides             122.2
 
     model FLOPs 1.668e+17 a step, compiled 1.737e+17 (1.04 times)
     at most 96.1% MFU and 709,826 tokens/s, bound by compute
-    expected 69.8% MFU and 515,697 tokens/s, 4,068.6 ms a step
+    expected 70.1% MFU and 518,271 tokens/s, 4,048.4 ms a step
 """
 
 from dataclasses import replace

@@ -28,17 +28,17 @@ Recommended: v5p:4x4x4, with the mesh of this config. Its plan, made on two CPU 
 
      a step at least                ms
      compute: matrix products  2,036.7
-     hbm: memory                 668.6
+     hbm: memory                 640.8
      ici: links between chips    170.5
 
      a step as the compiler expects it       ms
-     operations                         2,374.2
-     kernels of attention                 358.3
+     operations                         2,223.9
+     kernels of attention                 344.2
      links that nothing hides              72.4
 
     model FLOPs 4.657e+16 a step, compiled 5.983e+16 (1.28 times)
     at most 77.8% MFU and 571,164 tokens/s, bound by compute
-    expected 56.5% MFU and 414,734 tokens/s, 2,804.8 ms a step
+    expected 60.0% MFU and 440,546 tokens/s, 2,640.5 ms a step
 """
 
 from dataclasses import replace

@@ -113,8 +113,9 @@ class Experiment:
     layers: small models take shorter steps, and several times as long to compile (TPU and GPU)."""
     dropout_prng: Literal["threefry", "hash"] = "threefry"
     """The generator of dropout's masks: JAX's threefry, or a hash, which draws other masks of the same distribution, as
-    reproducible. By plan the hash takes 1.4 of 84.1 ms off a step of BERT large (v5e:4x4, remat none). Flash attention
-    draws its dropout by such a hash under either."""
+    reproducible. By plan the hash takes 1.4 of 84.1 ms off a step of BERT large (v5e:4x4, remat none), and makes the
+    masks of eight layers of ViT-L/16 in 8.6 ms instead of 28.3 (64 pictures a chip, remat dots). Flash attention draws
+    its dropout by such a hash under either."""
     precision: Precision = Precision()
     mesh: MeshShape = MeshShape()
     zero1: bool = False
