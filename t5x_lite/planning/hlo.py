@@ -23,6 +23,9 @@ _FREE += ("after-all", "partition-id", "replica-id", "optimization-barrier", "io
 _FREE += ("opt-barrier", "add-dependency", "domain", "get-dimension-size")
 """Operations that name what is in memory already, or stand for what others do."""
 
+_SLICING = ("slice", "dynamic-slice", "gather")
+"""Operations that read no more of their first operand than they give."""
+
 
 @dataclass(frozen=True)
 class HloArray:
@@ -80,7 +83,7 @@ class Instruction:
         return (*_CALLED.findall(self.attributes), *re.findall(r"[\w.\-]+", branches[1] if branches else ""))
 
     def attribute(self, name: str) -> str | None:
-        value = re.search(rf"\b{name}=%?([\w.\-]+)", self.attributes)
+        value = re.search(rf'\b{name}=[%"]?([\w.\-]+)', self.attributes)
         return value[1] if value else None
 
     @property
@@ -317,26 +320,32 @@ def memory_traffic(program: HloProgram) -> int:
 
 def _traffic(instruction: Instruction, computation: Computation, program: HloProgram) -> int:
     opcode, results = instruction.opcode, instruction.arrays
-    if opcode in _FREE or opcode.endswith("-done"):
+    if opcode in _FREE or opcode.endswith("-done") or instruction.attribute("custom_call_target") == "AllocateBuffer":
         return 0
     operands = [array for operand in computation.operands(instruction) for array in operand.arrays]
-    if opcode == "dynamic-slice":
-        return 2 * _in_memory(results)
+    if opcode.removesuffix("-start") in _SLICING:
+        # What begins a transfer gives its operands, the slice, and what counts the transfer.
+        piece = results[len(operands) if opcode.endswith("-start") else 0]
+        return _in_memory((piece,)) + (piece.stored_bytes if operands[0].memory_space == 0 else 0)
     if opcode == "dynamic-update-slice":
-        return 2 * _in_memory(computation.operands(instruction)[1].arrays)
+        whole, piece = operands[:2]
+        return _in_memory((piece,)) + (piece.stored_bytes if whole.memory_space == 0 else 0)
     if opcode == "fusion":
-        return sum(_fusion_traffic(instruction, computation, program.computations[instruction.called[0]]))
+        return sum(_fusion_traffic(instruction, computation, program))
     if opcode == "custom-call" and (estimate := instruction.estimate("bytes_accessed")):
         # A kernel may fetch a block more than once.
         return max(estimate, _in_memory(operands) + _in_memory(results))
-    if opcode.endswith("-start"):
-        results = results[: len(results) // 2 or 1]
     if opcode == "send":
         return _in_memory(operands)  # its results are its operands
+    if opcode == "copy-start":
+        results = results[:1]  # then its operand
+    elif opcode.endswith("-start") and len(results) > len(operands):
+        results = results[len(operands) : 2 * len(operands)]  # after its operands
     return _in_memory(operands) + _in_memory(results)
 
 
-def _fusion_traffic(instruction: Instruction, outside: Computation, inside: Computation) -> Iterator[int]:
+def _fusion_traffic(instruction: Instruction, outside: Computation, program: HloProgram) -> Iterator[int]:
+    inside = program.computations[instruction.called[0]]
     # What a fusion passes through unchanged, such as the arrays of a transfer in progress, is not touched.
     aliases = re.search(
         r"output_to_operand_aliasing=\{((?:\{[\d,]*\}: \(\d+, \{[\d,]*\}\)(?:, )?)*)\}", instruction.attributes
@@ -345,21 +354,56 @@ def _fusion_traffic(instruction: Instruction, outside: Computation, inside: Comp
     results, unchanged = {int(result or 0) for result, _ in pairs}, {int(operand) for _, operand in pairs}
     ends = inside.operands(inside.root) if inside.root.opcode == "tuple" else (inside.root,)
     updated: set[str] = set()
-    for update in (_source(end, inside) for end in ends):
-        if update.opcode == "dynamic-update-slice":
-            whole, piece = inside.operands(update)[:2]
-            source = _source(whole, inside)
-            updated.add(source.name)
-            yield 2 * _size(piece.arrays) if _in_memory(source.arrays) else 0
-    if not updated:
-        yield _in_memory([array for number, array in enumerate(instruction.arrays) if number not in results])
+    for number, (result, end) in enumerate(zip(instruction.arrays, ends, strict=False)):
+        if update := _update(end, inside, program):
+            whole, piece = update
+            updated.add(whole.name)
+            yield _size(piece) if _in_memory(whole.arrays) else 0
+        elif number not in results:
+            yield _in_memory((result,))
     for number, (operand, parameter) in enumerate(zip(outside.operands(instruction), inside.parameters, strict=False)):
-        if parameter.name in updated or number in unchanged:
-            continue
-        readers = [other for other in inside.instructions if parameter.name in other.operands]
-        sliced = readers and all(reader.opcode == "dynamic-slice" for reader in readers)
-        in_memory = _in_memory(operand.arrays)
-        yield min(in_memory, sum(_size(reader.arrays) for reader in readers)) if sliced else in_memory
+        if parameter.name not in updated and number not in unchanged:
+            in_memory = _in_memory(operand.arrays)
+            sliced = _sliced(parameter, inside, program)
+            yield in_memory if sliced is None else min(in_memory, sliced)
+
+
+def _update(
+    end: Instruction, computation: Computation, program: HloProgram
+) -> tuple[Instruction, tuple[HloArray, ...]] | None:
+    """(the value, the slice of it) that a result of a fusion has updated in place; None where it is a new array."""
+    end = _source(end, computation)
+    if end.opcode == "dynamic-update-slice":
+        whole, piece = computation.operands(end)[:2]
+        return _source(whole, computation), piece.arrays
+    if end.opcode != "fusion":
+        return None
+    inner = program.computations[end.called[0]]
+    update = _update(inner.root, inner, program)
+    if update is None or update[0].opcode != "parameter":
+        return None
+    return _source(computation.operands(end)[int(update[0].operands[0])], computation), update[1]
+
+
+def _sliced(value: Instruction, computation: Computation, program: HloProgram) -> int | None:
+    """Bytes of the slices that are all that a fusion reads of a value; None where it reads the whole."""
+    total = 0
+    for reader in (other for other in computation.instructions if value.name in other.operands):
+        if reader.opcode in _SLICING and reader.operands[0] == value.name:
+            part: int | None = _size(reader.arrays)
+        elif reader.opcode == "bitcast":
+            part = _sliced(reader, computation, program)
+        elif reader.opcode == "fusion":
+            inner = program.computations[reader.called[0]]
+            numbers = [number for number, name in enumerate(reader.operands) if name == value.name]
+            parts = [_sliced(inner.parameters[number], inner, program) for number in numbers]
+            part = None if None in parts else sum(parts)
+        else:
+            part = None
+        if part is None:
+            return None
+        total += part
+    return total or None
 
 
 def _source(instruction: Instruction, computation: Computation) -> Instruction:

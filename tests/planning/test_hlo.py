@@ -291,3 +291,55 @@ def test_a_kernel_counts_by_its_estimate_and_moves_its_operands_at_least(fetched
     assert memory_traffic(program) == max(fetched, 2 * 2 * 256 * 512)
     silent = read_hlo(KERNEL.replace("CONFIG", '"used_scoped_memory_configs":[]'))
     assert (matrix_flops(silent), memory_traffic(silent)) == (0, 2 * 2 * 256 * 512)
+
+
+STACK = """%read (p: f32[8,4,128], i: s32[]) -> f32[4,128] {
+  %p = f32[8,4,128]{2,1,0} parameter(0)
+  %i = s32[] parameter(1)
+  %zero = s32[] constant(0)
+  %slice = f32[1,4,128]{2,1,0} dynamic-slice(%p, %i, %zero, %zero), dynamic_slice_sizes={1,4,128}
+  ROOT %layer = f32[4,128]{1,0} bitcast(%slice)
+}
+
+%write (p: f32[8,4,128], x: f32[4,128], i: s32[]) -> f32[8,4,128] {
+  %p = f32[8,4,128]{2,1,0} parameter(0)
+  %x = f32[4,128]{1,0} parameter(1)
+  %i = s32[] parameter(2)
+  %zero = s32[] constant(0)
+  %layer = f32[1,4,128]{2,1,0} bitcast(%x)
+  ROOT %update = f32[8,4,128]{2,1,0} dynamic-update-slice(%p, %layer, %i, %zero, %zero)
+}
+
+%both (stack: f32[8,4,128], i: s32[], out: f32[8,4,128]) -> (f32[8,4,128], f32[4,128]) {
+  %stack = f32[8,4,128]{2,1,0} parameter(0)
+  %i = s32[] parameter(1)
+  %out = f32[8,4,128]{2,1,0} parameter(2)
+  %layer = f32[4,128]{1,0} fusion(%stack, %i), kind=kLoop, calls=%read
+  %next = f32[8,4,128]{2,1,0} fusion(%out, %layer, %i), kind=kLoop, calls=%write
+  ROOT %results = (f32[8,4,128]{2,1,0}, f32[4,128]{1,0}) tuple(%next, %layer)
+}
+
+ENTRY %main (stack: f32[8,4,128], out: f32[8,4,128], i: s32[]) -> (f32[8,4,128], f32[4,128]) {
+  %stack = f32[8,4,128]{2,1,0} parameter(0)
+  %out = f32[8,4,128]{2,1,0} parameter(1)
+  %i = s32[]{:S(6)} parameter(2)
+  ROOT %fusion = (f32[8,4,128]{2,1,0}, f32[4,128]{1,0}) fusion(%stack, %i, %out), kind=kOutput, calls=%both
+}
+"""
+
+
+def test_a_fusion_inside_a_fusion_reads_and_writes_slices_too():
+    """One layer of a stack is read, one of another is written, and the same as a result of its own."""
+    assert memory_traffic(read_hlo(STACK)) == 3 * 4 * 128 * 4
+
+
+def test_a_slice_on_its_way_to_the_chip_is_read_once():
+    """Its operand, which comes first among its results, is not; nor is memory touched that is only set aside."""
+    text = """ENTRY %main (x: f32[64,128]) -> f32[16,128] {
+  %x = f32[64,128]{1,0} parameter(0)
+  %room = f32[999,128]{1,0} custom-call(), custom_call_target="AllocateBuffer"
+  %start = ((f32[64,128]{1,0}), f32[16,128]{1,0:S(1)}, s32[]{:S(2)}) slice-start(%x), slice={[0:16], [0:128]}
+  ROOT %done = f32[16,128]{1,0:S(1)} slice-done(%start)
+}
+"""
+    assert memory_traffic(read_hlo(text)) == 4 * 16 * 128
