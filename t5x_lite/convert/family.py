@@ -17,6 +17,7 @@ from t5x_lite.models.base import TASK_HEADS
 ACTIVATIONS = {
     "gelu": ("gelu", "gelu_python"),
     "gelu_tanh": ("gelu_new", "gelu_pytorch_tanh", "gelu_fast", "gelu_python_tanh", "gelu_accurate"),
+    "quick_gelu": ("quick_gelu",),
     "relu": ("relu",),
     "silu": ("silu", "swish"),
     "tanh": ("tanh",),
@@ -245,14 +246,7 @@ class HuggingFaceFamily(ABC):
         Raises `InputError` for what we do not have."""
         for entry in (*self.fields, self.heads):
             fields = entry.read(theirs, tensors) | fields
-        types = get_type_hints(self.config)
-        for name, value in fields.items():
-            options = () if get_origin(types[name]) is tuple else get_args(types[name])
-            allowed = {*options, types[name]} & {bool, int, float, type(None)}
-            allowed |= {int} if float in allowed else set()
-            if isinstance(value, list | dict) or (allowed and type(value) not in allowed):
-                raise InputError(f"config.json gives {name} the value {value!r:.99}; it is damaged: fetch it again")
-        return self.config(**fields)
+        return self.config(**checked_fields(self.config, fields))
 
     def export_config(self, config: Any, vocabulary: Vocabulary | None) -> dict[str, Any]:
         """The config.json of an architecture. Raises `InputError` for what it cannot express."""
@@ -290,6 +284,18 @@ class HuggingFaceFamily(ABC):
         """The preprocessor_config.json of the published models, for pictures of the config's size and channels; empty
         where none are read."""
         return {}
+
+
+def checked_fields(config: type[ModelConfig], fields: dict[str, Any]) -> dict[str, Any]:
+    """The fields of a config, as they were read; `InputError` for a value of another type."""
+    types = get_type_hints(config)
+    for name, value in fields.items():
+        options = () if get_origin(types[name]) is tuple else get_args(types[name])
+        allowed = {*options, types[name]} & {bool, int, float, type(None)}
+        allowed |= {int} if float in allowed else set()
+        if isinstance(value, list | dict) or (allowed and type(value) not in allowed):
+            raise InputError(f"config.json gives {name} the value {value!r:.99}; it is damaged: fetch it again")
+    return fields
 
 
 def class_of(theirs: dict[str, Any]) -> str:

@@ -64,12 +64,16 @@ _OLD_NAMES = (
 """What tensors are called on the hub, by patterns of the names in Transformers 5."""
 
 
-class _Sizes:
+@dataclass(frozen=True)
+class PatchSizes:
     """Height and width of pictures and of patches, each one number or two; a patch's are equal."""
+
+    usual: int = 16
+    """That of patches where a config.json leaves it out."""
 
     def read(self, theirs: dict[str, Any], tensors: Tensors) -> dict[str, Any]:
         pairs = {}
-        for name, usual in (("image_size", 224), ("patch_size", 16)):
+        for name, usual in (("image_size", 224), ("patch_size", self.usual)):
             value = usual if theirs.get(name) is None else theirs[name]
             pair = value if isinstance(value, list) else [value, value]
             if len(pair) != 2 or not all(type(side) is int for side in pair):
@@ -208,11 +212,20 @@ class ImageFamily(HuggingFaceFamily):
 _POSITIONS = (".position_embeddings", ".decoder_pos_embed")
 
 
+def flat_patches(value: np.ndarray) -> np.ndarray:
+    """[D, p p C] of a convolution [D, C, p, p]: ours are the pixels of a patch, channels last."""
+    return value.transpose(0, 2, 3, 1).reshape(len(value), -1) if value.ndim == 4 else value
+
+
+def shaped_patches(value: np.ndarray, patch_size: int, channels: int) -> np.ndarray:
+    """The inverse of `flat_patches`."""
+    return np.ascontiguousarray(value.reshape(-1, patch_size, patch_size, channels).transpose(0, 3, 1, 2))
+
+
 def _flat(name: str, value: np.ndarray) -> np.ndarray:
     """A tensor of theirs in the shape of our parameter, or of its transpose."""
-    if name.endswith(".patch_embeddings.projection.weight") and value.ndim == 4:
-        # A convolution [D, C, p, p]; ours are the pixels of a patch, channels last.
-        return value.transpose(0, 2, 3, 1).reshape(len(value), -1)
+    if name.endswith(".patch_embeddings.projection.weight"):
+        return flat_patches(value)
     if name.endswith("_token") and value.ndim == 3 and value.shape[:2] == (1, 1):
         return value[0, 0]
     return value[0] if name.endswith(_POSITIONS) and value.ndim == 3 and len(value) == 1 else value
@@ -221,8 +234,7 @@ def _flat(name: str, value: np.ndarray) -> np.ndarray:
 def _shaped(name: str, value: np.ndarray, config: Any) -> np.ndarray:
     """The inverse of `_flat`."""
     if name.endswith(".patch_embeddings.projection.weight"):
-        size = config.patch_size
-        return np.ascontiguousarray(value.reshape(-1, size, size, config.num_channels).transpose(0, 3, 1, 2))
+        return shaped_patches(value, config.patch_size, config.num_channels)
     if name.endswith("_token"):
         return value[None, None]
     return value[None] if name.endswith(_POSITIONS) else value
@@ -276,7 +288,7 @@ class _MAEFamily(ImageFamily):
 _FIELDS = (
     Constants({"qkv_bias": True}),
     Constants({"initializer_range": 0.02}, checked=False),
-    _Sizes(),
+    PatchSizes(),
     Numbers(_NUMBERS),
     ActivationName(),
 )

@@ -134,7 +134,7 @@ def to_theirs(names: Names, params: Any, abstract: Any) -> dict[str, np.ndarray]
             pieces = parts.setdefault(tensor.name.format(layer=layer), [np.empty(0)] * of)
             pieces[which] = array.T if tensor.transpose else array
     return {
-        name: np.ascontiguousarray(pieces[0] if len(pieces) == 1 else np.concatenate(pieces, axis=-1))
+        name: np.asarray(pieces[0] if len(pieces) == 1 else np.concatenate(pieces, axis=-1), order="C")
         for name, pieces in parts.items()
     }
 

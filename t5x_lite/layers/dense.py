@@ -191,6 +191,7 @@ ACTIVATIONS: dict[str, Callable[[Array], Array]] = {
     "relu": jax.nn.relu,
     "gelu": gelu,
     "gelu_tanh": lambda x: jax.nn.gelu(x, approximate=True),
+    "quick_gelu": lambda x: x * jax.nn.sigmoid(1.702 * x),
     "silu": jax.nn.silu,
     "tanh": jnp.tanh,
 }
@@ -228,6 +229,8 @@ class LayerConfig:
     """All positions of a row drop the same features and the same keys; otherwise each its own."""
     query_init: Callable[..., Array] = nn.initializers.lecun_normal()
     kernel_init: Callable[..., Array] = nn.initializers.lecun_normal()
+    mlp_init: Callable[..., Array] | None = None
+    """Of the matrices that a feed-forward layer begins with; None means `kernel_init`."""
     residual_init: Callable[..., Array] | None = None
     """Of the matrix that ends a residual branch; None means `kernel_init`."""
 
@@ -245,17 +248,17 @@ class FeedForward(nn.Module):
     def __call__(self, x: Float[Array, "B L D"], *, deterministic: bool = True) -> Float[Array, "B L D"]:
         c = self.config
 
-        def dense(features: int, axes: tuple[str, str], name: str, init: Callable[..., Array] = c.kernel_init) -> Dense:
-            return Dense(features, axes, c.use_bias, self.dtype, init, name=name)
+        def dense(features: int, axes: tuple[str, str], name: str, init: Callable[..., Array] | None) -> Dense:
+            return Dense(features, axes, c.use_bias, self.dtype, init or c.kernel_init, name=name)
 
-        hidden = dense(c.mlp_dim, ("embed", "mlp"), "wi")(x)
+        hidden = dense(c.mlp_dim, ("embed", "mlp"), "wi", c.mlp_init)(x)
         # The backward pass is given what went in, and not the three or four arrays that are made of it on the way.
         activation = jax.checkpoint(ACTIVATIONS[c.activation], prevent_cse=False)
         if c.gated:
-            hidden *= activation(dense(c.mlp_dim, ("embed", "mlp"), "gate")(x))
+            hidden *= activation(dense(c.mlp_dim, ("embed", "mlp"), "gate", c.mlp_init)(x))
         else:
             hidden = activation(hidden)
         hidden = constrain_sharding(hidden, "activation_batch", "activation_length", "activation_mlp")
         dropout = Dropout(c.mlp_dropout_rate, c.positions_share_dropout, "activation_mlp")
         hidden = dropout(hidden, deterministic=deterministic)
-        return dense(x.shape[-1], ("mlp", "embed"), "wo", c.residual_init or c.kernel_init)(hidden)
+        return dense(x.shape[-1], ("mlp", "embed"), "wo", c.residual_init)(hidden)

@@ -127,9 +127,11 @@ class PatchEmbeddings(nn.Module):
     special_positions: bool = True
     """Whether special tokens have positions too."""
     dtype: Any = jnp.float32
+    use_bias: bool = True
+    """Of the matrix."""
 
     def setup(self) -> None:
-        self.patch = Dense(self.embed_dim, ("patch", "embed"), True, self.dtype)
+        self.patch = Dense(self.embed_dim, ("patch", "embed"), self.use_bias, self.dtype)
         init = nn.with_logical_partitioning(nn.initializers.normal(0.02), ("embed",))
         self.special = [self.param(name, init, (self.embed_dim,), jnp.float32) for name in self.special_tokens]
         num_special = len(self.special_tokens) if self.special_positions else 0

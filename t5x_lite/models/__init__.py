@@ -1,8 +1,9 @@
 """The zoo: the published families, each a config of one of the modules here."""
 
-from t5x_lite.models import bert, electra, gpt, mae, resnet, t5, transformer, vit
+from t5x_lite.models import bert, clip, electra, gpt, mae, resnet, t5, transformer, vit
 from t5x_lite.models.base import ModelConfig, abstract_params, init_params, num_params
 from t5x_lite.models.bert import AlbertConfig, BertConfig, DistilBertConfig, RobertaConfig
+from t5x_lite.models.clip import Clip, ClipConfig, ClipImageConfig, ClipTextConfig
 from t5x_lite.models.decoder import Decoder, DecoderConfig
 from t5x_lite.models.electra import ElectraConfig, ElectraPair, ElectraPairConfig
 from t5x_lite.models.encoder import Encoder, EncoderConfig
@@ -16,7 +17,7 @@ from t5x_lite.models.vit import DeiTConfig, ViT, ViTConfig
 
 PRESETS: dict[str, ModelConfig] = {
     name: config
-    for family in (t5, transformer, gpt, bert, electra, vit, mae, resnet)
+    for family in (t5, transformer, gpt, bert, electra, vit, mae, resnet, clip)
     for name, config in family.PRESETS.items()
 }
 """Every published architecture under its public name."""
@@ -27,6 +28,10 @@ __all__ = [
     "AlbertConfig",
     "BartConfig",
     "BertConfig",
+    "Clip",
+    "ClipConfig",
+    "ClipImageConfig",
+    "ClipTextConfig",
     "Decoder",
     "DecoderConfig",
     "DeiTConfig",

@@ -60,6 +60,10 @@ class ImageTransformerConfig(ModelConfig):
     drop_path_rate: ClassVar[float] = 0.0
     drop_path_schedule: ClassVar[Literal["linear", "constant"]] = "linear"
     layer_scale: ClassVar[float] = 0.0
+    patch_bias: ClassVar[bool] = True
+    """Whether the matrix that embeds patches has a bias."""
+    embedding_norm: ClassVar[bool] = False
+    """Whether a norm comes before the first layer."""
 
     @property
     def special_tokens(self) -> tuple[str, ...]:
@@ -115,7 +119,7 @@ class ImageTransformerConfig(ModelConfig):
 
     def embeddings(self, dtype: Any) -> PatchEmbeddings:
         """What the pictures are read by."""
-        options = (self.special_tokens, self.positions, self.special_positions, dtype)
+        options = (self.special_tokens, self.positions, self.special_positions, dtype, self.patch_bias)
         return PatchEmbeddings(self.grid, self.patch_size, self.embed_dim, *options)
 
     def layer(self) -> LayerConfig:
@@ -149,6 +153,8 @@ class ImageTransformer(nn.Module):
         """Makes embeddings and layers; a module's `setup` calls it."""
         c = self.config
         self.embeddings = c.embeddings(self.dtype)
+        if c.embedding_norm:
+            self.embedding_norm = c.layer().make_norm(self.dtype)
         self.dropout = Dropout(c.dropout_rate)
         self.encoder = Stack(c.layer(), c.num_layers, remat=self.remat, dtype=self.dtype)
 
@@ -168,7 +174,9 @@ class ImageTransformer(nn.Module):
 
     def _embed(self, images: Images, deterministic: bool) -> Hidden:
         self.config.check_images(images)
-        return self.dropout(self.embeddings(images), deterministic=deterministic)
+        x = self.embeddings(images)
+        x = self.embedding_norm(x) if self.config.embedding_norm else x
+        return self.dropout(x, deterministic=deterministic)
 
 
 @dataclass(frozen=True)
