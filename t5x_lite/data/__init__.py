@@ -13,6 +13,7 @@ from t5x_lite.data.layouts.sentences import split_sentences
 from t5x_lite.data.layouts.text import Sentences, Stream
 from t5x_lite.data.mixtures import Equal, Fixed, Mixture, MixtureStore, Part, Proportional, Rates
 from t5x_lite.data.records.base import ComposedRecords, JoinedRecords, Record, Records, Source, UnrolledRecords
+from t5x_lite.data.records.captions import CaptionedImages, CaptionFolder, CaptionSource, CaptionTable
 from t5x_lite.data.records.columnar import HuggingFaceDataset, ParquetFiles
 from t5x_lite.data.records.formats import ClassFiles, ConllFiles, JsonlFiles, ParallelFiles, SquadFiles, TableFiles
 from t5x_lite.data.records.image_arrays import Digits, ImageArrays
@@ -54,6 +55,10 @@ __all__ = [
     "AnswerTemplate",
     "ByteLevelBPE",
     "Bytes",
+    "CaptionFolder",
+    "CaptionSource",
+    "CaptionTable",
+    "CaptionedImages",
     "ChoiceSets",
     "Choices",
     "ClassFiles",

@@ -17,6 +17,7 @@ from t5x_lite.layers.embedding import Embedding, LazyLogits, Unembedding, vocabu
 from t5x_lite.layers.heads import Classifier, at_end
 from t5x_lite.layers.transformer import Remat
 from t5x_lite.parallel.mesh import STATISTICS
+from t5x_lite.tokenizers.vocabulary import Vocabulary
 from t5x_lite.validation import MOST_INT, Validated
 
 Architecture = Literal["encoder", "decoder", "encoder-decoder", "images"]
@@ -55,6 +56,8 @@ class ModelConfig(Validated, ABC):
     """How `pretrained.load` opens it; None: as a model of which only the parameters are known."""
     networks: ClassVar[tuple[str, ...]] = ()
     """The networks in it by their names in the parameters, the one that is kept first; () where it is one."""
+    upper_bounds: ClassVar[dict[str, float]] = {}
+    """Parameters that are kept at or below a bound after each update, by their names joined by /."""
     below_layers: ClassVar[tuple[str, ...]] = ()
     """What the first layer reads, by its name in the parameters; what is neither this nor a layer is a head."""
 
@@ -80,6 +83,9 @@ class ModelConfig(Validated, ABC):
     def pretraining(self) -> Pretraining | None:
         """What the published models, or the heads that this one has, were trained by; None where nothing is known."""
         return None
+
+    def check_vocabulary(self, vocabulary: Vocabulary) -> None:
+        """Raises `InputError` where the model gives a special id of it another meaning."""
 
     def decoder_start_id(self, *, pad_id: int, eos_id: int) -> int:
         """What a decoder reads before its first token; it means nothing to an encoder."""

@@ -11,6 +11,7 @@ from t5x_lite.errors import InputError
 from t5x_lite.layers.dense import Activation
 from t5x_lite.models.base import Pretraining
 from t5x_lite.models.encoder import EncoderConfig
+from t5x_lite.tokenizers.vocabulary import Vocabulary
 from t5x_lite.validation import NormEpsilon, Positive, Rate
 
 
@@ -50,6 +51,12 @@ class RobertaConfig(EncoderConfig):
         if not 0 <= self.pad_id < self.vocab_size:
             raise InputError(
                 f"pad_id={self.pad_id} is not an id of vocab_size={self.vocab_size}; choose the tokenizer's padding id"
+            )
+
+    def check_vocabulary(self, vocabulary: Vocabulary) -> None:
+        if self.pad_id != vocabulary.pad_id:
+            raise InputError(
+                f"model.pad_id={self.pad_id} is not the tokenizer's {vocabulary.pad_id}; choose {vocabulary.pad_id}"
             )
 
     def reads_pooled(self, head: str) -> bool:

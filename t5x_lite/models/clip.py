@@ -9,6 +9,7 @@ import jax.numpy as jnp
 from flax import linen as nn
 from jaxtyping import Array, Float, Int
 
+from t5x_lite.errors import InputError
 from t5x_lite.kernels.masks import Mask
 from t5x_lite.layers.dense import Activation, Dense, LayerConfig
 from t5x_lite.layers.embedding import POSITION_AXES, Embedding
@@ -16,10 +17,8 @@ from t5x_lite.layers.patches import PatchPositions
 from t5x_lite.layers.transformer import Context, Remat, Stack
 from t5x_lite.models.base import Architecture, Hidden, Ids, ModelConfig, TextConfig, Valid
 from t5x_lite.models.vit import Images, ImageTransformer, ImageTransformerConfig
+from t5x_lite.tokenizers.vocabulary import Vocabulary
 from t5x_lite.validation import NonNegative, NormEpsilon, Positive, Rate
-
-MOST_LOGIT_SCALE = math.log(100.0)
-"""The logarithm of the temperature's inverse is kept at or below it (Radford et al. 2021, section 2.5)."""
 
 
 @dataclass(frozen=True)
@@ -76,6 +75,19 @@ class ClipTextConfig(TextConfig):
     def abstract_inputs(self) -> tuple[jax.ShapeDtypeStruct, ...]:
         return (jax.ShapeDtypeStruct((1, 2), jnp.int32),)
 
+    def check_vocabulary(self, vocabulary: Vocabulary) -> None:
+        """Raises `InputError` where the vector of a text would not be read at its end."""
+        if self.eos_id is None and vocabulary.eos_id < vocabulary.size - 1:
+            raise InputError(
+                f"model.text.eos_id=None reads texts at their largest id, and EOS is {vocabulary.eos_id} of the "
+                f"tokenizer's {vocabulary.size} ids; choose {vocabulary.eos_id}"
+            )
+        if self.eos_id not in (None, vocabulary.eos_id):
+            raise InputError(
+                f"model.text.eos_id={self.eos_id} is not the tokenizer's {vocabulary.eos_id}; choose "
+                f"{vocabulary.eos_id}"
+            )
+
     def build(self, *, dtype: Any = jnp.float32, remat: Remat = "none") -> "ClipTextTower":
         return ClipTextTower(self, dtype=dtype, remat=remat)
 
@@ -101,6 +113,8 @@ class ClipConfig(ModelConfig):
     """Width of the vectors that are compared."""
 
     architecture: ClassVar[Architecture | None] = None
+    # Products are never scaled by more than 100 (section 2.5).
+    upper_bounds: ClassVar[dict[str, float]] = {"logit_scale": math.log(100.0)}
     below_layers: ClassVar[tuple[str, ...]] = (
         *(f"image/{name}" for name in ClipImageConfig.below_layers),
         *(f"text/{name}" for name in ClipTextConfig.below_layers),
@@ -113,6 +127,9 @@ class ClipConfig(ModelConfig):
     @property
     def max_length(self) -> int:
         return self.text.max_length
+
+    def check_vocabulary(self, vocabulary: Vocabulary) -> None:
+        self.text.check_vocabulary(vocabulary)
 
     @property
     def sharded_sizes(self) -> dict[str, int]:

@@ -33,7 +33,7 @@ class DecoderConfig(GeneratorConfig):
     """Width of the feed-forward layer."""
     num_layers: Positive = 12
     activation: Activation = "gelu_tanh"
-    """Of the feed-forward layer: gelu_tanh, gelu, relu, silu or tanh."""
+    """Of the feed-forward layer: gelu_tanh, gelu, quick_gelu, relu, silu or tanh."""
     norm_epsilon: NormEpsilon = 1e-5
     """Added to the variance (mean square in RMSNorm)."""
     tied: bool = True

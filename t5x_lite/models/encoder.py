@@ -42,7 +42,7 @@ class EncoderConfig(TextConfig):
     max_length: Annotated[int, Range(ge=2)] = 512
     """Positions that can be used: the longest row."""
     activation: Activation = "gelu"
-    """Of the feed-forward layer: gelu, gelu_tanh, relu, silu or tanh."""
+    """Of the feed-forward layer: gelu, gelu_tanh, quick_gelu, relu, silu or tanh."""
     dropout_rate: Rate = 0.1
     """Dropout on embeddings and residual branches."""
     attention_dropout_rate: Rate = 0.1

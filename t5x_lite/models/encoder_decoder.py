@@ -39,7 +39,7 @@ class EncoderDecoderConfig(GeneratorConfig):
     num_encoder_layers: Positive = 6
     num_decoder_layers: Positive = 6
     activation: Activation = "relu"
-    """Of the feed-forward layers: relu, gelu, gelu_tanh, silu or tanh."""
+    """Of the feed-forward layers: relu, gelu, gelu_tanh, quick_gelu, silu or tanh."""
     dropout_rate: Rate = 0.1
     """Dropout on embeddings and residual branches."""
     norm_epsilon: NormEpsilon = 1e-5

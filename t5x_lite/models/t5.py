@@ -35,7 +35,7 @@ class T5Sizes(TextConfig):
     mlp_dim: Positive = 2048
     """Width of the feed-forward layer (d_ff)."""
     activation: Activation = "relu"
-    """Of the feed-forward layer: relu (v1.0), gelu_tanh (v1.1), gelu, silu or tanh."""
+    """Of the feed-forward layer: relu (v1.0), gelu_tanh (v1.1), gelu, quick_gelu, silu or tanh."""
     gated: bool = False
     """Gated feed-forward layer (v1.1)."""
     relative_buckets: Annotated[int, Range(ge=4)] = 32

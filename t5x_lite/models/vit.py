@@ -42,7 +42,7 @@ class ImageTransformerConfig(ModelConfig):
     """Width of the feed-forward layers."""
     num_layers: Positive = 12
     activation: Activation = "gelu"
-    """Of the feed-forward layers: gelu, gelu_tanh, relu, silu or tanh."""
+    """Of the feed-forward layers: gelu, gelu_tanh, quick_gelu, relu, silu or tanh."""
     dropout_rate: Rate = 0.0
     """Dropout on embeddings, residual branches and hidden units of feed-forward layers (Dosovitskiy et al. 2021,
     appendix B.1)."""

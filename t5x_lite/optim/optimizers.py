@@ -180,14 +180,15 @@ class Adafactor(Optimizer):
 
 def decays(axes: Axes) -> Any:
     """True for the weights that decay: kernels and embeddings, no norms, no biases (of layers or of positions), and of
-    models of pictures neither special tokens nor positions, which may be sines that are not trained.
+    models of pictures neither special tokens nor positions, which may be sines that are not trained; nor single
+    numbers.
 
     The parameter's name decides; its rank cannot, for the norms of a scanned stack are matrices.
     """
 
     def decays(path: Any, axes: tuple[str | None, ...]) -> bool:
         name = path[-1].key
-        return not (name in ("scale", "bias") or name.endswith("_token") or "patch_positions" in axes)
+        return not (name in ("scale", "bias") or name.endswith("_token") or "patch_positions" in axes or not axes)
 
     return jax.tree.map_with_path(decays, axes, is_leaf=_is_axes)
 

@@ -164,6 +164,34 @@ def sum_over_tokens(
     )(tokens, matrix, bias)
 
 
+def sum_over_pairs(
+    function: Callable[[tuple[Array, ...], tuple[Array, ...], Any, Array | int], Any],
+    rows: tuple[Shaped[Array, "B *_"], ...],
+    others: tuple[Shaped[Array, "B *_"], ...],
+    shared: Any,
+) -> Any:
+    """`function(rows, others, shared, 0)`, which returns sums over rows of what it makes of each row and all others.
+
+    A `shard_map` where the batch is sharded: each device has its rows and gathers the others, whose gradients are
+    summed and sharded in one (reduce-scatter). The compiler by itself may gather what comes of all pairs.
+
+    Args:
+      function: of some of the rows, all others, what is shared, and the index of the first row.
+      shared: arrays that each device has whole.
+    """
+    batch = _dividing("activation_batch", len(rows[0]))
+    if not batch:
+        return function(rows, others, shared, 0)
+
+    def on_device(rows: tuple[Array, ...], shards: tuple[Array, ...], shared: Any) -> Any:
+        first = jax.lax.axis_index(batch) * len(rows[0])
+        others = tuple(_all_gather(shard, batch, 0) for shard in shards)
+        return jax.lax.psum(function(rows, others, shared, first), batch)
+
+    specs = (PartitionSpec(batch), PartitionSpec(batch), PartitionSpec())
+    return jax.shard_map(on_device, in_specs=specs, out_specs=PartitionSpec())(rows, others, shared)
+
+
 @jax.custom_vjp
 def gradients_together(x: Array, parameter: Array) -> tuple[Array, Array]:
     """Both as they are; in the backward pass nothing reads the gradient of x before that of the parameter is there.

@@ -139,7 +139,7 @@ def vocabulary_check(model: ModelConfig, layout: Layout) -> Callable[[Tokenizer]
 
 def check_vocabulary(model: ModelConfig, vocabulary: Vocabulary, added_ids: tuple[str, ...] = ()) -> None:
     """Raises `InputError` where the model has no row for an id, those in `added_ids` beyond the vocabulary included, or
-    counts positions by another padding."""
+    gives a special id another meaning."""
     needed = vocabulary.size + len(added_ids)
     if model.vocab_size is not None and needed > model.vocab_size:
         added = f" and the objective's {len(added_ids)} new ones ({', '.join(added_ids)})" if added_ids else ""
@@ -147,12 +147,7 @@ def check_vocabulary(model: ModelConfig, vocabulary: Vocabulary, added_ids: tupl
             f"model.vocab_size={model.vocab_size} is smaller than the tokenizer's {vocabulary.size} ids{added}; "
             f"choose {needed} or more"
         )
-    # RoBERTa counts positions by the ids that are not padding.
-    pad_id = getattr(model, "pad_id", None)
-    if pad_id not in (None, vocabulary.pad_id):
-        raise InputError(
-            f"model.pad_id={pad_id} is not the tokenizer's {vocabulary.pad_id}; choose {vocabulary.pad_id}"
-        )
+    model.check_vocabulary(vocabulary)
 
 
 def first_state(program: Program, prepared: Prepared, console: Console) -> TrainState:

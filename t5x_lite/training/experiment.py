@@ -157,6 +157,11 @@ class Experiment:
                 f"data.augmentation_repeats={self.data.augmentation_repeats} exceeds batch_size={self.batch_size}; "
                 "choose fewer, such as 3"
             )
+        if self.accumulation > 1 and self.objective.compares_rows:
+            raise InputError(
+                f"accumulation={self.accumulation} splits the batch, and {type(self.objective).__name__} compares all "
+                "of its rows; choose 1, and remat='full' or more devices where memory is short"
+            )
         if self.batch_size % self.accumulation:
             raise InputError(
                 f"accumulation={self.accumulation} does not divide batch_size={self.batch_size}; "

@@ -1,6 +1,6 @@
 """The train step and the evaluation step: pure functions of the state and a batch, compiled once."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import jax
@@ -117,7 +117,7 @@ class Program:
         gradient_norm, one_over_weight = optax.tree.norm(self.trained.select(grads)) / weight, 1.0 / weight
         grads = jax.tree.map(lambda g: g * one_over_weight, grads)
         updates, opt_state = self.optimizer.update(grads, state.opt_state, state.params)
-        params = optax.apply_updates(state.params, updates)
+        params = bounded(optax.apply_updates(state.params, updates), self.experiment.model.upper_bounds)
         average = self.experiment.average.update(state.average, params, state.step + 1)
         if average is not None:
             # Frozen parameters keep their average to the bit; the mean of equal numbers is rounded.
@@ -171,6 +171,14 @@ class Program:
         features = corrupt_rows(objective, jax.random.key(0), batch, first_row)
         _, weight, metrics = objective.loss(self.module, params, features | {"valid": valid}, None)
         return with_weights(metrics, weight)
+
+
+def bounded(params: Any, bounds: Mapping[str, float]) -> Any:
+    """Parameters, some of them at most at a bound, by their names joined by /."""
+    leaves = flatten_dict(params, sep="/")
+    return with_leaves(
+        params, unflatten_dict({name: jnp.minimum(leaves[name], bounds[name]) for name in bounds}, sep="/")
+    )
 
 
 def with_leaves(tree: Any, others: Any) -> Any:

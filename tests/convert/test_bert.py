@@ -200,7 +200,7 @@ def test_what_a_config_means(folder, change, expected):
     [
         ("bert", {"hidden_size": None, "num_hidden_layers": None}, "lacks hidden_size, num_hidden_layers; .*'bert'"),
         ("bert", {"hidden_size": "6"}, "hidden_size='6' in config.json is not a number"),
-        ("bert", {"hidden_act": "quick_gelu"}, "hidden_act='quick_gelu' in config.json is unknown; known are gelu,"),
+        ("bert", {"hidden_act": "mish"}, "hidden_act='mish' in config.json is unknown; known are gelu,"),
         ("bert", {"position_embedding_type": "relative_key"}, "position_embedding_type=relative_key"),
         ("bert", {"is_decoder": True}, "is_decoder=True"),
         ("electra", {"add_cross_attention": True}, "add_cross_attention=True"),

@@ -16,6 +16,7 @@ REFERENCES = {
     "gelu_tanh": lambda x: x * (1 + np.tanh((2 / np.pi) ** 0.5 * (x + 0.044715 * x**3))) / 2,
     "silu": lambda x: x / (1 + np.exp(-x)),
     "tanh": np.tanh,
+    "quick_gelu": lambda x: x / (1 + np.exp(-1.702 * x)),
 }
 
 

@@ -86,7 +86,7 @@ class LabeledImages(ImageSource):
         names, is_empty = self.read_classes() if self.label else (), True
 
         def convert(record: Record) -> list[LabeledImage]:
-            image = self._image(field_of(record, self.image, "image"), record)
+            image = self.image_in(field_of(record, self.image, "image"), record)
             number = class_number(field_of(record, self.label, "label"), names, self.label) if self.label else -1
             return [LabeledImage(record.location, image, number)]
 
@@ -96,7 +96,8 @@ class LabeledImages(ImageSource):
         if is_empty:
             raise EmptyCorpusError(f"{self.examples} holds no pictures; give some")
 
-    def _image(self, value: Any, record: Record) -> bytes | BadImageError:
+    def image_in(self, value: Any, record: Record) -> bytes | BadImageError:
+        """The picture that a field holds, or why it cannot be read. `InputError` for a value that is none."""
         if isinstance(value, dict) and {"bytes", "path"} & value.keys():
             value = value.get("bytes") or value.get("path")
         if isinstance(value, bytes):
@@ -141,7 +142,7 @@ class ImageTable(ImageSource):
 
     def fingerprint(self) -> str:
         """Hash of the options and the table, and of the pictures that it names by path their sizes and times."""
-        records = self._records()
+        records = self.records()
         versions = []
         if not isinstance(records, ParquetFiles):
             for record in records:
@@ -156,23 +157,23 @@ class ImageTable(ImageSource):
     def read_classes(self) -> tuple[str, ...]:
         if not self.label:
             raise InputError("label='' names no column of labels, which are to be learnt; name it")
-        return several_classes(self._classes(self._records()), f"label={self.label!r} of path={self.path!r}")
+        return several_classes(self._classes(self.records()), f"label={self.label!r} of path={self.path!r}")
 
     def read_images(self) -> Iterator[LabeledImage]:
         for shard in self.shards():
             yield from shard.read_images()
 
     def shards(self) -> list[Source]:
-        records = self._records()
+        records = self.records()
         names = self._classes(records) if self.label else ()
         if isinstance(records, ParquetFiles):
-            fields = (self.image, self.label, names, self._root(records), self.broken)
+            fields = (self.image, self.label, names, self.folder(records), self.broken)
             return [LabeledImages(shard, *fields) for shard in records.shards()]
-        table, root = str(records.files()[0]), self._root(records)
+        table, root = str(records.files()[0]), self.folder(records)
 
         def convert(record: Record) -> list[tuple[str, int, int]]:
             number = class_number(field_of(record, self.label, "label"), names, self.label) if self.label else -1
-            return [(self._name_of(record), int(record.location.rpartition(":")[2]), number)]
+            return [(self.name_of(record), int(record.location.rpartition(":")[2]), number)]
 
         entries = [entry for _, (entry,) in map_records(records, convert)]
         if not entries:
@@ -181,7 +182,7 @@ class ImageTable(ImageSource):
         whole = ImageFiles(root, files, numbers if self.label else (), names, table, lines, self.broken)
         return whole.parts()
 
-    def _records(self) -> FileRecords:
+    def records(self) -> FileRecords:
         """The table as records."""
         readers = ((TABLE_ENDINGS, TableFiles), (JSON_ENDINGS, JsonlFiles), (COLUMNAR_ENDINGS, ParquetFiles))
         files = expand(self.path, tuple(ending for endings, _ in readers for ending in endings), "path")
@@ -192,10 +193,12 @@ class ImageTable(ImageSource):
             )
         return types.pop()(tuple(map(str, files)))
 
-    def _root(self, records: FileRecords) -> str:
+    def folder(self, records: FileRecords) -> str:
+        """That of the table."""
         return str(records.files()[0]).rpartition("/")[0] or "."
 
-    def _name_of(self, record: Record) -> str:
+    def name_of(self, record: Record) -> str:
+        """The path of a record's picture, as it stands there."""
         value = field_of(record, self.image, "image")
         if isinstance(value, dict):
             value = value.get("path")
@@ -204,7 +207,7 @@ class ImageTable(ImageSource):
         return value.strip()
 
     def _path_of(self, record: Record) -> str:
-        name = self._name_of(record)
+        name = self.name_of(record)
         whole = is_in_bucket(name) or os.path.isabs(name)
         return name if whole else f"{record.location.rpartition('/')[0]}/{name}"
 

@@ -307,17 +307,23 @@ class ImageFolder(ImageSource):
             raise InputError(f"path={self.path!r} holds no picture ({', '.join(ENDINGS)}); correct the path")
         return sorted(listed)
 
-    def _files(self) -> tuple[ImageFiles, list[int]]:
-        """All files with their labels, and their sizes."""
+    def all_files(self) -> tuple[ImageFiles, list[int]]:
+        """All files whatever folder they are in, without labels, in an order that mixes the folders; their sizes."""
         listed = self._listing()
         listed.sort(key=lambda one: hashlib.blake2b(os.fsencode(one.name), digest_size=8).digest())
-        names, sizes = tuple(one.name for one in listed), [one.size for one in listed]
+        files = ImageFiles(self._root, tuple(one.name for one in listed), broken=self.broken)
+        return files, [one.size for one in listed]
+
+    def _files(self) -> tuple[ImageFiles, list[int]]:
+        """All files with their labels, and their sizes."""
+        files, sizes = self.all_files()
+        names = files.names
         found = {name.partition("/")[0] for name in names if "/" in name}
         folders = sorted(found | set(self._folders()))
         if not folders:
             if self.class_names:
                 raise InputError(f"path={self.path!r} has no folders, and class_names names them; leave it out")
-            return ImageFiles(self._root, names, broken=self.broken), sizes
+            return files, sizes
         if beside := sorted(name for name in names if "/" not in name):
             raise InputError(
                 f"path={self.path!r} has {_count(len(beside), 'picture')} beside the folders of the classes, such as "

@@ -1,0 +1,165 @@
+"""Pictures and their texts: each picture is to be nearest to its own text among those of the batch, and each text to
+its picture.
+
+Radford et al. 2021, Learning Transferable Visual Models From Natural Language Supervision (CLIP).
+"""
+
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any, ClassVar, Literal, Self
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from flax import linen as nn
+from jaxtyping import Array, Float, Int, Key
+
+from t5x_lite.data.layouts.base import Layout
+from t5x_lite.data.layouts.image_texts import ImageTexts
+from t5x_lite.errors import InputError
+from t5x_lite.images.augmentation import Augmentation
+from t5x_lite.kernels.masks import MASKED_LOGIT
+from t5x_lite.models.base import ModelConfig
+from t5x_lite.models.clip import ClipConfig
+from t5x_lite.objectives.base import DropoutKey, Features, Loss, Objective, Row, row_weights
+from t5x_lite.objectives.losses import most_likely
+from t5x_lite.parallel.partitioning import sum_over_pairs
+from t5x_lite.tokenizers.base import Tokenizer
+from t5x_lite.validation import Positive
+
+
+def contrastive_loss(
+    images: Float[Array, "B E"], texts: Float[Array, "B E"], scale: Float[Array, ""], weights: Float[Array, "B"]
+) -> Loss:
+    """The mean of the cross entropies of each picture's text among all and of each text's picture among all
+    (Radford et al. 2021, figure 3), over the whole batch whatever devices hold it.
+
+    Each device scores its rows against those of all devices: [B / devices, B] logits twice, never [B, B].
+
+    Args:
+      images: vectors of length 1.
+      texts: those of their texts, in the same order.
+      scale: the inverse of the temperature.
+      weights: 1 for each row; rows of weight 0 are not compared with.
+    """
+
+    def on_rows(rows: tuple[Array, ...], others: tuple[Array, ...], scale: Array, first: Array | int) -> Any:
+        images, texts, weights = rows
+        numbers = first + jnp.arange(len(images))
+
+        def direction(queries: Array, own: Array, every: Array) -> tuple[Array, Array]:
+            logits = scale * jnp.einsum("be,ce->bc", queries, every, precision=jax.lax.Precision.HIGHEST)
+            logits = jnp.where(others[2][None] > 0, logits, MASKED_LOGIT)
+            loss = jax.nn.logsumexp(logits, axis=1) - scale * (queries * own).sum(axis=1)
+            return (loss * weights).sum(), ((most_likely(logits) == numbers) * weights).sum()
+
+        return direction(images, texts, others[1]), direction(texts, images, others[0])
+
+    rows = (images, texts, weights)
+    (of_images, images_correct), (of_texts, texts_correct) = sum_over_pairs(on_rows, rows, rows, scale)
+    loss = (of_images + of_texts) / 2
+    metrics = {"loss": loss, "text_accuracy": images_correct, "image_accuracy": texts_correct}
+    return loss, weights.sum(), metrics
+
+
+@dataclass(frozen=True)
+class ContrastiveLanguageImage(Objective):
+    """Two towers learn to give a picture and its text vectors of the same direction, unlike those of the other rows.
+
+    Features are `images` [H W C], augmented and normalized, and `ids` [L] of one of the picture's texts, drawn by the
+    row's key in training, the first in evaluation. The figures `text_accuracy` and `image_accuracy` are the shares of
+    pictures whose text is the likeliest of the batch, and of texts whose picture is: they depend on the batch's size.
+    """
+
+    input_length: Positive = 77
+    """Ids of a text, with those that begin and end it; longer texts are cut."""
+    num_captions: Positive = 1
+    """Texts of a picture that are kept, at most: the first ones."""
+    augmentation: Augmentation = field(
+        default_factory=lambda: Augmentation(area=(0.9, 1.0), flip=0.0, normalization="clip")
+    )
+    """Of training, by default a random crop alone (Radford et al. 2021, section 2.4; its area as OpenCLIP has it); in
+    evaluation `augmentation.for_evaluation()`."""
+    canvas_size: tuple[int, int] = (256, 256)
+    """Height and width to which pictures are stretched when they are read, before `augmentation` crops them."""
+    num_channels: Literal[1, 3] = 3
+    """1 is grey, 3 is RGB."""
+    draws_captions: bool = True
+    """Whether one of a picture's texts is drawn; otherwise it is the first."""
+
+    unit: ClassVar[str] = "example"
+    compares_rows: ClassVar[bool] = True
+
+    @cached_property
+    def layout(self) -> Layout:
+        return ImageTexts(
+            *self.canvas_size, self.num_channels, length=self.input_length, num_captions=self.num_captions
+        )
+
+    def for_evaluation(self) -> Self:
+        """With the center of each picture and its first text."""
+        return replace(self, augmentation=self.augmentation.for_evaluation(), draws_captions=False)
+
+    def corrupt(self, key: Key[Array, ""], row: Row) -> Features:
+        self.check_row(row)
+        augmentation_key, caption_key = jax.random.split(key)
+        drawn = jax.random.randint(caption_key, (), 0, row["num_captions"]) if self.draws_captions else 0
+        images = self.augmentation(augmentation_key, row["image"], row["size"])
+        return {"images": images, "ids": row["captions"][drawn]}
+
+    def features_on_host(self, features: Features) -> Features:
+        """The ids, and how many rows each is compared with."""
+        count = len(features["ids"])
+        return {"ids": features["ids"], "rows": jnp.full((count,), count)}
+
+    def forward(
+        self, model: nn.Module, features: Features, key: DropoutKey
+    ) -> tuple[Float[Array, "B E"], Float[Array, "B E"], Float[Array, ""]]:
+        """(the vectors of pictures, those of texts, the factor of their products)."""
+        return model(features["images"], features["ids"], deterministic=key is None)
+
+    def loss_of(self, outputs: tuple[Array, Array, Array], features: Features, whole: Features) -> Loss:
+        images, texts, scale = outputs
+        loss, weight, metrics = contrastive_loss(images, texts, scale, row_weights(features))
+        return loss, weight, metrics | {"logit_scale": scale * weight}
+
+    def predict(self, module: nn.Module, params: Any, features: Features) -> Int[Array, "B L"]:
+        """The ids of the text in the batch that each picture is nearest to."""
+        images, texts, _ = self.apply(module, params, features)
+        return features["ids"][most_likely(images @ texts.T)]
+
+    def samples(self, module: nn.Module, params: Any, features: Features) -> Features:
+        answers = self.predict(module, params, features)
+        return {"ids": features["ids"], "answers": answers}
+
+    def format_sample(self, row: dict[str, np.ndarray], tokenizer: Tokenizer, labels: tuple[str, ...] | None) -> str:
+        """A picture's text, and the one in the batch that the model finds nearest."""
+        own, nearest = (tokenizer.decode(row[name]) for name in ("ids", "answers"))
+        return f"text:    {own}\nnearest: {nearest}\n"
+
+    def baseline_loss(self, features: dict[str, np.ndarray], model: ModelConfig) -> float:
+        """The loss of a model that finds all rows of a batch alike."""
+        return float(np.log(features["rows"]).mean())
+
+    def check_model(self, model: ModelConfig) -> None:
+        name = type(self).__name__
+        if not isinstance(model, ClipConfig):
+            raise InputError(
+                f"model is a {type(model).__name__}, which does not compare pictures with texts; give {name} a "
+                "ClipConfig"
+            )
+        if tuple(model.image.image_size) != tuple(self.augmentation.image_size):
+            raise InputError(
+                f"model.image.image_size={model.image.image_size} is not that of the pictures, objective.augmentation."
+                f"image_size={self.augmentation.image_size}; choose the same"
+            )
+        if model.image.num_channels != self.num_channels:
+            raise InputError(
+                f"model.image.num_channels={model.image.num_channels} is not objective.num_channels="
+                f"{self.num_channels}; choose the same, 1 for grey pictures and 3 for colors"
+            )
+        if self.input_length > model.text.max_length:
+            raise InputError(
+                f"objective.input_length={self.input_length} exceeds model.text.max_length={model.text.max_length}; "
+                "choose shorter texts or more positions"
+            )
