@@ -40,6 +40,7 @@ from t5x_lite.data.tasks.text_to_text import TextPairs, TextToText
 from t5x_lite.tokenizers.config import (
     ByteLevelBPE,
     Bytes,
+    ClipBPE,
     MarianFiles,
     SentencePiece,
     Tokenizer,
@@ -62,6 +63,7 @@ __all__ = [
     "ChoiceSets",
     "Choices",
     "ClassFiles",
+    "ClipBPE",
     "Column",
     "ComposedRecords",
     "ConllFiles",

@@ -35,9 +35,9 @@ class Data(Validated):
     TaggedWords; pictures: ImageFolder, ImageTable, ImageArrays, LabeledImages, Digits, or an ImageSubset of
     these; pictures with texts: CaptionTable, CaptionFolder or CaptionedImages; or a Mixture of several."""
     tokenizer: TokenizerConfig | None = field(default_factory=lambda: SentencePiece(vocab_size=8_000))
-    """SentencePiece, WordPiece or ByteLevelBPE (trained on the corpus or loaded), TokenizerFile or Bytes; 8,000 pieces
-    are what PythonDocs can fill, T5 has 32,000. None for data without text. A run with a teacher, or from a model,
-    takes the tokenizer of that."""
+    """SentencePiece, WordPiece or ByteLevelBPE (trained on the corpus or loaded), ClipBPE, TokenizerFile or Bytes;
+    8,000 pieces are what PythonDocs can fill, T5 has 32,000. None for data without text. A run with a teacher, or from
+    a model, takes the tokenizer of that."""
     held_out: float = 0.02
     """Share of the corpus's characters that is kept for evaluation, in whole documents or pairs."""
     held_out_source: Source | None = None

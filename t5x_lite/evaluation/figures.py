@@ -15,17 +15,19 @@ Metrics = Mapping[str, Metric]
 
 
 def format_figure(name: str, value: float, metric: Metric | None = None) -> str:
-    """A figure as its metric shows it; without one losses and perplexities as they are, others as shares.
+    """A figure as its metric shows it; without one losses, scales and perplexities as they are, others as shares.
 
     >>> [format_figure(*figure) for figure in (("pair_loss", 0.693), ("pair_accuracy", 0.9), ("perplexity", 31.25))]
     ['pair loss 0.693', 'pair accuracy 90.0%', 'perplexity 31.2']
+    >>> format_figure("logit_scale", 14.2857)
+    'logit scale 14.286'
     """
     if metric:
         return metric.format(name, value)
     label = name.replace("_", " ")
     if name.endswith("perplexity"):
         return f"{label} {value:,.1f}" if value < 1e6 else f"{label} {value:.1e}"
-    return f"{label} {value:.3f}" if name.endswith("loss") else f"{label} {value:.1%}"
+    return f"{label} {value:.3f}" if name.endswith(("loss", "scale")) else f"{label} {value:.1%}"
 
 
 def format_signatures(metrics: Metrics) -> str:

@@ -21,7 +21,14 @@ from t5x_lite.tokenizers.sentencepiece import (
     SentencePieceTokenizer,
     XlmRobertaTokenizer,
 )
-from t5x_lite.tokenizers.subword import BYTE_LEVEL_SPECIAL, TOKENIZER_FILE, SubwordTokenizer, model_type, open_subwords
+from t5x_lite.tokenizers.subword import (
+    BYTE_LEVEL_SPECIAL,
+    TOKENIZER_FILE,
+    SubwordTokenizer,
+    model_type,
+    open_clip,
+    open_subwords,
+)
 from t5x_lite.tokenizers.training import ByteLevelLayout, Layout, train_byte_level, train_sentencepiece, train_wordpiece
 from t5x_lite.tokenizers.vocabulary import Vocabulary
 from t5x_lite.validation import NonNegative, Range, Validated
@@ -99,6 +106,27 @@ class ByteLevelBPE(TokenizerConfig):
         if self.vocab_size < least:
             raise InputError(
                 f"vocab_size={self.vocab_size} has no room for 256 bytes and the special tokens; choose {least} or more"
+            )
+
+
+@dataclass(frozen=True)
+class ClipBPE(TokenizerConfig):
+    """CLIP's lower-cased BPE over bytes (Radford et al. 2021, section 2.4), by its published merges.
+
+    Without the repairs of broken text (`ftfy`, HTML entities) that the authors' code begins with.
+    """
+
+    file: str
+    """The published bpe_simple_vocab_16e6.txt.gz."""
+    vocab_size: int = 49_408
+    """Ids: 512 of bytes, one a merge, and <|startoftext|> and <|endoftext|>, the last, which also pads. Fewer take the
+    first merges alone, which are the most frequent."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.vocab_size < 514:
+            raise InputError(
+                f"vocab_size={self.vocab_size} has no room for 512 bytes and the special tokens; choose 514 or more"
             )
 
 
@@ -185,6 +213,8 @@ def make_tokenizer(config: TokenizerConfig, documents: Callable[[], Iterator[str
             if found != wanted:
                 raise InputError(f"file={name!r} holds a {found}, not a {wanted}; use TokenizerFile(file={name!r})")
             return tokenizer
+        case ClipBPE(name, vocab_size):
+            return open_clip(Path(name).expanduser(), f"file={name!r}", vocab_size)
         case MarianFiles(name):
             return open_marian(Path(name).expanduser(), f"folder={name!r}")
     if isinstance(config, TokenizerConfig):

@@ -8,12 +8,13 @@ import hashlib
 import itertools
 import json
 import re
+import zlib
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from tokenizers import AddedToken, decoders, models, normalizers, pre_tokenizers, processors
+from tokenizers import AddedToken, Regex, decoders, models, normalizers, pre_tokenizers, processors
 from tokenizers import Tokenizer as Library
 
 from t5x_lite.errors import InputError
@@ -44,7 +45,7 @@ BYTE_LEVEL_SPECIAL = {
 }
 """The special tokens of a byte-level BPE that is trained here, by layout and role."""
 WORD_END = "</w>"
-"""Closes the last piece of a word in the first GPT's vocabulary."""
+"""Closes the last piece of a word in the vocabularies of the first GPT and CLIP."""
 
 
 def wordpiece_description(
@@ -91,6 +92,56 @@ def lowercase_bpe_description(
     library.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
     library.decoder = decoders.BPEDecoder(WORD_END)
     return _described(library, special)
+
+
+CLIP_SPECIAL = {
+    "cls_token": "<|startoftext|>",
+    "eos_token": "<|endoftext|>",
+    "pad_token": "<|endoftext|>",
+    "unk_token": "<|endoftext|>",
+}
+_MOST_MERGES = 1 << 26
+"""Bytes of a file of merges."""
+_CLIP_WORDS = r"<\|startoftext\|>|<\|endoftext\|>|'s|'t|'re|'ve|'m|'ll|'d|[\p{L}]+|[\p{N}]|[^\s\p{L}\p{N}]+"
+
+
+def clip_description(vocabulary: dict[str, int], merges: Sequence[Sequence[str]]) -> dict[str, Any]:
+    """CLIP's pipeline (Radford et al. 2021, section 2.4) as a tokenizer.json: lower-cased words, whose bytes are merged
+    and whose last piece ends in `WORD_END`."""
+    pairs, unknown = [tuple(pair) for pair in merges], CLIP_SPECIAL["unk_token"]
+    library = Library(models.BPE(vocabulary, pairs, unk_token=unknown, end_of_word_suffix=WORD_END))
+    blanks = normalizers.Replace(Regex(r"\s+"), " ")
+    library.normalizer = normalizers.Sequence([normalizers.NFC(), blanks, normalizers.Lowercase()])
+    words = pre_tokenizers.Split(Regex(_CLIP_WORDS), behavior="removed", invert=True)
+    library.pre_tokenizer = pre_tokenizers.Sequence([words, pre_tokenizers.ByteLevel(add_prefix_space=False)])
+    library.decoder = decoders.ByteLevel()
+    return _described(library, CLIP_SPECIAL)
+
+
+def open_clip(path: Path, wanted: str, vocab_size: int) -> "SubwordTokenizer":
+    """CLIP's tokenizer, of the first merges in a published `bpe_simple_vocab_16e6.txt.gz` or one unpacked.
+
+    Raises `InputError` where the file is missing or damaged, or has fewer merges than `vocab_size` needs.
+    """
+    content = read_bytes(path, wanted)
+    try:
+        if content[:2] == b"\x1f\x8b":
+            content = zlib.decompressobj(wbits=31).decompress(content, _MOST_MERGES)
+        lines = content.decode().split("\n")
+    except (zlib.error, UnicodeDecodeError) as error:
+        raise InputError(f"{wanted} is damaged ({error}); copy it again") from None
+    letters = sorted(pre_tokenizers.ByteLevel.alphabet())
+    special = list(dict.fromkeys(CLIP_SPECIAL.values()))
+    number = vocab_size - 2 * len(letters) - len(special)
+    merges = [line.split() for line in lines[1 : 1 + number]]
+    if len(merges) < number or any(len(pair) != 2 for pair in merges):
+        raise InputError(
+            f"{wanted} is not a list of {number:,} merges or more, two pieces a line after the first one; give the "
+            "published bpe_simple_vocab_16e6.txt.gz"
+        )
+    pieces = [*letters, *(letter + WORD_END for letter in letters), *map("".join, merges), *special]
+    vocabulary = {piece: number for number, piece in enumerate(pieces)}
+    return SubwordTokenizer(clip_description(vocabulary, merges), CLIP_SPECIAL, name=wanted)
 
 
 def _described(library: Library, special: Mapping[str, str], processor: Any = None, *, lstrip: str = "") -> dict:
@@ -165,6 +216,8 @@ class SubwordTokenizer(Tokenizer):
         silent = self._silent_ids()
         shown = [i for i in map(int, ids) if 0 <= i < self.vocabulary.size and i not in silent]
         text = self._marked.decode(shown, skip_special_tokens=False)
+        if (end := self.description["model"].get("end_of_word_suffix")) and end in text:
+            text = text.replace(end, " ").rstrip()
         if self.mask_token and self._added.get(self.mask_token, {}).get("lstrip"):
             # Such a mask swallowed the blank before it.
             text = re.sub(rf"(?<=\S)(?={re.escape(self.mask_token)})", " ", text)
@@ -263,7 +316,8 @@ class SubwordTokenizer(Tokenizer):
         # How the pieces are written tells which of them continue a word: with WordPiece's prefix, or without a mark.
         pipeline = json.dumps([self.description.get(step) for step in ("normalizer", "pre_tokenizer")])
         prefix = self.description["model"].get("continuing_subword_prefix") or ""
-        mark = prefix or ("Ġ" if '"ByteLevel"' in pipeline else "▁" if json.dumps("▁") in pipeline else "")
+        begins = not self.description["model"].get("end_of_word_suffix")
+        mark = prefix or ("Ġ" if '"ByteLevel"' in pipeline and begins else "▁" if json.dumps("▁") in pipeline else "")
         continuing = {token_id for token, token_id in ids.items() if token.startswith(mark) == bool(prefix)}
         apart = {*special.values(), *(ids[token] for token in self._added if token in ids)}
         return Vocabulary(

@@ -137,6 +137,8 @@ class CaptionedImages(CaptionSource):
     """The field of the picture."""
     captions: FieldNames = ("caption",)
     """The fields of its texts."""
+    split: tuple[str, str] | None = None
+    """A field and the value in it of the records that are read; None: all."""
     root: str = ""
     """The folder or URL that paths of pictures start from; empty: there are none."""
     broken: Broken = "refuse"
@@ -152,17 +154,20 @@ class CaptionedImages(CaptionSource):
         return [replace(self, examples=shard) for shard in self.examples.shards()]
 
     def documents(self) -> Iterator[str]:
-        return (text for record in self.examples for text in captions_in(record, self.captions))
+        return (text for record in self._selected() for text in captions_in(record, self.captions))
 
     def read_captioned(self) -> Iterator[CaptionedImage]:
         images = LabeledImages(self.examples, self.image, "", (), self.root, self.broken)
         is_empty = True
-        for record in self.examples:
+        for record in self._selected():
             is_empty = False
             image = images.image_in(field_of(record, self.image, "image"), record)
             yield CaptionedImage(record.location, image, captions_in(record, self.captions))
         if is_empty:
-            raise EmptyCorpusError(f"{self.examples} holds no pictures; give some")
+            raise EmptyCorpusError(f"{self.examples} holds no pictures{_of(self.split)}; give some")
+
+    def _selected(self) -> Iterator[Record]:
+        return (record for record in self.examples if is_of(self.split, record))
 
 
 @dataclass(frozen=True)
@@ -179,6 +184,8 @@ class CaptionTable(CaptionSource):
     """The column of the picture."""
     captions: FieldNames = ("caption",)
     """The columns of its texts; in JSON, Parquet and Arrow a column may hold a list of them."""
+    split: tuple[str, str] | None = None
+    """A column and the value in it of the rows that are read; None: all."""
     root: str = ""
     """The folder or URL that paths start from; empty: that of the table."""
     broken: Broken = "refuse"
@@ -190,7 +197,7 @@ class CaptionTable(CaptionSource):
 
     def fingerprint(self) -> str:
         """Hash of the options and the table, and of the pictures that it names by path their sizes and times."""
-        return digest("CaptionTable", self._table.fingerprint(), self.captions, self.root)
+        return digest("CaptionTable", self._table.fingerprint(), self.captions, self.split, self.root)
 
     def documents(self) -> Iterator[str]:
         return itertools.chain.from_iterable(shard.documents() for shard in self.shards())
@@ -202,16 +209,18 @@ class CaptionTable(CaptionSource):
         records = self._table.records()
         root = self.root or self._table.folder(records)
         if isinstance(records, ParquetFiles):
-            fields = (self.image, self.captions, root, self.broken)
+            fields = (self.image, self.captions, self.split, root, self.broken)
             return [CaptionedImages(shard, *fields) for shard in records.shards()]
         captions: dict[str, tuple[str, ...]] = {}
         lines: dict[str, int] = {}
         for record in records:
+            if not is_of(self.split, record):
+                continue
             name = self._table.name_of(record)
             lines.setdefault(name, int(record.location.rpartition(":")[2]))
             captions[name] = (*captions.get(name, ()), *captions_in(record, self.captions))
         if not captions:
-            raise EmptyCorpusError(f"path={self.path!r} names no pictures; give some")
+            raise EmptyCorpusError(f"path={self.path!r} names no pictures{_of(self.split)}; give some")
         table = str(records.files()[0])
         files = ImageFiles(root, tuple(captions), (), (), table, tuple(lines.values()), self.broken)
         return CaptionFiles(files, tuple(captions.values()), self.broken).parts()
@@ -235,6 +244,15 @@ def captions_in(record: Record, names: Sequence[str]) -> tuple[str, ...]:
     if not captions:
         raise InputError(f"{record.location} has no text in {', '.join(names)}; write one, or remove the record")
     return tuple(captions)
+
+
+def is_of(split: tuple[str, str] | None, record: Record) -> bool:
+    """Whether a record is of a split, given as a field and its value; all are of None."""
+    return split is None or str(field_of(record, split[0], "split")) == split[1]
+
+
+def _of(split: tuple[str, str] | None) -> str:
+    return f" with {split[0]}={split[1]!r}" if split else ""
 
 
 def check_fields_of_texts(names: Sequence[str]) -> None:

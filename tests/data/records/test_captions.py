@@ -72,6 +72,18 @@ def test_rows_of_one_picture_are_its_texts(folder, ending):
     assert read(CaptionTable(path, root=str(folder))).keys() == {png(2), png(0)}
 
 
+@pytest.mark.parametrize("ending", [".tsv", ".jsonl", ".parquet"])
+def test_a_column_may_say_what_is_read(folder, ending):
+    rows = [("2.png", "one", "x"), ("a/0.png", "zero", "y"), ("2.png", "two", "y")]
+    path = write_table(folder, ending, rows)
+    assert read(CaptionTable(path, split=("tags", "x"))) == {png(2): ("one",)}
+    assert read(CaptionTable(path, split=("tags", "y"))) == {png(0): ("zero",), png(2): ("two",)}
+    assert list(CaptionTable(path, split=("tags", "x")).documents()) == ["one"]
+    assert len({CaptionTable(path, split=s).fingerprint() for s in (None, ("tags", "x"), ("tags", "y"))}) == 3
+    with pytest.raises(InputError, match="tags='z'"):
+        list(CaptionTable(path, split=("tags", "z")).read_captioned())
+
+
 def test_records_hold_bytes_and_lists_of_texts(folder):
     path = folder / "records.parquet"
     rows = [
