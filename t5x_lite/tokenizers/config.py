@@ -318,7 +318,7 @@ def expected_vocabulary(config: TokenizerConfig, model_size: int) -> Vocabulary:
     """
     if isinstance(config, Bytes):
         return ByteTokenizer(config.extra_ids).vocabulary
-    size = config.vocab_size if is_trained(config) else model_size
+    size = config.vocab_size if is_trained(config) or isinstance(config, ClipBPE) else model_size
     ids = {"pad_id": 0, "unk_id": 1, "cls_id": 2, "sep_id": 3, "eos_id": 3, "mask_id": 4}
     match config:
         case SentencePiece(layout="t5"):
@@ -328,6 +328,8 @@ def expected_vocabulary(config: TokenizerConfig, model_size: int) -> Vocabulary:
             ids = {"pad_id": 0, "eos_id": 1, "unk_id": 2} | sentinels
         case ByteLevelBPE(layout="gpt2"):
             ids = {"pad_id": size - 2, "eos_id": size - 1, "unk_id": size - 1}
+        case ClipBPE():
+            ids = {"cls_id": size - 2, "pad_id": size - 1, "eos_id": size - 1, "unk_id": size - 1}
         case SentencePiece(layout="xlm-roberta") | ByteLevelBPE():
             size += 2 if isinstance(config, SentencePiece) and is_trained(config) else 0
             ids = {

@@ -4,10 +4,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
 from t5x_lite.models import ClipConfig
+from t5x_lite.objectives.contrastive import contrastive_loss
 
 torch = pytest.importorskip("torch", reason="torch is the oracle")
 transformers = pytest.importorskip("transformers", reason="transformers is the oracle")
@@ -114,6 +116,16 @@ def test_vectors_and_logits_are_theirs(pair):
     np.testing.assert_allclose(texts, expected.text_embeds, atol=1e-5)
     logits = jax.device_get(scale * images @ texts.T)
     np.testing.assert_allclose(logits, expected.logits_per_image, atol=1e-4)
+
+
+def test_loss_and_gradients_are_theirs(pair):
+    def loss(params):
+        images, texts, scale = ours(pair.config, params)
+        value, weight, _ = contrastive_loss(images, texts, scale, jnp.ones(ROWS))
+        return value / weight
+
+    value, gradient = jax.value_and_grad(loss)(pair.params)
+    pair.assert_same_loss(value, gradient, theirs(pair, return_loss=True).loss)
 
 
 def test_an_export_is_opened_by_transformers(pair, tmp_path):

@@ -2,12 +2,14 @@
 
 import gzip
 import pickle
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from t5x_lite.data import ClipBPE, make_tokenizer
 from t5x_lite.errors import InputError
+from t5x_lite.tokenizers.config import expected_vocabulary
 
 MERGES = ["h e", "l l", "he ll", "hell o</w>", "w o", "r l", "wo rl", "worl d</w>", "Ã ¼", "c a", "ca t</w>", "1 2"]
 SIZE = 512 + len(MERGES) + 2
@@ -44,6 +46,11 @@ def test_ids_are_bytes_bytes_that_end_words_and_merges(tokenizer):
     )
     assert tokenizer.decode(tokenizer.encode("Hello,   WORLD!")) == "hello , world !"
     assert tokenizer.decode(tokenizer.encode("müde")) == "müde"
+
+
+def test_its_vocabulary_is_known_before_the_file_is_there(tokenizer):
+    expected = expected_vocabulary(ClipBPE("absent", SIZE), 1000)
+    assert expected == replace(tokenizer.vocabulary, continuations=expected.continuations)
 
 
 def test_fewer_ids_take_the_first_merges(file):
