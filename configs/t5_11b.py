@@ -28,7 +28,7 @@ Recommended: v5p:4x4x4, with the mesh of this config. Its plan, made on two CPU 
 
      a step at least                ms
      compute: matrix products  2,036.7
-     hbm: memory                 640.8
+     hbm: memory                 574.2
      ici: links between chips    170.5
 
      a step as the compiler expects it       ms
