@@ -5,8 +5,8 @@
 
 The authors' 400 million pairs are not to be had. The folder pairs holds Parquet files with the columns jpg (bytes of a
 picture) and caption, as img2dataset writes them of lists such as LAION-400M; bpe_simple_vocab_16e6.txt.gz is in the
-authors' repository. A random crop of 0.9 to 1 of the area is the only augmentation. Class token and positions of patches
-do not decay here, and do there. The authors report 63.2 % on ImageNet without its labels (table 11). It needs
+authors' repository. A random crop of 0.9 to 1 of the area is the only augmentation. Class token and positions of
+patches do not decay here, and do there. The authors report 63.2 % on ImageNet without its labels (table 11). It needs
 accelerators: it has not been run to its end by us.
 
 Recommended: v5p:4x4x4, with the mesh of this config. Its plan, made on two CPU cores with libtpu 0.0.42.1:
