@@ -15,9 +15,11 @@ from t5x_lite.tokenizers.config import ByteTokenizer, SentencePieceTokenizer
 from t5x_lite.tokenizers.marian import SOURCE_FILE, MarianTokenizer
 from t5x_lite.tokenizers.sentencepiece import AlbertTokenizer, EncoderSentencePieceTokenizer
 from t5x_lite.tokenizers.subword import (
+    CLIP_SPECIAL,
     TOKENIZER_FILE,
     SubwordTokenizer,
     byte_level_description,
+    clip_description,
     lowercase_bpe_description,
     model_type,
     wordpiece_description,
@@ -159,6 +161,10 @@ def _class_of(tokenizer: SubwordTokenizer, family: str) -> tuple[str, dict[str, 
         if _have_same_ids(description, byte_level_description({}, [], special, add_prefix_space=space)):
             name, bos = ("RobertaTokenizer", "cls_token") if roles else ("GPT2Tokenizer", "eos_token")
             return name, {"add_prefix_space": space, "bos_token": special[bos]}
+    if kind == "BPE" and is_self_contained and special == CLIP_SPECIAL:
+        tokens = dict.fromkeys(CLIP_SPECIAL.values())
+        if _have_same_ids(description, clip_description({token: i for i, token in enumerate(tokens)}, [])):
+            return "CLIPTokenizer", {"bos_token": special["cls_token"]}
     if kind == "BPE" and set(special.values()) == {special["unk_token"]} == contents:
         usual = lowercase_bpe_description({special["unk_token"]: 0}, [], special)
         steps = [(pipeline.get("post_processor"), pipeline.get("decoder")) for pipeline in (description, usual)]

@@ -112,7 +112,7 @@ class ClipConfig(ModelConfig):
     projection_dim: Positive = 512
     """Width of the vectors that are compared."""
 
-    architecture: ClassVar[Architecture | None] = None
+    architecture: ClassVar[Architecture | None] = "images and texts"
     # Products are never scaled by more than 100 (section 2.5).
     upper_bounds: ClassVar[dict[str, float]] = {"logit_scale": math.log(100.0)}
     below_layers: ClassVar[tuple[str, ...]] = (

@@ -112,9 +112,8 @@ class AttentionRollout(DrawnResult):
 
 
 @dataclass(frozen=True, repr=False)
-class PretrainedImageModel(Pretrained):
-    """`classify` for classes, `encode` for vectors, `reconstruct` with a masked autoencoder, `attention` for where a
-    Transformer looks.
+class ReadsImages(Pretrained):
+    """What models that read pictures share: how these are prepared, and batches of them.
 
     Pictures are a path, the bytes of a file (JPEG, PNG, WebP, GIF, BMP), a Pillow picture, or a uint8 array [H, W] or
     [H, W, C] of 1, 3 or 4 channels: one, or a list of them. They become grey or RGB as the model has them, upright as
@@ -123,24 +122,15 @@ class PretrainedImageModel(Pretrained):
     They are prepared as the model was trained: a run's as its evaluation prepares them, those of a Hugging Face folder
     as its preprocessor_config.json says. A folder without that file, and a run whose objective says nothing, get what
     the published models of the family have at the config's image_size (ViT: pixels from -1 to 1; DeiT and MAE:
-    ImageNet's mean and deviation; ResNet: these, and the center of 256 pixels cut to 224), which may be another
-    preparation than that of the training: the representation then says "by default".
+    ImageNet's mean and deviation; ResNet: these, and the center of 256 pixels cut to 224; CLIP: its own mean and
+    deviation, the center), which may be another preparation than that of the training: the representation then says
+    "by default".
     """
-
-    @property
-    def abilities(self) -> tuple[str, ...]:
-        methods = {
-            "classify": "classification" in getattr(self.config, "heads", ()),
-            "encode": True,
-            "reconstruct": isinstance(self.config, MAEConfig),
-            "attention": self._is_transformer,
-        }
-        return tuple(name for name, has in methods.items() if has)
 
     @cached_property
     def preparation(self) -> ImagePreparation:
         """What prepares pictures. Raises `InputError` for a preprocessor_config.json that is not one that we have."""
-        channels = self.config.num_channels
+        channels = self._image_config.num_channels
         if channels not in (1, 3):
             raise InputError(
                 f"num_channels={channels}: pictures have 1 or 3; apply the module to arrays, model.module.apply"
@@ -160,6 +150,69 @@ class PretrainedImageModel(Pretrained):
         if len({one.shape for one in prepared}) > 1:
             raise InputError("images have different sizes after their preparation; prepare them one by one")
         return np.stack(prepared) if isinstance(images, list | tuple) else prepared[0]
+
+    @property
+    def _image_config(self) -> Any:
+        """The architecture of what reads pictures."""
+        return self.config
+
+    @property
+    def _is_prepared_by_run(self) -> bool:
+        return self.experiment is not None and hasattr(self.experiment.objective, "augmentation")
+
+    @property
+    def _image_processor(self) -> dict[str, Any] | None:
+        return self.preparation.processor if self._is_prepared_by_run else None
+
+    @property
+    def _reads(self) -> dict[str, str]:
+        if self._is_prepared_by_run:
+            by = f"as the run's evaluation, {self.experiment.objective.augmentation.image_size}"
+        elif self.origin and self.origin.processor:
+            by = f"as preprocessor_config.json says, size {self.origin.processor.get('size')}"
+        else:
+            by = f"by default, size {default_processor(self.config, self.origin).get('size')}"
+        return {"  pictures": f"{self._image_config.num_channels} channels, prepared {by}"}
+
+    def _require(self, method: str) -> None:
+        if method not in self.abilities:
+            self._refuse(method)
+
+    def _apply(self, function: Callable[..., Array], images: Image | list[Image], *options: Any) -> list[np.ndarray]:
+        """What `function(module, images, *options)` gives for each picture, in batches that are powers of two."""
+        named, results = _named(images), []
+        for start in range(0, len(named), _ROWS):
+            prepared = [prepare_image(self.preparation, one, name) for name, one in named[start : start + _ROWS]]
+            outputs: list[Any] = [None] * len(prepared)
+            # One batch unless the preparation leaves pictures their sizes.
+            for shape in dict.fromkeys(one.shape for one in prepared):
+                indices = [index for index, one in enumerate(prepared) if one.shape == shape]
+                batch = np.stack([prepared[index] for index in indices])
+                batch = np.pad(batch, [(0, power(len(batch), 1) - len(batch)), *[(0, 0)] * 3])
+                given = np.asarray(_apply_function(self.module, function, options, self.params, batch), np.float32)
+                for index, output in zip(indices, given, strict=False):
+                    outputs[index] = output
+            results += outputs
+        return results
+
+
+@dataclass(frozen=True, repr=False)
+class PretrainedImageModel(ReadsImages):
+    """`classify` for classes, `encode` for vectors, `reconstruct` with a masked autoencoder, `attention` for where a
+    Transformer looks.
+
+    Pictures, and how they are prepared: see `ReadsImages`.
+    """
+
+    @property
+    def abilities(self) -> tuple[str, ...]:
+        methods = {
+            "classify": "classification" in getattr(self.config, "heads", ()),
+            "encode": True,
+            "reconstruct": isinstance(self.config, MAEConfig),
+            "attention": self._is_transformer,
+        }
+        return tuple(name for name, has in methods.items() if has)
 
     def classify(self, images: Image | list[Image], *, top_k: int | None = None) -> list[Any]:
         """The likeliest classes of a picture with their probabilities, best first; a list of pictures gives a list.
@@ -274,51 +327,12 @@ class PretrainedImageModel(Pretrained):
     def _is_transformer(self) -> bool:
         return isinstance(self.config, ImageTransformerConfig)
 
-    @property
-    def _is_prepared_by_run(self) -> bool:
-        return self.experiment is not None and hasattr(self.experiment.objective, "augmentation")
-
-    @property
-    def _image_processor(self) -> dict[str, Any] | None:
-        return self.preparation.processor if self._is_prepared_by_run else None
-
-    @property
-    def _reads(self) -> dict[str, str]:
-        if self._is_prepared_by_run:
-            by = f"as the run's evaluation, {self.experiment.objective.augmentation.image_size}"
-        elif self.origin and self.origin.processor:
-            by = f"as preprocessor_config.json says, size {self.origin.processor.get('size')}"
-        else:
-            by = f"by default, size {default_processor(self.config, self.origin).get('size')}"
-        return {"  pictures": f"{self.config.num_channels} channels, prepared {by}"}
-
-    def _require(self, method: str) -> None:
-        if method not in self.abilities:
-            self._refuse(method)
-
     def _prepared_one(self, image: Image) -> Float[Array, "1 H W C"]:
         if isinstance(image, list | tuple):
             raise InputError(f"image is a list of {len(image)}; give one picture")
         images = jnp.asarray(prepare_image(self.preparation, image, "image")[None])
         self.config.check_images(images)
         return images
-
-    def _apply(self, function: Callable[..., Array], images: Image | list[Image], *options: Any) -> list[np.ndarray]:
-        """What `function(module, images, *options)` gives for each picture, in batches that are powers of two."""
-        named, results = _named(images), []
-        for start in range(0, len(named), _ROWS):
-            prepared = [prepare_image(self.preparation, one, name) for name, one in named[start : start + _ROWS]]
-            outputs: list[Any] = [None] * len(prepared)
-            # One batch unless the preparation leaves pictures their sizes.
-            for shape in dict.fromkeys(one.shape for one in prepared):
-                indices = [index for index, one in enumerate(prepared) if one.shape == shape]
-                batch = np.stack([prepared[index] for index in indices])
-                batch = np.pad(batch, [(0, power(len(batch), 1) - len(batch)), *[(0, 0)] * 3])
-                given = np.asarray(_apply_function(self.module, function, options, self.params, batch), np.float32)
-                for index, output in zip(indices, given, strict=False):
-                    outputs[index] = output
-            results += outputs
-        return results
 
 
 def _named(images: Image | list[Image]) -> list[tuple[str, Image]]:

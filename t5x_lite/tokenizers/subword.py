@@ -115,7 +115,16 @@ def clip_description(vocabulary: dict[str, int], merges: Sequence[Sequence[str]]
     words = pre_tokenizers.Split(Regex(_CLIP_WORDS), behavior="removed", invert=True)
     library.pre_tokenizer = pre_tokenizers.Sequence([words, pre_tokenizers.ByteLevel(add_prefix_space=False)])
     library.decoder = decoders.ByteLevel()
-    return _described(library, CLIP_SPECIAL)
+    return _described(library, CLIP_SPECIAL, _clip_processing, end="eos_token")
+
+
+def is_clip(tokens: Collection[str]) -> bool:
+    """Whether these are the tokens of a CLIP."""
+    return set(CLIP_SPECIAL.values()) <= set(tokens) and any(token.endswith(WORD_END) for token in tokens)
+
+
+def _clip_processing(last: tuple[str, int], first: tuple[str, int]) -> processors.PostProcessor:
+    return processors.RobertaProcessing(last, first, trim_offsets=False, add_prefix_space=False)
 
 
 def open_clip(path: Path, wanted: str, vocab_size: int) -> "SubwordTokenizer":
@@ -144,14 +153,16 @@ def open_clip(path: Path, wanted: str, vocab_size: int) -> "SubwordTokenizer":
     return SubwordTokenizer(clip_description(vocabulary, merges), CLIP_SPECIAL, name=wanted)
 
 
-def _described(library: Library, special: Mapping[str, str], processor: Any = None, *, lstrip: str = "") -> dict:
+def _described(
+    library: Library, special: Mapping[str, str], processor: Any = None, *, lstrip: str = "", end: str = "sep_token"
+) -> dict:
     """The tokenizer.json of a pipeline with its special tokens, of which `lstrip` takes the blank before it; where
-    there are CLS and SEP, `processor` puts them around texts."""
+    there are CLS and the role `end`, `processor` puts them around texts."""
     tokens = dict.fromkeys(special.values())
     library.add_special_tokens([AddedToken(token, lstrip=token == lstrip, normalized=False) for token in tokens])
-    if processor and {"cls_token", "sep_token"} <= special.keys():
-        sep, cls = ((special[role], library.token_to_id(special[role])) for role in ("sep_token", "cls_token"))
-        library.post_processor = processor(sep, cls)
+    if processor and {"cls_token", end} <= special.keys():
+        last, first = ((special[role], library.token_to_id(special[role])) for role in (end, "cls_token"))
+        library.post_processor = processor(last, first)
     return json.loads(library.to_str())
 
 
@@ -323,7 +334,7 @@ class SubwordTokenizer(Tokenizer):
         return Vocabulary(
             size,
             **{f"{role.removesuffix('token')}id": token_id for role, token_id in special.items()},
-            separators=_separators(self.description.get("post_processor")),
+            separators=_separators(self.description.get("post_processor")) if "sep_token" in special else 1,
             first_sentinel_id=first,
             num_sentinels=number,
             continuations=pack_continuations((i in continuing for i in range(size)), apart) if mark else b"",
@@ -430,7 +441,9 @@ def open_subwords(path: Path, what: str, *, lowercase: bool = True) -> SubwordTo
             read_bytes(folder / "merges.txt", what)
             vocabulary, merges = models.BPE.read_file(str(path), str(folder / "merges.txt"))
             special = special_tokens(folder, vocabulary)
-            if any(token.endswith(WORD_END) for token in vocabulary):
+            if is_clip(vocabulary):
+                description = clip_description(vocabulary, merges)
+            elif any(token.endswith(WORD_END) for token in vocabulary):
                 description = lowercase_bpe_description(vocabulary, merges, special)
             else:
                 space = config.get("add_prefix_space", False)
@@ -462,7 +475,8 @@ def _normalized_as(description: dict[str, Any], config: Mapping[str, Any]) -> di
 
 def special_tokens(folder: Path, tokens: Collection[str]) -> dict[str, str]:
     """The token of each role: what tokenizer_config.json or special_tokens_map.json in a folder names, else what is
-    usual, as far as it is among `tokens`. CLS and SEP come together or not at all: T5's </s> is not a SEP. Without a
+    usual, as far as it is among `tokens`. CLS and SEP come together or not at all: T5's </s> is not a SEP; but CLIP has
+    a CLS alone. Without a
     token for padding, EOS is used, as Transformers pads with GPT-2's; the first GPT has <unk> for both."""
     named: dict[str, str] = {}
     for file in ("special_tokens_map.json", CONFIG_FILE):
@@ -477,6 +491,8 @@ def special_tokens(folder: Path, tokens: Collection[str]) -> dict[str, str]:
     named = {role: name for role, name in usual.items() if name is not None} | named
     if "eos_token" in named:
         named.setdefault("pad_token", named["eos_token"])
-    if "unk_token" in named and any(token.endswith(WORD_END) for token in tokens):
+    if is_clip(tokens):
+        named = CLIP_SPECIAL | named
+    elif "unk_token" in named and any(token.endswith(WORD_END) for token in tokens):
         named = dict.fromkeys(("pad_token", "eos_token"), named["unk_token"]) | named
     return named

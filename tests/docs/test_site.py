@@ -23,8 +23,18 @@ from PIL import Image
 import t5x_lite
 from t5x_lite.cli.main import find_commands
 from t5x_lite.convert import export_folder
-from t5x_lite.data import LabeledTexts, TableFiles, make_tokenizer
-from t5x_lite.models import PRESETS, BertConfig, MAEConfig, ViTConfig, init_params, num_params
+from t5x_lite.data import ClipBPE, LabeledTexts, TableFiles, make_tokenizer
+from t5x_lite.models import (
+    PRESETS,
+    BertConfig,
+    ClipConfig,
+    ClipImageConfig,
+    ClipTextConfig,
+    MAEConfig,
+    ViTConfig,
+    init_params,
+    num_params,
+)
 from t5x_lite.objectives import Classification
 from t5x_lite.parallel import make_mesh
 from t5x_lite.runs import loop
@@ -212,6 +222,17 @@ PICTURES = {
 """The folders of models of pictures that pages open."""
 
 
+def write_clip(folder: Path) -> None:
+    """A tiny CLIP, whose tokenizer has no merges."""
+    merges = folder.parent / "merges.txt"
+    merges.parent.mkdir(parents=True, exist_ok=True)
+    merges.write_text("#version\n")
+    sizes = {"embed_dim": 8, "num_heads": 2, "mlp_dim": 8, "num_layers": 1}
+    model = ClipConfig(ClipImageConfig((16, 16), 4, **sizes), ClipTextConfig(514, **sizes), 8)
+    tokenizer = make_tokenizer(ClipBPE(str(merges), 514), iter)
+    export_folder(folder, model, init_params(model, jax.random.key(0)), tokenizer)
+
+
 @pytest.fixture(scope="module")
 def laboratory(tiny, text_file, tmp_path_factory, make_params) -> Iterator[None]:
     """A current folder with the runs and the checkpoints that the pages open, each of them tiny."""
@@ -241,6 +262,7 @@ def laboratory(tiny, text_file, tmp_path_factory, make_params) -> Iterator[None]
         for name, model in PICTURES.items():
             params = init_params(model, jax.random.key(0))
             export_folder(folder / name, model, params, None)
+        write_clip(folder / "openai/clip-vit-base-patch32")
         for name in ("cat.jpg", "dog.png"):
             Image.linear_gradient("L").save(name)
         yield

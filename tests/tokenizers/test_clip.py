@@ -1,12 +1,14 @@
 """CLIP's BPE, by the library that Hugging Face has it in, and what is wrong with files of merges."""
 
 import gzip
+import json
 import pickle
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
+from t5x_lite.convert.tokenizers import read_tokenizer, write_tokenizer
 from t5x_lite.data import ClipBPE, make_tokenizer
 from t5x_lite.errors import InputError
 from t5x_lite.tokenizers.config import expected_vocabulary
@@ -62,6 +64,25 @@ def test_it_is_kept_as_a_whole(tokenizer, tmp_path):
     tokenizer.save(tmp_path)
     for text in TEXTS:
         assert pickle.loads(pickle.dumps(tokenizer)).encode(text) == tokenizer.encode(text)
+
+
+def test_folders_of_transformers_are_opened_and_written(tokenizer, transformers, tmp_path):
+    (tmp_path / "vocab.json").write_text(json.dumps(tokenizer.description["model"]["vocab"]))
+    (tmp_path / "merges.txt").write_text("\n".join(["#version: 0.2", *MERGES, ""]))
+    old = read_tokenizer(tmp_path, {"model_type": "clip"})
+    theirs = transformers.CLIPTokenizer.from_pretrained(tmp_path)
+    theirs.save_pretrained(tmp_path / "new")
+    new = read_tokenizer(tmp_path / "new", {"model_type": "clip"})
+    for read in (old, new):
+        assert read.vocabulary == tokenizer.vocabulary
+        assert [read.encode(text) for text in TEXTS] == [tokenizer.encode(text) for text in TEXTS]
+    (tmp_path / "ours").mkdir()
+    write_tokenizer(tmp_path / "ours", tokenizer, "clip")
+    opened = transformers.AutoTokenizer.from_pretrained(tmp_path / "ours")
+    assert isinstance(opened, transformers.CLIPTokenizer)
+    assert opened(TEXTS)["input_ids"] == theirs(TEXTS)["input_ids"]
+    assert opened.bos_token_id == SIZE - 2
+    assert opened.pad_token_id == SIZE - 1
 
 
 def test_it_is_hugging_faces(tokenizer, transformers):
