@@ -4,6 +4,7 @@ its picture.
 Radford et al. 2021, Learning Transferable Visual Models From Natural Language Supervision (CLIP).
 """
 
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, ClassVar, Literal, Self
@@ -12,7 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from flax import linen as nn
-from jaxtyping import Array, Float, Int, Key
+from jaxtyping import Array, Float, Key
 
 from t5x_lite.data.layouts.base import Layout
 from t5x_lite.data.layouts.image_texts import ImageTexts
@@ -21,11 +22,15 @@ from t5x_lite.images.augmentation import Augmentation
 from t5x_lite.kernels.masks import MASKED_LOGIT
 from t5x_lite.models.base import ModelConfig
 from t5x_lite.models.clip import ClipConfig
-from t5x_lite.objectives.base import DropoutKey, Features, Loss, Objective, Row, row_weights
+from t5x_lite.objectives.base import DropoutKey, Features, Loss, Predictions, Row, row_weights
 from t5x_lite.objectives.losses import most_likely
+from t5x_lite.objectives.task import TaskObjective
 from t5x_lite.parallel.partitioning import sum_over_pairs
 from t5x_lite.tokenizers.base import Tokenizer
 from t5x_lite.validation import Positive
+
+_QUERIES = 4096
+"""Of a block of products."""
 
 
 def contrastive_loss(
@@ -63,12 +68,13 @@ def contrastive_loss(
 
 
 @dataclass(frozen=True)
-class ContrastiveLanguageImage(Objective):
+class ContrastiveLanguageImage(TaskObjective):
     """Two towers learn to give a picture and its text vectors of the same direction, unlike those of the other rows.
 
     Features are `images` [H W C], augmented and normalized, and `ids` [L] of one of the picture's texts, drawn by the
-    row's key in training, the first in evaluation. The figures `text_accuracy` and `image_accuracy` are the shares of
-    pictures whose text is the likeliest of the batch, and of texts whose picture is: they depend on the batch's size.
+    row's key in training, the first in evaluation. `text_accuracy` and `image_accuracy` are the shares of pictures
+    whose text is the likeliest of the batch, and of texts whose picture is: they depend on the batch's size. `evaluate`
+    searches among all held-out rows (metric `retrieval`).
     """
 
     input_length: Positive = 77
@@ -87,7 +93,6 @@ class ContrastiveLanguageImage(Objective):
     draws_captions: bool = True
     """Whether one of a picture's texts is drawn; otherwise it is the first."""
 
-    unit: ClassVar[str] = "example"
     compares_rows: ClassVar[bool] = True
 
     @cached_property
@@ -123,14 +128,38 @@ class ContrastiveLanguageImage(Objective):
         loss, weight, metrics = contrastive_loss(images, texts, scale, row_weights(features))
         return loss, weight, metrics | {"logit_scale": scale * weight}
 
-    def predict(self, module: nn.Module, params: Any, features: Features) -> Int[Array, "B L"]:
-        """The ids of the text in the batch that each picture is nearest to."""
-        images, texts, _ = self.apply(module, params, features)
-        return features["ids"][most_likely(images @ texts.T)]
+    def logits(self, module: nn.Module, params: Any, features: Features) -> Float[Array, "B B"]:
+        """Of each picture with each text of the batch."""
+        images, texts, scale = self.apply(module, params, features)
+        return scale * images @ texts.T
 
     def samples(self, module: nn.Module, params: Any, features: Features) -> Features:
-        answers = self.predict(module, params, features)
-        return {"ids": features["ids"], "answers": answers}
+        return {"ids": features["ids"], "answers": features["ids"][self.predict(module, params, features)]}
+
+    def predicts(self, model: ModelConfig) -> str:
+        return "ranks"
+
+    def prediction_outputs(self, module: nn.Module, params: Any, features: Features) -> Float[Array, "B 2 E"]:
+        """The vectors of each picture and of its text."""
+        images, texts, _ = self.apply(module, params, features)
+        return jnp.stack([images, texts], axis=1)
+
+    def predictions(
+        self,
+        outputs: Float[np.ndarray, "N 2 E"],
+        features: Mapping[str, np.ndarray],
+        documents: Iterable[Any],
+        tokenizer: Tokenizer | None,
+        labels: Sequence[str] | None,
+    ) -> Predictions:
+        """Of each row how many texts are nearer to its picture than its own, and how many pictures to its text; of
+        equal ones half count."""
+        images, texts = outputs.swapaxes(0, 1)
+        ranks = [list(pair) for pair in zip(_ranks(images, texts), _ranks(texts, images), strict=True)]
+        return Predictions("ranks", ranks, [[0, 0]] * len(ranks))
+
+    def default_metrics(self, predictions: Predictions) -> tuple[str, ...]:
+        return ("retrieval",)
 
     def format_sample(self, row: dict[str, np.ndarray], tokenizer: Tokenizer, labels: tuple[str, ...] | None) -> str:
         """A picture's text, and the one in the batch that the model finds nearest."""
@@ -163,3 +192,19 @@ class ContrastiveLanguageImage(Objective):
                 f"objective.input_length={self.input_length} exceeds model.text.max_length={model.text.max_length}; "
                 "choose shorter texts or more positions"
             )
+
+
+def _ranks(queries: Float[np.ndarray, "N E"], others: Float[np.ndarray, "N E"]) -> list[float]:
+    """Of each query how many others are nearer than the one of its own number, half of equal ones.
+
+    >>> queries, others = np.array([[1.0, 0.0], [0.0, 1.0], [0.0, 1.0]]), np.array([[1.0, 0.0], [0.6, 0.8], [1.0, 0.0]])
+    >>> _ranks(queries, others)
+    [0.5, 0.0, 1.5]
+    """
+    ranks: list[float] = []
+    for start in range(0, len(queries), _QUERIES):
+        cosines = queries[start : start + _QUERIES] @ others.T
+        own = cosines[np.arange(len(cosines)), start + np.arange(len(cosines))][:, None]
+        equal = (cosines == own).sum(axis=1) - 1
+        ranks += ((cosines > own).sum(axis=1) + equal / 2).tolist()
+    return ranks

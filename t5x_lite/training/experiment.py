@@ -43,8 +43,8 @@ class Evaluation:
     """Held-out rows to evaluate on, at most: the first ones; of data that is sorted by its labels, choose all."""
     metrics: Metrics = ()
     """Metrics of predictions: names, or your `Metric`. Of a head: accuracy, top_5_accuracy, f1, macro_f1, matthews for
-    labels; pearson,
-    spearman for numbers; accuracy, entities, strict_entities for tags; squad, squad2 for answers. Of texts generated
+    labels; pearson, spearman for numbers; accuracy, entities, strict_entities for tags; squad, squad2 for answers.
+    Of pictures with texts: retrieval. Of texts generated
     from held-out inputs: bleu, chrf, rouge, exact_match; of tasks f1, macro_f1, matthews, pearson, spearman, squad,
     tags, entities, strict_entities, group_match, referent; empty decodes nothing."""
     part_metrics: tuple[PartMetrics, ...] = ()
