@@ -9,6 +9,7 @@ from jaxtyping import Int
 from rich.text import Text
 
 from t5x_lite.data import Images, Layout, TextPairs, Tokenizer
+from t5x_lite.data.layouts.image_texts import texts_of_row
 
 _MARKED = "bold black on yellow"
 STYLES = {"hidden": _MARKED, "random": "bold white on red", "kept": "black on green", "special": "dim", "": ""}
@@ -37,6 +38,8 @@ def describe_row(
             yield from _pairs(tokenizer, layout, row)
         else:
             yield "row", _picture(row, labels) if isinstance(layout, Images) else _columns(row)
+            if "captions" in row:
+                yield "captions", Text("\n".join(texts_of_row(row, tokenizer)))
             yield from ((name, Text(_range(value))) for name, value in features.items())
     elif layout is not None and layout.has_examples:
         yield from _example(tokenizer, row, features, layout, labels)

@@ -94,8 +94,12 @@ class Evaluator:
     @cached_property
     def features(self) -> dict[str, np.ndarray]:
         """Of the rows, as `evaluate` computes them."""
-        objective = self.program.objective
-        return held_out_features(objective, self.rows, self.settings.rows, objective.features_on_host)
+        objective, experiment = self.program.objective, self.program.experiment
+        features = held_out_features(objective, self.rows, self.settings.rows, objective.features_on_host)
+        if objective.compares_rows:
+            count = min(self.settings.rows, len(self.rows))
+            features["rows"] = rows_of_batches(count, experiment.batch_size // experiment.accumulation)
+        return features
 
     @cached_property
     def baseline_loss(self) -> float:
@@ -130,6 +134,16 @@ class Evaluator:
             return outputs, objective.features_on_host(features)
 
         return MeshFunction(self.program, predict, experiment.batch_size // experiment.accumulation)
+
+
+def rows_of_batches(count: int, batch_size: int) -> Int[np.ndarray, "N"]:
+    """How many rows are in each row's batch, of which the last has the rest.
+
+    >>> rows_of_batches(5, 3).tolist()
+    [3, 3, 3, 2, 2]
+    """
+    sizes = np.diff([*range(0, count, batch_size), count])
+    return np.repeat(sizes, sizes)
 
 
 def count_words(targets: Int[np.ndarray, "B L"], tokenizer: Tokenizer) -> int:

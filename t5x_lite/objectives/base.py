@@ -94,7 +94,8 @@ class Objective(Validated, ABC):
     unit: ClassVar[Literal["token", "word", "example", "window"]] = "token"
     """What the loss is a mean over: predicted tokens, or of a task words, examples, or windows of a text."""
     compares_rows: ClassVar[bool] = False
-    """Whether the loss of a row depends on the other rows of its batch, all of which are to be there at once."""
+    """Whether the loss of a row depends on the other rows of its batch, all of which are to be there at once. The
+    features that `baseline_loss` reads then have `rows` too: of each row how many there are in its batch."""
     # Without an annotation, under which a field of that name would be the first of all.
     teacher = ""
     """The folder of a model that the loss reads and that is not trained: a field of objectives with one."""

@@ -113,9 +113,8 @@ class ContrastiveLanguageImage(TaskObjective):
         return {"images": images, "ids": row["captions"][drawn]}
 
     def features_on_host(self, features: Features) -> Features:
-        """The ids, and how many rows each is compared with."""
-        count = len(features["ids"])
-        return {"ids": features["ids"], "rows": jnp.full((count,), count)}
+        """The ids alone."""
+        return {"ids": features["ids"]}
 
     def forward(
         self, model: nn.Module, features: Features, key: DropoutKey

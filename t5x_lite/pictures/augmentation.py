@@ -1,11 +1,13 @@
 """Rows of pictures as they are, and as their objective gives them to the model."""
 
+import textwrap
 from collections.abc import Mapping, Sequence
 
 import jax
 import numpy as np
 
 from t5x_lite.data.layouts.base import Row
+from t5x_lite.data.layouts.image_texts import texts_of_row
 from t5x_lite.data.stored_rows import stack
 from t5x_lite.errors import InputError
 from t5x_lite.models.base import ModelConfig
@@ -14,6 +16,7 @@ from t5x_lite.objectives.base import Objective, corrupt_rows
 from t5x_lite.objectives.masked_autoencoding import hide_patches
 from t5x_lite.pictures import model_title
 from t5x_lite.pictures.drawing import Picture, Tile, draw_image_grid
+from t5x_lite.tokenizers.base import Tokenizer
 
 _LONGEST = 16  # characters of a class's name
 
@@ -33,6 +36,7 @@ def draw_augmentation(
     classes: Sequence[str] = (),
     *,
     model: ModelConfig,
+    tokenizer: Tokenizer | None = None,
     seed: int = 0,
     most_rows: int = 5,
 ) -> Picture:
@@ -44,6 +48,7 @@ def draw_augmentation(
     Args:
       rows: of a store of pictures.
       classes: the names of the classes; empty writes their numbers.
+      tokenizer: reads the texts of pictures that have some.
       seed: of the keys.
 
     Raises `InputError` for an objective that augments no pictures.
@@ -60,6 +65,9 @@ def draw_augmentation(
     table = []
     for number, row in enumerate(rows):
         label = [f"label: {_class_name(int(row['label']), classes)}"] if "label" in row else []
+        if "captions" in row:
+            first, *_ = texts_of_row(row, tokenizer)
+            label = [textwrap.shorten(first, 24, placeholder="…")]
         tiles = [Tile(row["image"], "\n".join([f"row {number}", *label]), tuple(row["size"].tolist()))]
         for features in copies:
             of_row = {name: value[number] for name, value in features.items()}

@@ -250,7 +250,7 @@ class Pretrained:
         *others, last = self.abilities
         model, can = type(self.config).__name__, f"{', '.join(others)} and {last}" if others else last
         article = "an" if model[0] in "AEIOU" else "a"
-        raise InputError(f"{article} {model} cannot {method}; use {can}, or load another model")
+        raise InputError(f"{article} {model} has no {method}; use {can}, or load another model")
 
     def _tokenizer(self) -> Tokenizer:
         if self.config.vocab_size is None:

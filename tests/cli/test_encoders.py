@@ -155,7 +155,7 @@ BAD = {
     "nothing to suggest": (["fill_mask", "RUN", "a [MASK]", "--top-k", "0"], "top_k=0"),
     "too long": (["fill_mask", "RUN", "[MASK] " * 50], "max_length=40"),
     "no such run": (["fill_mask", "absent/run/at/all", "[MASK]"], "is neither a folder here"),
-    "no decoder": (["generate", "RUN", "the wall"], "a BertConfig cannot generate; use encode and fill_mask"),
+    "no decoder": (["generate", "RUN", "the wall"], "a BertConfig has no generate; use encode and fill_mask"),
     "no such head": (["train", "CONFIG", "--model.heads", "masked_lm", "next_sentence"], "--model.heads"),
     "lacking head": (["train", "CONFIG", "--model.heads", "masked_lm"], "lacks sentence_pair"),
     "rows too long": (["train", "CONFIG", "--objective.input-length", "64"], "exceeds model.max_length=40"),

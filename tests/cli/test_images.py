@@ -110,17 +110,17 @@ BAD = {
     "text": (["classify", "vit", "text.txt"], "text.txt: the picture is not a picture (it begins with b'a text');"),
     "top_k": (["classify", "vit", "a.png", "--top-k", "4"], "top_k=4 is out of range; choose 1 to 3"),
     "zero": (["classify", "vit", "a.png", "--top-k", "0"], "top_k=0"),
-    "head": (["classify", "mae", "a.png"], "a MAEConfig cannot classify; use encode, reconstruct and attention"),
-    "model": (["reconstruct", "vit", "a.png", "--output", "a.png"], "a ViTConfig cannot reconstruct; use classify"),
+    "head": (["classify", "mae", "a.png"], "a MAEConfig has no classify; use encode, reconstruct and attention"),
+    "model": (["reconstruct", "vit", "a.png", "--output", "a.png"], "a ViTConfig has no reconstruct; use classify"),
     "ratio": (["reconstruct", "mae", "a.png", "--output", "o.png", "--mask-ratio", "1"], "mask_ratio=1.0"),
     "seed": (["reconstruct", "mae", "a.png", "--output", "o.png", "--seed=-1"], "seed=-1 is out of range"),
     "output": (["reconstruct", "mae", "a.png", "--output", "a.gif"], "output=a.gif is not the name of a picture;"),
     "folder": (["reconstruct", "mae", "a.png", "--output", "no/a.png"], "output=no/a.png lies in no folder; make the"),
     "page": (["attention", "vit", "a.png"], "out=attention.html is not the name of a picture; choose one that ends in"),
     "layer": (["attention", "vit", "a.png", "--out", "o.png", "--layer", "0"], "layer=0 is for texts, and a rollout"),
-    "resnet": (["attention", "resnet", "a.png", "--out", "o.png"], "a ResNetConfig cannot attention; use classify"),
+    "resnet": (["attention", "resnet", "a.png", "--out", "o.png"], "a ResNetConfig has no attention; use classify"),
     "tokens": (["neighbours", "vit", "cat"], "a ViTConfig reads no tokens; load a model of texts"),
-    "masks": (["fill_mask", "vit", "a [MASK]"], "a ViTConfig cannot fill_mask; use classify, encode and attention"),
+    "masks": (["fill_mask", "vit", "a [MASK]"], "a ViTConfig has no fill_mask; use classify, encode and attention"),
 }
 
 

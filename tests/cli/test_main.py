@@ -195,7 +195,7 @@ BAD = {
     "no such run": (["generate", "absent/run/at/all", "text"], "is neither a folder here"),
     "a sentinel too many": (["generate", "RUN", "a <extra_id_500>"], "extra_id_500"),
     "no text": (["generate", "RUN"], "text is missing"),
-    "no encoder alone": (["fill_mask", "RUN", "a [MASK]"], "a T5Config cannot fill_mask; use generate"),
+    "no encoder alone": (["fill_mask", "RUN", "a [MASK]"], "a T5Config has no fill_mask; use generate"),
     "max length": (["generate", "RUN", "a", "--max-length", "0"], "max_length=0"),
     "rows": (["evaluate", "RUN", "--rows", "0"], "rows=0"),
     "onto a file": (["convert", "RUN", "CONFIG"], "is a file"),

@@ -8,6 +8,7 @@ import pytest
 
 from t5x_lite.data import ByteLevelBPE, Data, PythonDocs, Vocabulary
 from t5x_lite.errors import InputError
+from t5x_lite.evaluation.evaluator import Evaluator
 from t5x_lite.images.augmentation import Augmentation
 from t5x_lite.models import ClipConfig, ClipImageConfig, ClipTextConfig
 from t5x_lite.objectives import ContrastiveLanguageImage, ImageClassification, corrupt_rows
@@ -80,6 +81,18 @@ def test_a_caption_is_drawn_by_the_key_and_none_is_padding(batch):
     assert seen == {row: set(range(count)) for row, count in enumerate(batch["num_captions"].tolist())}
     first = corrupt_rows(OBJECTIVE.for_evaluation(), jax.random.key(0), batch)["ids"]
     np.testing.assert_array_equal(first, batch["captions"][:, 0])
+
+
+def test_a_guess_is_measured_by_the_rows_of_its_batch(batch):
+    """However many rows are prepared together: of 56 rows in batches of 40 the last 16 are compared with 16."""
+    rows = [{name: column[number] for name, column in batch.items()} for number in range(BATCH)]
+    small = Program(replace(experiment(), batch_size=40), OBJECTIVE, make_mesh(ONE, jax.devices()[:1]))
+    evaluator = Evaluator(small, None, rows)
+    expected = (40 * np.log(40) + 16 * np.log(16)) / 56
+    assert evaluator.baseline_loss == pytest.approx(expected)
+    alike = jnp.tile(jnp.eye(1, 7), (16, 1))
+    loss, weight, _ = contrastive_loss(alike, alike, jnp.float32(5.0), jnp.ones(16))
+    assert float(loss / weight) == pytest.approx(np.log(16), rel=1e-6)
 
 
 def experiment(**changes):

@@ -8,11 +8,12 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from t5x_lite.data import Bytes, make_tokenizer
 from t5x_lite.errors import InputError
 from t5x_lite.images.augmentation import Augmentation, ColorJitter
 from t5x_lite.images.mixing import Mixing
 from t5x_lite.models import MAEConfig, ViTConfig
-from t5x_lite.objectives import ImageClassification, MaskedAutoencoding, SpanCorruption
+from t5x_lite.objectives import ContrastiveLanguageImage, ImageClassification, MaskedAutoencoding, SpanCorruption
 from t5x_lite.pictures.augmentation import draw_augmentation
 
 SIZE = (8, 12)
@@ -109,6 +110,20 @@ def test_of_masked_autoencoding_the_visible_patches_stand_beside(rows):
             assert (visible[greyed] == 128).all()
             hidden.append(patches.tobytes())
     assert len(set(hidden)) > 2
+
+
+def test_pictures_with_texts_have_the_first_one_below(rows):
+    tokenizer = make_tokenizer(Bytes(), iter)
+    with_texts = []
+    for row, texts in zip(rows, (["a cat", "unseen"], ["a bird of the long-legged sort"]), strict=False):
+        ids = np.zeros((2, 40), np.int32)
+        for of_text, text in zip(ids, tokenizer.encode_batch(texts), strict=False):
+            of_text[: len(text) + 1] = [*text, tokenizer.vocabulary.eos_id]
+        columns = {"image": row["image"], "size": row["size"]}
+        with_texts.append(columns | {"captions": ids, "num_captions": np.int32(len(texts))})
+    objective = ContrastiveLanguageImage(40, 2, PLAIN, SIZE)
+    picture = draw_augmentation(objective, with_texts, model=VIT, tokenizer=tokenizer)
+    assert captions(picture)[::5] == ["row 0\na cat", "row 1\na bird of the long-…"]
 
 
 def test_files_have_few_colors_and_keep_black(rows):

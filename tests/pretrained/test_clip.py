@@ -53,7 +53,7 @@ def model(folder):
 def test_it_is_opened_with_its_methods(model):
     assert isinstance(model, PretrainedClip)
     assert "zero_shot, embed_images, embed_texts, search" in repr(model)
-    with pytest.raises(InputError, match="a ClipConfig cannot classify; use zero_shot, .* and search"):
+    with pytest.raises(InputError, match="a ClipConfig has no classify; use zero_shot, .* and search"):
         model.classify(PICTURES[0])
 
 

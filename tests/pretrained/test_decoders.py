@@ -141,7 +141,7 @@ def test_the_objective_or_the_family_says_whether_prompts_are_closed(gpt):
         (lambda gpt: gpt.score(3, ["b"]), "prompt=3 is not a text"),
         (
             lambda gpt: gpt.fill_mask("a"),
-            "a GptConfig cannot fill_mask; use generate, generate_ids, score and encode",
+            "a GptConfig has no fill_mask; use generate, generate_ids, score and encode",
         ),
     ],
 )
@@ -235,6 +235,6 @@ def test_texts_whose_blanks_are_not_filled(model, texts, message):
 @pytest.mark.parametrize("method", ["fill_mask", "encode_words", "detect_replacements"])
 def test_what_an_encoder_decoder_cannot_do(model, method):
     with pytest.raises(
-        InputError, match=f"a T5Config cannot {method}; use generate, generate_ids, score, encode and fill_blanks"
+        InputError, match=f"a T5Config has no {method}; use generate, generate_ids, score, encode and fill_blanks"
     ):
         getattr(model, method)("a")

@@ -232,7 +232,7 @@ def test_a_folder_that_transformers_opens(electra, bert, tmp_path):
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda model: model.generate("a"), "a BertConfig cannot generate; use encode and fill_mask"),
+        (lambda model: model.generate("a"), "a BertConfig has no generate; use encode and fill_mask"),
         (
             lambda model: model.detect_replacements("wall"),
             "needs the head replaced_token, and this BertConfig has heads=",

@@ -276,12 +276,12 @@ def test_a_representation_says_what_is_read(models, run):
 
 
 BAD = {
-    "head": ("mae", lambda model: model.classify(pixels()), "a MAEConfig cannot classify; use encode, reconstruct and"),
-    "mae": ("vit", lambda model: model.reconstruct(pixels()), "a ViTConfig cannot reconstruct; use classify, encode"),
-    "attention": ("resnet", lambda model: model.attention(pixels()), "a ResNetConfig cannot attention; use classify"),
-    "text": ("vit", lambda model: model.generate("a"), "a ViTConfig cannot generate; use classify, encode and"),
+    "head": ("mae", lambda model: model.classify(pixels()), "a MAEConfig has no classify; use encode, reconstruct and"),
+    "mae": ("vit", lambda model: model.reconstruct(pixels()), "a ViTConfig has no reconstruct; use classify, encode"),
+    "attention": ("resnet", lambda model: model.attention(pixels()), "a ResNetConfig has no attention; use classify"),
+    "text": ("vit", lambda model: model.generate("a"), "a ViTConfig has no generate; use classify, encode and"),
     "tokens": ("vit", lambda model: model.neighbours("a"), "a ViTConfig reads no tokens; load a model of texts"),
-    "positions": ("resnet", lambda model: model.plot_positions(), "a ResNetConfig cannot plot_positions"),
+    "positions": ("resnet", lambda model: model.plot_positions(), "a ResNetConfig has no plot_positions"),
     "none": ("vit", lambda model: model.classify(pixels(), top_k=0), "top_k=0 is out of range; choose 1 to 3"),
     "many": ("vit", lambda model: model.classify(pixels(), top_k=4), "top_k=4 is out of range; choose 1 to 3"),
     "empty": ("vit", lambda model: model.encode([]), "images is empty; give one or more"),

@@ -153,7 +153,8 @@ def inspect(arguments: list[str]) -> None:
         labels = store.classes or experiment.data.source.classes or ()
         if command.picture:
             objective, model = prepared.objective, experiment.model
-            picture = draw_augmentation(objective, store.rows_to_show, labels, model=model, seed=experiment.seed)
+            options = {"model": model, "tokenizer": store.tokenizer, "seed": experiment.seed}
+            picture = draw_augmentation(objective, store.rows_to_show, labels, **options)
             picture.save(Path(command.picture).expanduser())
     for table in image_tables(store) if isinstance(store.layout, Images) else [store_table(store)]:
         console.print(table, "")

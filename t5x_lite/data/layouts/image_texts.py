@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from t5x_lite.data.layouts.base import Column, Layout, RowSpec
+from t5x_lite.data.layouts.base import Column, Layout, Row, RowSpec
 from t5x_lite.data.layouts.images import ImageRows, Images
 from t5x_lite.data.layouts.sentences import SentenceRule
 from t5x_lite.data.records.captions import CaptionedImage, CaptionSource
@@ -26,7 +26,7 @@ class ImageTextRows(ImageRows):
     def add(self, document: list[Any]) -> None:
         *image, texts = document
         super().add(image)
-        if not self._ready or isinstance(image[0], BadImageError):
+        if isinstance(image[0], BadImageError):
             return
         layout = self._layout
         room = layout.length - len(self._ends)
@@ -39,6 +39,11 @@ class ImageTextRows(ImageRows):
         self._count("captions", str(len(texts)))
         self._ready[-1] |= {"captions": captions, "num_captions": np.int32(len(texts))}
         self.padding += (layout.num_captions - len(texts)) * layout.length
+
+
+def texts_of_row(row: Row, tokenizer: Tokenizer) -> list[str]:
+    """The texts of a row's picture, as a tokenizer reads their ids."""
+    return [tokenizer.decode(ids.tolist()) for ids in row["captions"][: int(row["num_captions"])]]
 
 
 def text_ends(vocabulary: Vocabulary) -> list[int]:
