@@ -13,7 +13,7 @@ from t5x_lite.files import read_json
 from t5x_lite.tokenizers.base import CONFIG_FILE, MOST_IDS
 from t5x_lite.tokenizers.config import ByteTokenizer, SentencePieceTokenizer
 from t5x_lite.tokenizers.marian import SOURCE_FILE, MarianTokenizer
-from t5x_lite.tokenizers.sentencepiece import AlbertTokenizer, EncoderSentencePieceTokenizer
+from t5x_lite.tokenizers.sentencepiece import AlbertTokenizer, EncoderSentencePieceTokenizer, SiglipTokenizer
 from t5x_lite.tokenizers.subword import (
     CLIP_SPECIAL,
     TOKENIZER_FILE,
@@ -38,8 +38,8 @@ _ANY_PIPELINE = "PreTrainedTokenizerFast"
 def read_tokenizer(folder: Path, config: Mapping[str, Any]) -> Tokenizer | None:
     """The tokenizer of a folder whose config.json is `config`; None where it has none that we know.
 
-    T5 comes from its SentencePiece model where there is one, as its authors published it; the others from the
-    tokenizer.json where there is one. Raises `InputError` for files that are damaged.
+    T5 and SigLIP come from their SentencePiece models where there are some, as their authors published them; the
+    others from the tokenizer.json where there is one. Raises `InputError` for files that are damaged.
     """
     described, family = read_json(folder / CONFIG_FILE), config.get("model_type")
     if described.get("tokenizer_class") == "ByT5Tokenizer":
@@ -47,7 +47,8 @@ def read_tokenizer(folder: Path, config: Mapping[str, Any]) -> Tokenizer | None:
         return make_tokenizer(Bytes(_extra_ids(described, _OUR_EXTRA_IDS, 0)), iter)
     is_t5 = family in _T5 or described.get("tokenizer_class") in _T5_CLASSES
     others = (SOURCE_FILE, TOKENIZER_FILE, "vocab.txt", "vocab.json", "sentencepiece.bpe.model", "spiece.model")
-    names = (SOURCE_FILE, "spiece.model", TOKENIZER_FILE) if is_t5 else others
+    is_siglip = described.get("tokenizer_class") in ("SiglipTokenizer", "SiglipTokenizerFast")
+    names = (SOURCE_FILE, "spiece.model", TOKENIZER_FILE) if is_t5 or is_siglip else others
     path = next((folder / name for name in names if (folder / name).exists()), None)
     if path is None:
         return None
@@ -55,7 +56,7 @@ def read_tokenizer(folder: Path, config: Mapping[str, Any]) -> Tokenizer | None:
         return make_tokenizer(MarianFiles(str(folder)), iter)
     if path.suffix != ".model":
         return make_tokenizer(TokenizerFile(str(path)), iter)
-    layout = "xlm-roberta" if path.name != "spiece.model" else "t5" if is_t5 else "albert"
+    layout = "xlm-roberta" if path.name != "spiece.model" else "t5" if is_t5 else "siglip" if is_siglip else "albert"
     # mT5's sentinels are pieces of its model; T5's 100 come after it.
     extra_ids = _extra_ids(described, "extra_ids", 0 if family == "mt5" else 100)
     return make_tokenizer(SentencePiece(extra_ids=extra_ids, model_file=str(path), layout=layout), iter)
@@ -86,6 +87,9 @@ def write_tokenizer(folder: Path, tokenizer: Tokenizer, model_type: str) -> None
     match tokenizer:
         case ByteTokenizer(extra_ids=extra_ids):
             described = {"tokenizer_class": "ByT5Tokenizer", "extra_ids": 125, _OUR_EXTRA_IDS: extra_ids} | tokens
+        case SiglipTokenizer(model=model):
+            (folder / "spiece.model").write_bytes(model)
+            described = {"tokenizer_class": "SiglipTokenizer", "do_lower_case": True} | tokens | {"pad_token": "</s>"}
         case SentencePieceTokenizer(extra_ids=extra_ids, model=model):
             (folder / "spiece.model").write_bytes(model)
             described = {"tokenizer_class": "T5Tokenizer", "extra_ids": extra_ids} | tokens

@@ -10,7 +10,7 @@ from jaxtyping import Array, Float, Int, Key, UInt8
 
 from t5x_lite.errors import InputError
 from t5x_lite.images import colors
-from t5x_lite.images.geometry import Interpolation, Planes, center_crop, inside, random_box, random_crop, resample
+from t5x_lite.images.geometry import Box, Interpolation, Planes, center_crop, inside, random_box, random_crop, resample
 from t5x_lite.images.randaugment import RandAugment
 from t5x_lite.validation import NonNegativeFloat, Positive, Range, Share, Validated
 
@@ -90,9 +90,9 @@ class Augmentation(Validated):
 
     image_size: tuple[int, int] = (224, 224)
     """Height and width of the result."""
-    resize: Positive | None = None
+    resize: Positive | Literal["stretch"] | None = None
     """In evaluation, and without `area`: the length of the shorter side before the center is cut out; None is that of
-    the result, so that no more is cut than its aspect needs."""
+    the result, so that no more is cut than its aspect needs; "stretch" cuts nothing, whatever the aspect."""
     area: tuple[float, float] | None = (0.08, 1.0)
     """The least and the most of the picture's area in a random crop (Szegedy et al. 2015, section 6); None crops the
     center."""
@@ -113,7 +113,7 @@ class Augmentation(Validated):
         super().__post_init__()
         if min(self.image_size) < 1:
             raise InputError(f"augmentation.image_size={self.image_size} is empty; choose 1 or more pixels a side")
-        if self.resize is not None and self.resize < min(self.image_size):
+        if isinstance(self.resize, int) and self.resize < min(self.image_size):
             raise InputError(
                 f"augmentation.resize={self.resize} is smaller than the shorter side of image_size={self.image_size}; "
                 f"choose {min(self.image_size)} or more"
@@ -146,7 +146,9 @@ class Augmentation(Validated):
           size: the height and width that it had before: crops have the aspects of the original.
         """
         crop_key, flip_key, rand_key, three_key, jitter_key, erase_key = jax.random.split(key, 6)
-        if self.area is None:
+        if self.area is None and self.resize == "stretch":
+            box = Box(*map(jnp.float32, (0.0, 0.0, 1.0, 1.0)))
+        elif self.area is None:
             box = center_crop(size, self.image_size, self.resize or min(self.image_size))
         else:
             box = random_crop(crop_key, size, self.area, self.aspect)

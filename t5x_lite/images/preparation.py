@@ -29,6 +29,7 @@ _USUAL: dict[str, dict[str, Any]] = {
     "ConvNext": {"size": {"shortest_edge": 384}, "resample": 3, "crop_pct": 224 / 256},
     "Bit": {"size": _SHORT, "resample": 3, "do_center_crop": True, "crop_size": _SQUARE},
     "CLIP": {"size": _SHORT, "resample": 3, "do_center_crop": True, "crop_size": _SQUARE},
+    "Siglip": {"size": _SQUARE, "resample": 3},
 }
 """By class of Transformers what a preprocessor_config.json of it may leave out."""
 
@@ -74,8 +75,8 @@ class EvaluationPreparation(ImagePreparation):
 
     @property
     def processor(self) -> dict[str, Any]:
-        """The center of a square picture; where `image_size` is a rectangle, which no class of theirs cuts out, the
-        whole picture stretched to it."""
+        """The center of a square picture, or the whole picture stretched to it; where `image_size` is a rectangle,
+        which no class of theirs cuts out, the whole picture stretched to that."""
         height, width = self.augmentation.image_size
         mean, std = (values.astype(float).round(8).tolist() for values in self.statistics)
         described = {
@@ -85,7 +86,7 @@ class EvaluationPreparation(ImagePreparation):
             "crop_size": {"height": height, "width": width},
             "do_convert_rgb": self.num_channels == 3,
         }
-        if height != width:
+        if height != width or self.augmentation.resize == "stretch":
             described = {"image_processor_type": "ViTImageProcessor", "size": {"height": height, "width": width}}
         return {
             **described,

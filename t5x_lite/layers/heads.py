@@ -9,8 +9,10 @@ import jax.numpy as jnp
 from flax import linen as nn
 from jaxtyping import Array, Bool, Float, Int, Shaped
 
-from t5x_lite.layers.dense import ACTIVATIONS, Dense, Dropout, make_norm
+from t5x_lite.layers.attention import Attention
+from t5x_lite.layers.dense import ACTIVATIONS, Dense, Dropout, FeedForward, LayerConfig, make_norm
 from t5x_lite.layers.embedding import Embedding, LazyLogits, Unembedding
+from t5x_lite.parallel.partitioning import all_gather_fsdp
 
 _INIT = nn.initializers.truncated_normal(0.02)
 
@@ -81,6 +83,28 @@ class Pooler(nn.Module):
     def __call__(self, hidden: Float[Array, "B L D"]) -> Float[Array, "B D"]:
         dense = Dense(hidden.shape[-1], ("hidden", "embed"), True, self.dtype, _INIT, name="dense")
         return jnp.tanh(dense(hidden[:, 0]))
+
+
+class AttentionPooler(nn.Module):
+    """One vector for a row: what a learned query attends to, and a feed-forward layer on it (Zhai et al. 2022, section
+    3.4; Lee et al. 2019, section 3.2)."""
+
+    config: LayerConfig
+    dtype: Any = jnp.float32
+
+    @nn.compact
+    def __call__(self, hidden: Float[Array, "B L D"], *, deterministic: bool = True) -> Float[Array, "B D"]:
+        width = hidden.shape[-1]
+        # Of the same deviation as Xavier's uniform one of a matrix [1, D].
+        init = nn.with_logical_partitioning(nn.initializers.normal((2 / (1 + width)) ** 0.5), ("embed",))
+        query = all_gather_fsdp(self.param("query", init, (width,), jnp.float32), ("embed",), self.dtype)
+        attention = Attention(self.config, self.dtype, name="attention")
+        x = jnp.broadcast_to(query, (len(hidden), 1, width))
+        x = attention(x, attention.project(hidden), deterministic=deterministic)
+        c = self.config
+        y = make_norm(c.norm, epsilon=c.norm_epsilon, dtype=self.dtype, name="feed_forward_norm")(x)
+        y = FeedForward(self.config, self.dtype, name="feed_forward")(y, deterministic=deterministic)
+        return (x + y)[:, 0]
 
 
 class SentencePairHead(nn.Module):

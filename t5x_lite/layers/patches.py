@@ -25,14 +25,15 @@ _CUBIC = -0.75  # the slope of PyTorch's cubic kernel
 
 
 def patchify(images: Float[Array, "B H W C"], patch_size: int) -> Float[Array, "B P F"]:
-    """The pixels of each patch, row by row, channels last.
+    """The pixels of each whole patch, row by row, channels last.
 
     >>> patchify(jnp.arange(8.0).reshape(1, 2, 4, 1), 2).tolist()
     [[[0.0, 1.0, 4.0, 5.0], [2.0, 3.0, 6.0, 7.0]]]
     """
     batch_size, height, width, channels = images.shape
     rows, columns = height // patch_size, width // patch_size
-    pixels = images.reshape(batch_size, rows, patch_size, columns, patch_size, channels)
+    whole = images[:, : rows * patch_size, : columns * patch_size]
+    pixels = whole.reshape(batch_size, rows, patch_size, columns, patch_size, channels)
     return pixels.swapaxes(2, 3).reshape(batch_size, rows * columns, -1)
 
 
@@ -96,12 +97,13 @@ class PatchPositionTable(nn.Module):
     num_special: int
     positions: PatchPositions
     dtype: Any = jnp.float32
+    learned_init: nn.initializers.Initializer = nn.initializers.normal(0.02)
 
     def setup(self) -> None:
         def sincos(key: Array, shape: tuple[int, int], dtype: Any) -> Float[Array, "_ D"]:
             return jnp.pad(jnp.asarray(sincos_positions(self.grid, shape[1]), dtype), ((self.num_special, 0), (0, 0)))
 
-        init = sincos if self.positions == "sincos" else nn.initializers.normal(0.02)
+        init = sincos if self.positions == "sincos" else self.learned_init
         shape = (self.num_special + math.prod(self.grid), self.embed_dim)
         self.embedding = self.param("embedding", nn.with_logical_partitioning(init, POSITION_AXES), shape, jnp.float32)
 
@@ -129,13 +131,16 @@ class PatchEmbeddings(nn.Module):
     dtype: Any = jnp.float32
     use_bias: bool = True
     """Of the matrix."""
+    init: nn.initializers.Initializer = nn.initializers.normal(0.02)
+    """Of special tokens and learned positions."""
 
     def setup(self) -> None:
         self.patch = Dense(self.embed_dim, ("patch", "embed"), self.use_bias, self.dtype)
-        init = nn.with_logical_partitioning(nn.initializers.normal(0.02), ("embed",))
+        init = nn.with_logical_partitioning(self.init, ("embed",))
         self.special = [self.param(name, init, (self.embed_dim,), jnp.float32) for name in self.special_tokens]
         num_special = len(self.special_tokens) if self.special_positions else 0
-        self.position = PatchPositionTable(self.grid, self.embed_dim, num_special, self.positions, self.dtype)
+        options = (self.positions, self.dtype, self.init)
+        self.position = PatchPositionTable(self.grid, self.embed_dim, num_special, *options)
 
     def __call__(
         self, images: Float[Array, "B H W C"], visible: Int[Array, "B K"] | None = None

@@ -1,9 +1,9 @@
 """The zoo: the published families, each a config of one of the modules here."""
 
-from t5x_lite.models import bert, clip, electra, gpt, mae, resnet, t5, transformer, vit
+from t5x_lite.models import bert, clip, electra, gpt, mae, resnet, siglip, t5, transformer, vit
 from t5x_lite.models.base import ModelConfig, abstract_params, init_params, num_params
 from t5x_lite.models.bert import AlbertConfig, BertConfig, DistilBertConfig, RobertaConfig
-from t5x_lite.models.clip import Clip, ClipConfig, ClipImageConfig, ClipTextConfig
+from t5x_lite.models.clip import Clip, ClipConfig, ClipImageConfig, ClipResNetConfig, ClipTextConfig
 from t5x_lite.models.decoder import Decoder, DecoderConfig
 from t5x_lite.models.electra import ElectraConfig, ElectraPair, ElectraPairConfig
 from t5x_lite.models.encoder import Encoder, EncoderConfig
@@ -11,13 +11,14 @@ from t5x_lite.models.encoder_decoder import EncoderDecoder, EncoderDecoderConfig
 from t5x_lite.models.gpt import GptConfig
 from t5x_lite.models.mae import MAE, MAEConfig, mae_loss
 from t5x_lite.models.resnet import ResNet, ResNetConfig
+from t5x_lite.models.siglip import Siglip, SiglipConfig, SiglipImageConfig, SiglipTextConfig
 from t5x_lite.models.t5 import T5Config, T5DecoderConfig, T5EncoderConfig
 from t5x_lite.models.transformer import BartConfig, TransformerConfig
 from t5x_lite.models.vit import DeiTConfig, ViT, ViTConfig
 
 PRESETS: dict[str, ModelConfig] = {
     name: config
-    for family in (t5, transformer, gpt, bert, electra, vit, mae, resnet, clip)
+    for family in (t5, transformer, gpt, bert, electra, vit, mae, resnet, clip, siglip)
     for name, config in family.PRESETS.items()
 }
 """Every published architecture under its public name."""
@@ -31,6 +32,7 @@ __all__ = [
     "Clip",
     "ClipConfig",
     "ClipImageConfig",
+    "ClipResNetConfig",
     "ClipTextConfig",
     "Decoder",
     "DecoderConfig",
@@ -49,6 +51,10 @@ __all__ = [
     "ResNet",
     "ResNetConfig",
     "RobertaConfig",
+    "Siglip",
+    "SiglipConfig",
+    "SiglipImageConfig",
+    "SiglipTextConfig",
     "T5Config",
     "T5DecoderConfig",
     "T5EncoderConfig",

@@ -2,21 +2,22 @@
 
 import math
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import jax
 import jax.numpy as jnp
 from flax import linen as nn
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Float
 
 from t5x_lite.errors import InputError
-from t5x_lite.kernels.masks import Mask
+from t5x_lite.layers.attention import dot_product_attention
 from t5x_lite.layers.dense import Activation, Dense, LayerConfig
-from t5x_lite.layers.embedding import POSITION_AXES, Embedding
-from t5x_lite.layers.patches import PatchPositions
-from t5x_lite.layers.transformer import Context, Remat, Stack
-from t5x_lite.models.base import Architecture, Hidden, Ids, ModelConfig, TextConfig, Valid
-from t5x_lite.models.vit import Images, ImageTransformer, ImageTransformerConfig
+from t5x_lite.layers.patches import Grid, PatchPositions, PatchPositionTable
+from t5x_lite.layers.transformer import Remat
+from t5x_lite.models.base import Ids
+from t5x_lite.models.image_text import ImageTextConfig, ImageTextModel, TextTower, TextTowerConfig
+from t5x_lite.models.resnet import ResNet, ResNetConfig
+from t5x_lite.models.vit import Images, ImageTransformer, ImageTransformerConfig, check_image_size
 from t5x_lite.tokenizers.vocabulary import Vocabulary
 from t5x_lite.validation import NonNegative, NormEpsilon, Positive, Rate
 
@@ -34,6 +35,11 @@ class ClipImageConfig(ImageTransformerConfig):
     patch_bias: ClassVar[bool] = False
     embedding_norm: ClassVar[bool] = True
     below_layers: ClassVar[tuple[str, ...]] = ("embeddings", "embedding_norm")
+    projection_bias: ClassVar[bool] = False
+
+    @property
+    def embedding_init(self) -> nn.initializers.Initializer:
+        return nn.initializers.normal(self.embed_dim**-0.5)
 
     def build(self, *, dtype: Any = jnp.float32, remat: Remat = "none") -> "ClipImageTower":
         return ClipImageTower(self, dtype=dtype, remat=remat)
@@ -50,7 +56,72 @@ class ClipImageConfig(ImageTransformerConfig):
 
 
 @dataclass(frozen=True)
-class ClipTextConfig(TextConfig):
+class ClipResNetConfig(ResNetConfig):
+    """The tower of pictures of a CLIP with a ResNet: of He et al. 2019 (ResNet-D), with attention instead of the mean
+    at its end (section 2.4). The defaults are RN50's."""
+
+    image_size: tuple[int, int] = (224, 224)
+    """Height and width that there are positions for; those of pictures of another size are interpolated."""
+    num_heads: Positive = 32
+    """Attention heads of the pooling."""
+    stem: Literal["halved twice", "whole", "deep"] = "deep"
+    downsampling: Literal["strided", "averaged"] = "averaged"
+    heads: tuple[Literal["classification"], ...] = ()
+    zero_init: bool = True
+
+    task_heads: ClassVar[tuple[str, ...]] = ()
+    projection_bias: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.heads:
+            raise InputError(f"heads={self.heads}: a tower of CLIP has no head; choose ()")
+        check_image_size(self.image_size)
+        if self.embed_dim % self.num_heads:
+            raise InputError(
+                f"num_heads={self.num_heads} does not divide the channels of the last stage, {self.embed_dim}; choose "
+                "a number that does"
+            )
+        self.grid_of(self.image_size)
+
+    @property
+    def embed_dim(self) -> int:
+        """Width of the vector of a picture before its projection."""
+        return self.widths[-1]
+
+    @property
+    def sharded_sizes(self) -> dict[str, int]:
+        return {"num_heads": self.num_heads}
+
+    @property
+    def positioned_tokens(self) -> tuple[str, ...]:
+        """What has a position before those of the last feature map."""
+        return ("mean",)
+
+    @property
+    def grid(self) -> Grid:
+        """Rows and columns of the last feature map."""
+        return self.grid_of(self.image_size)
+
+    def grid_of(self, image_size: tuple[int, ...]) -> Grid:
+        """Rows and columns that are left of pictures of another size; `InputError` where that is no whole number."""
+        factor = self.reduction
+        if min(image_size) < factor or any(side % factor for side in image_size):
+            raise InputError(
+                f"image_size={tuple(image_size)} is not a multiple of {factor}, by which the tower divides its sides; "
+                f"choose one (e.g. {tuple(max(1, round(side / factor)) * factor for side in image_size)})"
+            )
+        return image_size[0] // factor, image_size[1] // factor
+
+    def abstract_inputs(self) -> tuple[jax.ShapeDtypeStruct, ...]:
+        return (jax.ShapeDtypeStruct((1, *self.image_size, self.num_channels), jnp.float32),)
+
+    def build(self, *, dtype: Any = jnp.float32, remat: Remat = "none") -> "ClipResNetTower":
+        return ClipResNetTower(self, dtype, remat)
+
+
+@dataclass(frozen=True)
+class ClipTextConfig(TextTowerConfig):
     """The tower of texts of one CLIP: GPT-2's layers over lower-cased BPE (section 2.4). The defaults are B/32's."""
 
     vocab_size: Positive = 49_408
@@ -68,12 +139,7 @@ class ClipTextConfig(TextConfig):
     """What ends a text, and where its vector is read: at the first of them; None: at the largest id, which is the same
     where EOS is the last of the vocabulary, as in the published models."""
 
-    norm_first: ClassVar[bool] = True
-    dropout_rate: ClassVar[float] = 0.0
-    below_layers: ClassVar[tuple[str, ...]] = ("token_embedding", "position")
-
-    def abstract_inputs(self) -> tuple[jax.ShapeDtypeStruct, ...]:
-        return (jax.ShapeDtypeStruct((1, 2), jnp.int32),)
+    causal: ClassVar[bool] = True
 
     def check_vocabulary(self, vocabulary: Vocabulary) -> None:
         """Raises `InputError` where the vector of a text would not be read at its end."""
@@ -104,39 +170,20 @@ class ClipTextConfig(TextConfig):
 
 
 @dataclass(frozen=True)
-class ClipConfig(ModelConfig):
+class ClipConfig(ImageTextConfig):
     """The architecture of one CLIP. The defaults are ViT-B/32's."""
 
-    image: ClipImageConfig = ClipImageConfig()
+    image: ClipImageConfig | ClipResNetConfig = ClipImageConfig()
     text: ClipTextConfig = ClipTextConfig()
     projection_dim: Positive = 512
     """Width of the vectors that are compared."""
 
-    architecture: ClassVar[Architecture | None] = "images and texts"
     # Products are never scaled by more than 100 (section 2.5).
     upper_bounds: ClassVar[dict[str, float]] = {"logit_scale": math.log(100.0)}
     below_layers: ClassVar[tuple[str, ...]] = (
         *(f"image/{name}" for name in ClipImageConfig.below_layers),
         *(f"text/{name}" for name in ClipTextConfig.below_layers),
     )
-
-    @property
-    def vocab_size(self) -> int:
-        return self.text.vocab_size
-
-    @property
-    def max_length(self) -> int:
-        return self.text.max_length
-
-    def check_vocabulary(self, vocabulary: Vocabulary) -> None:
-        self.text.check_vocabulary(vocabulary)
-
-    @property
-    def sharded_sizes(self) -> dict[str, int]:
-        return {"image.num_heads": self.image.num_heads, "text.num_heads": self.text.num_heads}
-
-    def abstract_inputs(self) -> tuple[jax.ShapeDtypeStruct, ...]:
-        return (*self.image.abstract_inputs(), *self.text.abstract_inputs())
 
     def build(self, *, dtype: Any = jnp.float32, remat: Remat = "none") -> "Clip":
         return Clip(self, dtype=dtype, remat=remat)
@@ -155,19 +202,48 @@ class ClipImageTower(ImageTransformer):
         return self.hidden_states(images, deterministic=deterministic)[:, 0]
 
 
-class ClipTextTower(nn.Module):
+class ClipResNetTower(ResNet):
+    """A ResNet whose last feature map is read by attention."""
+
+    config: ClipResNetConfig
+
+    def setup(self) -> None:
+        super().setup()
+        c = self.config
+        self.pooler = _MeanAttention(c.num_heads, c.grid, self.dtype)
+
+    def __call__(self, images: Images, *, deterministic: bool = True) -> Float[Array, "B D"]:
+        """The vectors of pictures before their projection."""
+        grid = self.config.grid_of(images.shape[1:3])
+        return self.pooler(self.hidden_states(images, deterministic=deterministic), grid)
+
+
+class _MeanAttention(nn.Module):
+    """What the mean of all positions attends to, among itself and them (section 2.4)."""
+
+    num_heads: int
+    grid: Grid
+    dtype: Any = jnp.float32
+
+    @nn.compact
+    def __call__(self, hidden: Float[Array, "B P D"], grid: Grid) -> Float[Array, "B D"]:
+        width = hidden.shape[-1]
+        init = nn.initializers.normal(width**-0.5)
+        table = PatchPositionTable(self.grid, width, 1, "learned", self.dtype, init, name="position")
+        positions = jnp.concatenate(table(grid))
+        x = jnp.concatenate([hidden.mean(axis=1, keepdims=True), hidden], axis=1) + positions[None]
+
+        def heads(name: str, x: Float[Array, "B L D"]) -> Float[Array, "B L H K"]:
+            return Dense(width, ("embed", "heads"), True, self.dtype, init, width // self.num_heads, name=name)(x)
+
+        attended = dot_product_attention(heads("query", x[:, :1]), heads("key", x), heads("value", x))
+        return attended.reshape(len(x), width)
+
+
+class ClipTextTower(TextTower):
     """A causal Transformer of texts, read at their end."""
 
     config: ClipTextConfig
-    dtype: Any = jnp.float32
-    remat: Remat = "none"
-
-    def setup(self) -> None:
-        c = self.config
-        self.token_embedding = Embedding(c.vocab_size, c.embed_dim, self.dtype, nn.initializers.normal(0.02))
-        init = nn.initializers.normal(0.01)
-        self.position = Embedding(c.max_length, c.embed_dim, self.dtype, init, POSITION_AXES)
-        self.encoder = Stack(c.layer(), c.num_layers, remat=self.remat, dtype=self.dtype)
 
     def __call__(self, ids: Ids, *, deterministic: bool = True) -> Float[Array, "B D"]:
         """The vectors of texts before their projection: what the last layer gives at the position of EOS, the only one
@@ -178,63 +254,23 @@ class ClipTextTower(nn.Module):
         ends = jnp.argmax(ids if eos_id is None else ids == eos_id, axis=1)
         return jnp.take_along_axis(hidden, ends[:, None, None], axis=1)[:, 0]
 
-    def hidden_states(self, ids: Ids, *, inputs_valid: Valid = None, deterministic: bool = True) -> Hidden:
-        """The last layer's output. Raises `InputError` for rows longer than the config's `max_length`."""
-        length = ids.shape[1]
-        self.config.check_length(length)
-        x = self.token_embedding(ids) + self.position(jnp.arange(length)[None])
-        context = Context(None, Mask(inputs_valid, causal=True))
-        return self.encoder(x, context, deterministic=deterministic)
 
-
-class Clip(nn.Module):
-    """`image` and `text`, the projections of both, and the temperature by which their products are scaled."""
+class Clip(ImageTextModel):
+    """Both towers, their projections, and the temperature by which products are scaled."""
 
     config: ClipConfig
-    dtype: Any = jnp.float32
-    remat: Remat = "none"
 
     def setup(self) -> None:
         c = self.config
         self.image = c.image.build(dtype=self.dtype, remat=self.remat)
         self.text = c.text.build(dtype=self.dtype, remat=self.remat)
-        self.image_projection = self._projection(c.image.embed_dim)
+        self.image_projection = self._projection(c.image.embed_dim, c.image.projection_bias)
         self.text_projection = self._projection(c.text.embed_dim)
-        init = nn.initializers.constant(math.log(1 / 0.07))
-        self.logit_scale = self.param("logit_scale", nn.with_logical_partitioning(init, ()), (), jnp.float32)
+        self.logit_scale = self.scalar("logit_scale", math.log(1 / 0.07))
 
-    def __call__(
-        self, images: Images, ids: Int[Array, "T L"], *, deterministic: bool = True
-    ) -> tuple[Float[Array, "B E"], Float[Array, "T E"], Float[Array, ""]]:
-        """(the vectors of pictures, those of texts, the factor of their products): `logits_of` multiplies the three."""
-        options = {"deterministic": deterministic}
-        return self.embed_images(images, **options), self.embed_texts(ids, **options), self.scale()
-
-    def embed_images(self, images: Images, *, deterministic: bool = True) -> Float[Array, "B E"]:
-        """Vectors of length 1, float32."""
-        return unit_length(self.image_projection(self.image(images, deterministic=deterministic)))
-
-    def embed_texts(self, ids: Ids, *, deterministic: bool = True) -> Float[Array, "B E"]:
-        """Vectors of length 1, float32, of texts with an EOS."""
-        return unit_length(self.text_projection(self.text(ids, deterministic=deterministic)))
-
-    def scale(self) -> Float[Array, ""]:
-        """The factor of the products: the inverse of the temperature."""
-        return jnp.exp(self.logit_scale)
-
-    def _projection(self, width: int) -> Dense:
+    def _projection(self, width: int, use_bias: bool = False) -> Dense:
         init = nn.initializers.normal(width**-0.5)
-        return Dense(self.config.projection_dim, ("embed", "hidden"), False, self.dtype, init)
-
-
-def unit_length(x: Float[Array, "B E"]) -> Float[Array, "B E"]:
-    """Vectors divided by their lengths, float32.
-
-    >>> unit_length(jnp.array([[3.0, 4.0]])).tolist()
-    [[0.6000000238418579, 0.800000011920929]]
-    """
-    x = x.astype(jnp.float32)
-    return x * jax.lax.rsqrt(jnp.maximum(jnp.square(x).sum(axis=-1, keepdims=True), 1e-24))
+        return Dense(self.config.projection_dim, ("embed", "hidden"), use_bias, self.dtype, init)
 
 
 def _presets() -> dict[str, ClipConfig]:
@@ -247,8 +283,9 @@ def _presets() -> dict[str, ClipConfig]:
         "clip-b-16": replace(base, image=replace(base.image, patch_size=16)),
         "clip-l-14": large,
         "clip-l-14-336": replace(large, image=replace(image, image_size=(336, 336))),
+        "clip-rn50": ClipConfig(ClipResNetConfig(), projection_dim=1024),
     }
 
 
 PRESETS = _presets()
-"""The sizes of Radford et al. 2021, table 20."""
+"""The sizes of Radford et al. 2021, tables 19 and 20."""

@@ -32,9 +32,13 @@ class ResNetConfig(ModelConfig):
     of two 3 x 3 convolutions."""
     stem_width: Positive = 64
     """Channels of the first convolution."""
-    stem: Literal["halved twice", "whole"] = "halved twice"
+    stem: Literal["halved twice", "whole", "deep"] = "halved twice"
     """A 7 x 7 convolution and a pooling, each with stride 2; or for small pictures, as He et al. (section 4.2) had it
-    on CIFAR-10, one 3 x 3 convolution that keeps the size."""
+    on CIFAR-10, one 3 x 3 convolution that keeps the size; or three 3 x 3 convolutions, the first with stride 2 and
+    half the channels as the second, and a mean of 2 x 2 (He et al. 2019, figure 2b; CLIP)."""
+    downsampling: Literal["strided", "averaged"] = "strided"
+    """What halves a picture in a block and its shortcut: a convolution with stride 2, or the mean of 2 x 2 before the
+    next 1 x 1 convolution (He et al. 2019, section 4.2; on both sides as CLIP has it)."""
     num_channels: Positive = 3
     """Of the pictures: 3, or 1 for grey ones."""
     num_classes: Positive = 1000
@@ -62,6 +66,11 @@ class ResNetConfig(ModelConfig):
         if not 0 <= self.norm_momentum < 1:
             raise InputError(f"norm_momentum={self.norm_momentum} is not a share of old statistics; choose e.g. 0.9")
 
+    @property
+    def reduction(self) -> int:
+        """By what the last feature map's sides are smaller than those of a picture."""
+        return 2 ** (len(self.depths) - 1) * (1 if self.stem == "whole" else 4)
+
     def abstract_inputs(self) -> tuple[jax.ShapeDtypeStruct, ...]:
         return (jax.ShapeDtypeStruct((1, 32, 32, self.num_channels), jnp.float32),)
 
@@ -81,20 +90,28 @@ class Block(nn.Module):
     def __call__(self, x: Images, deterministic: bool) -> Float[Array, "B h w D"]:
         c = self.config
         norm = partial(BatchNorm, c.norm_momentum, c.norm_epsilon, self.dtype)
+        averages = c.downsampling == "averaged" and self.strides > 1
+        strides = 1 if averages else self.strides
         shortcut = x
         if self.strides > 1 or x.shape[-1] != self.width:
-            shortcut = Conv(self.width, 1, self.strides, self.dtype, name="shortcut_conv")(x)
+            shortcut = Conv(self.width, 1, strides, self.dtype, name="shortcut_conv")(halve(x) if averages else x)
             shortcut = norm(name="shortcut_norm")(shortcut, deterministic=deterministic)
         inner = self.width // 4 if c.bottleneck else self.width
-        sizes = ((inner, 1, 1), (inner, 3, self.strides), (self.width, 1, 1))
-        sizes = sizes if c.bottleneck else ((inner, 3, self.strides), (self.width, 3, 1))
+        sizes = ((inner, 1, 1), (inner, 3, strides), (self.width, 1, 1))
+        sizes = sizes if c.bottleneck else ((inner, 3, strides), (self.width, 3, 1))
         for number, size in enumerate(sizes, start=1):
             x = Conv(*size, self.dtype, name=f"conv{number}")(x)
             is_last = number == len(sizes)
             init = nn.initializers.zeros if c.zero_init and is_last else nn.initializers.ones
             x = norm(scale_init=init, name=f"norm{number}")(x, deterministic=deterministic)
             x = nn.relu(x + shortcut if is_last else x)
+            x = halve(x) if averages and number == len(sizes) - 1 else x
         return constrain_picture(x)
+
+
+def halve(x: Float[Array, "B H W D"]) -> Float[Array, "B h w D"]:
+    """The means of 2 x 2 pixels; what is left of an odd side has none."""
+    return nn.avg_pool(x, (2, 2), (2, 2))
 
 
 class ResNet(nn.Module):
@@ -106,9 +123,20 @@ class ResNet(nn.Module):
 
     def setup(self) -> None:
         c = self.config
-        kernel_size, strides = (3, 1) if c.stem == "whole" else (7, 2)
-        self.stem_conv = Conv(c.stem_width, kernel_size, strides, self.dtype)
-        self.stem_norm = BatchNorm(c.norm_momentum, c.norm_epsilon, self.dtype)
+        half = c.stem_width // 2
+        sizes = {
+            "halved twice": ((c.stem_width, 7, 2),),
+            "whole": ((c.stem_width, 3, 1),),
+            "deep": ((half, 3, 2), (half, 3, 1), (c.stem_width, 3, 1)),
+        }[c.stem]
+        ends = [""] if len(sizes) == 1 else [str(number) for number in range(1, len(sizes) + 1)]
+        self.stem = [
+            (
+                Conv(*size, self.dtype, name=f"stem_conv{end}"),
+                BatchNorm(c.norm_momentum, c.norm_epsilon, self.dtype, name=f"stem_norm{end}"),
+            )
+            for size, end in zip(sizes, ends, strict=True)
+        ]
         block = Block if self.remat in ("none", "unroll") else nn.remat(Block, static_argnums=(2,))
         self.stages = [
             [
@@ -131,9 +159,12 @@ class ResNet(nn.Module):
     def feature_maps(self, images: Images, *, deterministic: bool = True) -> list[Float[Array, "B _ _ _"]]:
         """What each stage gives, from the largest to the smallest."""
         x = constrain_picture(images.astype(self.dtype))
-        x = nn.relu(self.stem_norm(self.stem_conv(x), deterministic=deterministic))
+        for conv, norm in self.stem:
+            x = nn.relu(norm(conv(x), deterministic=deterministic))
         if self.config.stem == "halved twice":
             x = nn.max_pool(x, (3, 3), (2, 2), ((1, 1), (1, 1)))
+        elif self.config.stem == "deep":
+            x = halve(x)
         maps = []
         for stage in self.stages:
             for block in stage:

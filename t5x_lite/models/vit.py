@@ -98,10 +98,8 @@ class ImageTransformerConfig(ModelConfig):
     def __post_init__(self) -> None:
         super().__post_init__()
         check_heads(self)
-        sides = self.image_size
-        if not isinstance(sides, tuple) or len(sides) != 2 or not all(type(side) is int for side in sides):
-            raise InputError(f"image_size={sides} is not a height and a width; give two whole numbers, e.g. (224, 224)")
-        self.grid_of(sides)
+        check_image_size(self.image_size)
+        self.grid_of(self.image_size)
         if self.positions == "sincos":
             check_sincos(self)
 
@@ -117,10 +115,15 @@ class ImageTransformerConfig(ModelConfig):
                 "them, or choose a model with as many"
             )
 
+    @property
+    def embedding_init(self) -> nn.initializers.Initializer:
+        """Of special tokens and learned positions."""
+        return nn.initializers.normal(0.02)
+
     def embeddings(self, dtype: Any) -> PatchEmbeddings:
         """What the pictures are read by."""
         options = (self.special_tokens, self.positions, self.special_positions, dtype, self.patch_bias)
-        return PatchEmbeddings(self.grid, self.patch_size, self.embed_dim, *options)
+        return PatchEmbeddings(self.grid, self.patch_size, self.embed_dim, *options, self.embedding_init)
 
     def layer(self) -> LayerConfig:
         """The sizes and options of one layer."""
@@ -296,6 +299,12 @@ class ViT(ImageTransformer):
         if "distillation" in self.config.heads:
             logits = (logits + self.distillation_logits(hidden, deterministic=deterministic)) / 2
         return logits
+
+
+def check_image_size(sides: Any) -> None:
+    """Raises `InputError` for what is not a height and a width."""
+    if not isinstance(sides, tuple) or len(sides) != 2 or not all(type(side) is int for side in sides):
+        raise InputError(f"image_size={sides} is not a height and a width; give two whole numbers, e.g. (224, 224)")
 
 
 def check_sincos(config: Any, field: str = "embed_dim") -> None:

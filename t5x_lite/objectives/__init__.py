@@ -5,7 +5,7 @@ from t5x_lite.objectives.base import Features, Mean, Metrics, NoObjective, Objec
 from t5x_lite.objectives.causal_language_model import CausalLanguageModel
 from t5x_lite.objectives.causal_tasks import CausalClassification, CausalMultipleChoice, CausalTask
 from t5x_lite.objectives.classification import Classification, MultipleChoice
-from t5x_lite.objectives.contrastive import ContrastiveLanguageImage
+from t5x_lite.objectives.contrastive import ContrastiveLanguageImage, SigmoidLanguageImage
 from t5x_lite.objectives.distillation import Distillation
 from t5x_lite.objectives.image_classification import ImageClassification
 from t5x_lite.objectives.image_distillation import ImageDistillation
@@ -59,6 +59,7 @@ __all__ = [
     "Row",
     "SentenceOrderPrediction",
     "SequenceToSequence",
+    "SigmoidLanguageImage",
     "SpanBoundary",
     "SpanCorruption",
     "Tagging",

@@ -1,7 +1,8 @@
 """Pictures and their texts: each picture is to be nearest to its own text among those of the batch, and each text to
 its picture.
 
-Radford et al. 2021, Learning Transferable Visual Models From Natural Language Supervision (CLIP).
+Radford et al. 2021, Learning Transferable Visual Models From Natural Language Supervision (CLIP); Zhai et al. 2023,
+Sigmoid Loss for Language Image Pre-Training (SigLIP).
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -21,7 +22,7 @@ from t5x_lite.errors import InputError
 from t5x_lite.images.augmentation import Augmentation
 from t5x_lite.kernels.masks import MASKED_LOGIT
 from t5x_lite.models.base import ModelConfig
-from t5x_lite.models.clip import ClipConfig
+from t5x_lite.models.image_text import ImageTextConfig, ImageTextVectors
 from t5x_lite.objectives.base import DropoutKey, Features, Loss, Predictions, Row, row_weights
 from t5x_lite.objectives.losses import most_likely
 from t5x_lite.objectives.task import TaskObjective
@@ -67,6 +68,31 @@ def contrastive_loss(
     return loss, weights.sum(), metrics
 
 
+def sigmoid_loss(vectors: ImageTextVectors, weights: Float[Array, "B"]) -> Loss:
+    """The mean over pictures of the sum over texts of each pair's binary cross entropy, its own text being the one that
+    belongs to a picture (Zhai et al. 2023, equation 1), over the whole batch whatever devices hold it.
+
+    Each device scores its pictures against all texts: [B / devices, B] logits, never [B, B].
+
+    Args:
+      vectors: of pictures and their texts, in the same order.
+      weights: 1 for each row; rows of weight 0 are in no pair.
+    """
+
+    def on_rows(rows: tuple[Array, ...], others: tuple[Array, ...], shared: tuple[Array, ...], first: Any) -> Any:
+        (images, own, weights), (texts, is_row), (scale, bias) = rows, others, shared
+        logits = scale * jnp.einsum("be,ce->bc", images, texts, precision=jax.lax.Precision.HIGHEST) + bias
+        # Of negatives, and what makes the positive one of it: softplus(-x) = softplus(x) - x.
+        loss = (jax.nn.softplus(logits) * is_row[None]).sum(axis=1) - scale * (images * own).sum(axis=1) - bias
+        best = most_likely(jnp.where(is_row[None] > 0, logits, MASKED_LOGIT))
+        correct = best == first + jnp.arange(len(images))
+        return (loss * weights).sum(), (correct * weights).sum()
+
+    images, texts, scale, bias = vectors
+    loss, correct = sum_over_pairs(on_rows, (images, texts, weights), (texts, weights), (scale, bias))
+    return loss, weights.sum(), {"loss": loss, "text_accuracy": correct}
+
+
 @dataclass(frozen=True)
 class ContrastiveLanguageImage(TaskObjective):
     """Two towers learn to give a picture and its text vectors of the same direction, unlike those of the other rows.
@@ -94,6 +120,7 @@ class ContrastiveLanguageImage(TaskObjective):
     """Whether one of a picture's texts is drawn; otherwise it is the first."""
 
     compares_rows: ClassVar[bool] = True
+    independent_pairs: ClassVar[bool] = False
 
     @cached_property
     def layout(self) -> Layout:
@@ -116,21 +143,17 @@ class ContrastiveLanguageImage(TaskObjective):
         """The ids alone."""
         return {"ids": features["ids"]}
 
-    def forward(
-        self, model: nn.Module, features: Features, key: DropoutKey
-    ) -> tuple[Float[Array, "B E"], Float[Array, "B E"], Float[Array, ""]]:
-        """(the vectors of pictures, those of texts, the factor of their products)."""
+    def forward(self, model: nn.Module, features: Features, key: DropoutKey) -> ImageTextVectors:
         return model(features["images"], features["ids"], deterministic=key is None)
 
-    def loss_of(self, outputs: tuple[Array, Array, Array], features: Features, whole: Features) -> Loss:
-        images, texts, scale = outputs
+    def loss_of(self, outputs: ImageTextVectors, features: Features, whole: Features) -> Loss:
+        images, texts, scale, _ = outputs
         loss, weight, metrics = contrastive_loss(images, texts, scale, row_weights(features))
         return loss, weight, metrics | {"logit_scale": scale * weight}
 
     def logits(self, module: nn.Module, params: Any, features: Features) -> Float[Array, "B B"]:
         """Of each picture with each text of the batch."""
-        images, texts, scale = self.apply(module, params, features)
-        return scale * images @ texts.T
+        return self.apply(module, params, features).logits()
 
     def samples(self, module: nn.Module, params: Any, features: Features) -> Features:
         return {"ids": features["ids"], "answers": features["ids"][self.predict(module, params, features)]}
@@ -140,8 +163,8 @@ class ContrastiveLanguageImage(TaskObjective):
 
     def prediction_outputs(self, module: nn.Module, params: Any, features: Features) -> Float[Array, "B 2 E"]:
         """The vectors of each picture and of its text."""
-        images, texts, _ = self.apply(module, params, features)
-        return jnp.stack([images, texts], axis=1)
+        vectors = self.apply(module, params, features)
+        return jnp.stack([vectors.images, vectors.texts], axis=1)
 
     def predictions(
         self,
@@ -171,11 +194,14 @@ class ContrastiveLanguageImage(TaskObjective):
 
     def check_model(self, model: ModelConfig) -> None:
         name = type(self).__name__
-        if not isinstance(model, ClipConfig):
-            raise InputError(
-                f"model is a {type(model).__name__}, which does not compare pictures with texts; give {name} a "
-                "ClipConfig"
+        if not isinstance(model, ImageTextConfig) or model.independent_pairs != self.independent_pairs:
+            wanted = "SiglipConfig" if self.independent_pairs else "ClipConfig"
+            problem = (
+                f"is not what {name} trains"
+                if isinstance(model, ImageTextConfig)
+                else ("does not compare pictures with texts")
             )
+            raise InputError(f"model is a {type(model).__name__}, which {problem}; give {name} a {wanted}")
         if tuple(model.image.image_size) != tuple(self.augmentation.image_size):
             raise InputError(
                 f"model.image.image_size={model.image.image_size} is not that of the pictures, objective.augmentation."
@@ -191,6 +217,39 @@ class ContrastiveLanguageImage(TaskObjective):
                 f"objective.input_length={self.input_length} exceeds model.text.max_length={model.text.max_length}; "
                 "choose shorter texts or more positions"
             )
+        if model.text.reads_full_rows and self.input_length < model.text.max_length:
+            raise InputError(
+                f"objective.input_length={self.input_length} is less than model.text.max_length="
+                f"{model.text.max_length}, the position at which a text is read; choose {model.text.max_length}"
+            )
+
+
+@dataclass(frozen=True)
+class SigmoidLanguageImage(ContrastiveLanguageImage):
+    """`ContrastiveLanguageImage` with a sigmoid for each pair of a picture and a text of the batch, instead of softmax
+    over all texts and over all pictures (Zhai et al. 2023).
+
+    Figures have `logit_scale` and `logit_bias`, and no `image_accuracy`, which would take the products once more.
+    """
+
+    input_length: Positive = 64
+    """Ids of a text, with that which ends it and the padding up to the model's `max_length`; longer texts are cut."""
+    augmentation: Augmentation = field(
+        default_factory=lambda: Augmentation(area=None, resize="stretch", flip=0.0, normalization="inception")
+    )
+    """Of training, by default none: the whole picture, stretched; in evaluation `augmentation.for_evaluation()`."""
+
+    independent_pairs: ClassVar[bool] = True
+
+    def loss_of(self, outputs: ImageTextVectors, features: Features, whole: Features) -> Loss:
+        loss, weight, metrics = sigmoid_loss(outputs, row_weights(features))
+        return loss, weight, metrics | {"logit_scale": outputs.scale * weight, "logit_bias": outputs.bias * weight}
+
+    def baseline_loss(self, features: dict[str, np.ndarray], model: ModelConfig) -> float:
+        """The loss of a model that gives all pairs of a batch the same probability, one in as many as there are."""
+        rows = features["rows"].astype(np.float64)
+        negatives = (rows - 1) * np.log1p(1 / np.maximum(rows - 1, 1))
+        return float((np.log(rows) + negatives).mean())
 
 
 def _ranks(queries: Float[np.ndarray, "N E"], others: Float[np.ndarray, "N E"]) -> list[float]:

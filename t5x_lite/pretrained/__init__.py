@@ -11,9 +11,9 @@ from t5x_lite.errors import InputError
 from t5x_lite.models import PRESETS, ModelConfig, abstract_params
 from t5x_lite.parallel import MeshShape, make_mesh, shardings
 from t5x_lite.pretrained.base import Pretrained, float_dtype
-from t5x_lite.pretrained.clip import FoundImage, ImageSearch, PretrainedClip
 from t5x_lite.pretrained.decoders import PretrainedDecoder, PretrainedEncoderDecoder
 from t5x_lite.pretrained.encoder import Detection, PretrainedEncoder, Suggestion
+from t5x_lite.pretrained.image_texts import FoundImage, ImageSearch, PretrainedImageText
 from t5x_lite.pretrained.images import AttentionRollout, DrawnResult, PretrainedImageModel, ReadsImages, Reconstruction
 from t5x_lite.pretrained.probing import Labeled, Probed, Probes, Tagged, probe_tags, probe_texts
 from t5x_lite.pretrained.task_heads import FoundAnswer, LikelyClass, TaggedWord
@@ -33,11 +33,11 @@ __all__ = [
     "Labeled",
     "LikelyClass",
     "Pretrained",
-    "PretrainedClip",
     "PretrainedDecoder",
     "PretrainedEncoder",
     "PretrainedEncoderDecoder",
     "PretrainedImageModel",
+    "PretrainedImageText",
     "PretrainedTextModel",
     "Probed",
     "Probes",
@@ -57,7 +57,7 @@ _CLASSES = {
     "decoder": PretrainedDecoder,
     "encoder-decoder": PretrainedEncoderDecoder,
     "images": PretrainedImageModel,
-    "images and texts": PretrainedClip,
+    "images and texts": PretrainedImageText,
 }
 
 
@@ -73,8 +73,8 @@ def load(
 
     An encoder-decoder (T5, Transformer, Marian, BART) becomes a `PretrainedEncoderDecoder`, a decoder (GPT, T5's alone)
     a `PretrainedDecoder`, an encoder a `PretrainedEncoder`, a model of pictures (ViT, DeiT, MAE, ResNet) a
-    `PretrainedImageModel`, one of pictures and texts (CLIP) a `PretrainedClip`, and any other model a `Pretrained`. No
-    code from the folder is run, nothing is unpickled.
+    `PretrainedImageModel`, one of pictures and texts (CLIP, SigLIP) a `PretrainedImageText`, and any other model a
+    `Pretrained`. No code from the folder is run, nothing is unpickled.
 
     Args:
       path: of the folder; of T5X's checkpoints of one file, that file.

@@ -19,6 +19,7 @@ from t5x_lite.tokenizers.sentencepiece import (
     AlbertTokenizer,
     EncoderSentencePieceTokenizer,
     SentencePieceTokenizer,
+    SiglipTokenizer,
     XlmRobertaTokenizer,
 )
 from t5x_lite.tokenizers.subword import (
@@ -47,7 +48,7 @@ class TokenizerConfig(Validated):
 
 @dataclass(frozen=True)
 class SentencePiece(TokenizerConfig):
-    """SentencePiece (Kudo and Richardson 2018) with the ids of T5, ALBERT or XLM-R."""
+    """SentencePiece (Kudo and Richardson 2018) with the ids of T5, SigLIP, ALBERT or XLM-R."""
 
     vocab_size: Annotated[int, Range(ge=4)] = 32_000
     """Pieces to train; the vocabulary has extra_ids more (t5), or two more (xlm-roberta). Not used with model_file."""
@@ -60,7 +61,8 @@ class SentencePiece(TokenizerConfig):
     algorithm: Literal["unigram", "bpe"] = "unigram"
     """How pieces are chosen; ALBERT's and XLM-R's are unigram."""
     layout: Layout = "t5"
-    """t5: pad 0, eos 1, unk 2, sentinels on top of the pieces. albert: <pad> 0, <unk> 1, [CLS] 2, [SEP] 3, [MASK] 4,
+    """t5: pad 0, eos 1, unk 2, sentinels on top of the pieces. siglip: the same without sentinels, eos for padding
+    too, text without capitals and punctuation. albert: <pad> 0, <unk> 1, [CLS] 2, [SEP] 3, [MASK] 4,
     text without capitals and accents; a model file keeps its own ids. xlm-roberta: <s> 0, <pad> 1, </s> 2, <unk> 3,
     then the pieces, <mask> last."""
 
@@ -193,8 +195,8 @@ def make_tokenizer(config: TokenizerConfig, documents: Callable[[], Iterator[str
             if layout == "albert":
                 lowercase, accents = options.get("do_lower_case", True), options.get("keep_accents", False)
                 return AlbertTokenizer(model, lowercase=bool(lowercase), keep_accents=bool(accents), name=name)
-            if layout == "xlm-roberta":
-                return XlmRobertaTokenizer(model, name=name)
+            if layout != "t5":
+                return (SiglipTokenizer if layout == "siglip" else XlmRobertaTokenizer)(model, name=name)
             return SentencePieceTokenizer(model, config.extra_ids, name=name)
         case WordPiece(file=""):
             return train_wordpiece(
@@ -326,6 +328,8 @@ def expected_vocabulary(config: TokenizerConfig, model_size: int) -> Vocabulary:
             # A model file without extra ids brings T5's hundred sentinels among its pieces (mT5's).
             sentinels = {"first_sentinel_id": size - 1, "num_sentinels": config.extra_ids or 100}
             ids = {"pad_id": 0, "eos_id": 1, "unk_id": 2} | sentinels
+        case SentencePiece(layout="siglip"):
+            ids = {"pad_id": 1, "eos_id": 1, "unk_id": 2}
         case ByteLevelBPE(layout="gpt2"):
             ids = {"pad_id": size - 2, "eos_id": size - 1, "unk_id": size - 1}
         case ClipBPE():

@@ -1,9 +1,11 @@
-"""SentencePiece models with the ids of T5, ALBERT and XLM-R."""
+"""SentencePiece models with the ids of T5, SigLIP, ALBERT and XLM-R."""
 
 import functools
 import hashlib
 import re
+import string
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +15,7 @@ from tokenizers import PreTokenizedString, Regex, normalizers
 
 from t5x_lite.errors import InputError
 from t5x_lite.tokenizers.base import SplittingTokenizer, TokenOffsets, pack_continuations, token_offsets, write_config
-from t5x_lite.tokenizers.training import Layout, albert_normalizer, parse_model, with_albert_pieces
+from t5x_lite.tokenizers.training import Layout, albert_normalizer, parse_model, siglip_text, with_albert_pieces
 from t5x_lite.tokenizers.vocabulary import Vocabulary
 
 MODEL_FILE = "spiece.model"
@@ -54,7 +56,7 @@ class _PieceTokenizer(SplittingTokenizer):
     def encode_with_offsets(self, texts: list[str]) -> list[TokenOffsets]:
         encodings = self._processor.encode([self._normalize(text) for text in texts], return_type="offset_mapping")
         return [
-            TokenOffsets(self._id_of_piece[ids], spans if self._normalizer is None else self._spans_in(text, spans))
+            TokenOffsets(self._id_of_piece[ids], self._spans_in(text, spans))
             for text, encoding in zip(texts, encodings, strict=True)
             for ids, spans in [token_offsets(encoding["ids"], encoding["offsets"])]
         ]
@@ -92,17 +94,25 @@ class _PieceTokenizer(SplittingTokenizer):
 
     def _spans_in(self, text: str, spans: Int[np.ndarray, "L 2"]) -> Int[np.ndarray, "L 2"]:
         """Spans of the normalized text as spans of the text itself."""
+        origins = self._origins(text)
+        if origins is None:
+            return spans
+        first, last = np.array([(0, 0), *origins, (0, 0)], np.int32).T
+        starts, ends = spans.T
+        return np.stack([np.where(starts < ends, first[starts + 1], last[ends]), last[ends]], axis=1)
+
+    def _origins(self, text: str) -> list[tuple[int, int]] | None:
+        """Of each character of the normalized text where it comes from in the text; None where the two are the same."""
+        if self._normalizer is None:
+            return None
         aligned = PreTokenizedString(text)
         aligned.normalize(self._normalizer.normalize)
         aligned.split(lambda _, normalized: normalized.split(Regex("(?m)."), "isolated"))  # at each character
-        origins = [
+        return [
             # The library aligns a replaced pair such as '' with its second half.
             (start - (character == '"' and text[start] in "`'"), end)
             for character, (start, end), _ in aligned.get_splits("original", "char")
         ]
-        first, last = np.array([(0, 0), *origins, (0, 0)], np.int32).T
-        starts, ends = spans.T
-        return np.stack([np.where(starts < ends, first[starts + 1], last[ends]), last[ends]], axis=1)
 
     def _decode_run(self, ids: list[int], *, first: bool) -> str:
         if not ids:
@@ -165,6 +175,35 @@ class SentencePieceTokenizer(_PieceTokenizer):
         proto = parse_model(self.model)
         proto.normalizer_spec.add_dummy_prefix = False
         return open_processor(proto.SerializeToString(), "the model")
+
+
+class SiglipTokenizer(SentencePieceTokenizer):
+    """See `SentencePiece`, layout "siglip" (Zhai et al. 2023): T5's pieces without sentinels, of text without capitals
+    and punctuation; EOS is padding too."""
+
+    layout = "siglip"
+
+    def __init__(self, model: bytes, *, name: str = "the model") -> None:
+        super().__init__(model, 0, name=name)
+        self.vocabulary = replace(self.vocabulary, pad_id=self.vocabulary.eos_id, num_sentinels=0)
+
+    def _normalize(self, text: str) -> str:
+        return siglip_text(text)
+
+    def _encode_piece(self, text: str, *, first: bool) -> list[int]:
+        return self._processor.encode(self._normalize(text))
+
+    def _origins(self, text: str) -> list[tuple[int, int]]:
+        origins, blank = [], None
+        for number, character in enumerate(text):
+            for lower in character.lower():
+                if lower.isspace():
+                    blank = number
+                elif lower not in string.punctuation:
+                    origins += [(blank, blank + 1)] if blank is not None and origins else []
+                    origins.append((number, number + 1))
+                    blank = None
+        return origins
 
 
 class EncoderSentencePieceTokenizer(_PieceTokenizer):

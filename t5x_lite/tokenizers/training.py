@@ -6,6 +6,7 @@ import itertools
 import json
 import random
 import re
+import string
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Literal, NamedTuple
@@ -99,16 +100,19 @@ def _sentences(documents: Iterable[str]) -> Iterator[str]:
                 yield line
 
 
-Layout = Literal["t5", "albert", "xlm-roberta"]
+Layout = Literal["t5", "siglip", "albert", "xlm-roberta"]
 
 # The trainer adds up floats per thread, so the model depends on their number: a constant, not the cores of a machine.
 _THREADS = 16
+_NO_PUNCTUATION = str.maketrans("", "", string.punctuation)
 _NUMBER_COMMA = re.compile(r"\d,$")
 # More than any two log probabilities of pieces differ.
 _IMPROBABLE = 100
+_T5 = {"pad_id": 0, "eos_id": 1, "unk_id": 2, "bos_id": -1}
 # Which special pieces a model begins with, and how it normalizes text.
 _CONVENTIONS: dict[Layout, dict[str, Any]] = {
-    "t5": {"pad_id": 0, "eos_id": 1, "unk_id": 2, "bos_id": -1},
+    "t5": _T5,
+    "siglip": _T5,
     "albert": {
         "pad_id": 0,
         "unk_id": 1,
@@ -135,20 +139,30 @@ def albert_normalizer(lowercase: bool = True, keep_accents: bool = False) -> nor
     return normalizers.Sequence(steps)
 
 
+def siglip_text(text: str) -> str:
+    """What SigLIP does to a text before SentencePiece sees it: no capitals, no punctuation, one blank between words.
+
+    >>> siglip_text("A photo,  of Two-toed sloths.")
+    'a photo of twotoed sloths'
+    """
+    return " ".join(text.lower().translate(_NO_PUNCTUATION).split())
+
+
 def train_sentencepiece(
     documents: Iterable[str], *, vocab_size: int, character_coverage: float, algorithm: str, layout: Layout = "t5"
 ) -> bytes:
     """A serialized model with the conventions of a layout: its special pieces first, NFKC, no byte fallback.
 
-    "t5" begins with pad, eos, unk; "albert" with pad, unk, cls, sep, mask and folds case; "xlm-roberta" with unk, bos,
-    eos, as its authors' model does, to which the tokenizer adds pad and mask. `vocab_size` includes these.
+    "t5" and "siglip" begin with pad, eos, unk; "albert" with pad, unk, cls, sep, mask and folds case; "xlm-roberta"
+    with unk, bos, eos, as its authors' model does, to which the tokenizer adds pad and mask. `vocab_size` includes
+    these.
 
     Raises `InputError` where the corpus is empty, or has too few or too many characters for `vocab_size`.
     """
     from sentencepiece import SentencePieceTrainer
 
-    if layout == "albert":
-        documents = map(albert_normalizer().normalize_str, documents)
+    before = {"albert": albert_normalizer().normalize_str, "siglip": siglip_text}
+    documents = map(before[layout], documents) if layout in before else documents
     model = io.BytesIO()
     try:
         SentencePieceTrainer.train(

@@ -12,8 +12,9 @@ from flax.traverse_util import flatten_dict, unflatten_dict
 
 from t5x_lite.errors import InputError
 from t5x_lite.layers.patches import resize_positions
-from t5x_lite.models import ModelConfig, abstract_params
+from t5x_lite.models import ClipResNetConfig, ModelConfig, abstract_params
 from t5x_lite.models.base import TASK_HEADS
+from t5x_lite.models.image_text import ImageTextConfig
 from t5x_lite.models.vit import ImageTransformerConfig
 from t5x_lite.optim.masks import groups, listed
 from t5x_lite.parallel import logical_axes
@@ -21,6 +22,7 @@ from t5x_lite.parallel.mesh import to_devices
 
 _REPLACED_HEADS = (*TASK_HEADS, "distillation")
 """Those that stay random where they have another number of classes."""
+_WITH_POSITIONS = (ImageTransformerConfig, ClipResNetConfig)
 
 
 @dataclass(frozen=True)
@@ -78,7 +80,10 @@ def with_resized_positions(source: Any, model: ModelConfig, config: ModelConfig)
       source: the parameters of `config`.
       model: the architecture that begins with them.
     """
-    both = isinstance(model, ImageTransformerConfig) and isinstance(config, ImageTransformerConfig)
+    if isinstance(model, ImageTextConfig) and isinstance(config, ImageTextConfig):
+        image, message = with_resized_positions(source["image"], model.image, config.image)
+        return {**source, "image": image}, message
+    both = any(isinstance(model, kind) and isinstance(config, kind) for kind in _WITH_POSITIONS)
     if not both or (model.grid, model.positioned_tokens) == (config.grid, config.positioned_tokens):
         return source, ""
     flat = flatten_dict(source, sep="/")

@@ -58,6 +58,17 @@ def test_evaluation_is_the_center_alone(pictures):
     assert np.abs((np.asarray(first) * std + mean) * 255 - np.asarray(expected)).max() < 1.6
 
 
+def test_stretched_pictures_lose_nothing(pictures):
+    """As Pillow resizes the whole picture, whatever its proportions were."""
+    stretch = Augmentation((9, 7), area=None, flip=0.0, resize="stretch", normalization="none")
+    for size in ((300, 20), (20, 300)):
+        image = pictures[0][0]
+        found = stretch(jax.random.key(0), image, jnp.array(size))
+        expected = Image.fromarray(np.asarray(image)).resize((7, 9), Image.Resampling.BICUBIC)
+        np.testing.assert_allclose(np.asarray(found) * 255, np.asarray(expected), atol=1.01)
+    assert stretch.for_evaluation() == stretch
+
+
 def test_flips_and_normalization(pictures):
     images, _ = pictures
     plain = Augmentation(image_size=(32, 32), area=None, flip=0.0, normalization="none").for_evaluation()

@@ -77,6 +77,22 @@ PUBLISHED |= {
     "mae-l": 329_541_888,
     "mae-h": 657_074_508,
 }
+# Of pictures and texts; that of the ResNet without running statistics.
+PUBLISHED |= {
+    "clip-b-32": 151_277_313,
+    "clip-b-16": 149_620_737,
+    "clip-l-14": 427_616_513,
+    "clip-l-14-336": 427_944_193,
+    "clip-rn50": 102_007_137,
+    "siglip-b-16-224": 203_155_970,
+    "siglip-b-16-256": 203_202_050,
+    "siglip-b-16-384": 203_447_810,
+    "siglip-b-16-512": 203_791_874,
+    "siglip-l-16-256": 652_150_786,
+    "siglip-l-16-384": 652_478_466,
+    "siglip-so400m-14-224": 877_415_602,
+    "siglip-so400m-14-384": 877_960_498,
+}
 # Brown et al. 2020, table 2.1, in millions. The largest has exactly 174,604,259,328, with GPT-2's 50,257 ids.
 GPT_3 = {
     "small": 125,

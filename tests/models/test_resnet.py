@@ -53,7 +53,7 @@ def test_running_statistics_go_a_tenth_of_the_way(params):
     _, variables = module.apply({"params": params}, IMAGES, deterministic=False, mutable=[STATISTICS])
     following = variables[STATISTICS]
     assert jax.tree.map(jnp.shape, following["stem_norm"]) == {"mean": (8,), "variance": (8,)}
-    before = module.apply({"params": params}, IMAGES, method=lambda m, x: m.stem_conv(x))
+    before = module.apply({"params": params}, IMAGES, method=lambda m, x: m.stem[0][0](x))
     np.testing.assert_allclose(following["stem_norm"]["mean"], 0.1 * before.mean((0, 1, 2)), atol=1e-6)
     np.testing.assert_allclose(
         following["stem_norm"]["variance"], 0.9 + 0.1 * np.var(before, (0, 1, 2), ddof=1), rtol=1e-5

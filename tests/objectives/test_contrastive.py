@@ -10,9 +10,23 @@ from t5x_lite.data import ByteLevelBPE, Data, PythonDocs, Vocabulary
 from t5x_lite.errors import InputError
 from t5x_lite.evaluation.evaluator import Evaluator
 from t5x_lite.images.augmentation import Augmentation
-from t5x_lite.models import ClipConfig, ClipImageConfig, ClipTextConfig
-from t5x_lite.objectives import ContrastiveLanguageImage, ImageClassification, corrupt_rows
-from t5x_lite.objectives.contrastive import contrastive_loss
+from t5x_lite.models import (
+    ClipConfig,
+    ClipImageConfig,
+    ClipResNetConfig,
+    ClipTextConfig,
+    SiglipConfig,
+    SiglipImageConfig,
+    SiglipTextConfig,
+)
+from t5x_lite.models.image_text import ImageTextVectors
+from t5x_lite.objectives import (
+    ContrastiveLanguageImage,
+    ImageClassification,
+    SigmoidLanguageImage,
+    corrupt_rows,
+)
+from t5x_lite.objectives.contrastive import contrastive_loss, sigmoid_loss
 from t5x_lite.optim.optimizers import AdamW, Sgd
 from t5x_lite.optim.schedules import Constant
 from t5x_lite.parallel import MeshShape, make_mesh
@@ -29,6 +43,13 @@ MODEL = ClipConfig(
 OBJECTIVE = ContrastiveLanguageImage(
     6, 3, Augmentation((8, 8), area=(0.5, 1.0), normalization="clip"), (10, 10)
 ).for_vocabulary(Vocabulary(40, pad_id=0, eos_id=39, unk_id=1, cls_id=38))
+SIGLIP = SiglipConfig(
+    SiglipImageConfig(image_size=(8, 8), patch_size=4, **SIZES), SiglipTextConfig(vocab_size=40, max_length=6, **SIZES)
+)
+SIGMOID = SigmoidLanguageImage(6, 3, Augmentation((8, 8), area=None, resize="stretch"), (10, 10)).for_vocabulary(
+    Vocabulary(40, pad_id=39, eos_id=39, unk_id=1)
+)
+RESNET = replace(MODEL, image=ClipResNetConfig((1,), (8,), stem_width=4, image_size=(8, 8), num_heads=2))
 BATCH, ONE = 56, MeshShape()
 
 
@@ -64,6 +85,32 @@ def test_the_loss_is_that_of_the_paper():
     assert float(metrics["image_accuracy"]) == (logits.argmax(axis=0) == np.arange(5)).sum()
 
 
+def test_the_sigmoid_loss_is_that_of_the_paper():
+    """Its pseudocode (algorithm 1), a row for each picture: binary cross entropies of all pairs."""
+    images, texts = vectors()
+    given = ImageTextVectors(images, texts, jnp.float32(5.0), jnp.float32(-2.0))
+    loss, weight, metrics = sigmoid_loss(given, jnp.ones(5))
+    logits = 5.0 * images @ texts.T - 2.0
+    expected = optax.losses.sigmoid_binary_cross_entropy(logits, jnp.eye(5)).sum() / 5
+    assert float(loss / weight) == pytest.approx(float(expected), rel=1e-6)
+    assert float(metrics["text_accuracy"]) == (logits.argmax(axis=1) == np.arange(5)).sum()
+    weights = jnp.array([1.0, 1.0, 1.0, 0.0, 0.0])
+    padded = sigmoid_loss(given, weights)
+    alone = sigmoid_loss(given._replace(images=images[:3], texts=texts[:3]), jnp.ones(3))
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-6), padded, alone)
+
+
+def test_the_guess_of_sigmoids_is_the_best_probability_for_all_pairs():
+    alike = jnp.tile(jnp.eye(1, 7), (16, 1))
+    losses = [
+        sigmoid_loss(ImageTextVectors(alike, alike, jnp.float32(0.0), jnp.float32(bias)), jnp.ones(16))[0] / 16
+        for bias in np.linspace(-2.9, -2.5, 41)
+    ]
+    guess = SIGMOID.baseline_loss({"rows": np.full(4, 16)}, SIGLIP)
+    assert guess == pytest.approx(float(min(losses)), rel=1e-4)
+    assert SIGMOID.baseline_loss({"rows": np.ones(3)}, SIGLIP) == 0.0
+
+
 def test_rows_that_fill_up_a_batch_are_not_compared_with():
     images, texts = vectors()
     weights = jnp.array([1.0, 1.0, 1.0, 0.0, 0.0])
@@ -96,18 +143,13 @@ def test_a_guess_is_measured_by_the_rows_of_its_batch(batch):
 
 
 def experiment(**changes):
-    return Experiment(
-        model=MODEL,
-        objective=OBJECTIVE,
-        data=Data(PythonDocs(), ByteLevelBPE()),
-        steps=1,
-        batch_size=BATCH,
-        **{"optimizer": AdamW()} | changes,
-    )
+    usual = {"model": MODEL, "objective": OBJECTIVE, "optimizer": AdamW()}
+    return Experiment(data=Data(PythonDocs(), ByteLevelBPE()), steps=1, batch_size=BATCH, **usual | changes)
 
 
 def program(shape=ONE, devices=1, **changes):
-    return Program(experiment(mesh=shape, **changes), OBJECTIVE, make_mesh(shape, jax.devices()[:devices]))
+    given = experiment(mesh=shape, **changes)
+    return Program(given, given.objective, make_mesh(shape, jax.devices()[:devices]))
 
 
 def after_a_step(program, batch, **params):
@@ -117,14 +159,21 @@ def after_a_step(program, batch, **params):
     return jax.device_get((metrics, state.params))
 
 
-@pytest.mark.parametrize(
-    "shape", [MeshShape(data=2, fsdp=2, tensor=2), MeshShape(data=8)], ids=["data, fsdp, tensor", "data"]
-)
-def test_devices_do_not_matter(batch, shape):
+CASES = {
+    "data": (MeshShape(data=8), {}),
+    "data, fsdp, tensor": (MeshShape(data=2, fsdp=2, tensor=2), {}),
+    "sigmoids": (MeshShape(data=2, fsdp=2, tensor=2), {"model": SIGLIP, "objective": SIGMOID}),
+    "resnet": (MeshShape(data=4, fsdp=2), {"model": RESNET}),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_devices_do_not_matter(batch, case):
     """Of the whole batch, whatever mesh holds it; the update is the gradient."""
-    gradient = Sgd(Constant(1.0), momentum=0.0)
-    metrics, params = after_a_step(program(optimizer=gradient), batch)
-    eight = program(shape, 8, optimizer=gradient)
+    shape, changes = CASES[case]
+    changes |= {"optimizer": Sgd(Constant(1.0), momentum=0.0)}
+    metrics, params = after_a_step(program(**changes), batch)
+    eight = program(shape, 8, **changes)
     metrics_of_eight, params_of_eight = after_a_step(eight, batch)
     assert metrics_of_eight.keys() == metrics.keys()
     for name, value in metrics.items():
@@ -180,7 +229,13 @@ def test_a_text_is_read_at_its_end_or_not_at_all(model, vocabulary, message):
         ({"model": replace(MODEL, image=replace(MODEL.image, image_size=(12, 12)))}, "is not that of the pictures"),
         ({"model": replace(MODEL, text=replace(MODEL.text, max_length=5))}, "exceeds model.text.max_length=5"),
         ({"model": replace(MODEL, image=replace(MODEL.image, num_channels=1))}, "num_channels=1"),
-        ({"model": MODEL.image}, "does not compare pictures with texts"),
+        ({"model": MODEL.image}, "does not compare pictures with texts; give ContrastiveLanguageImage a ClipConfig"),
+        ({"model": SIGLIP}, "is not what ContrastiveLanguageImage trains; give ContrastiveLanguageImage a ClipConfig"),
+        ({"objective": SIGMOID}, "a ClipConfig, which is not what SigmoidLanguageImage trains; .* a SiglipConfig"),
+        (
+            {"model": SIGLIP, "objective": replace(SIGMOID, input_length=5)},
+            "input_length=5 is less than model.text.max_length=6, the position at which a text is read; choose 6",
+        ),
     ],
 )
 def test_what_does_not_go_together_is_refused(changes, message):

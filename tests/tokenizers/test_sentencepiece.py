@@ -30,6 +30,11 @@ def xlm_roberta(texts):
     return train("xlm-roberta", texts)
 
 
+@pytest.fixture(scope="module")
+def siglip(texts):
+    return train("siglip", texts)
+
+
 @pytest.fixture(params=["albert", "xlm_roberta"])
 def tokenizer(request):
     return request.getfixturevalue(request.param)
@@ -55,6 +60,36 @@ def test_the_ids_of_xlm_roberta(xlm_roberta):
     text = "the model reads a row, 私は"
     assert xlm_roberta.encode(text) == [piece + 1 for piece in processor.encode(text)]
     assert xlm_roberta.encode("ж") == [processor.piece_to_id("▁") + 1, 3]
+
+
+def test_siglip_reads_words_without_capitals_and_punctuation(siglip, tmp_path, transformers):
+    """As Transformers reads them, at the end of a text as EOS, with which rows are filled up."""
+    v = siglip.vocabulary
+    assert (v.pad_id, v.eos_id, v.unk_id, v.num_sentinels, v.size) == (1, 1, 2, 0, 110)
+    (tmp_path / "spiece.model").write_bytes(siglip.model)
+    theirs = transformers.SiglipTokenizer(str(tmp_path / "spiece.model"))
+    texts = [
+        "The MODEL  reads,\ta (row)!",
+        "  it's 1,2 and-then...\n",
+        "ΟΔΟΣ İ ж",
+        "read",
+        "a",
+        "?!",
+    ]
+    expected = [theirs(text)["input_ids"][:-1] for text in texts]
+    assert [ids.tolist() for ids in siglip.encode_batch(texts)] == expected
+    assert [siglip.encode(text) for text in texts] == expected
+    assert siglip.decode(siglip.encode("The MODEL reads.")) == "the model reads"
+
+
+def test_offsets_of_siglip_point_into_the_text_as_it_was(siglip):
+    text = "  The MODEL:  rows,\n(read).  "
+    ids, spans = siglip.encode_with_offsets([text])[0]
+    assert ids.tolist() == siglip.encode(text)
+    letters = "".join(text[start:end] for start, end in spans)
+    assert "".join(letters.lower().split()) == "themodelrowsread"
+    assert all(0 <= start <= end <= len(text) for start, end in spans)
+    assert [one.spans.tolist() for one in siglip.encode_with_offsets(["", "?!"])] == [[], []]
 
 
 def test_texts_come_back(tokenizer, corpus):
@@ -125,8 +160,8 @@ def test_special_tokens_that_a_model_takes_for_text(albert):
     assert 4 not in AlbertTokenizer(model, lowercase=False).encode_batch(["the [MASK]"])[0]
 
 
-def test_saving_and_loading(albert, xlm_roberta, tmp_path):
-    tokenizers = {"a": albert, "b": xlm_roberta, "c": AlbertTokenizer(albert.model, lowercase=False)}
+def test_saving_and_loading(albert, xlm_roberta, siglip, tmp_path):
+    tokenizers = {"a": albert, "b": xlm_roberta, "c": AlbertTokenizer(albert.model, lowercase=False), "d": siglip}
     for name, tokenizer in tokenizers.items():
         tokenizer.save(tmp_path / name)
         config = saved_config(tokenizer, tmp_path / name)
@@ -134,7 +169,7 @@ def test_saving_and_loading(albert, xlm_roberta, tmp_path):
             assert type(loaded) is type(tokenizer)
             assert loaded.fingerprint == tokenizer.fingerprint
             assert loaded.vocabulary == tokenizer.vocabulary
-    assert len({tokenizer.fingerprint for tokenizer in tokenizers.values()}) == 3
+    assert len({tokenizer.fingerprint for tokenizer in tokenizers.values()}) == 4
 
 
 def test_training_is_deterministic(tokenizer, texts):
@@ -157,7 +192,7 @@ def test_models_of_another_layout(albert, xlm_roberta, spiece, corpus):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"layout": "bert"}, "layout='bert' is unknown; choose t5, albert or xlm-roberta"),
+        ({"layout": "bert"}, "layout='bert' is unknown; choose t5, siglip, albert or xlm-roberta"),
         ({"layout": "albert", "algorithm": "bpe"}, "algorithm='bpe' does not go with layout='albert'"),
     ],
 )

@@ -8,7 +8,18 @@ from flax import traverse_util
 
 from t5x_lite.errors import InputError
 from t5x_lite.layers.patches import resize_positions
-from t5x_lite.models import PRESETS, DeiTConfig, MAEConfig, ViTConfig, abstract_params, init_params
+from t5x_lite.models import (
+    PRESETS,
+    ClipConfig,
+    ClipImageConfig,
+    ClipResNetConfig,
+    ClipTextConfig,
+    DeiTConfig,
+    MAEConfig,
+    ViTConfig,
+    abstract_params,
+    init_params,
+)
 from t5x_lite.training import Experiment
 from t5x_lite.training.experiment import differences
 from t5x_lite.training.initialization import (
@@ -233,6 +244,28 @@ def test_an_autoencoder_of_another_resolution_has_all_its_positions():
     same, nothing = with_resized_positions(params, AUTOENCODER, AUTOENCODER)
     assert same is params
     assert nothing == ""
+
+
+TEXT = ClipTextConfig(20, 5, embed_dim=8, num_heads=2, mlp_dim=6, num_layers=1)
+TOWERS = {
+    "vit": ClipImageConfig((8, 12), 4, embed_dim=8, num_heads=2, mlp_dim=6, num_layers=1),
+    "resnet": ClipResNetConfig((1,), (8,), stem_width=4, image_size=(8, 12), num_heads=2),
+}
+
+
+@pytest.mark.parametrize("tower", TOWERS)
+def test_a_clip_of_another_resolution(tower):
+    """As CLIP's L/14 goes on at 336 x 336 (Radford et al. 2021, section 2.5)."""
+    config = ClipConfig(TOWERS[tower], TEXT, 6)
+    params = init_params(config, jax.random.key(0))
+    model = replace(config, image=replace(config.image, image_size=(16, 8)))
+    _, found, message = started(model, config, params)
+    assert message == "; its positions of 2 x 3 patches were interpolated to 4 x 2"
+    owner = "embeddings" if tower == "vit" else "pooler"
+    before, after = (tree["image"][owner].pop("position")["embedding"] for tree in (params, found))
+    np.testing.assert_array_equal(after[0], before[0])
+    np.testing.assert_allclose(after[1:], resize_positions(np.asarray(before)[1:], (2, 3), (4, 2)), atol=1e-6)
+    jax.tree.map(np.testing.assert_array_equal, found, params)
 
 
 def test_patches_of_another_size_are_another_model():

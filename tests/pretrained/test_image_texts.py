@@ -1,4 +1,4 @@
-"""The door of CLIP: what Transformers' own pieces give together, from pictures and texts to probabilities."""
+"""The door of CLIP and SigLIP: what Transformers' pieces give together, from pictures and texts to probabilities."""
 
 import gzip
 
@@ -11,8 +11,17 @@ import t5x_lite
 from t5x_lite.convert import export_folder
 from t5x_lite.data import ClipBPE, make_tokenizer
 from t5x_lite.errors import InputError
-from t5x_lite.models import ClipConfig, ClipImageConfig, ClipTextConfig, init_params
-from t5x_lite.pretrained import PretrainedClip
+from t5x_lite.models import (
+    ClipConfig,
+    ClipImageConfig,
+    ClipTextConfig,
+    SiglipConfig,
+    SiglipImageConfig,
+    SiglipTextConfig,
+    init_params,
+)
+from t5x_lite.pretrained import PretrainedImageText
+from t5x_lite.tokenizers.sentencepiece import SiglipTokenizer
 
 MERGES = ["c a", "ca t</w>", "d o", "do g</w>", "p h", "ph o", "pho t", "phot o</w>", "o f</w>"]
 SIZE = 512 + len(MERGES) + 2
@@ -51,7 +60,7 @@ def model(folder):
 
 
 def test_it_is_opened_with_its_methods(model):
-    assert isinstance(model, PretrainedClip)
+    assert isinstance(model, PretrainedImageText)
     assert "zero_shot, embed_images, embed_texts, search" in repr(model)
     with pytest.raises(InputError, match="a ClipConfig has no classify; use zero_shot, .* and search"):
         model.classify(PICTURES[0])
@@ -87,6 +96,28 @@ def test_zero_shot_is_what_transformers_gives(model, folder, torch, transformers
         np.testing.assert_allclose([one.probability for one in answer], np.sort(row)[::-1], atol=1e-4)
     (likeliest,) = model.zero_shot(PICTURES[2], NAMES, templates=TEMPLATES, top_k=1)
     assert likeliest.label == answers[2][0].label
+
+
+def test_siglip_gives_each_class_a_probability_of_its_own(spiece, tmp_path, torch, transformers):
+    sizes = {"embed_dim": 16, "num_heads": 2, "mlp_dim": 24, "num_layers": 1}
+    tokenizer = SiglipTokenizer(spiece.model)
+    text = SiglipTextConfig(vocab_size=tokenizer.vocabulary.size, max_length=12, **sizes)
+    config = SiglipConfig(SiglipImageConfig(image_size=(26, 26), patch_size=8, **sizes), text)
+    params = init_params(config, jax.random.key(1)) | {"logit_bias": np.float32(-1.0), "logit_scale": np.float32(1.0)}
+    export_folder(tmp_path, config, params, tokenizer)
+    ours = t5x_lite.load(tmp_path)
+    theirs = transformers.SiglipModel.from_pretrained(tmp_path).eval()
+    processor = transformers.SiglipImageProcessorPil.from_pretrained(tmp_path)
+    their_tokenizer = transformers.AutoTokenizer.from_pretrained(tmp_path)
+    pixels = processor([Image.fromarray(one) for one in PICTURES], return_tensors="pt")
+    texts = their_tokenizer(NAMES, padding="max_length", max_length=12, return_tensors="pt")
+    with torch.no_grad():
+        expected = theirs(input_ids=texts["input_ids"], **pixels).logits_per_image.sigmoid().numpy()
+    for answer, row in zip(ours.zero_shot(PICTURES, NAMES, templates="{}"), expected, strict=True):
+        assert {one.label: one.probability for one in answer} == pytest.approx(
+            dict(zip(NAMES, row, strict=True)), abs=1e-4
+        )
+    assert "prepared as preprocessor_config.json says" in repr(ours)
 
 
 def test_a_search_finds_the_nearest_and_draws_them(model, tmp_path):

@@ -67,7 +67,7 @@ class ImageSearch(DrawnResult):
 
 
 @dataclass(frozen=True, repr=False)
-class PretrainedClip(ReadsImages):
+class PretrainedImageText(ReadsImages):
     """`zero_shot` for classes by their names, `embed_images` and `embed_texts` for vectors of length 1 whose products
     are cosines, `search` for the pictures that texts describe (Radford et al. 2021).
 
@@ -93,7 +93,9 @@ class PretrainedClip(ReadsImages):
         for start in range(0, len(ids), _ROWS):
             batch = ids[start : start + _ROWS]
             longest = max(map(len, batch))
-            shape = (power(len(batch), 1), min(power(longest, 8), self.config.text.max_length))
+            text = self.config.text
+            length = text.max_length if text.reads_full_rows else min(power(longest, 8), text.max_length)
+            shape = (power(len(batch), 1), length)
             rows = np.full(shape, self.tokenizer.vocabulary.pad_id, np.int32)
             rows[:, 0] = batch[0][-1]  # a row that fills up the batch has an end too
             for row, one in zip(rows, batch, strict=False):
@@ -112,6 +114,8 @@ class PretrainedClip(ReadsImages):
     ) -> list[Any]:
         """The likeliest of the classes, which the model knows by their names alone, with their probabilities, best
         first; a list of pictures gives a list.
+
+        Probabilities are a softmax over all classes; those of a SigLIP are sigmoids, each class has one of its own.
 
         Args:
           labels: the names.
@@ -140,10 +144,12 @@ class PretrainedClip(ReadsImages):
         vectors = self.embed_texts([form.replace("{}", name) for name in names for form in forms])
         classes = vectors.reshape(len(names), len(forms), -1).mean(axis=1)
         classes /= np.maximum(np.linalg.norm(classes, axis=1, keepdims=True), 1e-12)
-        scale = float(np.exp(np.float32(self.params["logit_scale"])))
+        scale, bias = _scale_and_bias(self.module, self.params)
         embedded = self.embed_images(images if isinstance(images, list | tuple) else [images])
+        logits = scale * embedded @ classes.T + bias
+        function = jax.nn.sigmoid if self.config.independent_pairs else partial(jax.nn.softmax, axis=1)
         answers = []
-        for probabilities in np.asarray(jax.nn.softmax(scale * embedded @ classes.T, axis=1)):
+        for probabilities in np.asarray(function(logits)):
             best = np.argsort(-probabilities, kind="stable")[:top_k].tolist()
             answers.append([LikelyClass(names[number], float(probabilities[number])) for number in best])
         return answers if isinstance(images, list | tuple) else answers[0]
@@ -206,6 +212,11 @@ def _texts_in(texts: Any, name: str) -> list[str]:
 
 def _embed_images(module: nn.Module, images: Float[Array, "B H W C"]) -> Float[Array, "B E"]:
     return module.embed_images(images)
+
+
+def _scale_and_bias(module: nn.Module, params: Any) -> tuple[float, float]:
+    scale, bias = module.apply({"params": params}, method="scale_and_bias")
+    return float(scale), float(bias)
 
 
 @partial(jax.jit, static_argnums=0)

@@ -1,4 +1,4 @@
-"""Hugging Face's CLIP as the oracle: the same weights give the same vectors, logits, loss and gradients."""
+"""Hugging Face's CLIP and SigLIP as the oracle: the same weights give the same vectors, logits, loss and gradients."""
 
 from dataclasses import dataclass, field
 from typing import Any
@@ -8,8 +8,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from t5x_lite.models import ClipConfig
-from t5x_lite.objectives.contrastive import contrastive_loss
+from t5x_lite.convert import export_folder
+from t5x_lite.errors import InputError
+from t5x_lite.models import ClipConfig, ClipResNetConfig
+from t5x_lite.models.image_text import ImageTextConfig, ImageTextVectors
+from t5x_lite.objectives.contrastive import contrastive_loss, sigmoid_loss
 
 torch = pytest.importorskip("torch", reason="torch is the oracle")
 transformers = pytest.importorskip("transformers", reason="transformers is the oracle")
@@ -38,6 +41,8 @@ ROWS, LENGTH = 4, 9
 class Case:
     """What differs from `IMAGE` and `TEXT`, and what we must read out of it."""
 
+    family: str
+
     image: dict[str, Any] = field(default_factory=dict)
     text: dict[str, Any] = field(default_factory=dict)
     expected: dict[str, Any] = field(default_factory=dict)
@@ -45,27 +50,38 @@ class Case:
 
 CASES = {
     "eos": Case(
+        "CLIP",
         {"layer_norm_eps": 0.02},
         {"eos_token_id": 57, "attention_dropout": 0.1},
         {"eos_id": 57, "activation": "quick_gelu"},
     ),
     "largest-id": Case(
+        "CLIP",
         {"hidden_act": "gelu", "num_channels": 1, "patch_size": 5},
         {"eos_token_id": 2, "hidden_act": "gelu_new"},
         {"eos_id": None, "activation": "gelu_tanh"},
     ),
     # As Transformers leaves it: no text has this id, and the first position is read.
-    "no-eos": Case({}, {"num_hidden_layers": 1}, {"eos_id": 49_407, "num_layers": 1}),
+    "no-eos": Case("CLIP", {}, {"num_hidden_layers": 1}, {"eos_id": 49_407, "num_layers": 1}),
+    "siglip": Case("Siglip", {"image_size": 22}, {"hidden_size": 35}, {"num_layers": 3, "activation": "gelu_tanh"}),
+    "siglip-grey": Case(
+        "Siglip", {"num_channels": 1, "layer_norm_eps": 0.02}, {"hidden_act": "gelu"}, {"activation": "gelu"}
+    ),
 }
 
 
 def oracle(case: Case) -> Any:
     """A model in which no parameter has its initial value."""
     torch.manual_seed(0)
-    config = transformers.CLIPConfig(
-        vision_config=IMAGE | case.image, text_config=TEXT | case.text, projection_dim=17, attn_implementation="eager"
+    image, text, options = IMAGE | case.image, TEXT | case.text, {}
+    if case.family == "CLIP":
+        options = {"projection_dim": 17}
+    else:
+        text["projection_size"] = image["hidden_size"]
+    config = getattr(transformers, f"{case.family}Config")(
+        vision_config=image, text_config=text, attn_implementation="eager", **options
     )
-    model = transformers.CLIPModel(config).eval()
+    model = getattr(transformers, f"{case.family}Model")(config).eval()
     with torch.no_grad():
         for name, parameter in model.named_parameters():
             if ("norm" in name.lower() and "weight" in name) or name == "logit_scale":
@@ -83,13 +99,14 @@ def pair(request, make_pair):
     return make_pair(case, oracle(case))
 
 
-def inputs(config: ClipConfig) -> tuple[np.ndarray, np.ndarray]:
+def inputs(config: ImageTextConfig) -> tuple[np.ndarray, np.ndarray]:
     """Pictures, and texts of several lengths with EOS behind."""
+    length = config.max_length if config.text.reads_full_rows else LENGTH
     random = np.random.default_rng(0)
     images = random.normal(size=(ROWS, *config.image.image_size, config.image.num_channels)).astype(np.float32)
-    ids, eos_id = random.integers(3, 57, (ROWS, LENGTH)), 57 if config.text.eos_id == 57 else 98
-    for row, length in enumerate((3, 8, 1, 5)):
-        ids[row, length:] = eos_id
+    ids, eos_id = random.integers(3, 57, (ROWS, length)), 57 if getattr(config.text, "eos_id", None) == 57 else 98
+    for row, end in enumerate((3, 8, 1, 5)):
+        ids[row, end:] = eos_id
     return images, ids.astype(np.int32)
 
 
@@ -99,7 +116,7 @@ def theirs(pair: Any, **options: Any) -> Any:
     return pair.theirs(input_ids=torch.from_numpy(ids).long(), pixel_values=pixels, **options)
 
 
-def ours(config: ClipConfig, params: Any) -> tuple[jax.Array, jax.Array, jax.Array]:
+def ours(config: ImageTextConfig, params: Any) -> ImageTextVectors:
     return jax.jit(config.build().apply)({"params": params}, *inputs(config))
 
 
@@ -109,19 +126,21 @@ def test_the_architecture_is_read(pair):
 
 
 def test_vectors_and_logits_are_theirs(pair):
-    images, texts, scale = ours(pair.config, pair.params)
+    vectors = ours(pair.config, pair.params)
     with torch.no_grad():
         expected = theirs(pair)
-    np.testing.assert_allclose(images, expected.image_embeds, atol=1e-5)
-    np.testing.assert_allclose(texts, expected.text_embeds, atol=1e-5)
-    logits = jax.device_get(scale * images @ texts.T)
-    np.testing.assert_allclose(logits, expected.logits_per_image, atol=1e-4)
+    np.testing.assert_allclose(vectors.images, expected.image_embeds, atol=1e-5)
+    np.testing.assert_allclose(vectors.texts, expected.text_embeds, atol=1e-5)
+    np.testing.assert_allclose(jax.device_get(vectors.logits()), expected.logits_per_image, atol=1e-4)
 
 
 def test_loss_and_gradients_are_theirs(pair):
     def loss(params):
-        images, texts, scale = ours(pair.config, params)
-        value, weight, _ = contrastive_loss(images, texts, scale, jnp.ones(ROWS))
+        vectors, weights = ours(pair.config, params), jnp.ones(ROWS)
+        if pair.config.independent_pairs:
+            value, weight, _ = sigmoid_loss(vectors, weights)
+        else:
+            value, weight, _ = contrastive_loss(vectors.images, vectors.texts, vectors.scale, weights)
         return value / weight
 
     value, gradient = jax.value_and_grad(loss)(pair.params)
@@ -139,3 +158,12 @@ def test_an_export_is_opened_by_transformers(pair, tmp_path):
         assert {name: kept[name] for name in (IMAGE | TEXT).keys() & kept.keys()} == {
             name: wanted[name] for name in (IMAGE | TEXT).keys() & wanted.keys()
         }
+
+
+def test_what_transformers_lacks_is_not_exported(tmp_path):
+    tower = ClipResNetConfig((1, 1), (8, 16), stem_width=4, image_size=(16, 16), num_heads=2)
+    config = ClipConfig(tower, ClipConfig().text, 8)
+    with pytest.raises(InputError, match="a ClipResNetConfig has no place in Hugging Face's CLIP, which takes a ClipI"):
+        export_folder(tmp_path, config, {}, None)
+    with pytest.raises(InputError, match="heads=.*: a tower of CLIP has no head"):
+        ClipResNetConfig(heads=("classification",))
