@@ -9,8 +9,8 @@ configs/clip_l14.py comes before it: positions of 16 x 16 patches are interpolat
 
 from dataclasses import replace
 
+from clip_b32 import pairs
 from clip_l14 import experiment as base
-from clip_l14 import pairs
 
 from t5x_lite.images.augmentation import Augmentation
 from t5x_lite.models import PRESETS

@@ -2,6 +2,7 @@
 
 import difflib
 import traceback
+from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Annotated
@@ -31,6 +32,7 @@ from t5x_lite.data.records.input_files import JSON_ENDINGS, expand
 from t5x_lite.data.records.tfds import datasets_in, with_datasets
 from t5x_lite.errors import InputError
 from t5x_lite.evaluation.evaluator import part_metrics
+from t5x_lite.files import read_bytes
 from t5x_lite.training.experiment import Experiment
 
 Paths = tuple[str, ...]
@@ -190,6 +192,27 @@ def image_files(path: str, like: Source | None = None, class_names: tuple[str, .
     kind = ImageArrays if lower.endswith(".npz") else ImageTable if is_table else ImageFolder
     names = class_names or tuple(getattr(like, "class_names", ()))
     return replace(like, path=path, class_names=names) if isinstance(like, kind) else kind(path, class_names=names)
+
+
+Templates = Annotated[tuple[str, ...], tyro.conf.arg(metavar="[TEXT|FILE ...]")]
+"""Texts with {} where a name is put, or files of them that end in .txt."""
+
+
+def text_templates(given: Sequence[str]) -> tuple[str, ...]:
+    """The texts that are given, and the lines of the files among them."""
+    templates: list[str] = []
+    for one in given:
+        if not one.endswith(".txt") or "{}" in one:
+            templates.append(one)
+            continue
+        try:
+            lines = read_bytes(Path(one).expanduser(), f"templates={one!r}").decode("utf-8-sig").splitlines()
+        except UnicodeDecodeError:
+            raise InputError(f"templates={one!r} is not UTF-8; save it as such") from None
+        if not any(map(str.strip, lines)):
+            raise InputError(f"templates={one!r} is empty; write texts with {{}} into it, one a line")
+        templates += [line.strip() for line in lines if line.strip()]
+    return tuple(templates)
 
 
 def table_or_json(option: str, paths: Paths) -> type[JsonlFiles] | type[TableFiles]:

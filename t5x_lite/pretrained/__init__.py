@@ -1,6 +1,7 @@
 """The notebook's door: a trained model from a run's folder, one of its steps, or Hugging Face."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -8,7 +9,7 @@ import jax
 from jax.sharding import Mesh, SingleDeviceSharding
 
 from t5x_lite.errors import InputError
-from t5x_lite.models import PRESETS, ModelConfig, abstract_params
+from t5x_lite.models import PRESETS, ModelConfig, SiglipConfig, abstract_params
 from t5x_lite.parallel import MeshShape, make_mesh, shardings
 from t5x_lite.pretrained.base import Pretrained, float_dtype
 from t5x_lite.pretrained.decoders import PretrainedDecoder, PretrainedEncoderDecoder
@@ -18,7 +19,7 @@ from t5x_lite.pretrained.images import AttentionRollout, DrawnResult, Pretrained
 from t5x_lite.pretrained.probing import Labeled, Probed, Probes, Tagged, probe_tags, probe_texts
 from t5x_lite.pretrained.task_heads import FoundAnswer, LikelyClass, TaggedWord
 from t5x_lite.pretrained.text_model import Answer, PretrainedTextModel, Score
-from t5x_lite.runs.open_model import check_tokenizer, open_model
+from t5x_lite.runs.open_model import OpenedModel, check_tokenizer, open_model
 from t5x_lite.tokenizers.base import Tokenizer
 from t5x_lite.tokenizers.config import SentencePiece, TokenizerConfig, TokenizerFile, is_trained, make_tokenizer
 
@@ -98,24 +99,30 @@ def load(
             f"{path} is larger than the memory of its device; give several, such as device=MeshShape(tensor=4), "
             "device='cpu', or dtype='bfloat16'"
         ) from None
-    config, own, vocabulary = opened.config, opened.tokenizer, opened.vocabulary
+    config = opened.config
     if tokenizer is not None and config.vocab_size is None:
         raise InputError(f"tokenizer={str(tokenizer)!r:.99}: {path} reads no tokens; leave tokenizer out")
     if tokenizer is not None:
-        if own is not None:
+        if opened.tokenizer is not None:
             raise InputError(f"tokenizer={str(tokenizer)!r:.99}: {path} has its own tokenizer; leave tokenizer out")
         own = _open_tokenizer(tokenizer, config)
-        vocabulary = own.vocabulary
+        opened = replace(opened, tokenizer=own, vocabulary=own.vocabulary)
+    return with_methods(opened, _name(path), dtype)
+
+
+def with_methods(opened: OpenedModel, name: str, dtype: Any = None) -> Pretrained:
+    """An opened model as what `load` gives, computing in `dtype`, under a name for titles."""
+    config = opened.config
     return _CLASSES.get(config.architecture, Pretrained)(
         config,
         config.build() if dtype is None else config.build(dtype=dtype),
         opened.params,
-        own,
+        opened.tokenizer,
         opened.experiment,
-        vocabulary,
+        opened.vocabulary,
         opened.generation,
         opened.origin,
-        _name(path),
+        name,
         opened.classes,
     )
 
@@ -138,7 +145,8 @@ def _open_tokenizer(given: str | Path | TokenizerConfig | Tokenizer, config: Mod
         if path.suffix == ".model":
             # mT5's sentinels are pieces of its model.
             extra_ids = 0 if config.vocab_size == PRESETS["mt5-small"].vocab_size else 100
-            value = SentencePiece(extra_ids=extra_ids, model_file=str(path))
+            layout = "siglip" if isinstance(config, SiglipConfig) else "t5"
+            value = SentencePiece(extra_ids=extra_ids, model_file=str(path), layout=layout)
         else:
             value = TokenizerFile(str(path))
     if isinstance(value, TokenizerConfig) and is_trained(value):

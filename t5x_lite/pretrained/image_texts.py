@@ -119,11 +119,37 @@ class PretrainedImageText(ReadsImages):
 
         Args:
           labels: the names.
-          templates: texts with `{}`, where a name is put. A class has the mean of the vectors that its name has in
-            all of them, scaled to length 1 (section 3.1.4); "{}" is the name alone.
+          templates: see `class_vectors`.
           top_k: how many; by default all.
 
-        Raises `InputError` for no names, one twice, a template without `{}`, and a `top_k` that is out of range.
+        Raises `InputError` as `class_vectors` does, and for a `top_k` that is out of range.
+        """
+        names = list(labels)
+        classes = self.class_vectors(labels, templates=templates)
+        top_k = len(names) if top_k is None else top_k
+        if type(top_k) is not int or not 1 <= top_k <= len(names):
+            raise InputError(f"top_k={top_k} is out of range; choose 1 to {len(names)}, the number of labels")
+        scale, bias = _scale_and_bias(self.module, self.params)
+        embedded = self.embed_images(images if isinstance(images, list | tuple) else [images])
+        logits = scale * embedded @ classes.T + bias
+        function = jax.nn.sigmoid if self.config.independent_pairs else partial(jax.nn.softmax, axis=1)
+        answers = []
+        for probabilities in np.asarray(function(logits)):
+            best = np.argsort(-probabilities, kind="stable")[:top_k].tolist()
+            answers.append([LikelyClass(names[number], float(probabilities[number])) for number in best])
+        return answers if isinstance(images, list | tuple) else answers[0]
+
+    def class_vectors(
+        self, labels: Sequence[str], *, templates: str | Sequence[str] = PHOTO
+    ) -> Float[np.ndarray, "K E"]:
+        """A vector of length 1 for each class, by its name.
+
+        Args:
+          labels: the names.
+          templates: texts with `{}`, where a name is put. A class has the mean of the vectors that its name has in
+            all of them, scaled to length 1 (Radford et al. 2021, section 3.1.4); "{}" is the name alone.
+
+        Raises `InputError` for no names, one twice, and a template without `{}`.
         """
         if isinstance(labels, str):
             raise InputError(f"labels={labels!r} is one text; give a list of names")
@@ -137,22 +163,10 @@ class PretrainedImageText(ReadsImages):
                 raise InputError(
                     f"templates: {form!r} does not hold {{}} once, where a name is put; such as {PHOTO[0]!r}"
                 )
-        top_k = len(names) if top_k is None else top_k
-        if type(top_k) is not int or not 1 <= top_k <= len(names):
-            raise InputError(f"top_k={top_k} is out of range; choose 1 to {len(names)}, the number of labels")
         # Not `format`, which would read other braces.
         vectors = self.embed_texts([form.replace("{}", name) for name in names for form in forms])
         classes = vectors.reshape(len(names), len(forms), -1).mean(axis=1)
-        classes /= np.maximum(np.linalg.norm(classes, axis=1, keepdims=True), 1e-12)
-        scale, bias = _scale_and_bias(self.module, self.params)
-        embedded = self.embed_images(images if isinstance(images, list | tuple) else [images])
-        logits = scale * embedded @ classes.T + bias
-        function = jax.nn.sigmoid if self.config.independent_pairs else partial(jax.nn.softmax, axis=1)
-        answers = []
-        for probabilities in np.asarray(function(logits)):
-            best = np.argsort(-probabilities, kind="stable")[:top_k].tolist()
-            answers.append([LikelyClass(names[number], float(probabilities[number])) for number in best])
-        return answers if isinstance(images, list | tuple) else answers[0]
+        return classes / np.maximum(np.linalg.norm(classes, axis=1, keepdims=True), 1e-12)
 
     def search(self, texts: str | list[str], images: list[Image], *, top_k: int = 5) -> ImageSearch:
         """The pictures of a list that are nearest to each text, with their cosines; a notebook shows them.

@@ -9,9 +9,19 @@ import jax
 import tyro
 from rich.console import Console
 
-from t5x_lite.cli.arguments import DataOptions, image_files, of_part, parse, subcommand, with_examples
+from t5x_lite.cli.arguments import (
+    DataOptions,
+    Templates,
+    image_files,
+    of_part,
+    parse,
+    subcommand,
+    text_templates,
+    with_examples,
+)
 from t5x_lite.data import Data, Images, ImageSource, TextToText, Tokenizer
 from t5x_lite.data.splits import Documents, format_overlap, overlap
+from t5x_lite.decoding import GenerationDefaults
 from t5x_lite.errors import InputError
 from t5x_lite.evaluation.evaluator import held_out_of
 from t5x_lite.evaluation.figures import describe
@@ -19,10 +29,13 @@ from t5x_lite.evaluation.predictions import BatchGenerator, questions_of
 from t5x_lite.evaluation.reports import task_report, text_report, write_predictions
 from t5x_lite.evaluation.submissions import Submission, submission_of
 from t5x_lite.metrics.scores import Metrics
+from t5x_lite.models.image_text import ImageTextConfig
 from t5x_lite.objectives import NoObjective, SequenceToSequence
 from t5x_lite.objectives.task import TaskObjective
 from t5x_lite.parallel import MeshShape, make_mesh
-from t5x_lite.pretrained.foreign import experiment_for, image_experiment_for
+from t5x_lite.pretrained import with_methods
+from t5x_lite.pretrained.foreign import experiment_for, image_experiment_for, zero_shot_experiment
+from t5x_lite.pretrained.image_texts import PHOTO
 from t5x_lite.runs.open_model import OpenedModel, open_model
 from t5x_lite.runs.records import print_line
 from t5x_lite.runs.report import preparation
@@ -49,7 +62,11 @@ class Evaluate:
     examples: tuple[str, ...] = ()
     """Other examples of the run's task, such as a test set, in files like those of its data."""
     images: str = ""
-    """Other pictures: a folder of classes, a table (.csv, .tsv, .jsonl, .parquet) or arrays (.npz)."""
+    """Other pictures: a folder of classes, a table (.csv, .tsv, .jsonl, .parquet) or arrays (.npz). A model of pictures
+    and texts (CLIP) knows their classes by name alone: zero-shot classification."""
+    templates: Templates = ()
+    """For that, texts with {} where a name is put, whose vectors are averaged, or a .txt with one a line; if not given,
+    "a photo of a {}."."""
     out: str = ""
     """A folder to write to: the answers to the examples of a task or to inputs, and scores.json."""
     json: bool = False
@@ -81,7 +98,7 @@ class Evaluate:
 EXAMPLES = (
     "evaluate runs/t5_tiny",
     "evaluate runs/bert_base_mnli --examples test.tsv --out scores",
-    "evaluate google/vit-base-patch16-224 --images imagenet/val --json",
+    "evaluate openai/clip-vit-base-patch32 --images imagenet/val --json",
 )
 
 
@@ -95,7 +112,15 @@ def evaluate(arguments: list[str]) -> None:
         raise InputError(f"--submission={command.submission} is the format of files; give --out FOLDER")
     opened = open_model(command.run)
     has_objective = opened.experiment and not isinstance(opened.experiment.objective, NoObjective)
-    whole = opened.experiment if has_objective else _experiment_without_run(opened, command)
+    if zero_shot := bool(command.images) and isinstance(opened.config, ImageTextConfig):
+        opened, whole, has_objective = *_as_zero_shot(opened, command), False
+    else:
+        whole = opened.experiment if has_objective else _experiment_without_run(opened, command)
+    if command.templates and not zero_shot:
+        raise InputError(
+            f"--templates={' '.join(command.templates)} is for classes that a model of pictures and texts knows by "
+            "their names; give such a model and --images, or leave it out"
+        )
     trained = of_part(whole, command.part) if command.part else whole
     experiment = _on_other_data(trained, command, opened.classes)
     source = experiment.data.held_out_source or experiment.data.source
@@ -157,6 +182,15 @@ def _experiment_without_run(opened: OpenedModel, command: Evaluate) -> Experimen
     if not (command.text or command.pairs):
         raise InputError(f"{command.run} is not a run, and came without data; give --text or --pairs")
     return replace(experiment_for(opened.config, Data()), generation=opened.generation)
+
+
+def _as_zero_shot(opened: OpenedModel, command: Evaluate) -> tuple[OpenedModel, Experiment]:
+    """A model of pictures and texts as a classifier of the given pictures, and its evaluation."""
+    source = image_files(command.images)
+    data = Data(source, tokenizer=None, held_out_source=source)
+    model = with_methods(opened, command.run)
+    experiment, params = zero_shot_experiment(model, command.run, data, text_templates(command.templates) or PHOTO)
+    return OpenedModel(experiment.model, params, None, None, GenerationDefaults(), None), experiment
 
 
 def _numbered_as(opened: OpenedModel, source: ImageSource) -> ImageSource:

@@ -7,10 +7,11 @@ from typing import Annotated
 
 import tyro
 
-from t5x_lite.cli.arguments import OfModel, parse, subcommand
+from t5x_lite.cli.arguments import OfModel, Templates, parse, subcommand, text_templates
 from t5x_lite.errors import InputError
 from t5x_lite.files import check_output_path
-from t5x_lite.pretrained import PretrainedImageModel, load
+from t5x_lite.pretrained import PretrainedImageModel, PretrainedImageText, load
+from t5x_lite.pretrained.image_texts import PHOTO
 from t5x_lite.validation import Positive
 
 
@@ -20,6 +21,11 @@ class Classify(OfModel):
 
     inputs: Annotated[tyro.conf.Positional[tuple[str, ...]], tyro.conf.arg(metavar="[IMAGE|TEXT ...]")]
     """Files of pictures (JPEG, PNG, WebP, GIF, BMP), or texts."""
+    labels: Annotated[tuple[str, ...], tyro.conf.arg(metavar="NAME ...")] = ()
+    """The names of the classes, of a model of pictures and texts (CLIP), which knows them by name alone."""
+    templates: Templates = ()
+    """Texts with {} where such a name is put, whose vectors are averaged, or a .txt with one a line; if not given,
+    "a photo of a {}."."""
     top_k: Positive | None = None
     """Classes of each; five, or all where there are fewer, if not given."""
     json: bool = False
@@ -28,8 +34,8 @@ class Classify(OfModel):
 
 CLASSIFY_EXAMPLES = (
     "classify google/vit-base-patch16-224 cat.jpg dog.png",
-    "classify runs/vit_tiny photos/*.jpg --top-k 1 --json",
     'classify runs/banking77 "My card has not come."',
+    "classify openai/clip-vit-base-patch32 cat.jpg --labels cat dog",
 )
 
 
@@ -40,7 +46,22 @@ def classify(arguments: list[str]) -> None:
     if not command.inputs:
         raise InputError(f"image is missing; write t5x-lite classify {command.run} cat.jpg, or a text in quotes")
     model, inputs = load(command.run), list(command.inputs)
-    if isinstance(model, PretrainedImageModel):
+    names = command.labels or command.templates
+    if names and not isinstance(model, PretrainedImageText):
+        raise InputError(
+            f"--{'labels' if command.labels else 'templates'}={' '.join(names)} is for models of pictures and texts, "
+            f"and {command.run} is a {type(model.config).__name__}; leave it out"
+        )
+    if isinstance(model, PretrainedImageText):
+        if not command.labels:
+            raise InputError(
+                f"labels is missing: a {type(model.config).__name__} knows classes by their names; write e.g. "
+                "--labels cat dog"
+            )
+        templates = text_templates(command.templates) or PHOTO
+        top_k = min(5, len(command.labels)) if command.top_k is None else command.top_k
+        answers = model.zero_shot(inputs, command.labels, templates=templates, top_k=top_k)
+    elif isinstance(model, PretrainedImageModel):
         answers = model.classify(inputs, top_k=command.top_k)
     else:
         answers = model.classify(inputs)
