@@ -1,6 +1,7 @@
 """Hugging Face's `resnet`."""
 
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,7 +19,7 @@ from t5x_lite.models import ResNetConfig, abstract_params
 _LEAVES = {"mean": "running_mean", "variance": "running_var", "bias": "bias"}
 
 
-class _Stages:
+class Stages:
     """Blocks and channels of each stage, and the type of the blocks."""
 
     def read(self, theirs: dict[str, Any], tensors: Tensors) -> dict[str, Any]:
@@ -49,23 +50,30 @@ class ResNetFamily(ImageFamily):
 
     def names(self, config: Any) -> Names:
         names: dict[str, str | TensorName] = dict(self.heads.names)
-        for path in flatten_dict(nn.unbox(abstract_params(config)), sep="/"):
-            layer, _, leaf = path.rpartition("/")
-            if layer.startswith(("stem_", "stage")):
-                names[path] = f"{self.prefix}.{_layer_name(layer)}.{_LEAVES.get(leaf, 'weight')}"
-        return names
+        return names | backbone_names(config, self.prefix)
 
     def canonical_tensors(self, theirs: dict[str, Any], tensors: Tensors) -> dict[str, np.ndarray]:
-        return {name: _turned(value) for name, value in super().canonical_tensors(theirs, tensors).items()}
+        return {name: turned(value) for name, value in super().canonical_tensors(theirs, tensors).items()}
 
     def further_tensors(self, config: Any, tensors: Tensors) -> dict[str, np.ndarray]:
         # How many batches torch's statistics are of, which count where a momentum is not given.
         ends, batches = ".running_mean", np.zeros((), np.int64)
         counts = {name.removesuffix(ends) + self.constants[0]: batches for name in tensors if name.endswith(ends)}
-        return counts | {name: _turned(value) for name, value in tensors.items() if value.ndim == 4}
+        return counts | {name: turned(value) for name, value in tensors.items() if value.ndim == 4}
 
     def processor_sizes(self, config: Any) -> dict[str, Any]:
         return {"size": {"shortest_edge": 224}, "crop_pct": 0.875, "resample": 3}
+
+
+def backbone_names(config: Any, prefix: str, layer_name: Callable[[str], str] | None = None) -> Names:
+    """The names of convolutions, norms and running statistics; `layer_name` gives those of layers, by default as
+    Transformers' ResNet has them."""
+    names: dict[str, str] = {}
+    for path in flatten_dict(nn.unbox(abstract_params(config)), sep="/"):
+        layer, _, leaf = path.rpartition("/")
+        if layer.startswith(("stem_", "stage")):
+            names[path] = f"{prefix}.{(layer_name or _layer_name)(layer)}.{_LEAVES.get(leaf, 'weight')}"
+    return names
 
 
 def _layer_name(layer: str) -> str:
@@ -83,7 +91,7 @@ def _layer_name(layer: str) -> str:
     return f"encoder.stages.{int(stage) - 1}.layers.{int(block) - 1}.{inside}.{kind}"
 
 
-def _turned(value: np.ndarray) -> np.ndarray:
+def turned(value: np.ndarray) -> np.ndarray:
     """A kernel [O I h w] as [O I w h], whose transpose is ours, or the other way; anything else as it is."""
     return np.ascontiguousarray(value.swapaxes(2, 3)) if value.ndim == 4 else value
 
@@ -94,9 +102,10 @@ RESNET = ResNetFamily(
     config=ResNetConfig,
     fields=(
         Constants({"hidden_act": "relu", "downsample_in_first_stage": False, "downsample_in_bottleneck": False}),
-        Constants(ours={"stem": "halved twice", "norm_epsilon": 1e-5, "norm_momentum": 0.9}),
+        Constants(ours={"stem": "halved twice", "downsampling": "strided", "norm_epsilon": 1e-5, "norm_momentum": 0.9}),
+        Constants(ours={"frozen_norm": False, "dilated": False}),
         Numbers({"num_channels": ("num_channels", 3), "embedding_size": ("stem_width", 64)}),
-        _Stages(),
+        Stages(),
     ),
     prefix="resnet",
     body=("embedder", "encoder"),

@@ -101,9 +101,11 @@ class Attention(nn.Module):
         self.key = self._dense(c.num_heads * c.head_dim, ("embed", "heads"), c.kernel_init)
         self.value = self._dense(c.num_heads * c.head_dim, ("embed", "heads"), c.kernel_init)
 
-    def project(self, memory: Float[Array, "B M D"]) -> KeyValue:
-        """The keys and values of `memory`, to be computed once where many queries follow."""
-        return {name: self._heads(name, memory, "activation_memory") for name in ("key", "value")}
+    def project(self, memory: Float[Array, "B M D"], positions: Float[Array, "_ M D"] | None = None) -> KeyValue:
+        """The keys and values of `memory`, to be computed once where many queries follow; keys are those of the sum of
+        it and `positions`."""
+        keyed = memory if positions is None else memory + positions
+        return {name: self._heads(name, of, "activation_memory") for name, of in (("key", keyed), ("value", memory))}
 
     @nn.compact
     def __call__(
@@ -111,21 +113,23 @@ class Attention(nn.Module):
         x: Float[Array, "B L D"],
         key_value: KeyValue | CachedKeyValue | None = None,
         *,
+        positions: Float[Array, "_ L D"] | None = None,
         bias: DistanceBias | Float[Array, "_ _ _ M"] | None = None,
         mask: Mask | None = None,
         deterministic: bool = True,
     ) -> Float[Array, "B L D"]:
         """Attends from `x` to `key_value` (made by `project`), or to itself if that is None.
 
+        Queries, and the keys of itself, are those of the sum of `x` and `positions` (Carion et al. 2020, figure 10).
         Cached keys and values take a bias for all pairs and no mask, and there is no dropout.
         """
         c = self.config
-        query = self._heads("query", x, "activation_length")
+        query = self._heads("query", x if positions is None else x + positions, "activation_length")
         scale = c.head_dim**-0.5 if c.attention_scale is None else c.attention_scale
         if isinstance(key_value, CachedKeyValue):
             attended = key_value.attend(query, bias, scale)
         else:
-            key_value = self.project(x) if key_value is None else key_value
+            key_value = self.project(x, positions) if key_value is None else key_value
             options = {"bias": bias, "mask": mask, "scale": scale}
             if self.is_mutable_collection("intermediates"):
                 inputs = AttentionInputs(query, **key_value, scale=scale, bias=bias, mask=mask or Mask())

@@ -19,6 +19,8 @@ class Conv(nn.Module):
     kernel_size: int = 3
     strides: int = 1
     dtype: Any = jnp.float32
+    dilation: int = 1
+    """How far the pixels are apart that a kernel reads."""
     kernel_init: Callable[..., Array] = nn.initializers.variance_scaling(2.0, "fan_out", "normal")
 
     @nn.compact
@@ -30,7 +32,8 @@ class Conv(nn.Module):
             x.astype(self.dtype),
             all_gather_fsdp(kernel, axes, self.dtype),
             (self.strides, self.strides),
-            ((size // 2, size // 2),) * 2,
+            ((self.dilation * (size // 2),) * 2,) * 2,
+            rhs_dilation=(self.dilation, self.dilation),
             dimension_numbers=("NHWC", "HWIO", "NHWC"),
         )
 
@@ -41,6 +44,8 @@ class BatchNorm(nn.Module):
     In training it normalizes by mean and variance of the batch, and gives the next running statistics as variables of
     the collection `STATISTICS`, which the train step writes to the parameters `mean` and `variance`; no optimizer
     changes those. A deterministic call normalizes by them.
+
+    A frozen one always does, and its scale and bias are such parameters too.
     """
 
     momentum: float = 0.9
@@ -50,9 +55,13 @@ class BatchNorm(nn.Module):
     affine: bool = True
     """Whether a learned scale and bias follow."""
     scale_init: Callable[..., Array] = nn.initializers.ones
+    frozen: bool = False
 
     @nn.compact
     def __call__(self, x: Float[Array, "B H W C"], *, deterministic: bool) -> Float[Array, "B H W C"]:
+        deterministic = deterministic or self.frozen
+        learned = STATISTICS if self.frozen else "norm"
+
         def vector(name: str, axis: str, init: Callable[..., Array]) -> Float[Array, "C"]:
             return self.param(name, nn.with_logical_partitioning(init, (axis,)), x.shape[-1:], jnp.float32)
 
@@ -70,10 +79,10 @@ class BatchNorm(nn.Module):
                     self.put_variable(STATISTICS, name, jax.lax.stop_gradient(value))
         factor = jax.lax.rsqrt(variance + self.epsilon)
         if self.affine:
-            factor *= vector("scale", "norm", self.scale_init)
+            factor *= vector("scale", learned, self.scale_init)
         offset = -mean * factor
         if self.affine:
-            offset += vector("bias", "norm", zeros)
+            offset += vector("bias", learned, zeros)
         return (wide * factor[None, None, None] + offset[None, None, None]).astype(self.dtype)
 
 

@@ -1,5 +1,6 @@
 """How a Transformer represents positions: relative bias (T5), sinusoids (2017); learned ones are an `Embedding`."""
 
+import math
 from collections.abc import Callable
 
 import jax
@@ -89,3 +90,27 @@ def sinusoidal_positions(length: int, embed_dim: int) -> Float[np.ndarray, "L D"
     rates = 1.0 / 10_000 ** (np.arange(0, embed_dim, 2) / embed_dim)
     angles = np.arange(length)[:, None] * rates[None, :]
     return np.concatenate([np.sin(angles), np.cos(angles)[:, : embed_dim // 2]], axis=1).astype(np.float32)
+
+
+def sine_positions_2d(
+    grid: tuple[int, int], counts: Int[Array, "B 2"], embed_dim: int, temperature: float = 10_000.0
+) -> Float[Array, "B P D"]:
+    """Sines and cosines of the row, then of the column, of each position of a grid, row by row (Carion et al. 2020,
+    appendix A.4; as in their code, normalized: the last row or column of a picture is at 2 pi whatever its size).
+
+    Args:
+      counts: how many rows and columns of each grid there are; positions beyond them have the last one's.
+      embed_dim: D, a multiple of 4.
+    """
+    rates = temperature ** (-4.0 * np.arange(embed_dim // 4) / embed_dim)
+
+    def along(axis: int) -> Float[Array, "B N E"]:
+        number = jnp.arange(1.0, grid[axis] + 1)[None]
+        last = counts[:, axis, None].astype(jnp.float32)
+        angles = (jnp.minimum(number, last) / (last + 1e-6) * (2 * math.pi))[..., None] * rates[None, None]
+        return jnp.stack([jnp.sin(angles), jnp.cos(angles)], axis=-1).reshape(*angles.shape[:2], -1)
+
+    rows, columns = along(0)[:, :, None], along(1)[:, None]
+    shape = (len(counts), *grid, embed_dim // 2)
+    both = jnp.concatenate([jnp.broadcast_to(rows, shape), jnp.broadcast_to(columns, shape)], axis=-1)
+    return both.reshape(len(counts), grid[0] * grid[1], embed_dim)

@@ -38,6 +38,10 @@ class Context:
     memory: Float[Array, "B M D"] | None = None
     """The encoder's output, which cross-attention reads."""
     memory_mask: Mask | None = None
+    positions: Float[Array, "_ L D"] | None = None
+    """Added to what queries and the keys of self-attention are made of, in each layer; values have none."""
+    memory_positions: Float[Array, "_ M D"] | None = None
+    """Added to what the keys of cross-attention are made of."""
 
 
 @jax.tree_util.register_dataclass
@@ -86,12 +90,13 @@ class Layer(nn.Module):
         """The layer's output, and the None that a scan takes beside it; without a rate no row skips a branch."""
 
         def attend_to_self(x: Float[Array, "B L D"]) -> Float[Array, "B L D"]:
-            masking = {"bias": context.self_bias, "mask": context.self_mask}
-            return self.self_attention(x, **masking, deterministic=deterministic)
+            options = {"positions": context.positions, "bias": context.self_bias, "mask": context.self_mask}
+            return self.self_attention(x, **options, deterministic=deterministic)
 
         def attend_to_memory(x: Float[Array, "B L D"]) -> Float[Array, "B L D"]:
-            key_value = self.cross_attention.project(context.memory)
-            return self.cross_attention(x, key_value, mask=context.memory_mask, deterministic=deterministic)
+            key_value = self.cross_attention.project(context.memory, context.memory_positions)
+            options = {"positions": context.positions, "mask": context.memory_mask}
+            return self.cross_attention(x, key_value, **options, deterministic=deterministic)
 
         cross = attend_to_memory if self.has_memory and context.memory is not None else None
         return self._sublayers(x, attend_to_self, cross, deterministic, drop_path_rate), None

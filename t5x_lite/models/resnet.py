@@ -47,6 +47,12 @@ class ResNetConfig(ModelConfig):
     """Added to the variance in BatchNorm."""
     norm_momentum: float = 0.9
     """The share of the old running statistics in the next ones."""
+    frozen_norm: bool = False
+    """Pictures are normalized by the running statistics in training too, and these, scales and biases never change: of
+    a backbone whose batches are too small for statistics of their own."""
+    dilated: bool = False
+    """The last stage keeps the size of the one before: instead of strides its 3 x 3 convolutions are dilated (DC5 in
+    Carion et al. 2020, section 3.2)."""
     zero_init: bool = False
     """Each block begins as its shortcut: the scale of its last norm begins at 0 (Goyal et al. 2017, section 5.1)."""
 
@@ -69,7 +75,7 @@ class ResNetConfig(ModelConfig):
     @property
     def reduction(self) -> int:
         """By what the last feature map's sides are smaller than those of a picture."""
-        return 2 ** (len(self.depths) - 1) * (1 if self.stem == "whole" else 4)
+        return 2 ** (len(self.depths) - 1 - self.dilated) * (1 if self.stem == "whole" else 4)
 
     def abstract_inputs(self) -> tuple[jax.ShapeDtypeStruct, ...]:
         return (jax.ShapeDtypeStruct((1, 32, 32, self.num_channels), jnp.float32),)
@@ -85,11 +91,12 @@ class Block(nn.Module):
     width: int
     strides: int
     dtype: Any = jnp.float32
+    dilation: int = 1
 
     @nn.compact
     def __call__(self, x: Images, deterministic: bool) -> Float[Array, "B h w D"]:
         c = self.config
-        norm = partial(BatchNorm, c.norm_momentum, c.norm_epsilon, self.dtype)
+        norm = partial(BatchNorm, c.norm_momentum, c.norm_epsilon, self.dtype, frozen=c.frozen_norm)
         averages = c.downsampling == "averaged" and self.strides > 1
         strides = 1 if averages else self.strides
         shortcut = x
@@ -100,7 +107,8 @@ class Block(nn.Module):
         sizes = ((inner, 1, 1), (inner, 3, strides), (self.width, 1, 1))
         sizes = sizes if c.bottleneck else ((inner, 3, strides), (self.width, 3, 1))
         for number, size in enumerate(sizes, start=1):
-            x = Conv(*size, self.dtype, name=f"conv{number}")(x)
+            dilation = self.dilation if size[1] == 3 else 1
+            x = Conv(*size, self.dtype, dilation, name=f"conv{number}")(x)
             is_last = number == len(sizes)
             init = nn.initializers.zeros if c.zero_init and is_last else nn.initializers.ones
             x = norm(scale_init=init, name=f"norm{number}")(x, deterministic=deterministic)
@@ -133,14 +141,22 @@ class ResNet(nn.Module):
         self.stem = [
             (
                 Conv(*size, self.dtype, name=f"stem_conv{end}"),
-                BatchNorm(c.norm_momentum, c.norm_epsilon, self.dtype, name=f"stem_norm{end}"),
+                BatchNorm(c.norm_momentum, c.norm_epsilon, self.dtype, frozen=c.frozen_norm, name=f"stem_norm{end}"),
             )
             for size, end in zip(sizes, ends, strict=True)
         ]
         block = Block if self.remat in ("none", "unroll") else nn.remat(Block, static_argnums=(2,))
         self.stages = [
             [
-                block(c, width, 2 if stage > 1 and number == 1 else 1, self.dtype, name=f"stage{stage}_block{number}")
+                block(
+                    c,
+                    width,
+                    2 if stage > 1 and number == 1 and not (c.dilated and stage == len(c.depths)) else 1,
+                    self.dtype,
+                    # The first block still has the dilation of the stage before.
+                    2 if c.dilated and stage == len(c.depths) and number > 1 else 1,
+                    name=f"stage{stage}_block{number}",
+                )
                 for number in range(1, depth + 1)
             ]
             for stage, (depth, width) in enumerate(zip(c.depths, c.widths, strict=True), start=1)

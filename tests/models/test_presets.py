@@ -93,6 +93,9 @@ PUBLISHED |= {
     "siglip-so400m-14-224": 877_415_602,
     "siglip-so400m-14-384": 877_960_498,
 }
+# Of detectors of COCO's 91 numbers of classes; Transformers counts no frozen scale and bias of a norm either.
+PUBLISHED |= dict.fromkeys(("detr-resnet-50", "detr-resnet-50-dc5"), 41_524_768)
+PUBLISHED |= dict.fromkeys(("detr-resnet-101", "detr-resnet-101-dc5"), 60_464_672)
 # Brown et al. 2020, table 2.1, in millions. The largest has exactly 174,604,259,328, with GPT-2's 50,257 ids.
 GPT_3 = {
     "small": 125,
