@@ -31,7 +31,7 @@ made on two CPU cores with libtpu 0.0.42.1:
 
      a step at least                ms
      compute: matrix products  2,955.9
-     hbm: memory               1,130.1
+     hbm: memory                 403.3
      ici: links between chips    282.3
 
      a step as the compiler expects it       ms

@@ -28,7 +28,7 @@ made on two CPU cores with libtpu 0.0.42.1:
 
      a step at least                ms
      compute: matrix products  1,577.4
-     hbm: memory                 956.7
+     hbm: memory                 477.5
      ici: links between chips    389.6
 
      a step as the compiler expects it       ms

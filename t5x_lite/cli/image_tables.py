@@ -40,9 +40,19 @@ def image_tables(store: TokenStore) -> Iterator[Table]:
                 table.add_row(str(number), Text(store.classes[number]), *counts)
         yield table
 
-    of_sizes = {name: figures.counts.get("sizes", {}) for name, figures in splits.items()}
-    table = Table("shorter side", *(Column(name, justify="right") for name in splits), box=None)
-    for size in sorted({int(size) for counts in of_sizes.values() for size in counts}):
-        span = "1" if size == 1 else f"{size:,} to {2 * size - 1:,}"
-        table.add_row(span, *(f"{counts.get(str(size), 0):,}" for counts in of_sizes.values()))
-    yield table
+    for title, counted in (("shorter side", "sizes"), ("objects", "objects"), ("boxes", "boxes")):
+        counts = {name: Counter(figures.counts.get(counted, {})) for name, figures in splits.items()}
+        if any(counts.values()):
+            table = Table(title, *(Column(name, justify="right") for name in splits), box=None)
+            for key in sorted(sum(counts.values(), Counter()), key=lambda key: (len(key), key)):
+                table.add_row(_span(key), *(f"{of_split[key]:,}" for of_split in counts.values()))
+            yield table
+
+
+def _span(key: str) -> str:
+    """The numbers that are counted together from this power of two on, or a name as it is.
+
+    >>> [_span(key) for key in ("0", "1", "16", "clipped")]
+    ['0', '1', '16 to 31', 'clipped']
+    """
+    return f"{int(key):,} to {2 * int(key) - 1:,}" if key.isdigit() and int(key) > 1 else key

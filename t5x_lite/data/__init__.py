@@ -7,12 +7,15 @@ take half a second and more.
 from t5x_lite.data.batches import batches, evaluation_batches, prefetch
 from t5x_lite.data.config import Data
 from t5x_lite.data.layouts.base import Column, Layout, Row, RowBuilder, RowSpec
+from t5x_lite.data.layouts.image_boxes import ImageBoxes
 from t5x_lite.data.layouts.images import Images
 from t5x_lite.data.layouts.segment_pairs import Pairs
 from t5x_lite.data.layouts.sentences import split_sentences
 from t5x_lite.data.layouts.text import Sentences, Stream
 from t5x_lite.data.mixtures import Equal, Fixed, Mixture, MixtureStore, Part, Proportional, Rates
 from t5x_lite.data.records.base import ComposedRecords, JoinedRecords, Record, Records, Source, UnrolledRecords
+from t5x_lite.data.records.box_formats import BoxedImages, VocBoxes, YoloBoxes
+from t5x_lite.data.records.boxes import BoxedImage, BoxSource, CocoBoxes
 from t5x_lite.data.records.captions import CaptionedImages, CaptionFolder, CaptionSource, CaptionTable
 from t5x_lite.data.records.columnar import HuggingFaceDataset, ParquetFiles
 from t5x_lite.data.records.formats import ClassFiles, ConllFiles, JsonlFiles, ParallelFiles, SquadFiles, TableFiles
@@ -54,6 +57,9 @@ from t5x_lite.tokenizers.vocabulary import Vocabulary
 
 __all__ = [
     "AnswerTemplate",
+    "BoxSource",
+    "BoxedImage",
+    "BoxedImages",
     "ByteLevelBPE",
     "Bytes",
     "CaptionFolder",
@@ -64,6 +70,7 @@ __all__ = [
     "Choices",
     "ClassFiles",
     "ClipBPE",
+    "CocoBoxes",
     "Column",
     "ComposedRecords",
     "ConllFiles",
@@ -75,6 +82,7 @@ __all__ = [
     "Fixed",
     "HuggingFaceDataset",
     "ImageArrays",
+    "ImageBoxes",
     "ImageFolder",
     "ImageSource",
     "ImageSubset",
@@ -127,8 +135,10 @@ __all__ = [
     "TokenizerConfig",
     "TokenizerFile",
     "UnrolledRecords",
+    "VocBoxes",
     "Vocabulary",
     "WordPiece",
+    "YoloBoxes",
     "batches",
     "evaluation_batches",
     "load_tokenizer",

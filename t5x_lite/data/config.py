@@ -33,7 +33,8 @@ class Data(Validated):
     source: Source = field(default_factory=PythonDocs)
     """Text: PythonDocs, TextFiles or Tfds; pairs of texts: TextToText; other tasks: LabeledTexts, Choices, Questions or
     TaggedWords; pictures: ImageFolder, ImageTable, ImageArrays, LabeledImages, Digits, or an ImageSubset of
-    these; pictures with texts: CaptionTable, CaptionFolder or CaptionedImages; or a Mixture of several."""
+    these; pictures with texts: CaptionTable, CaptionFolder or CaptionedImages; pictures with boxes: CocoBoxes,
+    VocBoxes, YoloBoxes or BoxedImages; or a Mixture of several."""
     tokenizer: TokenizerConfig | None = field(default_factory=lambda: SentencePiece(vocab_size=8_000))
     """SentencePiece, WordPiece or ByteLevelBPE (trained on the corpus or loaded), ClipBPE, TokenizerFile or Bytes;
     8,000 pieces are what PythonDocs can fill, T5 has 32,000. None for data without text. A run with a teacher, or from

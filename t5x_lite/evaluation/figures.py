@@ -15,7 +15,7 @@ Metrics = Mapping[str, Metric]
 
 
 def format_figure(name: str, value: float, metric: Metric | None = None) -> str:
-    """A figure as its metric shows it; without one losses, scales and perplexities as they are, others as shares.
+    """A figure as its metric shows it; without one losses, scales, counts and perplexities are numbers, others shares.
 
     >>> [format_figure(*figure) for figure in (("pair_loss", 0.693), ("pair_accuracy", 0.9), ("perplexity", 31.25))]
     ['pair loss 0.693', 'pair accuracy 90.0%', 'perplexity 31.2']
@@ -27,7 +27,8 @@ def format_figure(name: str, value: float, metric: Metric | None = None) -> str:
     label = name.replace("_", " ")
     if name.endswith("perplexity"):
         return f"{label} {value:,.1f}" if value < 1e6 else f"{label} {value:.1e}"
-    return f"{label} {value:.3f}" if name.endswith(("loss", "scale")) else f"{label} {value:.1%}"
+    is_number = name.endswith(("loss", "scale", "cardinality_error"))
+    return f"{label} {value:.3f}" if is_number else f"{label} {value:.1%}"
 
 
 def format_signatures(metrics: Metrics) -> str:

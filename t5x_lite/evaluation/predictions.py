@@ -228,7 +228,7 @@ def format_samples(program: Program, store: TokenStore, samples: list[dict[str, 
     """Held-out rows as the model reads them, the targets, and its answers: see `Objective.format_sample`."""
     objective, tokenizer = program.objective, store.tokenizer
     name = "row" if tokenizer and objective.unit == "token" else "example"
-    labels = getattr(program.experiment.data.source, "classes", None)
+    labels = store.classes or getattr(program.experiment.data.source, "classes", None)
     blocks = []
     for number, row in enumerate(samples):
         has_text = tokenizer is not None or not objective.reads_text

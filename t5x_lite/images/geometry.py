@@ -92,26 +92,39 @@ def resample(
     image_size: tuple[int, int],
     interpolation: Interpolation,
     flip: Bool[Array, ""] | bool = False,
+    filled: Int[Array, "2"] | tuple[int, int] | None = None,
 ) -> Float[Array, "C h w"]:
     """A box of a picture scaled to height and width `image_size`, mirrored where `flip`, as two matrix products.
 
     With antialias: where it shrinks, the kernel is as much wider, as in Pillow's `resize(size, resample, box)` and
     `jax.image.scale_and_translate`. Pixels around the box count, those around the picture do not exist.
+
+    Args:
+      filled: the height and width to which it is scaled instead, in the upper left of the result; its last row and
+        column are repeated beyond.
     """
-    rows = _weights(box.top, box.height, image.shape[0], image_size[0], interpolation)
-    columns = _weights(box.left, box.width, image.shape[1], image_size[1], interpolation)
-    columns = jnp.where(flip, columns[::-1], columns)
+    height, width = image_size if filled is None else filled
+    rows = _weights(box.top, box.height, image.shape[0], jnp.arange(image_size[0]), height, interpolation)
+    numbers = jnp.arange(image_size[1])
+    numbers = jnp.where(flip, width - 1 - numbers, numbers)
+    columns = _weights(box.left, box.width, image.shape[1], numbers, width, interpolation)
     precise = jax.lax.Precision.HIGHEST
     scaled = jnp.einsum("hy,yxc->chx", rows, image, precision=precise)
     return jnp.einsum("wx,chx->chw", columns, scaled, precision=precise)
 
 
 def _weights(
-    start: Float[Array, ""], extent: Float[Array, ""], size: int, new_size: int, interpolation: Interpolation
-) -> Float[Array, "_ _"]:
-    """The matrix [new_size, size] that scales the part from `start`, `extent` long (shares of size), to new_size."""
+    start: Float[Array, ""],
+    extent: Float[Array, ""],
+    size: int,
+    numbers: Int[Array, "N"],
+    new_size: int | Int[Array, ""],
+    interpolation: Interpolation,
+) -> Float[Array, "N _"]:
+    """The rows `numbers` of the matrix [new_size, size] that scales the part from `start`, `extent` long (shares of
+    size), to new_size."""
     scale = extent * size / new_size
-    centers = start * size + (jnp.arange(new_size) + 0.5) * scale
+    centers = start * size + (jnp.clip(numbers, 0, new_size - 1) + 0.5) * scale
     distances = jnp.abs(centers[:, None] - (jnp.arange(size) + 0.5)[None, :]) / jnp.maximum(scale, 1.0)
     if interpolation == "bilinear":
         weights = jnp.maximum(1.0 - distances, 0.0)

@@ -131,15 +131,15 @@ class PatchEmbeddings(nn.Module):
     dtype: Any = jnp.float32
     use_bias: bool = True
     """Of the matrix."""
-    init: nn.initializers.Initializer = nn.initializers.normal(0.02)
+    vector_init: nn.initializers.Initializer = nn.initializers.normal(0.02)
     """Of special tokens and learned positions."""
 
     def setup(self) -> None:
         self.patch = Dense(self.embed_dim, ("patch", "embed"), self.use_bias, self.dtype)
-        init = nn.with_logical_partitioning(self.init, ("embed",))
+        init = nn.with_logical_partitioning(self.vector_init, ("embed",))
         self.special = [self.param(name, init, (self.embed_dim,), jnp.float32) for name in self.special_tokens]
         num_special = len(self.special_tokens) if self.special_positions else 0
-        options = (self.positions, self.dtype, self.init)
+        options = (self.positions, self.dtype, self.vector_init)
         self.position = PatchPositionTable(self.grid, self.embed_dim, num_special, *options)
 
     def __call__(

@@ -167,5 +167,5 @@ def bootstrap(
     for _ in range(resamples):
         drawn = random.integers(0, units, units)
         draws.append(figures_of(np.concatenate([by_group[unit] for unit in drawn]) if by_group else drawn))
-    ends = {name: np.percentile([figures[name] for figures in draws], [2.5, 97.5]) for name in draws[0]}
+    ends = {name: np.nanpercentile([figures[name] for figures in draws], [2.5, 97.5]) for name in draws[0]}
     return {name: (float(low), float(high)) for name, (low, high) in ends.items()}

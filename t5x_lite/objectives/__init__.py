@@ -6,6 +6,7 @@ from t5x_lite.objectives.causal_language_model import CausalLanguageModel
 from t5x_lite.objectives.causal_tasks import CausalClassification, CausalMultipleChoice, CausalTask
 from t5x_lite.objectives.classification import Classification, MultipleChoice
 from t5x_lite.objectives.contrastive import ContrastiveLanguageImage, SigmoidLanguageImage
+from t5x_lite.objectives.detection import DetectionLoss, ObjectDetection
 from t5x_lite.objectives.distillation import Distillation
 from t5x_lite.objectives.image_classification import ImageClassification
 from t5x_lite.objectives.image_distillation import ImageDistillation
@@ -37,6 +38,7 @@ __all__ = [
     "Classification",
     "ContrastiveLanguageImage",
     "Deshuffling",
+    "DetectionLoss",
     "Distillation",
     "DropTokens",
     "Features",
@@ -50,6 +52,7 @@ __all__ = [
     "MultipleChoice",
     "NextSentencePrediction",
     "NoObjective",
+    "ObjectDetection",
     "Objective",
     "Predictions",
     "PrefixLanguageModel",

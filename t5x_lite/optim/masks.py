@@ -56,6 +56,14 @@ def listed(names: Sequence[str], most: int = 8) -> str:
     return ", ".join(names[:most]) + more
 
 
+def check_pattern(pattern: str, paths: Iterable[str], option: str) -> None:
+    """Raises `InputError` for a pattern that matches none of the paths; `option` is what gave it."""
+    if not fnmatch.filter(paths := list(paths), pattern):
+        raise InputError(
+            f"{option} matches no parameter; choose among {listed(groups(paths))}, or one of those that `inspect` lists"
+        )
+
+
 class TrainableMask:
     """The trainable parameters: those whose path no pattern matches, and of stacks all but the lowest layers.
 
@@ -83,11 +91,7 @@ class TrainableMask:
         self._statistics = {path for path, names in flat.items() if names == (STATISTICS,)}
         self.is_whole = not frozen and not frozen_layers and not self._statistics
         for pattern in frozen:
-            if not fnmatch.filter(flat, pattern):
-                raise InputError(
-                    f"frozen={pattern!r} matches no parameter; choose among {listed(groups(flat))}, or one of those "
-                    "that `inspect` lists"
-                )
+            check_pattern(pattern, flat, f"frozen={pattern!r}")
         # The number of frozen layers by the path of each trainable parameter.
         self._first = {
             path: frozen_layers if "layers" in names else 0
@@ -186,7 +190,13 @@ class TrainableMask:
         return f"frozen are {frozen:,} of {total:,} parameters: {listed(names + groups(whole, of=flat))}"
 
 
-def rate_factors(axes: Any, params: Any, decay: float, below_layers: tuple[str, ...] = (), offset: int = 2) -> Any:
+Rates = tuple[tuple[str, float], ...]
+"""Factors of the learning rate by patterns over paths, of which the first that matches counts."""
+
+
+def rate_factors(
+    axes: Any, params: Any, decay: float, below_layers: tuple[str, ...] = (), offset: int = 2, rates: Rates = ()
+) -> Any:
     """The factors of the learning rate of each parameter (Clark et al. 2020, appendix B, as in their code).
 
     A head has 1, layer i of N, counted from 1, decay^(N + offset - i), embeddings decay^(N + offset): the last layer is
@@ -205,6 +215,7 @@ def rate_factors(axes: Any, params: Any, decay: float, below_layers: tuple[str, 
       decay: in (0, 1].
       below_layers: the model's first names of parameters below its layers.
       offset: 1 or more.
+      rates: what the factors of some are multiplied by, too.
 
     Returns:
       A tree like the parameters: a number, or for the parameters of a stack [N] of them.
@@ -216,24 +227,26 @@ def rate_factors(axes: Any, params: Any, decay: float, below_layers: tuple[str, 
     deepest = max(depths.values(), default=0)
 
     def factor(path: str) -> Float[np.ndarray, "*N"]:
+        rate = next((rate for pattern, rate in rates if fnmatch.fnmatchcase(path, pattern)), 1.0)
         if path in depths:
             steps = np.arange(depths[path] - 1, -1, -1) + offset
-            return np.asarray(decay ** (steps if "layers" in names[path] else steps[0]), np.float32)
+            return np.asarray(rate * decay ** (steps if "layers" in names[path] else steps[0]), np.float32)
         is_below = any(f"{path}/".startswith(f"{name}/") for name in below_layers)
-        return np.asarray(decay ** (deepest + offset) if is_below else 1.0, np.float32)
+        return np.asarray(rate * decay ** (deepest + offset) if is_below else rate, np.float32)
 
     return unflatten_dict({path: factor(path) for path in names}, sep="/")
 
 
-def with_layer_rates(
+def with_rates(
     transformation: optax.GradientTransformation,
     axes: Any,
     decay: float,
     below_layers: tuple[str, ...] = (),
     offset: int = 2,
+    rates: Rates = (),
 ) -> optax.GradientTransformation:
     """The transformation with its updates multiplied by `rate_factors`; its state is the same."""
-    if decay == 1.0:
+    if decay == 1.0 and not rates:
         return transformation
 
     def scale(update: Any, factor: Float[np.ndarray, "*N"]) -> Any:
@@ -242,6 +255,6 @@ def with_layer_rates(
 
     def update(updates: Any, state: Any, params: Any = None) -> tuple[Any, Any]:
         updates, state = transformation.update(updates, state, params)
-        return jax.tree.map(scale, updates, rate_factors(axes, updates, decay, below_layers, offset)), state
+        return jax.tree.map(scale, updates, rate_factors(axes, updates, decay, below_layers, offset, rates)), state
 
     return optax.GradientTransformation(transformation.init, update)

@@ -10,10 +10,12 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 from flax import linen as nn
+from flax.traverse_util import flatten_dict
 from jaxtyping import Array, Float, Int
 
+from t5x_lite.errors import InputError
 from t5x_lite.models import ModelConfig, abstract_params
-from t5x_lite.optim.masks import TrainableMask, with_layer_rates
+from t5x_lite.optim.masks import TrainableMask, check_pattern, with_rates
 from t5x_lite.optim.schedules import CosineDecay, InverseSqrt, LinearDecay, Schedule, T5InverseSqrt
 from t5x_lite.parallel import logical_axes
 from t5x_lite.validation import NonNegative, Positive, PositiveFloat, Range, Validated, check_fields
@@ -48,11 +50,23 @@ class Optimizer(Validated, ABC):
     layerwise_offset: Positive = field(default=2, kw_only=True)
     """How many such steps the last layer is below the head: 2 in ELECTRA's code, 1 in BEiT's and MAE's."""
 
+    rates: tuple[tuple[str, float], ...] = field(default=(), kw_only=True)
+    """Factors of the learning rate of some parameters, by patterns as in `frozen`, of which the first that matches
+    counts: (("backbone/*", 0.1),) is DETR's (Carion et al. 2020, section 4)."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for pattern, rate in self.rates:
+            if not 0 < rate < float("inf"):
+                raise InputError(f"optimizer.rates has {rate} for {pattern!r}; choose e.g. 0.1, or freeze it")
+
     def check_model(self, model: ModelConfig) -> None:
-        """Raises `InputError` where a model lacks what is to be frozen, or has nothing else."""
-        if self.frozen or self.frozen_layers:
+        """Raises `InputError` where a model lacks what is to be frozen or has a rate, or has nothing to train."""
+        if self.frozen or self.frozen_layers or self.rates:
             boxed = abstract_params(model)
             self.trained(logical_axes(boxed)).check(nn.unbox(boxed))
+            for pattern, _ in self.rates:
+                check_pattern(pattern, flatten_dict(nn.unbox(boxed), sep="/"), f"optimizer.rates with {pattern!r}")
 
     def trained(self, axes: Axes) -> TrainableMask:
         """The mask of the parameters that are not frozen, for parameters with these logical axes."""
@@ -66,7 +80,7 @@ class Optimizer(Validated, ABC):
         rate = optax.scale_by_learning_rate(lambda count: self.schedule.learning_rate(count + 1))
         transformation = optax.chain(*clip, *self.scaling(trained.axes(axes)), rate)
         decay, offset = self.layerwise_decay, self.layerwise_offset
-        return with_layer_rates(trained.only(transformation), axes, decay, below_layers, offset)
+        return with_rates(trained.only(transformation), axes, decay, below_layers, offset, self.rates)
 
     @abstractmethod
     def scaling(self, axes: Axes) -> list[optax.GradientTransformation]:

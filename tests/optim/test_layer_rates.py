@@ -9,6 +9,7 @@ import pytest
 from flax import linen as nn
 from flax import traverse_util
 
+from t5x_lite.errors import InputError
 from t5x_lite.models import PRESETS, abstract_params
 from t5x_lite.models.encoder import TASK_HEADS
 from t5x_lite.optim.masks import rate_factors
@@ -152,3 +153,22 @@ def test_adamws_first_update_by_hand():
     np.testing.assert_allclose(updates["embeddings"]["token"], step * 0.8**4, rtol=1e-3)
     by_layer = updates["encoder"]["layers"]["kernel"][:, 0, 0]
     np.testing.assert_allclose(by_layer, [step * 0.8**3, step * 0.8**2], rtol=1e-3)
+
+
+def test_parts_of_a_model_have_rates_by_patterns_beside_their_layers():
+    axes = {"backbone": {"stem": {"kernel": ("embed",)}}, "encoder": {"layers": {"kernel": ("layers", "mlp")}}}
+    ones = {"backbone": {"stem": {"kernel": jnp.ones(3)}}, "encoder": {"layers": {"kernel": jnp.ones((2, 3))}}}
+    rates = (("backbone/stem/*", 0.5), ("backbone/*", 0.1), ("encoder/*", 2.0))
+    transformation = Sgd(Constant(1.0), rates=rates, layerwise_decay=0.5, layerwise_offset=1).build(axes, ("backbone",))
+    updates, _ = transformation.update(ones, transformation.init(ones), ones)
+    np.testing.assert_allclose(updates["backbone"]["stem"]["kernel"], -0.5 / 8)
+    np.testing.assert_allclose(updates["encoder"]["layers"]["kernel"][:, 0], [-2 / 4, -2 / 2])
+
+
+def test_rates_of_nothing_and_rates_below_nothing_are_refused():
+    with pytest.raises(InputError, match=r"optimizer.rates has 0.0 for 'backbone/\*'; choose"):
+        Sgd(Constant(1.0), rates=(("backbone/*", 0.0),))
+    with pytest.raises(
+        InputError, match=r"optimizer.rates with 'spine/\*' matches no parameter; choose among .*backbone"
+    ):
+        AdamW(rates=(("spine/*", 0.1),)).check_model(PRESETS["detr-resnet-50"])

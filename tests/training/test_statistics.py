@@ -85,7 +85,7 @@ def test_a_step_moves_them_by_the_batch_alone(experiment, stepped):
     module = experiment.model.build()
     for before, after in ((first, second), (second, third)):
         params, images = jax.tree.map(jnp.asarray, (before.params, BATCH["image"]))
-        convolved = module.apply({"params": params}, images, method=lambda m, x: m.stem_conv(x))
+        convolved = module.apply({"params": params}, images, method=lambda m, x: m.stem[0][0](x))
         expected = 0.9 * before.params["stem_norm"]["mean"] + 0.1 * np.asarray(convolved).mean((0, 1, 2))
         np.testing.assert_allclose(statistics(after)["mean"], expected, rtol=1e-4, atol=1e-6)
     assert np.abs(third.params["stem_norm"]["scale"] - first.params["stem_norm"]["scale"]).min() > 1e-3

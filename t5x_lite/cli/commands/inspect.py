@@ -180,7 +180,8 @@ def parameter_table(experiment: Experiment) -> Table:
     boxed, optimizer = abstract_params(experiment.model), experiment.optimizer
     axes, params = logical_axes(boxed), nn.unbox(boxed)
     trained, decay = optimizer.trained(axes), optimizer.layerwise_decay
-    found = rate_factors(axes, params, decay, experiment.model.below_layers, optimizer.layerwise_offset)
+    of_layers = (decay, experiment.model.below_layers, optimizer.layerwise_offset)
+    found = rate_factors(axes, params, *of_layers, optimizer.rates)
     factors = traverse_util.flatten_dict(found, sep="/")
 
     def format_factors(path: str) -> str:
@@ -191,7 +192,7 @@ def parameter_table(experiment: Experiment) -> Table:
         span = f"x {low:.3g}" if low == high else f"x {low:.3g} to x {high:.3g}"
         return f"{first} frozen, {span}" if first else span
 
-    has_rates = not trained.is_whole or decay != 1.0
+    has_rates = not trained.is_whole or decay != 1.0 or bool(optimizer.rates)
     numbers = ("count", "learning rate") if has_rates else ("count",)
     columns = (Column(name, justify="right") for name in numbers)
     # The axes, of several words, are what wraps.
