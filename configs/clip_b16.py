@@ -36,6 +36,8 @@ Recommended: v5p:4x4x4, with the mesh of this config. Its plan, made on two CPU 
     model FLOPs 4.032e+15 a step, compiled 4.304e+15 (1.07 times)
     at most 93.7% MFU and 223,648 images/s, bound by compute
     expected 31.2% MFU and 74,431 images/s, 440.2 ms a step
+
+On v5e:16x16, 10.74 of 16 GiB a chip, 36.0% MFU and 147,717 images/s, 221.8 ms a step are expected.
 """
 
 from dataclasses import replace

@@ -37,6 +37,8 @@ Recommended: v5p:4x4x4, with the mesh of this config. Its plan, made on two CPU 
     model FLOPs 1.718e+15 a step, compiled 1.748e+15 (1.02 times)
     at most 64.5% MFU and 361,344 images/s, bound by hbm
     expected 21.2% MFU and 118,932 images/s, 275.5 ms a step
+
+On v5e:16x16, 8.44 of 16 GiB a chip, 21.0% MFU and 201,921 images/s, 162.3 ms a step are expected.
 """
 
 from dataclasses import replace

@@ -1,5 +1,6 @@
 """Corrupted rows as coloured text: what the model sees, and what it predicts."""
 
+import itertools
 import re
 from collections.abc import Iterator
 from typing import Any
@@ -63,6 +64,13 @@ def _columns(row: Row) -> Text:
 def _picture(row: Row, labels: tuple[str, ...]) -> Text:
     (height, width), canvas, image = row["size"], row["image"].shape, row["image"]
     text = f"{height} x {width} pixels, stretched to {canvas[0]} x {canvas[1]}, from {image.min()} to {image.max()}"
+    if "num_boxes" in row:
+        names = ((labels[number] if number < len(labels) else str(number)) for number in row["classes"])
+        boxes = zip(names, row["boxes"] * np.tile(row["size"][::-1], 2), row["crowd"], strict=True)
+        lines = (
+            f"{name}{' (crowd)' * int(crowd)}: {' '.join(f'{side:.1f}' for side in box)}" for name, box, crowd in boxes
+        )
+        return Text("\n".join((text, *itertools.islice(lines, int(row["num_boxes"])))))
     if "label" not in row:
         return Text(text)
     number = int(row["label"])

@@ -26,7 +26,7 @@ class BoxAugmentation(Validated):
     its key alone.
     """
 
-    canvas_size: tuple[int, int] = (1344, 1344)
+    image_size: tuple[int, int] = (1344, 1344)
     """Height and width of the result; a picture is in its upper left, zeros beyond. One that would be larger is scaled
     down to fit."""
     short_sides: tuple[int, ...] = PUBLISHED_SIDES
@@ -47,7 +47,7 @@ class BoxAugmentation(Validated):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for name in ("canvas_size", "short_sides", "crop_short_sides", "crop_sides"):
+        for name in ("image_size", "short_sides", "crop_short_sides", "crop_sides"):
             if not getattr(self, name) or min(getattr(self, name)) < 1:
                 raise InputError(f"augmentation.{name}={getattr(self, name)} has no length of 1 or more; choose some")
         low, high = self.crop_sides
@@ -65,6 +65,10 @@ class BoxAugmentation(Validated):
     def for_evaluation(self) -> Self:
         """The whole picture at its largest scale."""
         return replace(self, short_sides=(max(self.short_sides),), crop=0.0, flip=0.0)
+
+    def extent(self, size: Int[Array | np.ndarray, "2"]) -> Int[Array, "2"]:
+        """Height and width on the canvas of a whole picture of this height and width, at its largest scale."""
+        return self._scaled(jnp.asarray(size), jnp.int32(max(self.short_sides)))
 
     def to_pixels(self, images: Float[Array | np.ndarray, "*B C"]) -> UInt8[np.ndarray, "*B C"]:
         """The pixels of its results."""
@@ -90,10 +94,10 @@ class BoxAugmentation(Validated):
         flip = jax.random.uniform(flip_key) < self.flip
         box, seen = self._crop(crop_key, size)
         extent = self._scaled(seen, jax.random.choice(side_key, jnp.array(self.short_sides)))
-        planes = resample(image.astype(jnp.float32), box, self.canvas_size, self.interpolation, flip, extent)
+        planes = resample(image.astype(jnp.float32), box, self.image_size, self.interpolation, flip, extent)
         mean, std = statistics(self.normalization, len(planes))
         planes = (to_bytes(planes + 0.5) / 255.0 - mean[:, None, None]) / std[:, None, None]
-        is_filled = inside_pixels(jnp.zeros_like(extent), extent, *self.canvas_size)
+        is_filled = inside_pixels(jnp.zeros_like(extent), extent, *self.image_size)
         canvas = jnp.where(is_filled[None], planes, 0.0).transpose(1, 2, 0)
         corner, sides = jnp.stack([box.left, box.top] * 2), jnp.stack([box.width, box.height] * 2)
         boxes = jnp.clip((boxes - corner[None]) / sides[None], 0.0, 1.0)
@@ -125,7 +129,7 @@ class BoxAugmentation(Validated):
         given = jnp.stack([short, short * longer // shorter])
         sides = jnp.where(short * longer > self.longest * shorter, limited, given)
         scaled = jnp.where(size[0] <= size[1], sides, sides[::-1])
-        canvas = jnp.array(self.canvas_size)
+        canvas = jnp.array(self.image_size)
         by_height = jnp.stack([canvas[0], scaled[1] * canvas[0] // scaled[0]])
         by_width = jnp.stack([scaled[0] * canvas[1] // scaled[1], canvas[1]])
         smaller = jnp.where(canvas[0] * scaled[1] <= canvas[1] * scaled[0], by_height, by_width)

@@ -9,12 +9,14 @@ from pathlib import Path
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int, UInt8
 
 from t5x_lite.errors import InputError
 from t5x_lite.files import read_bytes
-from t5x_lite.images.augmentation import Augmentation, statistics, to_pixels
+from t5x_lite.images.augmentation import STATISTICS, Augmentation, statistics, to_pixels
+from t5x_lite.images.box_augmentation import BoxAugmentation
 from t5x_lite.images.decoding import BadImageError, Picture, decode_image, picture_size
 
 Image = Any
@@ -30,6 +32,11 @@ _USUAL: dict[str, dict[str, Any]] = {
     "Bit": {"size": _SHORT, "resample": 3, "do_center_crop": True, "crop_size": _SQUARE},
     "CLIP": {"size": _SHORT, "resample": 3, "do_center_crop": True, "crop_size": _SQUARE},
     "Siglip": {"size": _SQUARE, "resample": 3},
+    "Detr": {
+        "size": {"shortest_edge": 800, "longest_edge": 1333},
+        "resample": 2,
+        **dict(zip(("image_mean", "image_std"), map(list, STATISTICS["imagenet"]), strict=True)),
+    },
 }
 """By class of Transformers what a preprocessor_config.json of it may leave out."""
 
@@ -78,7 +85,6 @@ class EvaluationPreparation(ImagePreparation):
         """The center of a square picture, or the whole picture stretched to it; where `image_size` is a rectangle,
         which no class of theirs cuts out, the whole picture stretched to that."""
         height, width = self.augmentation.image_size
-        mean, std = (values.astype(float).round(8).tolist() for values in self.statistics)
         described = {
             "image_processor_type": "BitImageProcessor",
             "size": {"shortest_edge": self.augmentation.resize or height},
@@ -88,8 +94,13 @@ class EvaluationPreparation(ImagePreparation):
         }
         if height != width or self.augmentation.resize == "stretch":
             described = {"image_processor_type": "ViTImageProcessor", "size": {"height": height, "width": width}}
+        return described | self._numbers
+
+    @property
+    def _numbers(self) -> dict[str, Any]:
+        """What the file says of filters and of pixels."""
+        mean, std = (values.astype(float).round(8).tolist() for values in self.statistics)
         return {
-            **described,
             "do_resize": True,
             "resample": _RESAMPLING[self.augmentation.interpolation],
             "do_rescale": True,
@@ -100,8 +111,31 @@ class EvaluationPreparation(ImagePreparation):
         }
 
 
+@dataclass(frozen=True)
+class BoxPreparation(EvaluationPreparation):
+    """That of a run that finds objects: on a canvas of one size, which the picture fills in part."""
+
+    augmentation: BoxAugmentation
+
+    def extent(self, size: tuple[int, int]) -> tuple[int, int]:
+        """Height and width on the canvas of a picture of this height and width."""
+        height, width = np.asarray(self.augmentation.extent(np.array(size, np.int32))).tolist()
+        return height, width
+
+    @property
+    def processor(self) -> dict[str, Any]:
+        """Pictures scaled as on the canvas, which has a size of its own for each batch there."""
+        sides = {"shortest_edge": max(self.augmentation.short_sides), "longest_edge": self.augmentation.longest}
+        described = {"image_processor_type": "DetrImageProcessor", "format": "coco_detection", "size": sides}
+        return described | self._numbers | {"do_pad": True}
+
+
 @partial(jax.jit, static_argnums=0)
-def _augment(augmentation: Augmentation, image: UInt8[Array, "H W C"], size: Int[Array, "2"]) -> Float[Array, "h w C"]:
+def _augment(
+    augmentation: Augmentation | BoxAugmentation, image: UInt8[Array, "H W C"], size: Int[Array, "2"]
+) -> Float[Array, "h w C"]:
+    if isinstance(augmentation, BoxAugmentation):
+        return augmentation(jax.random.key(0), image, size, jnp.zeros((0, 4)), jnp.zeros(0, bool))[0]
     return augmentation(jax.random.key(0), image, size)
 
 
@@ -121,6 +155,8 @@ class ProcessorPreparation(ImagePreparation):
     num_channels: int
     described: Mapping[str, Any]
     """The file."""
+    longest: int | None = None
+    """What the longer side has at most, where `size` is the shorter one's."""
 
     @property
     def image_size(self) -> tuple[int, int] | None:
@@ -142,6 +178,9 @@ class ProcessorPreparation(ImagePreparation):
         if isinstance(size, int):
             short, long = min(height, width), max(height, width)
             ends = (size, int(size * long / short))
+            if self.longest is not None and long / short * size > self.longest:
+                limited = self.longest * short / long
+                ends = (round(limited), int(limited * long / short))
             size = ends if height <= width else ends[::-1]
         if size is not None:
             picture = picture.resize(size[::-1], Image.Resampling(self.resample))
@@ -190,13 +229,21 @@ def read_processor(described: Mapping[str, Any], num_channels: int) -> Processor
     def sides(name: str) -> tuple[int, int] | int:
         value = values[name]
         if isinstance(value, dict) and "shortest_edge" in value:
+            if family == "Detr" and "longest_edge" not in value:
+                number(name, None)
             return number(name, value["shortest_edge"])
         if isinstance(value, dict):
             return number(name, value.get("height")), number(name, value.get("width"))
         # Early versions wrote one number.
-        return number(name, value) if family in ("ConvNext", "Bit", "CLIP") else (number(name, value),) * 2
+        of_short = ("ConvNext", "Bit", "CLIP", "Detr")
+        return number(name, value) if family in of_short else (number(name, value),) * 2
 
-    size = sides("size") if values["do_resize"] else None
+    size, longest = sides("size") if values["do_resize"] else None, None
+    if family == "Detr" and isinstance(size, int):
+        given_size = (
+            values["size"] if isinstance(values["size"], dict) else {"longest_edge": values.get("max_size", 1333)}
+        )
+        longest = number("size", given_size.get("longest_edge"))
     crop = sides("crop_size") if values["do_center_crop"] else None
     if family == "ConvNext" and size is not None:
         size = size if isinstance(size, int) else number("size", None)
@@ -223,7 +270,7 @@ def read_processor(described: Mapping[str, Any], num_channels: int) -> Processor
         number("resample", None)
     crop = (crop, crop) if isinstance(crop, int) else crop
     options = (channels["image_mean"], channels["image_std"], num_channels, described)
-    return ProcessorPreparation(size, resample, crop, scale, *options)
+    return ProcessorPreparation(size, resample, crop, scale, *options, longest)
 
 
 def open_image(image: Image, name: str) -> bytes | Picture:

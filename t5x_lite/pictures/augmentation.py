@@ -5,17 +5,19 @@ from collections.abc import Mapping, Sequence
 
 import jax
 import numpy as np
+from jaxtyping import Float, Int, UInt8
 
 from t5x_lite.data.layouts.base import Row
 from t5x_lite.data.layouts.image_texts import texts_of_row
 from t5x_lite.data.stored_rows import stack
 from t5x_lite.errors import InputError
+from t5x_lite.images.boxes import to_corners
 from t5x_lite.models.base import ModelConfig
 from t5x_lite.objectives import MaskedAutoencoding
 from t5x_lite.objectives.base import Objective, corrupt_rows
 from t5x_lite.objectives.masked_autoencoding import hide_patches
 from t5x_lite.pictures import model_title
-from t5x_lite.pictures.drawing import Picture, Tile, draw_image_grid
+from t5x_lite.pictures.drawing import LabeledBox, Picture, Tile, draw_image_grid
 from t5x_lite.tokenizers.base import Tokenizer
 
 _LONGEST = 16  # characters of a class's name
@@ -41,6 +43,7 @@ def draw_augmentation(
     most_rows: int = 5,
 ) -> Picture:
     """The first rows as they are, in their own proportions, and beside each what training makes of it under other keys.
+    Boxes around objects have the colors of their classes; what is not of the picture on a canvas is cut off.
 
     Mixed pictures, each with the row above it, have their classes and weights below them. Of masked autoencoding each
     augmented picture has the patches beside it that the model sees. Pixels are those before normalization.
@@ -68,16 +71,32 @@ def draw_augmentation(
         if "captions" in row:
             first, *_ = texts_of_row(row, tokenizer)
             label = [textwrap.shorten(first, 24, placeholder="…")]
-        tiles = [Tile(row["image"], "\n".join([f"row {number}", *label]), tuple(row["size"].tolist()))]
+        boxes = _boxes(row["boxes"][: int(row["num_boxes"])], row["classes"], row["image"]) if "boxes" in row else ()
+        tiles = [Tile(row["image"], "\n".join([f"row {number}", *label]), tuple(row["size"].tolist()), boxes)]
         for features in copies:
             of_row = {name: value[number] for name, value in features.items()}
             augmented = objective.augmentation.to_pixels(of_row["images"])
+            if "extent" in of_row:
+                rows_seen, columns_seen = of_row["extent"].tolist()
+                seen, valid = augmented[:rows_seen, :columns_seen], of_row["boxes_valid"]
+                corners = np.asarray(to_corners(of_row["boxes"][valid]))
+                tiles.append(Tile(seen, "", None, _boxes(corners, of_row["classes"][valid], seen)))
+                continue
             tiles.append(Tile(augmented, _mixed_classes(of_row, classes)))
             if masks:
                 ranks = objective.on_grid(of_row["noise"].argsort().argsort())
                 tiles.append(Tile(hide_patches(augmented, ranks >= model.num_visible(ranks.shape))))
         table.append(tiles)
     return draw_image_grid(table, columns, model_title(type(objective).__name__, model))
+
+
+def _boxes(
+    boxes: Float[np.ndarray, "N 4"], classes: Int[np.ndarray, "_"], image: UInt8[np.ndarray, "H W C"]
+) -> tuple[LabeledBox, ...]:
+    """Boxes by their corners as shares of a picture, the classes by color."""
+    height, width = image.shape[:2]
+    pixels = (boxes * np.float32([width, height, width, height])).tolist()
+    return tuple(LabeledBox(tuple(box), "", str(number)) for box, number in zip(pixels, classes, strict=False))
 
 
 def _class_name(number: int, classes: Sequence[str]) -> str:

@@ -16,6 +16,7 @@ from matplotlib.backends.backend_agg import RendererAgg
 from matplotlib.colors import PowerNorm
 from matplotlib.figure import Figure
 from matplotlib.font_manager import fontManager
+from matplotlib.patches import Rectangle
 from matplotlib.text import Text
 from matplotlib.ticker import EngFormatter
 
@@ -355,6 +356,8 @@ class Tile(NamedTuple):
     """Of lines below it."""
     size: tuple[float, float] | None = None
     """The height and width that its proportions are, where those of `image` are not."""
+    boxes: tuple["LabeledBox", ...] = ()
+    """In pixels of `image`."""
 
 
 def draw_image_grid(rows: Sequence[Sequence[Tile]], columns: Sequence[str], title: str = "") -> Picture:
@@ -367,6 +370,7 @@ def draw_image_grid(rows: Sequence[Sequence[Tile]], columns: Sequence[str], titl
     across, down = len(columns) * (width + 0.08) + 0.08, len(rows) * (height + 0.06) + sum(below) + 0.6
     picture = Picture(figsize=(across, down))
     picture.colors = 256
+    colors = _group_colors([box for tiles in rows for tile in tiles for box in tile.boxes])
     title = textwrap.shorten(title, int(11 * across), placeholder=" …")
     picture.text(0.5, 1 - 0.2 / down, title, ha="center", va="center", fontsize=10, parse_math=False)
     top = 0.56
@@ -375,6 +379,7 @@ def draw_image_grid(rows: Sequence[Sequence[Tile]], columns: Sequence[str], titl
             left = 0.08 + number * (width + 0.08)
             axes = picture.add_axes((left / across, 1 - (top + height) / down, width / across, height / down))
             _show_image(axes, tile.image)
+            _add_boxes(axes, tile.image, tile.boxes, colors, line_width=0.8)
             if tile.size:
                 # Of a pixel, the height by the width.
                 axes.set_aspect(tile.size[0] / tile.image.shape[0] * tile.image.shape[1] / tile.size[1])
@@ -403,6 +408,83 @@ def draw_rollout(image: UInt8[np.ndarray, "H W C"], weights: Float[np.ndarray, "
     picture.colorbar(shown, ax=laid_over, label="weight", shrink=0.8)
     picture.suptitle(wrap_title(title, picture.get_figwidth()), fontsize=10, parse_math=False)
     return picture
+
+
+class LabeledBox(NamedTuple):
+    """A box to draw."""
+
+    box: tuple[float, float, float, float]
+    """Left, top, right, bottom, in pixels."""
+    caption: str = ""
+    group: str = ""
+    """Boxes of one group have one color."""
+
+
+def draw_boxes(image: UInt8[np.ndarray, "H W C"], boxes: Sequence[LabeledBox], title: str = "") -> Picture:
+    """A picture with boxes and what they are."""
+    height, width, _ = image.shape
+    scale = min(8.0 / width, 6.0 / height)
+    picture = Picture(figsize=(max(scale * width, 2.0) + 0.2, scale * height + 0.6), layout="constrained")
+    axes = picture.subplots()
+    _show_image(axes, image)
+    _add_boxes(axes, image, boxes, _group_colors(boxes))
+    picture.suptitle(wrap_title(title, picture.get_figwidth()), fontsize=10, parse_math=False)
+    return picture
+
+
+_MOST_OBJECTS = 12
+
+
+def draw_box_attention(
+    image: UInt8[np.ndarray, "H W C"], boxes: Sequence[LabeledBox], weights: Float[np.ndarray, "N h w"], title: str = ""
+) -> Picture:
+    """A picture for each box, the first twelve, with the weights that belong to it laid over it, bright where they are
+    large."""
+    height, width, _ = image.shape
+    boxes, colors = boxes[:_MOST_OBJECTS], _group_colors(boxes)
+    columns = min(len(boxes), 4)
+    rows = -(-len(boxes) // columns)
+    across = 2.4
+    down = across * min(height / width, 2.0)
+    picture = Picture(figsize=(columns * (across + 0.1), rows * (down + 0.3) + 0.5), layout="constrained")
+    table = picture.subplots(rows, columns, squeeze=False).ravel()
+    grey = np.repeat(image.mean(axis=2, keepdims=True).astype(np.uint8), 3, axis=2)
+    extent = (-0.5, width - 0.5, height - 0.5, -0.5)
+    for axes, box, of_box in zip(table, boxes, weights, strict=False):
+        _show_image(axes, grey)
+        axes.imshow(of_box, cmap="inferno", alpha=0.6, vmin=0, extent=extent, interpolation="nearest")
+        _add_boxes(axes, image, [box._replace(caption="")], colors)
+        axes.set_title(box.caption, fontsize=9, parse_math=False)
+    for axes in table[len(boxes) :]:
+        axes.set_axis_off()
+    picture.suptitle(wrap_title(title, picture.get_figwidth()), fontsize=10, parse_math=False)
+    return picture
+
+
+def _group_colors(boxes: Sequence[LabeledBox]) -> dict[str, Any]:
+    groups = dict.fromkeys(box.group for box in boxes)
+    return {group: colormaps["tab10"](number % 10) for number, group in enumerate(groups)}
+
+
+def _add_boxes(
+    axes: Any,
+    image: UInt8[np.ndarray, "H W C"],
+    boxes: Sequence[LabeledBox],
+    colors: Mapping[str, Any],
+    line_width: float = 1.5,
+) -> None:
+    height, width, _ = image.shape
+    # Lines are at the sides of pixels, whose centers are whole numbers.
+    axes.set(xlim=(-0.5, width - 0.5), ylim=(height - 0.5, -0.5))
+    for (left, top, right, bottom), caption, group in reversed(boxes):
+        color = colors[group]
+        axes.add_patch(
+            Rectangle((left - 0.5, top - 0.5), right - left, bottom - top, fill=False, color=color, lw=line_width)
+        )
+        if caption:
+            place = {"color": "white", "fontsize": 7, "va": "bottom", "clip_on": True, "parse_math": False}
+            x, y = min(max(left, 0.0), width - 1.0), min(max(top, 0.05 * height), height - 1.0)
+            axes.text(x, y, caption, bbox={"facecolor": color, "edgecolor": "none", "pad": 1.0}, **place)
 
 
 def _show_image(axes: Any, image: UInt8[np.ndarray, "H W C"]) -> None:

@@ -13,6 +13,7 @@ from t5x_lite.models import PRESETS, ModelConfig, SiglipConfig, abstract_params
 from t5x_lite.parallel import MeshShape, make_mesh, shardings
 from t5x_lite.pretrained.base import Pretrained, float_dtype
 from t5x_lite.pretrained.decoders import PretrainedDecoder, PretrainedEncoderDecoder
+from t5x_lite.pretrained.detection import FoundObject, FoundObjects, PretrainedDetector, QueryAttention
 from t5x_lite.pretrained.encoder import Detection, PretrainedEncoder, Suggestion
 from t5x_lite.pretrained.image_texts import FoundImage, ImageSearch, PretrainedImageText
 from t5x_lite.pretrained.images import AttentionRollout, DrawnResult, PretrainedImageModel, ReadsImages, Reconstruction
@@ -30,11 +31,14 @@ __all__ = [
     "DrawnResult",
     "FoundAnswer",
     "FoundImage",
+    "FoundObject",
+    "FoundObjects",
     "ImageSearch",
     "Labeled",
     "LikelyClass",
     "Pretrained",
     "PretrainedDecoder",
+    "PretrainedDetector",
     "PretrainedEncoder",
     "PretrainedEncoderDecoder",
     "PretrainedImageModel",
@@ -42,6 +46,7 @@ __all__ = [
     "PretrainedTextModel",
     "Probed",
     "Probes",
+    "QueryAttention",
     "ReadsImages",
     "Reconstruction",
     "Score",
@@ -59,6 +64,7 @@ _CLASSES = {
     "encoder-decoder": PretrainedEncoderDecoder,
     "images": PretrainedImageModel,
     "images and texts": PretrainedImageText,
+    "detection": PretrainedDetector,
 }
 
 
@@ -74,8 +80,9 @@ def load(
 
     An encoder-decoder (T5, Transformer, Marian, BART) becomes a `PretrainedEncoderDecoder`, a decoder (GPT, T5's alone)
     a `PretrainedDecoder`, an encoder a `PretrainedEncoder`, a model of pictures (ViT, DeiT, MAE, ResNet) a
-    `PretrainedImageModel`, one of pictures and texts (CLIP, SigLIP) a `PretrainedImageText`, and any other model a
-    `Pretrained`. No code from the folder is run, nothing is unpickled.
+    `PretrainedImageModel`, one of pictures and texts (CLIP, SigLIP) a `PretrainedImageText`, one that finds objects
+    (DETR) a `PretrainedDetector`, and any other model a `Pretrained`. No code from the folder is run, nothing is
+    unpickled.
 
     Args:
       path: of the folder; of T5X's checkpoints of one file, that file.

@@ -146,7 +146,7 @@ class ReadsImages(Pretrained):
         Raises `InputError` for a file that is missing or not a picture, arrays of other shapes or types, and a list
         whose pictures are prepared to different sizes.
         """
-        prepared = [prepare_image(self.preparation, image, name) for name, image in _named(images)]
+        prepared = [prepare_image(self.preparation, image, name) for name, image in named_images(images)]
         if len({one.shape for one in prepared}) > 1:
             raise InputError("images have different sizes after their preparation; prepare them one by one")
         return np.stack(prepared) if isinstance(images, list | tuple) else prepared[0]
@@ -180,7 +180,7 @@ class ReadsImages(Pretrained):
 
     def _apply(self, function: Callable[..., Array], images: Image | list[Image], *options: Any) -> list[np.ndarray]:
         """What `function(module, images, *options)` gives for each picture, in batches that are powers of two."""
-        named, results = _named(images), []
+        named, results = named_images(images), []
         for start in range(0, len(named), _ROWS):
             prepared = [prepare_image(self.preparation, one, name) for name, one in named[start : start + _ROWS]]
             outputs: list[Any] = [None] * len(prepared)
@@ -335,7 +335,7 @@ class PretrainedImageModel(ReadsImages):
         return images
 
 
-def _named(images: Image | list[Image]) -> list[tuple[str, Image]]:
+def named_images(images: Image | list[Image]) -> list[tuple[str, Image]]:
     """(the name in messages, the picture) of one or several."""
     if not isinstance(images, list | tuple):
         return [("image", images)]

@@ -12,7 +12,7 @@ from flax.traverse_util import flatten_dict, unflatten_dict
 
 from t5x_lite.errors import InputError
 from t5x_lite.layers.patches import resize_positions
-from t5x_lite.models import ClipResNetConfig, ModelConfig, abstract_params
+from t5x_lite.models import ClipResNetConfig, DetrConfig, ModelConfig, ResNetConfig, abstract_params
 from t5x_lite.models.base import TASK_HEADS
 from t5x_lite.models.image_text import ImageTextConfig
 from t5x_lite.models.vit import ImageTransformerConfig
@@ -20,7 +20,7 @@ from t5x_lite.optim.masks import groups, listed
 from t5x_lite.parallel import logical_axes
 from t5x_lite.parallel.mesh import to_devices
 
-_REPLACED_HEADS = (*TASK_HEADS, "distillation")
+_REPLACED_HEADS = (*TASK_HEADS, "distillation", "class_head")
 """Those that stay random where they have another number of classes."""
 _WITH_POSITIONS = (ImageTransformerConfig, ClipResNetConfig)
 
@@ -63,7 +63,10 @@ class FromRun(Start):
 
 def part_for(model: ModelConfig, config: ModelConfig, params: Any) -> tuple[Any, str]:
     """(the parameters of a model that another one begins with, which network they are): of ELECTRA's two networks, the
-    discriminator for a single encoder (Clark et al. 2020, section 2); of others all."""
+    discriminator for a single encoder (Clark et al. 2020, section 2); a ResNet as the backbone of a DETR; of others
+    all."""
+    if isinstance(model, DetrConfig) and isinstance(config, ResNetConfig):
+        return {"backbone": params}, " (as the backbone)"
     if config.networks and not model.networks:
         return config.separate(params, config.networks[0])[1], f" (its {config.networks[0]})"
     return params, ""
@@ -185,7 +188,7 @@ def _check_family(fresh: list[str], ours: dict[str, Any], theirs: dict[str, Any]
             f"start.folder holds a model that shares no parameter with this one; choose its family {components}"
         )
     inside = set(filter(_is_in_layers, ours))
-    if inside and inside <= set(fresh):
+    if inside and inside <= set(fresh) and any(map(_is_in_layers, theirs)):
         common = [path for path in ours if path in theirs]
         raise InputError(
             f"start.folder holds a model of another family: {len(common)} of this one's {len(ours)} parameters fit "

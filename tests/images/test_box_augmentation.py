@@ -11,7 +11,7 @@ from t5x_lite.images.augmentation import statistics
 from t5x_lite.images.box_augmentation import BoxAugmentation
 
 SMALL = BoxAugmentation(
-    canvas_size=(96, 128),
+    image_size=(96, 128),
     short_sides=(48, 64, 80),
     longest=112,
     crop_short_sides=(50, 60, 70),
@@ -37,7 +37,7 @@ def augment():
 def test_the_whole_picture_is_what_pillow_scales(size):
     random = np.random.default_rng(0)
     image = random.integers(0, 256, (*size, 3)).astype(np.uint8)
-    augmentation = replace(SMALL, canvas_size=(128, 128), normalization="imagenet").for_evaluation()
+    augmentation = replace(SMALL, image_size=(128, 128), normalization="imagenet").for_evaluation()
     canvas, extent, *_ = augmentation(jax.random.key(0), jnp.asarray(image), jnp.array(size), *NO_BOXES)
     height, width = grown(80, 112, size)
     assert tuple(extent.tolist()) == (height, width)
@@ -52,7 +52,7 @@ def test_the_whole_picture_is_what_pillow_scales(size):
 def test_sizes_are_those_of_the_published_processor():
     transformers = pytest.importorskip("transformers", reason="Transformers is the oracle")
     processor = transformers.DetrImageProcessorPil(do_pad=False)
-    augmentation = replace(BoxAugmentation(), canvas_size=(1344, 1344)).for_evaluation()
+    augmentation = replace(BoxAugmentation(), image_size=(1344, 1344)).for_evaluation()
     resize = jax.jit(lambda size: augmentation._scaled(size, jnp.int32(800)))
     for size in [(480, 640), (640, 427), (333, 500), (200, 900), (612, 612), (375, 1242)]:
         pixels = processor(Image.new("RGB", size[::-1]), return_tensors="np")["pixel_values"]
@@ -60,7 +60,7 @@ def test_sizes_are_those_of_the_published_processor():
 
 
 def test_a_picture_that_the_canvas_has_no_room_for_is_scaled_to_fit():
-    augmentation = replace(SMALL, canvas_size=(60, 128)).for_evaluation()
+    augmentation = replace(SMALL, image_size=(60, 128)).for_evaluation()
     _, extent, *_ = augmentation(jax.random.key(0), jnp.zeros((8, 8, 3), jnp.uint8), jnp.array([200, 100]), *NO_BOXES)
     assert extent.tolist() == [60, 30]
 
@@ -111,7 +111,7 @@ def test_a_mirrored_picture_has_mirrored_boxes():
     ("changes", "message"),
     [
         ({"short_sides": ()}, r"augmentation.short_sides=\(\) has no length of 1 or more"),
-        ({"canvas_size": (0, 9)}, r"augmentation.canvas_size=\(0, 9\) has no length"),
+        ({"image_size": (0, 9)}, r"augmentation.image_size=\(0, 9\) has no length"),
         ({"crop_sides": (600, 384)}, r"augmentation.crop_sides=\(600, 384\) is not a range"),
         ({"crop_sides": (500, 600)}, r"begins within crop_short_sides"),
         ({"longest": 700}, "augmentation.longest=700 is less than the shorter side may have, 800"),

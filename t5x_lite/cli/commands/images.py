@@ -1,4 +1,5 @@
-"""`classify` and `reconstruct`: classes of pictures or texts, and what a masked autoencoder makes of a picture."""
+"""`classify`, `detect` and `reconstruct`: classes of pictures or texts, the objects of pictures, and what a masked
+autoencoder makes of a picture."""
 
 import json
 from dataclasses import dataclass
@@ -11,6 +12,7 @@ from t5x_lite.cli.arguments import OfModel, Templates, parse, subcommand, text_t
 from t5x_lite.errors import InputError
 from t5x_lite.files import check_output_path
 from t5x_lite.pretrained import PretrainedImageModel, PretrainedImageText, load
+from t5x_lite.pretrained.detection import THRESHOLD
 from t5x_lite.pretrained.image_texts import PHOTO
 from t5x_lite.validation import Positive
 
@@ -77,6 +79,63 @@ def classify(arguments: list[str]) -> None:
         for given, classes in zip(inputs, answers, strict=True)
     ]
     print("\n\n".join(blocks))
+
+
+@dataclass(frozen=True)
+class Detect(OfModel):
+    """The objects of pictures, by a model that finds them (DETR): probability, class, and box in pixels (left, top,
+    right, bottom), the surest first."""
+
+    images: Annotated[tyro.conf.Positional[tuple[str, ...]], tyro.conf.arg(metavar="[IMAGE ...]")]
+    """Files of pictures (JPEG, PNG, WebP, GIF, BMP)."""
+    threshold: float = THRESHOLD
+    """Objects with a lower probability are left out."""
+    output: str = ""
+    """A PNG file for the picture with its boxes; of several pictures a folder for one of each."""
+    json: bool = False
+    """Print a line of JSON for each picture: its path and its objects."""
+
+
+DETECT_EXAMPLES = (
+    "detect facebook/detr-resnet-50 street.jpg --output found.png",
+    "detect runs/detr_tiny blood/*.jpg --threshold 0.5 --json",
+)
+
+
+@subcommand
+def detect(arguments: list[str]) -> None:
+    """detect RUN IMAGE...: the objects of pictures, with boxes"""
+    command = parse(Detect, arguments, prog="t5x-lite detect", examples=DETECT_EXAMPLES)
+    if not command.images:
+        raise InputError(f"image is missing; write t5x-lite detect {command.run} street.jpg")
+    output = Path(command.output).expanduser() if command.output else None
+    if output and len(command.images) == 1:
+        check_output_path(output, "output")
+    elif output:
+        _check_folder(output, command.images)
+    model = load(command.run)
+    results = model.detect(list(command.images), command.threshold)
+    for path, found in zip(command.images, results, strict=True):
+        if command.json:
+            print(json.dumps({"image": path, "objects": [one._asdict() for one in found]}))
+        else:
+            lines = (f"{one.score:8.1%}  {' '.join(f'{side:7.1f}' for side in one.box)}  {one.label}" for one in found)
+            print("\n".join([path, *lines]))
+        if output:
+            found.save(output if len(command.images) == 1 else output / f"{Path(path).stem}.png")
+    if output and not command.json:
+        print(output)
+
+
+def _check_folder(folder: Path, images: tuple[str, ...]) -> None:
+    """Raises `InputError` where a picture of each cannot be written there under its name."""
+    stems = [Path(path).stem for path in images]
+    if twice := next((stem for stem in stems if stems.count(stem) > 1), None):
+        raise InputError(f"output={folder} would have two pictures named {twice}.png; give pictures of other names")
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputError(f"output={folder} is not a folder ({error.strerror}); name one for several pictures") from None
 
 
 @dataclass(frozen=True)

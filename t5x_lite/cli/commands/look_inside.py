@@ -9,14 +9,14 @@ import tyro
 from t5x_lite.cli.arguments import OfModel, parse, subcommand
 from t5x_lite.errors import InputError
 from t5x_lite.files import check_output_path
-from t5x_lite.pretrained import PretrainedEncoder, PretrainedImageModel, load
+from t5x_lite.pretrained import PretrainedDetector, PretrainedEncoder, PretrainedImageModel, load
 
 
 @dataclass(frozen=True)
 class ShowAttention(OfModel):
     """Where the tokens of a text look: a page for the browser, in which layer and head are chosen by mouse or keys, or
-    a picture of some of the heads. Of a model of pictures: its attention rollout laid over one of them (--out a .png).
-    """
+    a picture of some of the heads. Of a model of pictures: its attention rollout laid over one of them; of one that
+    finds objects: where it looks for each (--out a .png)."""
 
     text: Annotated[tyro.conf.Positional[tuple[str, ...]], tyro.conf.arg(metavar="[TEXT ...]")]
     """A text and, if one likes, a second one: what an encoder reads behind it, or what a decoder wrote to it. Without
@@ -50,7 +50,7 @@ def attention(arguments: list[str]) -> None:
     out = Path(command.out).expanduser()
     check_output_path(out, "out", (".html", ".png"))
     model = load(command.run)
-    if isinstance(model, PretrainedImageModel):
+    if isinstance(model, PretrainedImageModel | PretrainedDetector):
         _write_rollout(model, command, out)
         return
     if isinstance(model, PretrainedEncoder):
@@ -65,13 +65,13 @@ def attention(arguments: list[str]) -> None:
     print(out)
 
 
-def _write_rollout(model: PretrainedImageModel, command: ShowAttention, out: Path) -> None:
+def _write_rollout(model: PretrainedImageModel | PretrainedDetector, command: ShowAttention, out: Path) -> None:
     check_output_path(out, "out")
     if len(command.text) > 1:
         raise InputError(f"there are {len(command.text)} pictures; give one")
     for name in ("layer", "head", "kind"):
         if (value := getattr(command, name)) is not None:
-            raise InputError(f"{name}={value} is for texts, and a rollout is of all layers and heads; leave it out")
+            raise InputError(f"{name}={value} is for texts, and a picture shows all heads together; leave it out")
     rollout = model.attention(command.text[0])
     rollout.save(out)
     print(rollout)
