@@ -5,7 +5,7 @@
 
 The authors' 400 million pairs are not to be had. The folder pairs holds Parquet files with the columns jpg (bytes of a
 picture) and caption, as img2dataset writes them of lists such as LAION-400M; bpe_simple_vocab_16e6.txt.gz is in the
-authors' repository. A random crop of 0.9 to 1 of the area is the only augmentation. Class token and positions of
+authors' repository. A random square of the scaled picture is the only augmentation. Class token and positions of
 patches do not decay here, and do there. The authors report 63.2 % on ImageNet without its labels (table 11). It needs
 accelerators: it has not been run to its end by us.
 
@@ -58,7 +58,7 @@ steps = 32 * pairs // 32_768
 experiment = Experiment(
     model=PRESETS["clip-b-32"],
     objective=ContrastiveLanguageImage(
-        augmentation=Augmentation(area=(0.9, 1.0), flip=0.0, normalization="clip"), canvas_size=(256, 256)
+        augmentation=Augmentation(area=None, position="random", flip=0.0, normalization="clip"), canvas_size=(256, 256)
     ),
     data=Data(
         CaptionTable("pairs", image="jpg", captions=("caption",), broken="skip"),

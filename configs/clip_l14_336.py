@@ -57,7 +57,8 @@ experiment = replace(
     base,
     model=PRESETS["clip-l-14-336"],
     objective=ContrastiveLanguageImage(
-        augmentation=Augmentation(SIZE, area=(0.9, 1.0), flip=0.0, normalization="clip"), canvas_size=(384, 384)
+        augmentation=Augmentation(SIZE, area=None, position="random", flip=0.0, normalization="clip"),
+        canvas_size=(384, 384),
     ),
     start=FromModel("runs/clip_l14"),
     optimizer=replace(base.optimizer, schedule=replace(base.optimizer.schedule, peak=2e-5, total_steps=steps)),

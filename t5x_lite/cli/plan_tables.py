@@ -47,6 +47,8 @@ def print_plan(console: Console, name: str, plan: Plan) -> None:
             f"expected {plan.expected_mfu:.1%} MFU and {plan.expected_per_second:,.0f} {unit}/s, "
             f"{plan.expected_seconds * 1e3:,.1f} ms a step"
         )
+        if more := plan.cost.expected.data_round:
+            figures += f"\nand {more * 1e3:,.2f} ms more for each further round of loops whose length the data decide"
         expected = Table("a step as the compiler expects it", Column("ms", justify="right"), box=None)
         for name, what in EXPECTED.items():
             what = what.replace("links", "links and network") if topology.num_slices > 1 else what

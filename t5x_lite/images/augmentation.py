@@ -10,7 +10,17 @@ from jaxtyping import Array, Float, Int, Key, UInt8
 
 from t5x_lite.errors import InputError
 from t5x_lite.images import colors
-from t5x_lite.images.geometry import Box, Interpolation, Planes, center_crop, inside, random_box, random_crop, resample
+from t5x_lite.images.geometry import (
+    Box,
+    Interpolation,
+    Planes,
+    center_crop,
+    inside,
+    random_box,
+    random_crop,
+    random_place,
+    resample,
+)
 from t5x_lite.images.randaugment import RandAugment
 from t5x_lite.validation import NonNegativeFloat, Positive, Range, Share, Validated
 
@@ -94,8 +104,11 @@ class Augmentation(Validated):
     """In evaluation, and without `area`: the length of the shorter side before the center is cut out; None is that of
     the result, so that no more is cut than its aspect needs; "stretch" cuts nothing, whatever the aspect."""
     area: tuple[float, float] | None = (0.08, 1.0)
-    """The least and the most of the picture's area in a random crop (Szegedy et al. 2015, section 6); None crops the
-    center."""
+    """The least and the most of the picture's area in a random crop (Szegedy et al. 2015, section 6); None cuts out the
+    most that the result's aspect allows."""
+    position: Literal["center", "random"] = "center"
+    """Of a crop without `area`: "random" is CLIP's square of a picture that was scaled (Radford et al. 2021, section
+    2.4)."""
     aspect: tuple[float, float] = (3 / 4, 4 / 3)
     """The least and the most of width / height of a random crop."""
     flip: Share = 0.5
@@ -129,6 +142,7 @@ class Augmentation(Validated):
         return replace(
             self,
             area=None,
+            position="center",
             flip=0.0,
             rand_augment=None,
             three_augment=False,
@@ -150,6 +164,8 @@ class Augmentation(Validated):
             box = Box(*map(jnp.float32, (0.0, 0.0, 1.0, 1.0)))
         elif self.area is None:
             box = center_crop(size, self.image_size, self.resize or min(self.image_size))
+            if self.position == "random":
+                box = random_place(crop_key, box)
         else:
             box = random_crop(crop_key, size, self.area, self.aspect)
         flip = jax.random.uniform(flip_key) < self.flip if self.flip else False

@@ -86,6 +86,12 @@ def center_crop(size: Int[Array, "2"] | Float[Array, "2"], image_size: tuple[int
     return centered_box(image_size[0] * scale / size[0], image_size[1] * scale / size[1])
 
 
+def random_place(key: Key[Array, ""], box: Box) -> Box:
+    """A box of these sides anywhere in the picture."""
+    top, left = jax.random.uniform(key, (2,)) * (1.0 - jnp.stack([box.height, box.width]))
+    return Box(top, left, box.height, box.width)
+
+
 def resample(
     image: Float[Array, "H W C"],
     box: Box,

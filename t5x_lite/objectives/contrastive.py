@@ -108,9 +108,9 @@ class ContrastiveLanguageImage(TaskObjective):
     num_captions: Positive = 1
     """Texts of a picture that are kept, at most: the first ones."""
     augmentation: Augmentation = field(
-        default_factory=lambda: Augmentation(area=(0.9, 1.0), flip=0.0, normalization="clip")
+        default_factory=lambda: Augmentation(area=None, position="random", flip=0.0, normalization="clip")
     )
-    """Of training, by default a random crop alone (Radford et al. 2021, section 2.4; its area as OpenCLIP has it); in
+    """Of training, by default a random square of the scaled picture alone (Radford et al. 2021, section 2.4); in
     evaluation `augmentation.for_evaluation()`."""
     canvas_size: tuple[int, int] = (256, 256)
     """Height and width to which pictures are stretched when they are read, before `augmentation` crops them."""

@@ -26,7 +26,7 @@ from t5x_lite.objectives.losses import cross_entropy, most_likely
 from t5x_lite.objectives.matching import assign
 from t5x_lite.objectives.task import TaskObjective
 from t5x_lite.tokenizers.base import Tokenizer
-from t5x_lite.validation import NonNegativeFloat, Positive
+from t5x_lite.validation import NonNegativeFloat, Positive, Validated
 
 
 class Objects(NamedTuple):
@@ -40,7 +40,7 @@ class Objects(NamedTuple):
 
 
 @dataclass(frozen=True)
-class DetectionLoss:
+class DetectionLoss(Validated):
     """The weights of matching and of the loss (section 3.1, appendix A.4)."""
 
     class_cost: NonNegativeFloat = 1.0

@@ -2,9 +2,8 @@
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 
-from t5x_lite.errors import InputError
 from t5x_lite.planning.collectives import KINDS, Network, collective_id, read_collective
 from t5x_lite.planning.hlo import Computation, HloProgram, Instruction
 from t5x_lite.planning.topology import Topology
@@ -21,17 +20,18 @@ class ExpectedTime:
     exposed: float = 0.0
     """Of collectives that no operation runs beside, at the full rate of the links, or of the network between slices."""
 
+    data_round: float = 0.0
+    """Of one round of each loop whose length depends on the data, as often as it is begun; the sum counts one round."""
+
     @property
     def seconds(self) -> float:
         return self.operations + self.kernels + self.exposed
 
     def __add__(self, other: "ExpectedTime") -> "ExpectedTime":
-        return ExpectedTime(
-            self.operations + other.operations, self.kernels + other.kernels, self.exposed + other.exposed
-        )
+        return ExpectedTime(*(getattr(self, each.name) + getattr(other, each.name) for each in fields(self)))
 
     def __mul__(self, times: int) -> "ExpectedTime":
-        return ExpectedTime(times * self.operations, times * self.kernels, times * self.exposed)
+        return ExpectedTime(*(times * getattr(self, each.name) for each in fields(self)))
 
 
 @dataclass(frozen=True)
@@ -68,7 +68,6 @@ class Schedule:
 
     @property
     def expected(self) -> ExpectedTime:
-        """Raises `InputError` for a loop whose length is not known before it runs."""
         return self._run(self.program.entry)
 
     def _run(self, name: str) -> ExpectedTime:
@@ -104,13 +103,8 @@ class Schedule:
     def _one(self, instruction: Instruction) -> ExpectedTime:
         opcode, clock = instruction.opcode, self.topology.chip.clock
         if opcode == "while":
-            rounds = self.program.trip_count(instruction)
-            if rounds is None:
-                raise InputError(
-                    f"the step has a loop whose length depends on its data ({instruction.name}), so that its time "
-                    "is not known; give it a fixed length"
-                )
-            return self._run(instruction.attribute("body")) * rounds
+            rounds, one = self.program.trip_count(instruction), self._run(instruction.attribute("body"))
+            return replace(one, data_round=one.seconds + one.data_round) if rounds is None else one * rounds
         if opcode == "conditional":
             return max((self._run(branch) for branch in instruction.called), key=lambda took: took.seconds)
         if opcode in ("call", "async-start"):

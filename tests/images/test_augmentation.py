@@ -164,3 +164,20 @@ def test_all_pictures_are_finite(channels, size):
 def test_options_that_are_wrong(options, problem):
     with pytest.raises(InputError, match=problem):
         Augmentation(**options)
+
+
+def test_a_random_square_is_as_high_as_the_picture_and_anywhere_along_it():
+    """Of a ramp of 4 x 16 pixels stretched to 16 x 16: the mean of a square says where it was."""
+    image = jnp.tile(jnp.arange(16, dtype=jnp.uint8)[None, :, None] * 16, (16, 1, 1))
+    augmentation = Augmentation(
+        (8, 8), area=None, position="random", flip=0.0, interpolation="bilinear", normalization="none"
+    )
+    keys = jax.random.split(jax.random.key(0), 200)
+    squares = np.asarray(jax.jit(jax.vmap(augmentation, (0, None, None)))(keys, image, jnp.array([4, 16]))) * 255
+    means = squares.mean(axis=(1, 2, 3))
+    # A quarter of the picture is 4 of its columns: their middle is from 1.5 to 13.5.
+    assert means.min() < 2.0 * 16
+    assert means.max() > 13.0 * 16
+    np.testing.assert_allclose(np.ptp(squares[:, 0, :, 0], axis=1), 3.5 * 16, atol=9)
+    center = np.asarray(augmentation.for_evaluation()(keys[0], image, jnp.array([4, 16]))) * 255
+    assert center.mean() == pytest.approx(7.5 * 16, abs=1)

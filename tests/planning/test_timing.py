@@ -4,7 +4,6 @@ import importlib.util
 
 import pytest
 
-from t5x_lite.errors import InputError
 from t5x_lite.planning.hlo import read_hlo
 from t5x_lite.planning.timing import ExpectedTime, Schedule
 from t5x_lite.planning.topology import Topology
@@ -118,9 +117,11 @@ def test_a_loop_takes_its_body_as_often_as_it_runs():
     assert took == ExpectedTime(operations=pytest.approx(24 * 700 / CLOCK))
 
 
-def test_a_loop_of_unknown_length_is_refused():
-    with pytest.raises(InputError, match="loop whose length depends on its data"):
-        expected(LOOP.replace("LIMIT", "s32[] get-tuple-element(%c), index=0"))
+def test_a_loop_of_unknown_length_counts_once_and_says_what_a_round_takes():
+    took = expected(LOOP.replace("LIMIT", "s32[] get-tuple-element(%c), index=0"))
+    assert took == ExpectedTime(operations=pytest.approx(700 / CLOCK), data_round=pytest.approx(700 / CLOCK))
+    assert (took * 3 + took).data_round == pytest.approx(4 * 700 / CLOCK)
+    assert took.seconds == took.operations
 
 
 @pytest.mark.parametrize("text", [GATHERS, PAIR], ids=["fusions", "start and done"])

@@ -57,7 +57,7 @@ class VocBoxes(AnnotatedBoxes):
 
     def fingerprint(self) -> str:
         contents = [(name, digest(self._content(name))) for name in self._names()]
-        return digest("VocBoxes", contents, self.class_names)
+        return digest("VocBoxes", contents, self.class_names, self.images)
 
     def _names(self) -> list[str]:
         """Of the annotations, without their ending."""

@@ -232,14 +232,16 @@ class CocoBoxes(AnnotatedBoxes):
             raise InputError(f"class_names={self.class_names} names one of them twice; name each once")
 
     def fingerprint(self) -> str:
-        return digest("CocoBoxes", digest(self._content()), self.numbering, self.class_names, self.split)
+        options = (self.numbering, self.class_names, self.split, self.images)
+        return digest("CocoBoxes", digest(self._content()), *options)
 
     def _content(self) -> bytes:
         return read_annotations(self.path)
 
     def _read(self) -> BoxFiles:
+        read = self._content()
         try:
-            content = json.loads(self._content().decode("utf-8-sig"))
+            content = json.loads(read.decode("utf-8-sig"))
         except (ValueError, RecursionError) as error:
             raise InputError(f"path={self.path!r} is not JSON ({error}); it may be truncated: copy it again") from None
         lists = {name: self._records(content, name) for name in ("images", "annotations", "categories")}
