@@ -117,7 +117,10 @@ BAD = {
     "output": (["reconstruct", "mae", "a.png", "--output", "a.gif"], "output=a.gif is not the name of a picture;"),
     "folder": (["reconstruct", "mae", "a.png", "--output", "no/a.png"], "output=no/a.png lies in no folder; make the"),
     "page": (["attention", "vit", "a.png"], "out=attention.html is not the name of a picture; choose one that ends in"),
-    "layer": (["attention", "vit", "a.png", "--out", "o.png", "--layer", "0"], "layer=0 is for texts, and a rollout"),
+    "layer": (
+        ["attention", "vit", "a.png", "--out", "o.png", "--layer", "0"],
+        "layer=0 is for texts, and a picture",
+    ),
     "resnet": (["attention", "resnet", "a.png", "--out", "o.png"], "a ResNetConfig has no attention; use classify"),
     "tokens": (["neighbours", "vit", "cat"], "a ViTConfig reads no tokens; load a model of texts"),
     "masks": (["fill_mask", "vit", "a [MASK]"], "a ViTConfig has no fill_mask; use classify, encode and attention"),

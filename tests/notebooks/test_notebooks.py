@@ -287,3 +287,15 @@ def test_pictures_with_many_labels_and_few(execute):
     }
     assert notebook.value("np.mean(right['regression on pixels'])") > 0.7
     assert notebook.printed("difference").count("95 % interval") == 2
+
+
+@pytest.mark.slow
+def test_pictures_with_words_and_with_boxes(execute):
+    notebook = execute("8")
+    assert not notebook.drifted()
+    assert notebook.pictures() == {"detect", "attention", "search"}
+    assert "pictures of one object named among 12" in notebook.printed("clip-experiment")
+    assert notebook.value("np.mean(right)") > 0.15, "chance has a twelfth"
+    held_out = notebook.value("figures")
+    assert held_out["loss"] < held_out["constant_loss"] / 1.5
+    assert notebook.value("[len(one) for one in detr.detect(paths[:3], 0.0)]") == [8, 8, 8]
