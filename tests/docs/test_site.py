@@ -30,7 +30,9 @@ from t5x_lite.models import (
     ClipConfig,
     ClipImageConfig,
     ClipTextConfig,
+    DetrConfig,
     MAEConfig,
+    ResNetConfig,
     ViTConfig,
     init_params,
     num_params,
@@ -215,6 +217,16 @@ RUNS = {
 
 PATCHES = {"image_size": (16, 16), "patch_size": 4, "embed_dim": 8, "num_heads": 2, "mlp_dim": 8, "num_layers": 1}
 DECODER = {"decoder_embed_dim": 8, "decoder_num_heads": 2, "decoder_mlp_dim": 8, "decoder_num_layers": 1}
+DETECTOR = DetrConfig(
+    ResNetConfig((1, 1, 1, 1), (4, 4, 4, 8), bottleneck=False, stem_width=4, heads=(), frozen_norm=True),
+    num_classes=3,
+    num_queries=4,
+    embed_dim=8,
+    num_heads=2,
+    mlp_dim=8,
+    num_encoder_layers=1,
+    num_decoder_layers=1,
+)
 PICTURES = {
     "google/vit-base-patch16-224": ViTConfig(**PATCHES, num_classes=3),
     "facebook/vit-mae-base": MAEConfig(**PATCHES, **DECODER),
@@ -263,7 +275,11 @@ def laboratory(tiny, text_file, tmp_path_factory, make_params) -> Iterator[None]
             params = init_params(model, jax.random.key(0))
             export_folder(folder / name, model, params, None)
         write_clip(folder / "openai/clip-vit-base-patch32")
-        for name in ("cat.jpg", "dog.png"):
+        params = init_params(DETECTOR, jax.random.key(0))
+        # It is sure of what it finds.
+        params["class_head"]["bias"] = params["class_head"]["bias"].at[0].add(10.0)
+        export_folder(folder / "facebook/detr-resnet-50", DETECTOR, params, None)
+        for name in ("cat.jpg", "dog.png", "street.jpg"):
             Image.linear_gradient("L").save(name)
         yield
 
