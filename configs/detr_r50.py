@@ -40,6 +40,9 @@ Recommended: v5p:2x2x4, with the mesh of this config. Its plan, made on two CPU 
     at most 47.7% MFU and 3,349 images/s, bound by hbm
     expected 11.5% MFU and 806 images/s, 79.4 ms a step
     and 2.96 ms more for each further round of loops whose length the data decide
+
+On v5e:4x4, 4.76 of 16 GiB a chip, 11.6% MFU and 349 images/s, 183.3 ms a step are expected, and 2.64 ms for each
+further round.
 """
 
 from t5x_lite import Experiment
