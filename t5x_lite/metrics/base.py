@@ -145,7 +145,8 @@ def bootstrap(
 ) -> Intervals:
     """The 95 % intervals of figures over `count` examples, by the percentiles of the bootstrap (Efron 1979).
 
-    `scipy.stats.bootstrap` takes no groups and refuses a single example.
+    `scipy.stats.bootstrap` takes no groups and refuses a single example. Draws for which a figure is not a number, such
+    as the precision of small objects in pictures without any, do not count for it.
 
     Args:
       figures_of: the figures over some of the examples, by their numbers, which may repeat.
@@ -167,5 +168,7 @@ def bootstrap(
     for _ in range(resamples):
         drawn = random.integers(0, units, units)
         draws.append(figures_of(np.concatenate([by_group[unit] for unit in drawn]) if by_group else drawn))
-    ends = {name: np.nanpercentile([figures[name] for figures in draws], [2.5, 97.5]) for name in draws[0]}
+    values = {name: np.array([figures[name] for figures in draws]) for name in draws[0]}
+    known = {name: of_draws[~np.isnan(of_draws)] for name, of_draws in values.items()}
+    ends = {name: np.percentile(some, [2.5, 97.5]) if len(some) else (np.nan,) * 2 for name, some in known.items()}
     return {name: (float(low), float(high)) for name, (low, high) in ends.items()}

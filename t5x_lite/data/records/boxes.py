@@ -245,57 +245,8 @@ class CocoBoxes(AnnotatedBoxes):
         except (ValueError, RecursionError) as error:
             raise InputError(f"path={self.path!r} is not JSON ({error}); it may be truncated: copy it again") from None
         lists = {name: self._records(content, name) for name in ("images", "annotations", "categories")}
-        named = {}
-        for one in lists["categories"]:
-            named[self._id(one, "id", "categories")] = str(one.get("name"))
-        if not named or min(named) < 0:
-            raise InputError(f"path={self.path!r} has no categories with an id and a name; write them there")
-        if self.class_names:
-            unknown = [name for name in self.class_names if name not in (*named.values(), UNNAMED)]
-            if unknown:
-                raise InputError(
-                    f"class_names names {unknown[0]!r}, which path={self.path!r} does not have; it has "
-                    f"{', '.join(list(named.values())[:10])}"
-                )
-            names = self.class_names
-            number_of = {one: names.index(name) for one, name in named.items() if name in names}
-        else:
-            names, number_of = number_classes(named, self.numbering)
-        of_image: dict[int, list[Annotation]] = defaultdict(list)
-        ids = Counter(self._id(one, "id", "images") for one in lists["images"])
-        if twice := [one for one, count in ids.items() if count > 1]:
-            raise InputError(
-                f"path={self.path!r} has {len(twice):,} ids of images twice, such as {twice[0]}; correct it"
-            )
-        left_out = 0
-        for number, one in enumerate(lists["annotations"]):
-            image, category = (self._id(one, name, "annotations", number) for name in ("image_id", "category_id"))
-            if image not in ids or category not in named:
-                what, value = ("image_id", image) if image not in ids else ("category_id", category)
-                raise InputError(
-                    f"{what}={value} of annotation {one.get('id', number)} in path={self.path!r} is none of its "
-                    f"{'images' if what == 'image_id' else 'categories'}; correct it"
-                )
-            if category not in number_of:
-                left_out += 1
-                continue
-            box = one.get("bbox")
-            if not isinstance(box, list) or len(box) != 4 or not all(isinstance(v, int | float) for v in box):
-                raise InputError(
-                    f"bbox={box!r:.60} of annotation {one.get('id', number)} in path={self.path!r} is not left, top, "
-                    "width and height; correct it"
-                )
-            left, top, width, height = map(float, box)
-            area = one.get("area")
-            of_image[image].append(
-                Annotation(
-                    f"annotation {one.get('id', number)}",
-                    (left, top, left + width, top + height),
-                    number_of[category],
-                    float(area) if isinstance(area, int | float) else None,
-                    int(bool(one.get("iscrowd", 0))),
-                )
-            )
+        names, named, number_of = self._classes(lists["categories"])
+        of_image = self._annotations(lists, named, number_of)
         chosen, objects, problems = [], [], []
         for one in lists["images"]:
             if self.split is not None and str(one.get(self.split[0])) != self.split[1]:
@@ -317,9 +268,59 @@ class CocoBoxes(AnnotatedBoxes):
             raise EmptyCorpusError(f"path={self.path!r} names no pictures{of}; give some")
         check_boxes(problems, self.bad_boxes, self.path)
         root = self.images or self.path.rpartition("/")[0] or "."
-        return BoxFiles(
-            ImageFiles(folder_of(root), tuple(chosen), broken=self.broken), tuple(objects), names, self.broken
-        )
+        files = ImageFiles(folder_of(root), tuple(chosen), broken=self.broken)
+        return BoxFiles(files, tuple(objects), names, self.broken)
+
+    def _classes(self, categories: list[dict[str, Any]]) -> tuple[ClassNames, dict[int, str], dict[int, int]]:
+        """(the names by our number, the names by their id, our numbers by their id)."""
+        named = {self._id(one, "id", "categories"): str(one.get("name")) for one in categories}
+        if not named or min(named) < 0:
+            raise InputError(f"path={self.path!r} has no categories with an id and a name; write them there")
+        if not self.class_names:
+            names, number_of = number_classes(named, self.numbering)
+            return names, named, number_of
+        unknown = [name for name in self.class_names if name not in (*named.values(), UNNAMED)]
+        if unknown:
+            raise InputError(
+                f"class_names names {unknown[0]!r}, which path={self.path!r} does not have; it has "
+                f"{', '.join(list(named.values())[:10])}"
+            )
+        names = self.class_names
+        return names, named, {one: names.index(name) for one, name in named.items() if name in names}
+
+    def _annotations(
+        self, lists: dict[str, list[dict[str, Any]]], named: dict[int, str], number_of: dict[int, int]
+    ) -> dict[int, list[Annotation]]:
+        """Those of each image that are of a class which is read."""
+        ids = Counter(self._id(one, "id", "images") for one in lists["images"])
+        if twice := [one for one, count in ids.items() if count > 1]:
+            raise InputError(
+                f"path={self.path!r} has {len(twice):,} ids of images twice, such as {twice[0]}; correct it"
+            )
+        of_image: dict[int, list[Annotation]] = defaultdict(list)
+        for number, one in enumerate(lists["annotations"]):
+            image, category = (self._id(one, name, "annotations", number) for name in ("image_id", "category_id"))
+            which = one.get("id", number)
+            if image not in ids or category not in named:
+                what, value = ("image_id", image) if image not in ids else ("category_id", category)
+                raise InputError(
+                    f"{what}={value} of annotation {which} in path={self.path!r} is none of its "
+                    f"{'images' if what == 'image_id' else 'categories'}; correct it"
+                )
+            if category not in number_of:
+                continue
+            box = one.get("bbox")
+            if not isinstance(box, list) or len(box) != 4 or not all(isinstance(v, int | float) for v in box):
+                raise InputError(
+                    f"bbox={box!r:.60} of annotation {which} in path={self.path!r} is not left, top, width and height; "
+                    "correct it"
+                )
+            left, top, width, height = map(float, box)
+            area = one.get("area")
+            known = float(area) if isinstance(area, int | float) else None
+            corners, crowd = (left, top, left + width, top + height), int(bool(one.get("iscrowd", 0)))
+            of_image[image].append(Annotation(f"annotation {which}", corners, number_of[category], known, crowd))
+        return of_image
 
     def _records(self, content: Any, name: str) -> list[dict[str, Any]]:
         listed = content.get(name) if isinstance(content, dict) else None
