@@ -2,9 +2,12 @@
 
 import copy
 import os
-from collections.abc import Callable
+import signal
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import jax
 import numpy as np
@@ -41,6 +44,7 @@ from t5x_lite.optim.optimizers import AdamW
 from t5x_lite.optim.schedules import Constant
 from t5x_lite.parallel import make_mesh
 from t5x_lite.runs import loop
+from t5x_lite.runs.records import Records
 from t5x_lite.training import Checkpointing, Evaluation, Experiment, Logging
 from t5x_lite.training.initialization import FromModel
 from t5x_lite.training.step import Program
@@ -296,3 +300,23 @@ def run_of(request, tmp_path_factory, train) -> Callable[[str], Path]:
         return folders[family]
 
     return run
+
+
+@pytest.fixture
+def stopped_after(monkeypatch) -> Callable[[int], AbstractContextManager[None]]:
+    """`with stopped_after(3):`: runs in it are asked to end once the record of that step is written."""
+
+    @contextmanager
+    def stopped(last: int) -> Iterator[None]:
+        record = Records.train
+
+        def record_and_stop(self: Records, step: int, metrics: Any) -> None:
+            record(self, step, metrics)
+            if step == last:
+                signal.raise_signal(signal.SIGTERM)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(Records, "train", record_and_stop)
+            yield
+
+    return stopped

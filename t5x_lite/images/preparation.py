@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int, UInt8
 
@@ -74,7 +73,10 @@ class EvaluationPreparation(ImagePreparation):
 
     def __call__(self, image: bytes | Picture) -> Float[np.ndarray, "h w C"]:
         canvas = decode_image(image, (*self.canvas_size, self.num_channels))
-        return np.asarray(_augment(self.augmentation, canvas, np.array(picture_size(image), np.int32)))
+        return np.asarray(self._augmented(canvas, np.array(picture_size(image), np.int32)))
+
+    def _augmented(self, canvas: UInt8[np.ndarray, "H W C"], size: Int[np.ndarray, "2"]) -> Float[Array, "h w C"]:
+        return _augment(self.augmentation, canvas, size)
 
     @property
     def statistics(self) -> tuple[Float[np.ndarray, "C"], Float[np.ndarray, "C"]]:
@@ -117,6 +119,9 @@ class BoxPreparation(EvaluationPreparation):
 
     augmentation: BoxAugmentation
 
+    def _augmented(self, canvas: UInt8[np.ndarray, "H W C"], size: Int[np.ndarray, "2"]) -> Float[Array, "h w C"]:
+        return _augment(self.augmentation, canvas, size, np.zeros((0, 4), np.float32), np.zeros(0, bool))[0]
+
     def extent(self, size: tuple[int, int]) -> tuple[int, int]:
         """Height and width on the canvas of a picture of this height and width."""
         height, width = np.asarray(self.augmentation.extent(np.array(size, np.int32))).tolist()
@@ -131,12 +136,8 @@ class BoxPreparation(EvaluationPreparation):
 
 
 @partial(jax.jit, static_argnums=0)
-def _augment(
-    augmentation: Augmentation | BoxAugmentation, image: UInt8[Array, "H W C"], size: Int[Array, "2"]
-) -> Float[Array, "h w C"]:
-    if isinstance(augmentation, BoxAugmentation):
-        return augmentation(jax.random.key(0), image, size, jnp.zeros((0, 4)), jnp.zeros(0, bool))[0]
-    return augmentation(jax.random.key(0), image, size)
+def _augment(augmentation: Augmentation | BoxAugmentation, *picture: Array) -> Any:
+    return augmentation(jax.random.key(0), *picture)
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,6 @@
 """Whole runs of classifiers of pictures: stopping and going on changes nothing, and one run teaches another one."""
 
 import json
-import signal
 from dataclasses import replace
 
 import jax
@@ -22,7 +21,7 @@ from t5x_lite.objectives import ImageClassification, ImageDistillation, MaskedAu
 from t5x_lite.optim.optimizers import AdamW, ParameterAverage, Sgd
 from t5x_lite.optim.schedules import Constant
 from t5x_lite.planning.plan import objective_without_text
-from t5x_lite.runs.records import Records, read_records
+from t5x_lite.runs.records import read_records
 
 RESNET = ResNetConfig((1,), (8,), False, stem_width=8, stem="whole", num_channels=1, num_classes=10)
 DEIT = DeiTConfig((8, 8), 4, 1, embed_dim=8, num_heads=2, mlp_dim=8, num_layers=1, num_classes=10)
@@ -55,17 +54,9 @@ def params_of(workdir):
     return traverse_util.flatten_dict(jax.device_get(t5x_lite.load(workdir).params), sep="/")
 
 
-def test_stopped_and_gone_on_with_it_is_the_same_run(experiment, run, train, tmp_path, monkeypatch):
+def test_stopped_and_gone_on_with_it_is_the_same_run(experiment, run, train, tmp_path, stopped_after):
     """Copies of repeated augmentation, running statistics and the moving average included."""
-    record = Records.train
-
-    def stop_at_3(self, step, metrics):
-        record(self, step, metrics)
-        if step == 3:
-            signal.raise_signal(signal.SIGTERM)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(Records, "train", stop_at_3)
+    with stopped_after(3):
         train(experiment, tmp_path, report=False)
     assert 3 <= max(int(path.name) for path in (tmp_path / "checkpoints").iterdir()) < 6
     train(experiment, tmp_path, report=False)

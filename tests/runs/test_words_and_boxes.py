@@ -1,7 +1,6 @@
 """Whole runs of models of pictures with texts or boxes: stopped and gone on with, loaded, evaluated."""
 
 import json
-import signal
 from dataclasses import replace
 
 import jax
@@ -19,7 +18,7 @@ from t5x_lite.models import ClipConfig, ClipImageConfig, ClipTextConfig, DetrCon
 from t5x_lite.objectives import ContrastiveLanguageImage, ObjectDetection
 from t5x_lite.optim.optimizers import AdamW
 from t5x_lite.optim.schedules import Constant
-from t5x_lite.runs.records import Records, read_records
+from t5x_lite.runs.records import read_records
 from t5x_lite.training import Evaluation
 
 SIZES = {"embed_dim": 16, "num_heads": 2, "mlp_dim": 16, "num_layers": 1}
@@ -103,18 +102,10 @@ def params_of(workdir):
     return traverse_util.flatten_dict(jax.device_get(t5x_lite.load(workdir).params), sep="/")
 
 
-def test_stopped_and_gone_on_with_it_is_the_same_run(run, train, tmp_path, monkeypatch):
+def test_stopped_and_gone_on_with_it_is_the_same_run(run, train, tmp_path, stopped_after):
     """Matching, augmentation with boxes, drawn captions and dropout included."""
     experiment, folder = run
-    record = Records.train
-
-    def stop_at_3(self, step, metrics):
-        record(self, step, metrics)
-        if step == 3:
-            signal.raise_signal(signal.SIGTERM)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(Records, "train", stop_at_3)
+    with stopped_after(3):
         train(experiment, tmp_path, report=False)
     assert 3 <= max(int(path.name) for path in (tmp_path / "checkpoints").iterdir()) < experiment.steps
     train(experiment, tmp_path, report=False)
