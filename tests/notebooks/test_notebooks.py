@@ -173,8 +173,8 @@ def test_the_prose_has_the_figures_of_the_outputs(path):
                 assert figure in {format(factor * number, rounded) for number in numbers for factor in (1, 100)}, figure
 
 
-def test_there_are_seven():
-    assert list(NOTEBOOKS) == list("1234567")
+def test_there_are_eight():
+    assert list(NOTEBOOKS) == list("12345678")
 
 
 def test_a_tiny_t5_fills_in_blanks(execute):
