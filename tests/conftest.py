@@ -97,6 +97,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker("oracle")
 
 
+def pytest_sessionfinish() -> None:
+    """pytest collects five times at the end; what jax keeps would make that longer than xdist waits for a process before
+    it interrupts it."""
+    gc.freeze()
+
+
 DRAWING = {"objectives", "decoding", "training"}
 
 
