@@ -1,6 +1,7 @@
 """DETR-DC5 with a ResNet-50 (Carion et al. 2020, section 4): the last stage dilated, 300 epochs of COCO.
 
     python -m t5x_lite train configs/detr_r50_dc5.py
+    python -m t5x_lite plan configs/detr_r50_dc5.py --topology v5p:2x2x4
 
 configs/detr_r50.py says what it needs. The feature map has four times as many positions, for small objects. The authors
 report an AP of 43.3 on val2017 after 500 epochs (table 1). We have not run it.

@@ -207,8 +207,8 @@ def read_checkpoint(folder: Folder, sharding_of: Callable[[ModelConfig, Any], An
     Raises `InputError` if the folder is not a checkpoint of ours, or is truncated.
     """
     with _checked(folder, lambda name: not name.startswith("training/")):
-        experiment, tokenizer_files = _description(folder)
         metadata = _metadata(folder)
+        experiment, tokenizer_files = _description(folder, metadata)
         name = "average" if "average" in metadata else "params"
         sharding = sharding_of(experiment.model, metadata[name])
         if isinstance(sharding, Sharding):
@@ -224,11 +224,10 @@ def read_checkpoint(folder: Folder, sharding_of: Callable[[ModelConfig, Any], An
 def read_description(folder: Folder) -> tuple[Experiment, Files]:
     """The experiment and the tokenizer's files of the checkpoint in `folder`; raises as `read_checkpoint` does."""
     with _checked(folder, lambda name: not name.startswith(("training/", "params/", "average/"))):
-        return _description(folder)
+        return _description(folder, _metadata(folder))
 
 
-def _description(folder: Folder) -> tuple[Experiment, Files]:
-    metadata = _metadata(folder)
+def _description(folder: Folder, metadata: dict[str, Any]) -> tuple[Experiment, Files]:
     items = _load(folder, {name: None for name in ("experiment", "tokenizer") if name in metadata})
     if "experiment.json" not in items["experiment"]:
         raise InputError(

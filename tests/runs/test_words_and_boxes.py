@@ -109,8 +109,9 @@ def test_stopped_and_gone_on_with_it_is_the_same_run(run, train, tmp_path, stopp
         train(experiment, tmp_path, report=False)
     assert 3 <= max(int(path.name) for path in (tmp_path / "checkpoints").iterdir()) < experiment.steps
     train(experiment, tmp_path, report=False)
-    for name, value in params_of(folder).items():
-        np.testing.assert_array_equal(params_of(tmp_path)[name], value, err_msg=name)
+    undisturbed, gone_on = params_of(folder), params_of(tmp_path)
+    for name, value in undisturbed.items():
+        np.testing.assert_array_equal(gone_on[name], value, err_msg=name)
     losses = [
         [record["loss"] for record in read_records(one / "metrics.jsonl") if record["kind"] == "train"]
         for one in (folder, tmp_path)

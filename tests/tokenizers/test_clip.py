@@ -103,7 +103,10 @@ def test_it_is_hugging_faces(tokenizer, transformers):
         (gzip.compress(b"\xff\xfe", mtime=0), "is damaged"),
         (b"#version\na b\n", "is not a list of 12 merges or more, two pieces a line"),
         (b"#version\n" + 20 * b"abc\n", "is not a list of 12 merges"),
-        (gzip.compress("\n".join(["#version", *MERGES]).encode(), mtime=0)[:40], "is not a list of 12 merges|is damaged"),
+        (
+            gzip.compress("\n".join(["#version", *MERGES]).encode(), mtime=0)[:40],
+            "is not a list of 12 merges|is damaged",
+        ),
     ],
 )
 def test_other_files_are_refused(file, content, message):

@@ -1,0 +1,59 @@
+"""No random key is used twice, in what any config computes in a step."""
+
+from pathlib import Path
+
+import jax
+import pytest
+from flax import linen as nn
+from jax.experimental.key_reuse._core import check_key_reuse  # the switch jax.debug_key_reuse checks what runs
+
+from t5x_lite.cli.arguments import load_config
+from t5x_lite.data.layouts.base import abstract_batch
+from t5x_lite.models import abstract_params
+from t5x_lite.objectives import corrupt_rows
+from t5x_lite.planning.plan import objective_without_text
+
+CONFIGS = sorted((Path(__file__).parents[2] / "configs").glob("*.py"), key=lambda path: ("tiny" not in path.stem, path))
+KEY = jax.eval_shape(lambda: jax.random.key(0))
+
+
+def twice(key):
+    return jax.random.normal(key) + jax.random.normal(key)
+
+
+@pytest.mark.parametrize(
+    "draw",
+    [
+        twice,
+        lambda key: jax.vmap(twice)(jax.random.split(key)),
+        lambda key: jax.lax.map(twice, jax.random.split(key)),
+        lambda key: jax.jit(jax.checkpoint(twice))(key),
+    ],
+    ids=["plainly", "in rows", "in a loop", "rematerialised"],
+)
+def test_the_check_finds_a_key_that_is_used_twice(draw):
+    with pytest.raises(jax.errors.KeyReuseError):
+        check_key_reuse(draw, KEY)
+
+
+@pytest.fixture(scope="module")
+def checked() -> set[tuple[type, type]]:
+    """The pairs of a model and an objective that have been checked: configs differ in size else."""
+    return set()
+
+
+@pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.stem)
+def test_corruption_augmentation_and_dropout_use_each_key_once(path, checked):
+    experiment = load_config(str(path))
+    pair = type(experiment.model), type(experiment.objective)
+    if experiment.objective.teacher or pair in checked:
+        return  # a teacher is a run that has not been made
+    checked.add(pair)
+    objective, module = objective_without_text(experiment), experiment.model.build()
+
+    def loss(params, batch, corrupt_key, dropout_key):
+        features = corrupt_rows(objective, corrupt_key, batch)
+        return objective.loss(module, params, features, dropout_key)
+
+    params = nn.unbox(abstract_params(experiment.model))
+    check_key_reuse(loss, params, abstract_batch(objective.layout.spec, 4), KEY, KEY)
