@@ -177,6 +177,7 @@ def test_there_are_eight():
     assert list(NOTEBOOKS) == list("12345678")
 
 
+@pytest.mark.slow
 def test_a_tiny_t5_fills_in_blanks(execute):
     notebook = execute("1")
     assert not notebook.drifted()
