@@ -86,6 +86,10 @@ def s3_bucket() -> Iterator[Proxy]:
 
     server = ThreadedMotoServer("127.0.0.1", 0, verbose=False)
     server.start()
+    # The servers of a process share their buckets, which outlive them.
+    reset = http.client.HTTPConnection("127.0.0.1", server.get_host_and_port()[1])
+    reset.request("POST", "/moto-api/reset")
+    assert reset.getresponse().status == 200
     with pytest.MonkeyPatch.context() as patch:
         proxy = Proxy(server.get_host_and_port()[1])
         threading.Thread(target=proxy.serve_forever, daemon=True).start()

@@ -1,6 +1,6 @@
 """The zoo: the published families, each a config of one of the modules here."""
 
-from t5x_lite.models import bert, clip, detr, electra, gpt, mae, resnet, siglip, t5, transformer, vit
+from t5x_lite.models import bert, clip, detr, electra, gpt, mae, recurrent, resnet, siglip, t5, transformer, vit
 from t5x_lite.models.base import ModelConfig, abstract_params, init_params, num_params
 from t5x_lite.models.bert import AlbertConfig, BertConfig, DistilBertConfig, RobertaConfig
 from t5x_lite.models.clip import Clip, ClipConfig, ClipImageConfig, ClipResNetConfig, ClipTextConfig
@@ -11,6 +11,7 @@ from t5x_lite.models.encoder import Encoder, EncoderConfig
 from t5x_lite.models.encoder_decoder import EncoderDecoder, EncoderDecoderConfig
 from t5x_lite.models.gpt import GptConfig
 from t5x_lite.models.mae import MAE, MAEConfig, mae_loss
+from t5x_lite.models.recurrent import RecurrentConfig, RecurrentEncoderDecoder
 from t5x_lite.models.resnet import ResNet, ResNetConfig
 from t5x_lite.models.siglip import Siglip, SiglipConfig, SiglipImageConfig, SiglipTextConfig
 from t5x_lite.models.t5 import T5Config, T5DecoderConfig, T5EncoderConfig
@@ -19,7 +20,7 @@ from t5x_lite.models.vit import DeiTConfig, ViT, ViTConfig
 
 PRESETS: dict[str, ModelConfig] = {
     name: config
-    for family in (t5, transformer, gpt, bert, electra, vit, mae, resnet, clip, siglip, detr)
+    for family in (t5, transformer, gpt, bert, electra, vit, mae, resnet, clip, siglip, detr, recurrent)
     for name, config in family.PRESETS.items()
 }
 """Every published architecture under its public name."""
@@ -52,6 +53,8 @@ __all__ = [
     "GptConfig",
     "MAEConfig",
     "ModelConfig",
+    "RecurrentConfig",
+    "RecurrentEncoderDecoder",
     "ResNet",
     "ResNetConfig",
     "RobertaConfig",

@@ -58,6 +58,8 @@ class ModelConfig(Validated, ABC):
     """The networks in it by their names in the parameters, the one that is kept first; () where it is one."""
     upper_bounds: ClassVar[dict[str, float]] = {}
     """Parameters that are kept at or below a bound after each update, by their names joined by /."""
+    packs_rows: ClassVar[bool] = True
+    """Whether it reads rows of several texts that do not see each other."""
     below_layers: ClassVar[tuple[str, ...]] = ()
     """What the first layer reads, by its name in the parameters; what is neither this nor a layer is a head."""
 

@@ -209,6 +209,11 @@ class SequenceToSequence(TextToText):
                 f"objective.packed=True does not go with a {type(model).__name__}, which reads inputs and targets as"
                 " one sequence; set objective.packed to False"
             )
+        if self.packed and not model.packs_rows:
+            raise InputError(
+                f"objective.packed=True does not go with a {type(model).__name__}, whose state goes on from one text of"
+                " a row to the next; set objective.packed to False"
+            )
 
     def corrupt(self, key: Key[Array, ""], row: Row) -> Features:
         """`inputs` [input_length] and `targets` [target_length] as they are; of packed rows also their segments."""

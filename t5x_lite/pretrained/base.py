@@ -227,8 +227,10 @@ class Pretrained:
             stacks = {"decoder": params}
         elif "embeddings" in params:
             stacks = {"encoder": params["embeddings"]}
-        else:
+        elif "encoder_embeddings" in params:
             stacks = {name: params[f"{name}_embeddings"] for name in ("encoder", "decoder")}
+        else:
+            raise InputError(f"a {type(config).__name__} has no vectors of positions; load another model")
         # Some families have rows before that of the first position.
         most = getattr(getattr(config, "discriminator", config), "max_length", 0)
         return draw_positions(

@@ -6,11 +6,12 @@ from dataclasses import dataclass
 from typing import Any
 
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
 from t5x_lite.errors import InputError
 from t5x_lite.objectives.losses import not_padding, shift_right
-from t5x_lite.pictures.attention import AttentionMaps, make_map, sown_weights
+from t5x_lite.pictures.attention import AttentionMap, AttentionMaps, make_map, sown_weights
 from t5x_lite.pretrained.batches import Row, apply_model, check_ids, named_texts, pad_rows, padded_row
 from t5x_lite.pretrained.text_model import Answer, Examples, PretrainedTextModel, Prompt, choose_method
 from t5x_lite.tokenizers.base import format_tokens
@@ -249,6 +250,8 @@ class PretrainedEncoderDecoder(PretrainedTextModel):
         return self.config.decoder_start_id(pad_id=self._vocabulary.pad_id, eos_id=self._vocabulary.eos_id)
 
     def _attention(self, name: str, ids: list[int], answer: list[int] | None, max_length: int) -> AttentionMaps:
+        if getattr(self.config, "attention", None) == "none":
+            self._refuse("attention")
         eos_id, pad_id, tokenizer = self._vocabulary.eos_id, self._vocabulary.pad_id, self._tokenizer()
         self._row(name, ids, max_length if answer is None else len(answer))  # raises where there is no room
         if answer is None:
@@ -259,6 +262,9 @@ class PretrainedEncoderDecoder(PretrainedTextModel):
         inputs, outputs = (padded_row(Row(side), pad_id, self.config.max_length) for side in (ids, read))
         sown = sown_weights(self.module, self.params, inputs.ids, outputs.ids, inputs_valid=inputs.valid)
         decoder = sown["decoder"]
+        if "alignment" in decoder:
+            weights = np.asarray(decoder["alignment"][-1])[None, :, : len(targets), : len(sources)]
+            return AttentionMaps((AttentionMap("cross", targets, sources, weights),))
         return AttentionMaps(
             (
                 # Stacks that share their layers sow under one name, the encoder first.

@@ -105,16 +105,21 @@ def shell(bucket, tiny, tmp_path_factory, quick_compiler) -> Shell:
     return Shell(config, folder, {k: v for k, v in environment.items() if not k.startswith("XDG_")})
 
 
-def objects(prefix: str) -> dict[str, bytes]:
+def names(prefix: str) -> list[str]:
     s3 = s3fs.S3FileSystem()
     s3.invalidate_cache()
-    return {name.partition(prefix)[2]: s3.cat_file(name) for name in s3.find(f"s3://bucket/{prefix}")}
+    return s3.find(f"s3://bucket/{prefix}/")
+
+
+def objects(prefix: str) -> dict[str, bytes]:
+    return {name.partition(prefix)[2]: s3fs.S3FileSystem().cat_file(name) for name in names(prefix)}
 
 
 def kill_prepare(shell: Shell, out: str, most: int) -> bool:
     """Begins to prepare and kills all processes when there are `most` objects more; False where it ended before."""
-    process, before = shell.start("prepare", "--out", f"s3://bucket/{out}", "--workers", 4), len(objects(out))
-    while process.poll() is None and len(objects(out)) < before + most:
+    before = len(names(out))
+    process = shell.start("prepare", "--out", f"s3://bucket/{out}", "--workers", 4)
+    while process.poll() is None and len(names(out)) < before + most:
         time.sleep(0.1)
     ended = process.poll() is not None
     if not ended:
