@@ -1,12 +1,13 @@
 """The zoo: the published families, each a config of one of the modules here."""
 
-from t5x_lite.models import bert, clip, detr, electra, gpt, mae, recurrent, resnet, siglip, t5, transformer, vit
+from t5x_lite.models import bert, clip, detr, electra, elmo, gpt, mae, recurrent, resnet, siglip, t5, transformer, vit
 from t5x_lite.models.base import ModelConfig, abstract_params, init_params, num_params
 from t5x_lite.models.bert import AlbertConfig, BertConfig, DistilBertConfig, RobertaConfig
 from t5x_lite.models.clip import Clip, ClipConfig, ClipImageConfig, ClipResNetConfig, ClipTextConfig
 from t5x_lite.models.decoder import Decoder, DecoderConfig
 from t5x_lite.models.detr import Detections, Detr, DetrConfig
 from t5x_lite.models.electra import ElectraConfig, ElectraPair, ElectraPairConfig
+from t5x_lite.models.elmo import Elmo, ElmoConfig
 from t5x_lite.models.encoder import Encoder, EncoderConfig
 from t5x_lite.models.encoder_decoder import EncoderDecoder, EncoderDecoderConfig
 from t5x_lite.models.gpt import GptConfig
@@ -20,7 +21,7 @@ from t5x_lite.models.vit import DeiTConfig, ViT, ViTConfig
 
 PRESETS: dict[str, ModelConfig] = {
     name: config
-    for family in (t5, transformer, gpt, bert, electra, vit, mae, resnet, clip, siglip, detr, recurrent)
+    for family in (t5, transformer, gpt, bert, electra, vit, mae, resnet, clip, siglip, detr, recurrent, elmo)
     for name, config in family.PRESETS.items()
 }
 """Every published architecture under its public name."""
@@ -46,6 +47,8 @@ __all__ = [
     "ElectraConfig",
     "ElectraPair",
     "ElectraPairConfig",
+    "Elmo",
+    "ElmoConfig",
     "Encoder",
     "EncoderConfig",
     "EncoderDecoder",

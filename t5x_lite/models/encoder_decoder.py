@@ -153,6 +153,7 @@ class EncoderDecoder(TextGenerator):
         inputs_valid: Bool[Array, "B M"] | None = None,
         inputs_segments: Int[Array, "B M"] | None = None,
         decoder_segments: Int[Array, "B L"] | None = None,
+        decoder_positions: Int[Array, "B L"] | None = None,
         deterministic: bool = True,
     ) -> Float[Array, "B L D"]:
         """The decoder's output.
@@ -163,6 +164,7 @@ class EncoderDecoder(TextGenerator):
           inputs_valid: true where `inputs` is not padding; None means everywhere.
           inputs_segments, decoder_segments: for packed rows: tokens see those of their segment alone, and count their
             positions from its beginning.
+          decoder_positions: of the decoder's inputs; None counts them from 0. A bias by distance needs none.
           deterministic: no dropout; otherwise the caller gives a key named `dropout`.
 
         Raises:
@@ -177,7 +179,9 @@ class EncoderDecoder(TextGenerator):
             memory=encoded,
             memory_mask=Mask.of_segments(decoder_segments, inputs_segments, valid=inputs_valid),
         )
-        x = self._embed("decoder", decoder_inputs, self._positions(decoder_inputs, decoder_segments), deterministic)
+        if decoder_positions is None:
+            decoder_positions = self._positions(decoder_inputs, decoder_segments)
+        x = self._embed("decoder", decoder_inputs, decoder_positions, deterministic)
         return self.output_dropout(self.decoder(x, context, deterministic=deterministic), deterministic=deterministic)
 
     def encode(

@@ -12,6 +12,7 @@ from t5x_lite.objectives.image_classification import ImageClassification
 from t5x_lite.objectives.image_distillation import ImageDistillation
 from t5x_lite.objectives.masked_autoencoding import MaskedAutoencoding
 from t5x_lite.objectives.masked_language_model import MaskedLanguageModel
+from t5x_lite.objectives.masked_sequence_to_sequence import MaskedSequenceToSequence
 from t5x_lite.objectives.question_answering import QuestionAnswering
 from t5x_lite.objectives.replaced_tokens import ReplacedTokenDetection
 from t5x_lite.objectives.sentence_pairs import NextSentencePrediction, SentenceOrderPrediction
@@ -46,6 +47,7 @@ __all__ = [
     "ImageDistillation",
     "MaskedAutoencoding",
     "MaskedLanguageModel",
+    "MaskedSequenceToSequence",
     "MassStyleDenoising",
     "Mean",
     "Metrics",

@@ -164,16 +164,19 @@ def hide(
     mask_share: float,
     random_share: float,
     group: Int[Array, "L"] | None = None,
+    mask_id: int | None = None,
 ) -> Int[Array, "L"]:
     """The row with the mask token, a random token or the token itself at the chosen positions (BERT, section 3.1).
 
-    Which of the three is drawn for each position, or once for all positions of the same `group`.
+    Which of the three is drawn for each position, or once for all positions of the same `group`. `mask_id` is that of
+    the mask token where the vocabulary has none.
     """
+    mask_id = vocabulary.mask_id if mask_id is None else mask_id
     draw_key, token_key = jax.random.split(key)
     draw = jax.random.uniform(draw_key, ids.shape)
     draw = draw if group is None else draw[group]
     tokens = random_tokens(token_key, ids.shape[0], vocabulary).astype(ids.dtype)
-    shown = jnp.where(draw < mask_share, vocabulary.mask_id, jnp.where(draw < mask_share + random_share, tokens, ids))
+    shown = jnp.where(draw < mask_share, mask_id, jnp.where(draw < mask_share + random_share, tokens, ids))
     return jnp.where(chosen, shown, ids)
 
 

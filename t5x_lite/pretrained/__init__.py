@@ -14,6 +14,7 @@ from t5x_lite.parallel import MeshShape, make_mesh, shardings
 from t5x_lite.pretrained.base import Pretrained, float_dtype
 from t5x_lite.pretrained.decoders import PretrainedDecoder, PretrainedEncoderDecoder
 from t5x_lite.pretrained.detection import FoundObject, FoundObjects, PretrainedDetector, QueryAttention
+from t5x_lite.pretrained.elmo import PretrainedElmo
 from t5x_lite.pretrained.encoder import Detection, PretrainedEncoder, Suggestion
 from t5x_lite.pretrained.image_texts import FoundImage, ImageSearch, PretrainedImageText
 from t5x_lite.pretrained.images import AttentionRollout, DrawnResult, PretrainedImageModel, ReadsImages, Reconstruction
@@ -65,6 +66,7 @@ _CLASSES = {
     "images": PretrainedImageModel,
     "images and texts": PretrainedImageText,
     "detection": PretrainedDetector,
+    "words": PretrainedElmo,
 }
 
 
@@ -81,8 +83,8 @@ def load(
     An encoder-decoder (T5, Transformer, Marian, BART) becomes a `PretrainedEncoderDecoder`, a decoder (GPT, T5's alone)
     a `PretrainedDecoder`, an encoder a `PretrainedEncoder`, a model of pictures (ViT, DeiT, MAE, ResNet) a
     `PretrainedImageModel`, one of pictures and texts (CLIP, SigLIP) a `PretrainedImageText`, one that finds objects
-    (DETR) a `PretrainedDetector`, and any other model a `Pretrained`. No code from the folder is run, nothing is
-    unpickled.
+    (DETR) a `PretrainedDetector`, ELMo a `PretrainedElmo`, and any other model a `Pretrained`. No code from the folder
+    is run, nothing is unpickled.
 
     Args:
       path: of the folder; of T5X's checkpoints of one file, that file.

@@ -14,7 +14,14 @@ from flax import linen as nn
 from flax import traverse_util
 from jax.sharding import Sharding, SingleDeviceSharding
 
-from t5x_lite.convert import find_t5x_checkpoint, import_folder, import_t5x, is_huggingface_folder
+from t5x_lite.convert import (
+    find_elmo,
+    find_t5x_checkpoint,
+    import_elmo,
+    import_folder,
+    import_t5x,
+    is_huggingface_folder,
+)
 from t5x_lite.convert.huggingface import Imported
 from t5x_lite.convert.table import Put
 from t5x_lite.errors import InputError
@@ -91,6 +98,8 @@ def open_model(path: str | Path, sharding_of: ShardingOf = on_cpu, dtype: Any = 
         folder = folder if folder.exists() else _download(str(path))
         if is_huggingface_folder(folder):
             return OpenedModel(**vars(import_folder(folder, put_for)))
+        if elmo := find_elmo(folder):
+            return OpenedModel(**vars(import_elmo(*elmo, put_for)))
     if not is_checkpoint(folder) and (theirs := find_t5x_checkpoint(folder)):
         return OpenedModel(**vars(import_t5x(theirs, put_for)))
     checkpoint = open_checkpoint(folder, sharding_of, dtype)

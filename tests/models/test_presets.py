@@ -47,6 +47,8 @@ PUBLISHED |= {
     "gpt2-large": 774_030_080,
     "gpt2-xl": 1_557_611_200,
 }
+# ELMo without its output over words, by AllenNLP's page.
+PUBLISHED |= {"elmo-original": 93_600_848, "elmo-medium": 28_027_728, "elmo-small": 13_593_296}
 # Without running statistics; those of 50 are He et al.'s with torchvision's strides, which change no size.
 PUBLISHED |= {
     "resnet-18": 11_689_512,
