@@ -92,6 +92,11 @@ class RecurrentConfig(ModelConfig):
                 f"bidirectional={self.bidirectional} exceeds num_encoder_layers={self.num_encoder_layers}; choose at "
                 "most as many"
             )
+        if self.residual and 1 < self.bidirectional < self.num_encoder_layers:
+            raise InputError(
+                f"bidirectional={self.bidirectional} with residual=True adds {2 * self.units} features to the "
+                f"{self.units} of the first layer that reads one way; choose 0, 1 or {self.num_encoder_layers}"
+            )
         if self.attention == "additive" and (self.input_feeding or self.window):
             raise InputError(
                 "attention='additive' goes with neither input_feeding nor window, which are Luong's; choose concat"
@@ -108,6 +113,8 @@ class RecurrentConfig(ModelConfig):
         return (jax.ShapeDtypeStruct((1, 2), jnp.int32),) * 2
 
     def build(self, *, dtype: Any = jnp.float32, remat: Remat = "none") -> "RecurrentEncoderDecoder":
+        if remat not in ("none", "unroll"):
+            raise InputError(f"remat={remat!r}: the layers of a RecurrentConfig keep what they compute; choose none")
         return RecurrentEncoderDecoder(self, dtype=dtype)
 
     def check_length(self, length: int) -> None:
@@ -144,7 +151,7 @@ class RecurrentCache:
     """What `decode_step` reads, and returns with the next state in it."""
 
     state: DecoderState
-    memory: Memory | None
+    memory: Memory
     """Of the inputs: their sequences share it."""
     matrices: dict[str, Any]
     """What the memory is read by."""
@@ -203,7 +210,7 @@ class RecurrentDecoder(nn.Module):
         self,
         embedded: Float[Array, "R L D"],
         state: DecoderState,
-        memory: Memory | None,
+        memory: Memory,
         matrices: dict[str, Array],
         deterministic: bool = True,
     ) -> tuple[Float[Array, "R L O"], DecoderState]:
@@ -367,9 +374,7 @@ class RecurrentEncoderDecoder(nn.Module):
         logits = vocabulary_logits(hidden, self.output.output_kernel(), self.dtype)
         return logits, replace(cache, state=state)
 
-    def _encode(
-        self, inputs: Ids, valid: Valid, deterministic: bool
-    ) -> tuple[DecoderState, Memory | None, dict[str, Array]]:
+    def _encode(self, inputs: Ids, valid: Valid, deterministic: bool) -> tuple[DecoderState, Memory, dict[str, Array]]:
         """(the decoder's first state, what it reads of the inputs at each step, matrices that it reads them by)."""
         c = self.config
         valid = jnp.ones(inputs.shape, bool) if valid is None else valid
@@ -378,7 +383,9 @@ class RecurrentEncoderDecoder(nn.Module):
         encoded, states = self.encoder(embedded, valid, deterministic=deterministic)
         if c.reverse_inputs:
             encoded = reverse_valid(encoded, valid)
-        memory, matrices = self.cross_attention(encoded, valid) if c.attention != "none" else (None, {})
+        memory, matrices = Memory(encoded, encoded, valid), {}
+        if c.attention != "none":
+            memory, matrices = self.cross_attention(encoded, valid)
         layers = []
         for n in range(c.num_decoder_layers):
             if n >= len(states):
@@ -398,7 +405,7 @@ class RecurrentEncoderDecoder(nn.Module):
         self,
         ids: Ids,
         state: DecoderState,
-        memory: Memory | None,
+        memory: Memory,
         matrices: dict[str, Array],
         deterministic: bool,
     ) -> tuple[Float[Array, "R L O"], DecoderState]:

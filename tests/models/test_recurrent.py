@@ -188,6 +188,10 @@ def test_the_papers_sizes():
     ("changes", "message"),
     [
         ({"bidirectional": 3}, "bidirectional=3 exceeds num_encoder_layers=2"),
+        (
+            {"residual": True, "bidirectional": 2, "num_encoder_layers": 3},
+            "bidirectional=2 with residual=True adds 10 features to the 5 .* choose 0, 1 or 3",
+        ),
         ({"attention": "additive", "input_feeding": True}, "attention='additive' goes with neither"),
         ({"attention": "none", "window": 3}, "attention='none' has neither"),
         ({"attention": "dot", "bidirectional": 2}, "attention='dot' compares 5 units with the encoder's 10"),
@@ -197,6 +201,11 @@ def test_the_papers_sizes():
 def test_what_does_not_go_together_is_refused(changes, message):
     with pytest.raises(InputError, match=message):
         replace(TINY, **changes)
+
+
+def test_what_it_does_not_do_is_refused_and_not_ignored():
+    with pytest.raises(InputError, match="remat='full': the layers of a RecurrentConfig keep what they compute"):
+        TINY.build(remat="full")
 
 
 def test_packed_rows_are_refused():

@@ -46,6 +46,7 @@ def test_its_alignment_is_the_weights_of_its_only_attention(model):
 
 def test_texts_have_the_encoders_vectors(model):
     assert model.encode(["ab", "c"]).shape == (2, 12)
+    assert opened(replace(CONFIG, attention="none")).encode(["ab", "c"]).shape == (2, 12)
 
 
 def test_what_it_lacks_is_refused(model, tmp_path):
