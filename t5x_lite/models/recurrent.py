@@ -83,7 +83,6 @@ class RecurrentConfig(ModelConfig):
     heads: ClassVar[tuple[str, ...]] = ()
     texts_begin_with_cls: ClassVar[bool] = False
     max_length: ClassVar[int | None] = None
-    starts_with: ClassVar[Literal["pad", "eos"]] = "pad"
 
     def __post_init__(self) -> None:
         super().__post_init__()
