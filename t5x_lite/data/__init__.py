@@ -11,7 +11,7 @@ from t5x_lite.data.layouts.image_boxes import ImageBoxes
 from t5x_lite.data.layouts.images import Images
 from t5x_lite.data.layouts.segment_pairs import Pairs
 from t5x_lite.data.layouts.sentences import split_sentences
-from t5x_lite.data.layouts.text import Sentences, Stream
+from t5x_lite.data.layouts.text import OrderedStream, Sentences, Stream
 from t5x_lite.data.mixtures import Equal, Fixed, Mixture, MixtureStore, Part, Proportional, Rates
 from t5x_lite.data.records.base import ComposedRecords, JoinedRecords, Record, Records, Source, UnrolledRecords
 from t5x_lite.data.records.box_formats import BoxedImages, VocBoxes, YoloBoxes
@@ -100,6 +100,7 @@ __all__ = [
     "Mixture",
     "MixtureStore",
     "NumberTemplate",
+    "OrderedStream",
     "Pairs",
     "ParallelFiles",
     "ParquetFiles",

@@ -28,6 +28,7 @@ def batches(
     shuffle: bool = True,
     repeat: bool = True,
     augmentation_repeats: int = 1,
+    in_order: bool = False,
 ) -> "grain.MapDataset":
     """`batches(...)[step]` are this host's rows of global batch `step`: each column with a leading dimension b.
 
@@ -39,6 +40,11 @@ def batches(
     2, 0, 1, 2 with N = 2 and B = 6, since mixup and cutmix mix neighbours. Where N does not divide B, as in DeiT, some
     copies of a batch's last row are in the next batch.
 
+    Rows `in_order` go on from each other (Dai et al. 2019, section 3.2): of N rows, row b of batch t is row
+    ``b (N // B) + t % (N // B)``, so that each row of the batch reads its own part of the corpus. A column more says
+    which rows do so: `continues`, bool [b], is false at the beginning of a part. Rows beyond B times N // B are not
+    read.
+
     Args:
       rows: `rows.__getitems__` is used where there is one.
       batch_size: B, rows in the global batch.
@@ -47,10 +53,11 @@ def batches(
       shuffle: False for the rows in order.
       repeat: False for a single epoch.
       augmentation_repeats: N, 1 to B. An epoch takes N times the steps.
+      in_order: of every epoch, whatever the seed; goes with neither a mixture nor copies of rows.
 
     Raises:
-      InputError: no rows, a number in `local` outside the batch, fewer rows than a batch without `repeat`, or N out of
-        range.
+      InputError: no rows, a number in `local` outside the batch, fewer rows than a batch without `repeat` or
+        `in_order`, N out of range, or rows in order of a mixture or of copies.
     """
     import grain
 
@@ -62,8 +69,13 @@ def batches(
         raise InputError(
             f"augmentation_repeats={repeats} is out of range; choose 1 to batch_size={batch_size}, such as 3"
         )
-    if not len(rows) or (not repeat and len(rows) * repeats < batch_size):
+    if not len(rows) or ((in_order or not repeat) and len(rows) * repeats < batch_size):
         raise InputError(f"batch_size={batch_size} exceeds the {len(rows)} rows; give more text or a smaller batch")
+    if in_order:
+        if repeats > 1 or isinstance(rows, MixedRows):
+            what = "a mixture" if isinstance(rows, MixedRows) else f"augmentation_repeats={repeats}"
+            raise InputError(f"rows in order do not go with {what}; choose one source, and no copies of rows")
+        return _batches_in_order(rows, batch_size, local, repeat)
     # What is shuffled, repeated and batched are row numbers: Grain's own batching reads row by row, which is slower
     # than one read of them all.
     if isinstance(rows, MixedRows) and repeat:
@@ -87,6 +99,18 @@ def batches(
     return grain.MapDataset.range(min(len(numbers) * repeats, sys.maxsize) // batch_size).map(read)
 
 
+def _batches_in_order(rows: Sequence[Row], batch_size: int, local: list[int], repeat: bool) -> "grain.MapDataset":
+    import grain
+
+    length = len(rows) // batch_size
+
+    def read(step: int) -> Batch:
+        batch = stack(read_rows(rows, [number * length + step % length for number in local]))
+        return batch | {"continues": np.full(len(local), step % length != 0)}
+
+    return grain.MapDataset.range(sys.maxsize // batch_size if repeat else length).map(read)
+
+
 def prefetch(
     dataset: "grain.MapDataset", start_step: int = 0, *, num_threads: int = 2, buffer_size: int = 8
 ) -> Iterator[Batch]:
@@ -107,32 +131,44 @@ def prefetch(
 
 
 def evaluation_batches(
-    rows: Sequence[Row], batch_size: int, limit: int | None = None, *, local: Sequence[int] | None = None
+    rows: Sequence[Row],
+    batch_size: int,
+    limit: int | None = None,
+    *,
+    local: Sequence[int] | None = None,
+    in_order: bool = False,
 ) -> Iterator[tuple[Batch, np.ndarray]]:
-    """Every row once, or only the first `limit`, in order, the last batch filled up with zeros.
+    """Every row once, or only the first `limit`, the last batch filled up with zeros.
 
-    `rows`, `batch_size` and `local` are those of `batches`. Yields the batch, each column with a leading dimension b,
-    and valid bool [b], False where a row is filling; every host yields equally often. Raises `InputError` for no rows,
-    a number in `local` outside the batch, or a limit below 1.
+    `rows`, `batch_size`, `local` and `in_order` are those of `batches`; without `in_order` row b of batch t is row
+    t B + b, with it b S + t, of S batches. Yields the batch, each column with a leading dimension b, and valid bool
+    [b], False where a row is filling; every host yields equally often. Raises `InputError` for no rows, a number in
+    `local` outside the batch, or a limit below 1.
     """
-    numbers = np.array(_local_rows(batch_size, local))
+    local_rows = np.array(_local_rows(batch_size, local))
     if limit is not None and limit < 1:
         raise InputError(f"limit={limit} leaves no row to evaluate on; choose 1 or more, or None for all")
     if not len(rows):
         raise InputError("there are no rows to evaluate on; give more text or a larger held_out")
     count = len(rows) if limit is None else min(limit, len(rows))
 
-    def read(start: int) -> tuple[Batch, np.ndarray]:
-        valid = start + numbers < count
+    num_batches = -(-count // batch_size)
+
+    def read(step: int) -> tuple[Batch, np.ndarray]:
+        numbers = local_rows * num_batches + step if in_order else step * batch_size + local_rows
+        valid = numbers < count
         if valid.all():
-            return stack(read_rows(rows, (start + numbers).tolist())), valid
-        batch = {name: np.zeros((len(numbers), *np.shape(value)), value.dtype) for name, value in rows[0].items()}
-        if valid.any():
-            for name, values in stack(read_rows(rows, (start + numbers[valid]).tolist())).items():
-                batch[name][valid] = values
+            batch = stack(read_rows(rows, numbers.tolist()))
+        else:
+            batch = {name: np.zeros((len(numbers), *np.shape(value)), value.dtype) for name, value in rows[0].items()}
+            if valid.any():
+                for name, values in stack(read_rows(rows, numbers[valid].tolist())).items():
+                    batch[name][valid] = values
+        if in_order:
+            batch["continues"] = np.full(len(numbers), step > 0)
         return batch, valid
 
-    return map(read, range(0, count, batch_size))
+    return map(read, range(num_batches))
 
 
 def _local_rows(batch_size: int, local: Sequence[int] | None) -> list[int]:

@@ -33,9 +33,16 @@ def evaluate(program: Program, params: Any, rows: Rows, *, max_rows: int) -> dic
     batch_size = program.experiment.batch_size // program.experiment.accumulation
     here = BatchRows(batch_sharding(program.mesh), batch_size)
     sums: dict[str, np.ndarray] = {}
-    for index, (batch, valid) in enumerate(evaluation_batches(rows, batch_size, max_rows, local=here.numbers.tolist())):
-        first_row = to_devices(np.int32(index * batch_size), replicated(program.mesh))
-        metrics = program.eval_step(params, here.to_devices(batch), here.to_devices(valid), first_row)
+    memory, everywhere = program.evaluation_memory(batch_size), replicated(program.mesh)
+    in_order, stride = memory is not None, -(-min(max_rows, len(rows)) // batch_size)
+    order = evaluation_batches(rows, batch_size, max_rows, local=here.numbers.tolist(), in_order=in_order)
+    for index, columns in enumerate(order):
+        batch, valid = map(here.to_devices, columns)
+        if in_order:
+            numbers = to_devices(np.array([index, stride], np.int32), everywhere)
+            metrics, memory = program.ordered_eval_step(params, batch, valid, numbers, memory)
+        else:
+            metrics = program.eval_step(params, batch, valid, to_devices(np.int32(index * batch_size), everywhere))
         for name, mean in jax.device_get(metrics).items():
             sums[name] = sums.get(name, 0.0) + np.array(mean, np.float64)
     means = {name: float(value / max(weight, 1e-9)) for name, (value, weight) in sums.items()}

@@ -1,6 +1,21 @@
 """The zoo: the published families, each a config of one of the modules here."""
 
-from t5x_lite.models import bert, clip, detr, electra, elmo, gpt, mae, recurrent, resnet, siglip, t5, transformer, vit
+from t5x_lite.models import (
+    bert,
+    clip,
+    detr,
+    electra,
+    elmo,
+    gpt,
+    mae,
+    recurrent,
+    resnet,
+    siglip,
+    t5,
+    transformer,
+    transformer_xl,
+    vit,
+)
 from t5x_lite.models.base import ModelConfig, abstract_params, init_params, num_params
 from t5x_lite.models.bert import AlbertConfig, BertConfig, DistilBertConfig, RobertaConfig
 from t5x_lite.models.clip import Clip, ClipConfig, ClipImageConfig, ClipResNetConfig, ClipTextConfig
@@ -17,13 +32,12 @@ from t5x_lite.models.resnet import ResNet, ResNetConfig
 from t5x_lite.models.siglip import Siglip, SiglipConfig, SiglipImageConfig, SiglipTextConfig
 from t5x_lite.models.t5 import T5Config, T5DecoderConfig, T5EncoderConfig
 from t5x_lite.models.transformer import BartConfig, TransformerConfig
+from t5x_lite.models.transformer_xl import TransformerXL, TransformerXLConfig
 from t5x_lite.models.vit import DeiTConfig, ViT, ViTConfig
 
-PRESETS: dict[str, ModelConfig] = {
-    name: config
-    for family in (t5, transformer, gpt, bert, electra, vit, mae, resnet, clip, siglip, detr, recurrent, elmo)
-    for name, config in family.PRESETS.items()
-}
+_FAMILIES = (t5, transformer, gpt, bert, electra, vit, mae, resnet, clip, siglip, detr, recurrent, elmo, transformer_xl)
+
+PRESETS: dict[str, ModelConfig] = {name: config for family in _FAMILIES for name, config in family.PRESETS.items()}
 """Every published architecture under its public name."""
 
 __all__ = [
@@ -69,6 +83,8 @@ __all__ = [
     "T5DecoderConfig",
     "T5EncoderConfig",
     "TransformerConfig",
+    "TransformerXL",
+    "TransformerXLConfig",
     "ViT",
     "ViTConfig",
     "abstract_params",

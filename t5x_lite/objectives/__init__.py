@@ -15,6 +15,7 @@ from t5x_lite.objectives.masked_language_model import MaskedLanguageModel
 from t5x_lite.objectives.masked_sequence_to_sequence import MaskedSequenceToSequence
 from t5x_lite.objectives.question_answering import QuestionAnswering
 from t5x_lite.objectives.replaced_tokens import ReplacedTokenDetection
+from t5x_lite.objectives.segment_language_model import SegmentLanguageModel
 from t5x_lite.objectives.sentence_pairs import NextSentencePrediction, SentenceOrderPrediction
 from t5x_lite.objectives.span_boundary import SpanBoundary
 from t5x_lite.objectives.span_corruption import SpanCorruption
@@ -62,6 +63,7 @@ __all__ = [
     "ReplaceSpans",
     "ReplacedTokenDetection",
     "Row",
+    "SegmentLanguageModel",
     "SentenceOrderPrediction",
     "SequenceToSequence",
     "SigmoidLanguageImage",

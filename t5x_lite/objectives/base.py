@@ -42,7 +42,11 @@ class Mean(NamedTuple):
 
 Metrics = dict[str, Float[Array, ""] | Mean]
 """Figures: sums which divided by the weight of the loss are means, or a `Mean` with another weight. The one that is
-called `STATISTICS` holds a tree of running statistics, which become parameters."""
+called `STATISTICS` holds a tree of running statistics, which become parameters, and the one that is called `MEMORY` the
+next `Objective.memory`."""
+
+MEMORY = "memory"
+"""The feature, and the metric, of what rows in order leave to those that go on from them."""
 
 Loss = tuple[Float[Array, ""], Float[Array, ""], Metrics]
 """(sum, weight, metrics): see `Objective.loss`."""
@@ -116,6 +120,14 @@ class Objective(Validated, ABC):
     def corrupt_batch(self, key: Key[Array, ""], features: Features) -> Features:
         """The features of a batch, each row by `corrupt`, to those of the loss: for what mixes rows, such as mixup."""
         return features
+
+    def memory(self, model: ModelConfig, batch_size: int, dtype: Any) -> Any:
+        """What a batch of rows in order leaves to the next: a tree of arrays [B ...], as it is before the first, 0.
+
+        Of such an objective `loss` finds it in the features, as `MEMORY`, all 0 for a row that goes on from none; and
+        returns the next one among the metrics, by the same name. None: rows stand for themselves.
+        """
+        return None
 
     def features_on_host(self, features: Features) -> Features:
         """Those that `baseline_loss` and `predictions` read; by default all."""
@@ -267,6 +279,18 @@ def row_weights(features: Features) -> Float[Array, "B"]:
     return jnp.ones(len(next(iter(features.values())))) if valid is None else valid.astype(jnp.float32)
 
 
+def with_memory(features: Features, batch: Row, memory: Any) -> Features:
+    """The features of a batch with the memory that its rows go on from; without one as they are."""
+    if memory is None:
+        return features
+    continues = jnp.asarray(batch["continues"])
+
+    def kept(x: Array) -> Array:
+        return jnp.where(continues.reshape(-1, *(1,) * (x.ndim - 1)), x, jnp.zeros_like(x))
+
+    return features | {MEMORY: jax.tree.map(kept, memory)}
+
+
 def check_length(input_length: int, model: ModelConfig) -> None:
     """Raises `InputError` where rows are longer than the model takes."""
     if model.max_length is not None and input_length > model.max_length:
@@ -288,14 +312,19 @@ def entropy(values: np.ndarray) -> float:
 
 
 def corrupt_rows(
-    objective: Objective, key: Key[Array, ""], batch: Row, first_row: Int[Array, ""] | int = 0
+    objective: Objective,
+    key: Key[Array, ""],
+    batch: Row,
+    first_row: Int[Array, ""] | int = 0,
+    stride: Int[Array, ""] | int = 1,
 ) -> Features:
-    """Corrupts the rows `first_row, first_row + 1, ...` of the global batch, each under its key folded from `key`.
+    """Corrupts the rows `first_row, first_row + stride, ...` of the data, each under its key folded from `key`.
 
     `batch` holds each column with a leading dimension. `corrupt_batch` has a key that no row has.
     """
     batch = jax.tree.map(jnp.asarray, dict(batch))
-    rows = first_row + jnp.arange(len(next(iter(batch.values()))))
+    batch.pop("continues", None)
+    rows = first_row + stride * jnp.arange(len(next(iter(batch.values()))))
     keys = jax.vmap(jax.random.fold_in, (None, 0))(key, rows)
     features = jax.vmap(objective.corrupt)(keys, batch)
     return objective.corrupt_batch(jax.random.fold_in(key, jnp.uint32(2**32 - 1)), features)

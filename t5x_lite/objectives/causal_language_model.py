@@ -11,10 +11,11 @@ from jaxtyping import Array, Int, Key
 from t5x_lite.data.layouts.text import Stream
 from t5x_lite.decoding import Greedy, decode
 from t5x_lite.errors import InputError
+from t5x_lite.layers.adaptive import AdaptiveScores
 from t5x_lite.layers.embedding import LazyLogits
 from t5x_lite.models.base import ModelConfig
 from t5x_lite.objectives.base import DropoutKey, Features, Loss, Objective, Row, check_length, row_weights
-from t5x_lite.objectives.vocabulary_loss import vocabulary_loss
+from t5x_lite.objectives.vocabulary_loss import token_loss
 from t5x_lite.validation import Range
 
 
@@ -41,6 +42,11 @@ class CausalLanguageModel(Objective):
                 "set model.full_prefix to False, or train it with PrefixLanguageModel"
             )
         check_length(self.input_length, model)
+        if self.within_documents and not model.packs_rows:
+            raise InputError(
+                f"within_documents=True packs several texts in a row, which a {type(model).__name__} reads as one; "
+                "choose False"
+            )
 
     @property
     def layout(self) -> Stream:
@@ -56,17 +62,17 @@ class CausalLanguageModel(Objective):
         self.check_row(row)
         return {"inputs": row["ids"][:-1], "targets": row["ids"][1:]}
 
-    def forward(self, model: nn.Module, features: Features, key: DropoutKey) -> LazyLogits:
+    def forward(self, model: nn.Module, features: Features, key: DropoutKey) -> LazyLogits | AdaptiveScores:
         ids = features["inputs"]
         # The EOS that closes a document is the first input of the next one, which sees nothing of the first.
         starts = ids == self.known_vocabulary.eos_id
         segments = jnp.cumsum(starts, axis=1) if self.within_documents else None
         return model.scores(ids[:, :0], ids, decoder_segments=segments, deterministic=key is None)
 
-    def loss_of(self, outputs: LazyLogits, features: Features, whole: Features) -> Loss:
+    def loss_of(self, outputs: LazyLogits | AdaptiveScores, features: Features, whole: Features) -> Loss:
         targets = features["targets"]
         weights = jnp.ones(targets.shape, jnp.float32) * row_weights(features)[:, None]
-        return vocabulary_loss(outputs, targets, weights)
+        return token_loss(outputs, targets, weights)
 
     def predict(self, module: nn.Module, params: Any, features: Features) -> Int[Array, "B T"]:
         """The most likely id after each of the inputs, given the true ones before it."""

@@ -17,6 +17,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, Shaped
 
 from t5x_lite.kernels.cpu import sum_rows
+from t5x_lite.layers.adaptive import AdaptiveScores
 from t5x_lite.layers.embedding import LazyLogits
 from t5x_lite.objectives.base import Loss
 from t5x_lite.parallel.partitioning import gradients_together, is_sharded, sum_over_tokens
@@ -36,6 +37,7 @@ def vocabulary_loss(
     label_smoothing: float = 0.0,
     z_loss: float = 0.0,
     least_chunks: int = 2,
+    skips: bool = False,
 ) -> Loss:
     """(sum, weight, metrics) over tokens, from `scores.dense()`, of which a chunk exists at a time.
 
@@ -55,6 +57,8 @@ def vocabulary_loss(
       least_chunks: of a device's tokens, where `CHUNK_TOKENS` does not need more. With two, their logits never exist
         all at once, but the gradient of the kernel is read and written once more, which costs a masked language model
         with its few tokens.
+      skips: those of weight 0 cost next to nothing, of which there are many: the others come first, and chunks without
+        any are passed over.
     """
     embed = scores.axes.index("embed")
     vocab_size = scores.kernel.shape[1 - embed]
@@ -64,8 +68,12 @@ def vocabulary_loss(
     ) -> "_Sums":
         hidden, targets, weights = tokens
         hidden = hidden.reshape(-1, hidden.shape[-1]).astype(scores.dtype)
-        terms = _Terms(label_smoothing, z_loss, least_chunks, vocab_size, embed, shards)
-        return _sums(terms, hidden, kernel, bias, targets.reshape(-1), weights.reshape(-1))
+        terms = _Terms(label_smoothing, z_loss, least_chunks, vocab_size, embed, shards, skips)
+        targets, weights = targets.reshape(-1), weights.reshape(-1)
+        if skips:
+            order = jnp.argsort(weights == 0, stable=True)
+            hidden, targets, weights = (x[order] for x in (hidden, targets, weights))
+        return _sums(terms, hidden, kernel, bias, targets, weights)
 
     hidden, kernel = scores.hidden, scores.kernel
     if is_sharded("embed"):
@@ -74,6 +82,30 @@ def vocabulary_loss(
     sums = sum_over_tokens(own_sums, tokens, kernel, scores.bias, axes=scores.axes, dtype=scores.dtype)
     likelihood, correct = jax.lax.stop_gradient((sums.likelihood, sums.correct))
     return sums.loss, weights.sum(), {"loss": likelihood, "accuracy": correct}
+
+
+def token_loss(scores: LazyLogits | AdaptiveScores, targets: Int[Array, "B L"], weights: Float[Array, "B L"]) -> Loss:
+    """`vocabulary_loss`, or `adaptive_loss` where the vocabulary is in clusters."""
+    return (adaptive_loss if isinstance(scores, AdaptiveScores) else vocabulary_loss)(scores, targets, weights)
+
+
+def adaptive_loss(scores: AdaptiveScores, targets: Int[Array, "B L"], weights: Float[Array, "B L"]) -> Loss:
+    """(sum, weight, metrics) of `vocabulary_loss` over a vocabulary in clusters (Grave et al. 2017): of a token's
+    cluster, and of the token in it, whose clusters the other tokens are not compared with.
+
+    There is no accuracy, which would take all clusters of all tokens.
+    """
+    first = scores.cutoffs[0]
+    cluster = sum((targets >= cutoff).astype(jnp.int32) for cutoff in scores.cutoffs)
+    of_head = jnp.where(cluster == 0, targets, first + cluster - 1)
+    total, weight, metrics = vocabulary_loss(scores.head, of_head, weights)
+    loss = metrics["loss"]
+    for n, start in enumerate(scores.cutoffs):
+        there = cluster == n + 1
+        own = jnp.where(there, targets - start, 0), jnp.where(there, weights, 0.0)
+        in_cluster, _, of_cluster = vocabulary_loss(scores.clusters[n], *own, skips=True, least_chunks=16)
+        total, loss = total + in_cluster, loss + of_cluster["loss"]
+    return total, weight, {"loss": loss}
 
 
 class _Sums(NamedTuple):
@@ -93,6 +125,8 @@ class _Terms:
     embed: int
     shards: tuple[str, ...]
     """The axes of the mesh that shard the vocabulary."""
+    skips: bool = False
+    """Chunks of tokens without weight are passed over."""
 
     def over_shards(self, collective: Callable[[Any, tuple[str, ...]], Any], x: Any) -> Any:
         """`x` of all shards of the vocabulary together."""
@@ -132,6 +166,19 @@ def _sums_and_gradients(
     embed, matrix = terms.embed, kernel.astype(hidden.dtype)
 
     def step(added: tuple[Array | None, ...], chunk: tuple[Array, Array, Array]) -> tuple[Any, Any]:
+        if not terms.skips:
+            return chunk_sums(added, chunk)
+        x, _, weights = chunk
+
+        def no_sums() -> tuple[Any, Any]:
+            # Of what varies over the devices as the sums do.
+            zeros = _Sums(*3 * (jnp.zeros_like(weights).sum(),))
+            to_hidden = jnp.zeros_like(x) + jnp.zeros_like(matrix)[0, 0] if wanted[0] else None
+            return added, (zeros, to_hidden)
+
+        return jax.lax.cond((weights != 0).any(), lambda: chunk_sums(added, chunk), no_sums)
+
+    def chunk_sums(added: tuple[Array | None, ...], chunk: tuple[Array, Array, Array]) -> tuple[Any, Any]:
         x, targets, weights = chunk
         logits = _product(x, 1, matrix, embed)
         if bias is not None:

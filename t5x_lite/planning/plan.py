@@ -146,7 +146,7 @@ def make_plan(experiment: Experiment, topology: Topology) -> Plan:
     mesh = make_mesh(experiment.mesh, topology.devices)
     check_mesh(experiment, mesh)
     program = Program(experiment, objective, mesh)
-    batch = abstract_batch(objective.layout.spec, experiment.batch_size, sharding=batch_sharding(mesh))
+    batch = abstract_batch(objective.layout.batch_spec, experiment.batch_size, sharding=batch_sharding(mesh))
 
     started = time.perf_counter()
     lowered = program.train_step.lower(program.abstract_state, batch)
@@ -155,7 +155,7 @@ def make_plan(experiment: Experiment, topology: Topology) -> Plan:
 
     per_chip, state = topology.chip.devices, program.abstract_state
     parameters, optimizer = (per_chip * local_bytes(tree) for tree in (state.params, state.opt_state))
-    other = per_chip * local_bytes((state.step, state.finite, state.average, state.frozen, batch))
+    other = per_chip * local_bytes((state.step, state.finite, state.average, state.memory, state.frozen, batch))
     cost, code = None, 0
     if compiled is not None:
         analysis = compiled.memory_analysis()

@@ -110,7 +110,7 @@ class Checkpoints:
         if step == self._started:
             self._remove_old()
             return step
-        training = {"training": {"step": state.step, "opt_state": state.opt_state}}
+        training = {"training": _training_items(state)}
         average = {} if state.average is None else {"average": state.average}
         began = time.monotonic()
         self._end_write()
@@ -163,6 +163,12 @@ class Checkpoints:
             if self._failure is not None:
                 failure, self._failure = self._failure, None
                 raise failure
+
+
+def _training_items(state: TrainState) -> dict[str, Any]:
+    """What only training needs, of a state or of its shapes."""
+    items = {"step": state.step, "opt_state": state.opt_state}
+    return items if state.memory is None else items | {"memory": state.memory}
 
 
 def _model_items(experiment: Experiment, tokenizer_files: Files, params: Any) -> dict[str, Any]:
@@ -243,22 +249,39 @@ def _description(folder: Folder, metadata: dict[str, Any]) -> tuple[Experiment, 
 def read_state(folder: Folder, abstract: TrainState) -> TrainState:
     """The whole state in a checkpoint's folder, on the devices that the abstract state's shardings name.
 
-    An average that the checkpoint lacks begins as its parameters.
+    An average that the checkpoint lacks begins as its parameters, and a memory of other rows than its own anew.
     """
-    abstract_items = {"params": abstract.params, "training": {"step": abstract.step, "opt_state": abstract.opt_state}}
     metadata = _metadata(folder)
     if "training" not in metadata:
         raise InputError(
             f"{folder} holds parameters alone (they were converted or averaged); train into another workdir"
         )
+    abstract_items = {"params": abstract.params, "training": _training_items(abstract)}
     if abstract.average is not None and "average" in metadata:
         abstract_items["average"] = abstract.average
+    saved = metadata["training"].get("memory")
+    goes_on = _shapes_of(saved) == _shapes_of(abstract.memory)
+    if not goes_on:
+        abstract_items["training"]["memory"] = jax.tree.map(
+            lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=abstract.step.sharding), saved
+        )
     items = _load(folder, abstract_items)
     average = None
     if abstract.average is not None:
         average = items.get("average") or jax.tree.map(jnp.copy, items["params"])
     finite = jax.device_put(np.bool_(True), abstract.finite.sharding)
-    return TrainState(params=items["params"], finite=finite, average=average, **items["training"])
+    training = items["training"]
+    if not goes_on:
+        training = {**training, "memory": jax.tree.map(_zeros, abstract.memory)}
+    return TrainState(params=items["params"], finite=finite, average=average, **training)
+
+
+def _shapes_of(tree: Any) -> Any:
+    return jax.tree.map(lambda leaf: (*leaf.shape, np.dtype(leaf.dtype)), tree)
+
+
+def _zeros(leaf: jax.ShapeDtypeStruct) -> jax.Array:
+    return jax.jit(lambda: jnp.zeros(leaf.shape, leaf.dtype), out_shardings=leaf.sharding)()
 
 
 @contextmanager

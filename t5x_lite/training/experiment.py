@@ -157,6 +157,12 @@ class Experiment:
                 f"data.augmentation_repeats={self.data.augmentation_repeats} exceeds batch_size={self.batch_size}; "
                 "choose fewer, such as 3"
             )
+        mixes_rows = isinstance(self.data.source, Mixture) or self.data.augmentation_repeats > 1
+        if self.objective.layout.in_order and mixes_rows:
+            raise InputError(
+                f"{type(self.objective).__name__} reads rows in order, which go with neither a Mixture nor "
+                f"data.augmentation_repeats={self.data.augmentation_repeats}; choose one source, and 1"
+            )
         if self.accumulation > 1 and self.objective.compares_rows:
             raise InputError(
                 f"accumulation={self.accumulation} splits the batch, and {type(self.objective).__name__} compares all "
@@ -169,12 +175,13 @@ class Experiment:
             )
 
     @property
-    def batch_order(self) -> dict[str, int]:
+    def batch_order(self) -> dict[str, Any]:
         """The options of `data.batches` that determine the rows of each step."""
         return {
             "batch_size": self.batch_size,
             "seed": self.seed,
             "augmentation_repeats": self.data.augmentation_repeats,
+            "in_order": self.objective.layout.in_order,
         }
 
     def to_json(self) -> str:

@@ -5,7 +5,7 @@ import re
 from typing import Any
 
 import jax
-import jax.numpy as jnp  # noqa: F401 (read by doctests)
+import jax.numpy as jnp
 from flax import linen as nn
 from jax.extend.core import ClosedJaxpr, Jaxpr, JaxprEqn
 
@@ -13,7 +13,7 @@ from t5x_lite.data.layouts.base import abstract_batch
 from t5x_lite.kernels.dense_attention import VISIBLE
 from t5x_lite.kernels.masks import MODEL_FLOPS
 from t5x_lite.models.base import ModelConfig, abstract_params
-from t5x_lite.objectives.base import Objective, corrupt_rows
+from t5x_lite.objectives.base import Objective, corrupt_rows, with_memory
 
 
 def step_flops(model: ModelConfig, objective: Objective, batch_size: int) -> int:
@@ -30,8 +30,13 @@ def step_flops(model: ModelConfig, objective: Objective, batch_size: int) -> int
       batch_size: rows of a step.
     """
     # Of two rows, since losses over the vocabulary cut their tokens into two chunks or more and pad the last one.
-    batch = abstract_batch(objective.layout.spec, 2)
-    features = jax.eval_shape(lambda batch: corrupt_rows(objective, jax.random.key(0), batch), batch)
+    batch = abstract_batch(objective.layout.batch_spec, 2)
+
+    def features_of(batch: Any) -> Any:
+        features = corrupt_rows(objective, jax.random.key(0), batch)
+        return with_memory(features, batch, objective.memory(model, 2, jnp.float32))
+
+    features = jax.eval_shape(features_of, batch)
     params = nn.unbox(abstract_params(model))
 
     def forward(frozen: Any) -> int:

@@ -16,12 +16,14 @@ from t5x_lite.kernels.platform import train_step_options
 from t5x_lite.kernels.random_bits import hash_key
 from t5x_lite.models.base import abstract_params
 from t5x_lite.objectives import Features, Mean, Metrics, Objective, Row, corrupt_rows
+from t5x_lite.objectives.base import MEMORY, with_memory
 from t5x_lite.parallel import batch_sharding, logical_axes, replicated, shardings, use_mesh
 from t5x_lite.parallel.mesh import STATISTICS
 from t5x_lite.training.experiment import Experiment
 
 TrainStep = Callable[["TrainState", Row], tuple["TrainState", Metrics]]
 EvalStep = Callable[[Any, Row, Bool[Array, "B"], Int[Array, ""]], Metrics]
+OrderedEvalStep = Callable[[Any, Row, Bool[Array, "B"], Int[Array, "2"], Any], tuple[Metrics, Any]]
 
 
 class TrainState(struct.PyTreeNode):
@@ -35,6 +37,8 @@ class TrainState(struct.PyTreeNode):
     """Boolean: false from the first non-finite step on, before which all else is kept."""
     average: Any = None
     """The moving average of the parameters; None in a run without one."""
+    memory: Any = None
+    """What rows in order leave to the next batch, the rows first: see `Objective.memory`."""
     frozen: Any = None
     """Parameters that the loss reads and no step changes, such as a teacher's; not in a checkpoint."""
 
@@ -63,7 +67,10 @@ class Program:
         frozen = None if objective.frozen_model is None else abstract_params(objective.frozen_model)
         boxed = jax.eval_shape(self._init, jax.random.key(0)).replace(frozen=frozen)
         over = ("fsdp", "data") if experiment.zero1 else ("fsdp",)
-        self.state_shardings = shardings(mesh, boxed).replace(opt_state=shardings(mesh, boxed.opt_state, over))
+        batch, everywhere = batch_sharding(mesh), replicated(mesh)
+        self.state_shardings = shardings(mesh, boxed).replace(
+            opt_state=shardings(mesh, boxed.opt_state, over), memory=jax.tree.map(lambda leaf: batch, boxed.memory)
+        )
         self._update_shardings = shardings(mesh, boxed.params, over)
         self.abstract_state = jax.tree.map(
             lambda leaf, sharding: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=sharding),
@@ -73,7 +80,6 @@ class Program:
         self._sharded_init = jax.jit(
             lambda key: nn.unbox(self._init(key)), out_shardings=self.state_shardings.replace(frozen=None)
         )
-        batch, everywhere = batch_sharding(mesh), replicated(mesh)
         self.train_step: TrainStep = jax.jit(
             use_mesh(mesh)(self._train_step),
             in_shardings=(self.state_shardings, batch),
@@ -86,6 +92,11 @@ class Program:
             in_shardings=(self.state_shardings.params, batch, batch, everywhere),
             out_shardings=everywhere,
         )
+        self.ordered_eval_step: OrderedEvalStep = jax.jit(
+            use_mesh(mesh)(self._ordered_eval_step),
+            in_shardings=(self.state_shardings.params, batch, batch, everywhere, batch),
+            out_shardings=(everywhere, batch),
+        )
 
     def init(self) -> TrainState:
         """The state before the first step, created sharded, without `frozen`."""
@@ -95,7 +106,14 @@ class Program:
         inputs = [jnp.zeros(array.shape, array.dtype) for array in self.experiment.model.abstract_inputs()]
         params = self.module.init(key, *inputs)["params"]
         opt_state, average = self.optimizer.init(params), self.experiment.average.start(params)
-        return TrainState(jnp.int32(0), params, opt_state, jnp.bool_(True), average)
+        memory = self.objective.memory(self.experiment.model, self.experiment.batch_size, self.module.dtype)
+        return TrainState(jnp.int32(0), params, opt_state, jnp.bool_(True), average, memory)
+
+    def evaluation_memory(self, batch_size: int) -> Any:
+        """The memory before the first batch of an evaluation; None where rows stand for themselves."""
+        model, objective = self.experiment.model, self.objective.for_evaluation()
+        start = lambda: objective.memory(model, batch_size, self.module.dtype)  # noqa: E731
+        return jax.jit(start, out_shardings=batch_sharding(self.mesh))()
 
     def _train_step(self, state: TrainState, batch: Row) -> tuple[TrainState, Metrics]:
         corrupt_key, dropout_key = jax.random.split(
@@ -103,7 +121,7 @@ class Program:
         )
         if self.experiment.dropout_prng == "hash":
             dropout_key = hash_key(dropout_key)
-        features = corrupt_rows(self.objective, corrupt_key, batch)
+        features = with_memory(corrupt_rows(self.objective, corrupt_key, batch), batch, state.memory)
         (loss_sum, weight, sums), grads = self.gradients(state.params, features, dropout_key, state.frozen)
         if self.experiment.zero1:
             # Each device updates the parameters whose moments it holds; the compiler gathers them at the end. First all
@@ -125,7 +143,8 @@ class Program:
         if statistics := sums.pop(STATISTICS, None):
             means = jax.tree.map(lambda total: total / statistics.weight, statistics.sum)
             params, average = (tree and with_leaves(tree, means) for tree in (params, average))
-        new = state.replace(step=state.step + 1, params=params, opt_state=opt_state, average=average)
+        memory = sums.pop(MEMORY, None)
+        new = state.replace(step=state.step + 1, params=params, opt_state=opt_state, average=average, memory=memory)
 
         metrics = {name: value / jnp.maximum(of, 1.0) for name, (value, of) in with_weights(sums, weight).items()}
         metrics["objective"] = loss_sum / weight
@@ -160,17 +179,37 @@ class Program:
         shapes = jax.eval_shape(microbatch, jax.tree.map(lambda x: x[0], batches), keys[0])
         zeros = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shapes)
 
-        def add(total: Any, batch: tuple[Features, Key[Array, ""]]) -> tuple[Any, None]:
-            return jax.tree.map(jnp.add, total, microbatch(*batch)), None
+        def add(total: Any, batch: tuple[Features, Key[Array, ""]]) -> tuple[Any, Any]:
+            (sums, grads), memory = without_memory(*microbatch(*batch))
+            return jax.tree.map(jnp.add, total, (sums, grads)), memory
 
-        return jax.lax.scan(add, zeros, (batches, keys))[0]
+        zeros, _ = without_memory(*zeros)
+        ((loss_sum, weight, metrics), grads), memory = jax.lax.scan(add, zeros, (batches, keys))
+        if memory is not None:
+            memory = jax.tree.map(lambda x: x.swapaxes(0, 1).reshape(-1, *x.shape[2:]), memory)
+            metrics[MEMORY] = memory
+        return (loss_sum, weight, metrics), grads
 
     def _eval_step(self, params: Any, batch: Row, valid: Bool[Array, "B"], first_row: Int[Array, ""]) -> Metrics:
+        return self._ordered_eval_step(params, batch, valid, (first_row, 1), None)[0]
+
+    def _ordered_eval_step(
+        self, params: Any, batch: Row, valid: Bool[Array, "B"], rows: Any, memory: Any
+    ) -> tuple[Metrics, Any]:
+        """`rows`: the number of the first one, and how much more the next one's is."""
         # One key for all runs and steps, so that held-out figures can be compared.
         objective = self.objective.for_evaluation()
-        features = corrupt_rows(objective, jax.random.key(0), batch, first_row)
+        features = with_memory(corrupt_rows(objective, jax.random.key(0), batch, *rows), batch, memory)
         _, weight, metrics = objective.loss(self.module, params, features | {"valid": valid}, None)
-        return with_weights(metrics, weight)
+        memory = metrics.pop(MEMORY, None)
+        return with_weights(metrics, weight), memory
+
+
+def without_memory(sums: Any, grads: Any) -> tuple[Any, Any]:
+    """((sums, grads), the memory that is among the metrics of the sums, or None)."""
+    loss_sum, weight, metrics = sums
+    rest = {name: value for name, value in metrics.items() if name != MEMORY}
+    return ((loss_sum, weight, rest), grads), metrics.get(MEMORY)
 
 
 def bounded(params: Any, bounds: Mapping[str, float]) -> Any:

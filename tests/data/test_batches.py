@@ -210,9 +210,38 @@ def test_evaluation_counts_every_row_once(count, limit, num_hosts):
     assert seen == expected
 
 
+@pytest.mark.parametrize("num_hosts", [1, 2, 4])
+def test_rows_in_order_go_on_from_each_other(num_hosts):
+    """Each row of the batch reads its own part, from its beginning again after an epoch."""
+    rows_of_hosts, order = shares(8, num_hosts), np.argsort(np.concatenate(shares(8, num_hosts)))
+    hosts = [batches(CountedRows(45), batch_size=8, seed=3, in_order=True, local=local) for local in rows_of_hosts]
+    for step in (0, 1, 4, 5, 5 * 10**9 + 2):
+        parts = [host[step] for host in hosts]
+        batch = {name: np.concatenate([part[name] for part in parts])[order] for name in parts[0]}
+        assert batch.pop("continues").tolist() == [step % 5 != 0] * 8
+        assert numbers(batch) == [row * 5 + step % 5 for row in range(8)]
+    once = batches(CountedRows(45), batch_size=8, seed=3, in_order=True, repeat=False)
+    assert sorted(n for step in range(len(once)) for n in numbers(once[step])) == list(range(40))
+
+
+@pytest.mark.parametrize(("count", "limit"), [(1, None), (8, None), (21, None), (21, 13)])
+def test_evaluation_in_order_counts_every_row_once(count, limit):
+    found = {}
+    parts = list(evaluation_batches(CountedRows(count), 8, limit, in_order=True))
+    for step, (batch, valid) in enumerate(parts):
+        assert batch.pop("continues").tolist() == [step > 0] * 8
+        for row in np.flatnonzero(valid):
+            found.setdefault(row, []).append(int(batch["ids"][row, 0]))
+    seen = [n for row in sorted(found) for n in found[row]]
+    assert seen == list(range(min(count, limit or count)))
+    assert all(len(numbers) <= len(parts) for numbers in found.values())
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [
+        ({"in_order": True, "batch_size": 21}, "batch_size=21 exceeds the 20 rows"),
+        ({"in_order": True, "augmentation_repeats": 2}, "rows in order do not go with augmentation_repeats=2"),
         ({"local": [7, 8]}, "are not rows of a batch of 8; choose from 0 to 7"),
         ({"local": [-1]}, "are not rows of a batch of 8"),
         ({"local": []}, "are not rows of a batch of 8"),

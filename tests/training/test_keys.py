@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import jax
+import jax.numpy as jnp
 import pytest
 from flax import linen as nn
 from jax.experimental.key_reuse._core import check_key_reuse  # the switch jax.debug_key_reuse checks what runs
@@ -10,7 +11,7 @@ from jax.experimental.key_reuse._core import check_key_reuse  # the switch jax.d
 from t5x_lite.cli.arguments import load_config
 from t5x_lite.data.layouts.base import abstract_batch
 from t5x_lite.models import abstract_params
-from t5x_lite.objectives import corrupt_rows
+from t5x_lite.objectives.base import corrupt_rows, with_memory
 from t5x_lite.planning.plan import objective_without_text
 
 CONFIGS = sorted((Path(__file__).parents[2] / "configs").glob("*.py"), key=lambda path: ("tiny" not in path.stem, path))
@@ -53,7 +54,8 @@ def test_corruption_augmentation_and_dropout_use_each_key_once(path, checked):
 
     def loss(params, batch, corrupt_key, dropout_key):
         features = corrupt_rows(objective, corrupt_key, batch)
+        features = with_memory(features, batch, objective.memory(experiment.model, 4, jnp.float32))
         return objective.loss(module, params, features, dropout_key)
 
     params = nn.unbox(abstract_params(experiment.model))
-    check_key_reuse(loss, params, abstract_batch(objective.layout.spec, 4), KEY, KEY)
+    check_key_reuse(loss, params, abstract_batch(objective.layout.batch_spec, 4), KEY, KEY)

@@ -41,7 +41,7 @@ from t5x_lite.runs.records import print_line
 from t5x_lite.runs.report import preparation
 from t5x_lite.training.experiment import Evaluation, Experiment
 from t5x_lite.training.step import Program
-from t5x_lite.validation import Positive
+from t5x_lite.validation import NonNegative, Positive
 
 
 @dataclass(frozen=True)
@@ -84,6 +84,8 @@ class Evaluate:
     """Inputs to decode, at most; as in the run if not given."""
     alpha: float | None = None
     """Exponent of the beams' length penalty; as in the run if not given."""
+    memory_length: NonNegative | None = None
+    """Tokens of memory before a segment, of models that have one (Transformer-XL); if not given, as in the run."""
     split: str = ""
     """Another split of the run's dataset of TensorFlow Datasets, such as test."""
     part: str = ""
@@ -122,7 +124,7 @@ def evaluate(arguments: list[str]) -> None:
             "their names; give such a model and --images, or leave it out"
         )
     trained = of_part(whole, command.part) if command.part else whole
-    experiment = _on_other_data(trained, command, opened.classes)
+    experiment = _with_memory(_on_other_data(trained, command, opened.classes), command.memory_length)
     source = experiment.data.held_out_source or experiment.data.source
     submission = submission_of(experiment.objective, source, command.submission)
     of_task = isinstance(experiment.objective, TaskObjective)
@@ -182,6 +184,18 @@ def _experiment_without_run(opened: OpenedModel, command: Evaluate) -> Experimen
     if not (command.text or command.pairs):
         raise InputError(f"{command.run} is not a run, and came without data; give --text or --pairs")
     return replace(experiment_for(opened.config, Data()), generation=opened.generation)
+
+
+def _with_memory(experiment: Experiment, length: int | None) -> Experiment:
+    """The experiment evaluated with so many tokens of memory."""
+    if length is None:
+        return experiment
+    if not hasattr(experiment.objective, "evaluation_memory_length"):
+        raise InputError(
+            f"--memory-length={length} is for models with a memory, and {type(experiment.objective).__name__} has no "
+            "memory; leave it out"
+        )
+    return replace(experiment, objective=replace(experiment.objective, evaluation_memory_length=length))
 
 
 def _as_zero_shot(opened: OpenedModel, command: Evaluate) -> tuple[OpenedModel, Experiment]:

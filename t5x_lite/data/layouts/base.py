@@ -218,11 +218,18 @@ class Layout(Validated, ABC):
     """Whether the source holds examples with answers rather than running text."""
     reads_sentences: ClassVar[bool] = False
     """Whether rows depend on where sentences end."""
+    in_order: ClassVar[bool] = False
+    """Whether rows go on from each other, so that batches take them in order: see `batches`."""
 
     @property
     def spec(self) -> RowSpec:
         """The columns of its rows: `length` ids, unless a layout says otherwise."""
         return {"ids": Column((self.length,), is_ids=True)}
+
+    @property
+    def batch_spec(self) -> RowSpec:
+        """The columns of a batch: those of its rows, and `continues` where they are in order."""
+        return self.spec | ({"continues": Column((), np.bool_)} if self.in_order else {})
 
     @abstractmethod
     def tokenize(

@@ -14,6 +14,9 @@ from t5x_lite.validation import Positive, Range
 
 
 class StreamRows(RowBuilder):
+    _overlap = 0
+    """Ids that a row has in common with the one before."""
+
     def __init__(self, layout: Layout, vocabulary: Vocabulary) -> None:
         super().__init__(layout, vocabulary)
         self._eos = np.array([vocabulary.eos_id], np.int32)
@@ -26,10 +29,10 @@ class StreamRows(RowBuilder):
 
     def take(self) -> list[dict[str, np.ndarray]]:
         ids, length = np.concatenate(self._pieces), self._layout.length
-        whole = len(ids) // length * length
-        self._pieces = [ids[whole:]]
-        for row in ids[:whole].reshape(-1, length):
-            self._emit(ids=row)
+        starts = range(0, len(ids) - length + 1, length - self._overlap)
+        self._pieces = [ids[len(starts) * (length - self._overlap) :]]
+        for start in starts:
+            self._emit(ids=ids[start : start + length])
         return super().take()
 
     @property
@@ -59,6 +62,29 @@ class Stream(Layout):
 
     def tokenize(self, examples: list[str], tokenizer: Tokenizer, sentences: SentenceRule) -> Iterator[list[Any]]:
         return ([ids] for ids in tokenizer.encode_batch(examples))
+
+
+class OrderedRows(StreamRows):
+    _overlap = 1
+
+
+@dataclass(frozen=True)
+class OrderedStream(Stream):
+    """Rows of `Stream` that go on from each other, for models with a memory: batches take them in order, and the last
+    id of a row, which is only predicted, is the first one of the next, which predicts from it.
+
+    >>> import numpy as np
+    >>> rows = OrderedStream(4).start(Vocabulary(size=100, eos_id=1))
+    >>> rows.add([np.arange(10, 16, dtype=np.int32)])
+    >>> [row["ids"].tolist() for row in rows.take()]
+    [[10, 11, 12, 13], [13, 14, 15, 1]]
+    """
+
+    length: Annotated[int, Range(ge=2)]
+    """Ids of a row."""
+
+    builder = OrderedRows
+    in_order = True
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,27 @@
+"""Transformer-XL in miniature on the documentation that every Python carries: no download, any machine.
+
+python -m t5x_lite train configs/transformer_xl_tiny.py
+"""
+
+from dataclasses import replace
+
+from gpt_tiny import experiment as base
+
+from t5x_lite.models import TransformerXLConfig
+from t5x_lite.objectives import SegmentLanguageModel
+
+experiment = replace(
+    base,
+    model=TransformerXLConfig(
+        vocab_size=2048,
+        embed_dim=128,
+        num_heads=4,
+        mlp_dim=512,
+        num_layers=2,
+        dropout_rate=0.0,
+        cutoffs=(512, 1024),
+        div_value=2,
+        memory_length=64,
+    ),
+    objective=SegmentLanguageModel(input_length=64, memory_length=64, evaluation_memory_length=128),
+)

@@ -1,0 +1,95 @@
+"""Whole runs with a memory: stopped and gone on with, evaluated with more of it, loaded."""
+
+import json
+from dataclasses import replace
+
+import jax
+import numpy as np
+import pytest
+from flax import traverse_util
+
+import t5x_lite
+from t5x_lite.cli.main import main
+from t5x_lite.models import TransformerXLConfig
+from t5x_lite.objectives import SegmentLanguageModel
+from t5x_lite.runs.records import read_records
+from t5x_lite.training import Evaluation
+from t5x_lite.training.initialization import FromRun
+
+XL = TransformerXLConfig(
+    vocab_size=264,
+    num_heads=2,
+    head_dim=4,
+    embed_dim=16,
+    mlp_dim=16,
+    num_layers=2,
+    cutoffs=(100,),
+    dropout_rate=0.1,
+)
+
+
+@pytest.fixture(scope="module")
+def experiment(tiny):
+    return replace(
+        tiny, model=XL, objective=SegmentLanguageModel(16, memory_length=12), evaluation=Evaluation(every=3, rows=50)
+    )
+
+
+@pytest.fixture(scope="module")
+def run(experiment, train, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("memory") / "run"
+    train(experiment, folder, report=False)
+    return folder
+
+
+def params_of(workdir):
+    return traverse_util.flatten_dict(jax.device_get(t5x_lite.load(workdir).params), sep="/")
+
+
+def losses(folder, kind="train"):
+    return [record["loss"] for record in read_records(folder / "metrics.jsonl") if record["kind"] == kind]
+
+
+def test_stopped_and_gone_on_with_it_is_the_same_run(experiment, run, train, tmp_path, stopped_after):
+    with stopped_after(3):
+        train(experiment, tmp_path, report=False)
+    assert len(losses(tmp_path)) < experiment.steps
+    train(experiment, tmp_path, report=False)
+    assert losses(tmp_path) == losses(run)
+    assert losses(tmp_path, "held_out") == losses(run, "held_out")
+    undisturbed, gone_on = params_of(run), params_of(tmp_path)
+    for name, value in undisturbed.items():
+        np.testing.assert_array_equal(gone_on[name], value, err_msg=name)
+
+
+@pytest.mark.parametrize("memory_length", [12, 7])
+def test_another_run_goes_on_from_it_with_its_memory_or_a_new_one(experiment, run, train, tmp_path, memory_length):
+    """Of another length it begins empty."""
+    objective = replace(experiment.objective, memory_length=memory_length)
+    train(replace(experiment, objective=objective, start=FromRun(str(run)), steps=8), tmp_path, report=False)
+    assert len(losses(tmp_path)) == 2
+
+
+def test_evaluation_with_more_memory_or_none(run, capsys):
+    found = {}
+    for length in (None, 0, 12, 30):
+        options = [] if length is None else ["--memory-length", str(length)]
+        assert main(["evaluate", str(run), "--json", *options]) == 0
+        found[length] = json.loads(capsys.readouterr().out.splitlines()[-1])
+    assert found[None]["loss"] == found[12]["loss"] == pytest.approx(losses(run, "held_out")[-1], abs=1e-6)
+    assert len({one["loss"] for one in found.values()}) == 3
+    assert len({one["tokens"] for one in found.values()}) == 1
+
+
+def test_a_memory_is_asked_of_models_that_have_one(tiny, train, tmp_path, capsys):
+    train(replace(tiny, steps=1), tmp_path / "run", report=False)
+    assert main(["evaluate", str(tmp_path / "run"), "--memory-length", "8"]) == 2
+    assert "SpanCorruption has no memory" in capsys.readouterr().err
+
+
+def test_a_notebook_opens_it(run):
+    model = t5x_lite.load(run)
+    assert len(model.generate("alpha beta", max_length=5)) > 0
+    assert model.generate(["alpha", "alpha beta gamma"], max_length=4, num_beams=2) == [
+        model.generate(text, max_length=4, num_beams=2) for text in ("alpha", "alpha beta gamma")
+    ]
