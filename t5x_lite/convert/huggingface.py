@@ -15,7 +15,7 @@ import xxhash
 from flax import linen as nn
 
 from t5x_lite.checksums import write_checksums
-from t5x_lite.convert import decoders, detr, encoder_decoders, encoders, image_texts, images, resnet
+from t5x_lite.convert import decoders, detr, encoder_decoders, encoders, image_texts, images, resnet, xlnet
 from t5x_lite.convert.family import HuggingFaceFamily, class_of
 from t5x_lite.convert.generation import read_generation, read_vocabulary
 from t5x_lite.convert.origin import GENERATION_FILE, IMAGE_PROCESSOR_FILE, MULTI_LABEL, Origin, read_origin
@@ -29,7 +29,7 @@ from t5x_lite.models import ModelConfig, abstract_params
 
 FAMILIES: list[HuggingFaceFamily] = [
     family
-    for module in (encoder_decoders, decoders, encoders, images, resnet, image_texts, detr)
+    for module in (encoder_decoders, decoders, encoders, xlnet, images, resnet, image_texts, detr)
     for family in module.FAMILIES
 ]
 """What can be imported and exported. Of several families with one config the last that fits it is written."""

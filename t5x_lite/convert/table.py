@@ -29,6 +29,8 @@ class TensorName:
     """Theirs is [out, in] (torch's linear layers), ours [in, out]."""
     part: tuple[int, int] = (0, 1)
     """(which, of how many): theirs holds several of ours side by side along its last axis."""
+    heads: int = 0
+    """Theirs is [D, H, K] with so many heads, before it is transposed, ours [D, H K]; 0: it has the shape of ours."""
 
     @property
     def is_stacked(self) -> bool:
@@ -43,7 +45,7 @@ def tensor_name(names: Names, path: str) -> TensorName:
     """Where the parameter with this path is among their tensors.
 
     >>> tensor_name({"encoder/wi": "encoder.{layer}.fc1"}, "encoder/wi/kernel")
-    TensorName(name='encoder.{layer}.fc1.weight', transpose=True, part=(0, 1))
+    TensorName(name='encoder.{layer}.fc1.weight', transpose=True, part=(0, 1), heads=0)
     """
     layer, _, leaf = path.rpartition("/")
     if path not in names and layer not in names:
@@ -97,6 +99,8 @@ def to_ours(
             which, parts = tensor.part
             if value.ndim and value.shape[-1] % parts == 0:
                 value = np.split(value, parts, axis=-1)[which]
+            if tensor.heads and value.ndim == 3:
+                value = value.reshape(len(value), -1)
             value = value.T if tensor.transpose else value
             if value.shape != expected:
                 problems.append(f"{name} has shape {value.shape}, not {expected}, after transposition (ours: {path})")
@@ -132,7 +136,8 @@ def to_theirs(names: Names, params: Any, abstract: Any) -> dict[str, np.ndarray]
         value = np.asarray(values[path], np.float32)
         for layer, array in enumerate(value if tensor.is_stacked else value[None]):
             pieces = parts.setdefault(tensor.name.format(layer=layer), [np.empty(0)] * of)
-            pieces[which] = array.T if tensor.transpose else array
+            array = array.T if tensor.transpose else array
+            pieces[which] = array.reshape(len(array), tensor.heads, -1) if tensor.heads else array
     return {
         name: np.asarray(pieces[0] if len(pieces) == 1 else np.concatenate(pieces, axis=-1), order="C")
         for name, pieces in parts.items()

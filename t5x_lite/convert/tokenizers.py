@@ -13,7 +13,12 @@ from t5x_lite.files import read_json
 from t5x_lite.tokenizers.base import CONFIG_FILE, MOST_IDS
 from t5x_lite.tokenizers.config import ByteTokenizer, SentencePieceTokenizer
 from t5x_lite.tokenizers.marian import SOURCE_FILE, MarianTokenizer
-from t5x_lite.tokenizers.sentencepiece import AlbertTokenizer, EncoderSentencePieceTokenizer, SiglipTokenizer
+from t5x_lite.tokenizers.sentencepiece import (
+    AlbertTokenizer,
+    EncoderSentencePieceTokenizer,
+    SiglipTokenizer,
+    XLNetTokenizer,
+)
 from t5x_lite.tokenizers.subword import (
     CLIP_SPECIAL,
     TOKENIZER_FILE,
@@ -57,6 +62,8 @@ def read_tokenizer(folder: Path, config: Mapping[str, Any]) -> Tokenizer | None:
     if path.suffix != ".model":
         return make_tokenizer(TokenizerFile(str(path)), iter)
     layout = "xlm-roberta" if path.name != "spiece.model" else "t5" if is_t5 else "siglip" if is_siglip else "albert"
+    if layout == "albert" and (family == "xlnet" or described.get("tokenizer_class", "").startswith("XLNet")):
+        layout = "xlnet"
     # mT5's sentinels are pieces of its model; T5's 100 come after it.
     extra_ids = _extra_ids(described, "extra_ids", 0 if family == "mt5" else 100)
     return make_tokenizer(SentencePiece(extra_ids=extra_ids, model_file=str(path), layout=layout), iter)
@@ -93,6 +100,15 @@ def write_tokenizer(folder: Path, tokenizer: Tokenizer, model_type: str) -> None
         case SentencePieceTokenizer(extra_ids=extra_ids, model=model):
             (folder / "spiece.model").write_bytes(model)
             described = {"tokenizer_class": "T5Tokenizer", "extra_ids": extra_ids} | tokens
+        case XLNetTokenizer(model=model):
+            (folder / "spiece.model").write_bytes(model)
+            described = {
+                "tokenizer_class": "XLNetTokenizer",
+                **{"bos_token": "<s>", "eos_token": "</s>", "unk_token": "<unk>", "sep_token": "<sep>"},
+                **{"pad_token": "<pad>", "cls_token": "<cls>", "mask_token": _mask("<mask>", lstrip=True)},
+                "additional_special_tokens": ["<eop>", "<eod>"],
+                **tokenizer.options,
+            }
         case EncoderSentencePieceTokenizer():
             albert = isinstance(tokenizer, AlbertTokenizer)
             (folder / ("spiece.model" if albert else "sentencepiece.bpe.model")).write_bytes(tokenizer.model)

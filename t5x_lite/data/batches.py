@@ -29,6 +29,7 @@ def batches(
     repeat: bool = True,
     augmentation_repeats: int = 1,
     in_order: bool = False,
+    both_ways: bool = False,
 ) -> "grain.MapDataset":
     """`batches(...)[step]` are this host's rows of global batch `step`: each column with a leading dimension b.
 
@@ -54,6 +55,8 @@ def batches(
       repeat: False for a single epoch.
       augmentation_repeats: N, 1 to B. An epoch takes N times the steps.
       in_order: of every epoch, whatever the seed; goes with neither a mixture nor copies of rows.
+      both_ways: of rows in order, the second half of a batch goes from the end of each part to its beginning (Yang et
+        al. 2019, section 3.1), which another column tells: `backward`, bool [b].
 
     Raises:
       InputError: no rows, a number in `local` outside the batch, fewer rows than a batch without `repeat` or
@@ -75,7 +78,7 @@ def batches(
         if repeats > 1 or isinstance(rows, MixedRows):
             what = "a mixture" if isinstance(rows, MixedRows) else f"augmentation_repeats={repeats}"
             raise InputError(f"rows in order do not go with {what}; choose one source, and no copies of rows")
-        return _batches_in_order(rows, batch_size, local, repeat)
+        return _batches_in_order(rows, batch_size, np.array(local), repeat, both_ways)
     # What is shuffled, repeated and batched are row numbers: Grain's own batching reads row by row, which is slower
     # than one read of them all.
     if isinstance(rows, MixedRows) and repeat:
@@ -99,14 +102,19 @@ def batches(
     return grain.MapDataset.range(min(len(numbers) * repeats, sys.maxsize) // batch_size).map(read)
 
 
-def _batches_in_order(rows: Sequence[Row], batch_size: int, local: list[int], repeat: bool) -> "grain.MapDataset":
+def _batches_in_order(
+    rows: Sequence[Row], batch_size: int, local: np.ndarray, repeat: bool, both_ways: bool
+) -> "grain.MapDataset":
     import grain
 
     length = len(rows) // batch_size
+    backward = local >= (batch_size + 1) // 2 if both_ways else np.zeros(len(local), bool)
 
     def read(step: int) -> Batch:
-        batch = stack(read_rows(rows, [number * length + step % length for number in local]))
-        return batch | {"continues": np.full(len(local), step % length != 0)}
+        turn = step % length
+        numbers = local * length + np.where(backward, length - 1 - turn, turn)
+        batch = stack(read_rows(rows, numbers.tolist())) | {"continues": np.full(len(local), turn != 0)}
+        return batch | ({"backward": backward} if both_ways else {})
 
     return grain.MapDataset.range(sys.maxsize // batch_size if repeat else length).map(read)
 

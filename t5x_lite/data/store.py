@@ -102,6 +102,8 @@ def store_key(corpus: Corpus, source_key: str, held_out_key: Any, tokenizer: Tok
     # What stores of before did not have is left out where it is as it was then.
     if tokenizer and tokenizer.vocabulary.separators > 1:
         of_rows.append(tokenizer.vocabulary.separators)
+    if tokenizer and tokenizer.vocabulary.cls_last:
+        of_rows.append("cls last")
     sides, shards = 1 + bool(corpus.held_out_documents), corpus.shards()
     if len(shards) > sides:
         of_rows.append(("shards", len(shards)))

@@ -15,6 +15,7 @@ from t5x_lite.models import (
     transformer,
     transformer_xl,
     vit,
+    xlnet,
 )
 from t5x_lite.models.base import ModelConfig, abstract_params, init_params, num_params
 from t5x_lite.models.bert import AlbertConfig, BertConfig, DistilBertConfig, RobertaConfig
@@ -34,8 +35,12 @@ from t5x_lite.models.t5 import T5Config, T5DecoderConfig, T5EncoderConfig
 from t5x_lite.models.transformer import BartConfig, TransformerConfig
 from t5x_lite.models.transformer_xl import TransformerXL, TransformerXLConfig
 from t5x_lite.models.vit import DeiTConfig, ViT, ViTConfig
+from t5x_lite.models.xlnet import XLNet, XLNetConfig
 
-_FAMILIES = (t5, transformer, gpt, bert, electra, vit, mae, resnet, clip, siglip, detr, recurrent, elmo, transformer_xl)
+_FAMILIES = (
+    *(t5, transformer, gpt, bert, electra, vit, mae, resnet, clip, siglip, detr),
+    *(recurrent, elmo, transformer_xl, xlnet),
+)
 
 PRESETS: dict[str, ModelConfig] = {name: config for family in _FAMILIES for name, config in family.PRESETS.items()}
 """Every published architecture under its public name."""
@@ -87,6 +92,8 @@ __all__ = [
     "TransformerXLConfig",
     "ViT",
     "ViTConfig",
+    "XLNet",
+    "XLNetConfig",
     "abstract_params",
     "init_params",
     "mae_loss",

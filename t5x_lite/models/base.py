@@ -31,6 +31,7 @@ Pretraining = Literal[
     "masked language model",
     "masked language model, next sentence",
     "masked language model, sentence order",
+    "permutation language model",
 ]
 Ids = Int[Array, "B L"]
 Valid = Bool[Array, "B L"] | None

@@ -13,6 +13,7 @@ from t5x_lite.objectives.image_distillation import ImageDistillation
 from t5x_lite.objectives.masked_autoencoding import MaskedAutoencoding
 from t5x_lite.objectives.masked_language_model import MaskedLanguageModel
 from t5x_lite.objectives.masked_sequence_to_sequence import MaskedSequenceToSequence
+from t5x_lite.objectives.permutation_language_model import PermutationLanguageModel
 from t5x_lite.objectives.question_answering import QuestionAnswering
 from t5x_lite.objectives.replaced_tokens import ReplacedTokenDetection
 from t5x_lite.objectives.segment_language_model import SegmentLanguageModel
@@ -57,6 +58,7 @@ __all__ = [
     "NoObjective",
     "ObjectDetection",
     "Objective",
+    "PermutationLanguageModel",
     "Predictions",
     "PrefixLanguageModel",
     "QuestionAnswering",

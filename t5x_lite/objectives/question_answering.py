@@ -101,7 +101,7 @@ class QuestionAnswering(TextTask):
         """
         best, answer, none = -np.inf, (0, 0), np.inf
         for number, (of_row, window) in enumerate(zip(logits, windows, strict=True)):
-            none = min(none, float(of_row[0].sum()))
+            none = min(none, float(of_row[window.none].sum()))
             inside = of_row[window.start : window.start + window.size]
             begins, ends = (np.argsort(-inside[:, side])[: self.num_candidates] for side in (0, 1))
             length = ends[None] - begins[:, None] + 1
@@ -125,7 +125,8 @@ class QuestionAnswering(TextTask):
         ids, segments = row["inputs"], row["segments"]
 
         def answer(begin: int, end: int) -> str:
-            return tokenizer.decode(ids[begin : end + 1]).strip() if 0 < begin <= end else "(none)"
+            in_text = segments[begin] == 1 and begin <= end
+            return tokenizer.decode(ids[begin : end + 1]).strip() if in_text else "(none)"
 
         return (
             f"text:     {tokenizer.decode(ids[segments == 1])}\nquestion: {tokenizer.decode(ids[segments == 0])}\n"
@@ -146,13 +147,15 @@ class Window:
     first: int
     """Which of the text's tokens that is."""
     size: int
+    none: int = 0
+    """The position of [CLS], which stands for no answer."""
 
     @classmethod
     def of_row(cls, segments: Int[np.ndarray, "L"], first: int) -> "Window":
         """The window of a row, whose text begins with the token `first`."""
-        positions = np.flatnonzero(segments)
+        positions, last = np.flatnonzero(segments == 1), np.flatnonzero(segments == 2)
         # The SEP after the window is of its segment.
-        return cls(int(positions[0]), int(first), len(positions) - 1)
+        return cls(int(positions[0]), int(first), len(positions) - 1, int(last[0]) if len(last) else 0)
 
 
 def most_around(windows: Sequence[Window], token: int) -> int:

@@ -120,14 +120,16 @@ class TextTask(TaskObjective):
         """
         self.check_row(row)
         others = {name: column for name, column in row.items() if name != "ids"}
-        segments = {"segments": self.segments_of(row["ids"])} if self.has_segments else {}
+        reads_segments = self.has_segments or self.special_ids.cls_last
+        segments = {"segments": self.segments_of(row["ids"])} if reads_segments else {}
         return {"inputs": row["ids"]} | segments | others
 
     def segments_of(self, ids: Int[Array, "*batch L"]) -> Int[Array, "*batch L"]:
-        """0 up to the separator of two texts, 1 after it up to the end; else 0."""
+        """0 up to the separator of two texts, 1 after it up to the end; else 0; and 2 of a [CLS] that comes last."""
         special = self.special_ids
         separator_id = special.sep_id if special.delimiter_id is None else special.delimiter_id
-        return masking.segments_of(ids, separator_id, special.pad_id, special.separators)
+        segments = masking.segments_of(ids, separator_id, special.pad_id, special.separators)
+        return jnp.where(ids == special.cls_id, 2, segments) if special.cls_last else segments
 
     @property
     def special_ids(self) -> SpecialIds:

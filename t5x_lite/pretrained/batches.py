@@ -146,7 +146,7 @@ def word_rows(
         if not (isinstance(sentence, list) and sentence and all(isinstance(word, str) for word in sentence)):
             raise InputError(f"sentences hold {sentence!r}, not a list of words; give a list of lists of strings")
     special, rows, positions = special or special_ids_of(tokenizer.vocabulary), [], []
-    room, first = max_length - special.count(1), int(special.cls_id is not None)
+    room, first = max_length - special.count(1), special.start()
     for words in encode_each(list(map(with_blanks, sentences)), tokenizer):
         pieces, of_words = [], []
         for ids in words:
@@ -173,8 +173,7 @@ def _encoded(tokenizer: Tokenizer, texts: Any) -> Iterator[tuple[str, list[list[
 def _join(special: SpecialIds, parts: list[list[int]]) -> Row:
     size = special.count(len(parts)) + sum(map(len, parts))
     ids = special.join(size, *map(np.asarray, parts))
-    second = len(parts[1]) + 1 if len(parts) > 1 else 0
-    return Row(ids.tolist(), [0] * (size - second) + [1] * second)
+    return Row(ids.tolist(), special.segments(*map(len, parts)))
 
 
 def map_rows(function: Callable[[list[int], Batch], Any], rows: list[Row], **options: Any) -> list[Any]:

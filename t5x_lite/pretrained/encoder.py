@@ -204,14 +204,14 @@ class PretrainedEncoder(TaskHeads):
     ) -> tuple[dict[Layers, Float[np.ndarray, "B D"]], int]:
         """(what `encode` gives for each of several choices of layers, all from one pass; how many texts were cut to the
         tokens that the model takes)."""
-        rows, num_cut = cut_rows(self._tokenizer(), texts, self._network.max_length, self._special_ids)
+        rows, num_cut = cut_rows(self._tokenizer(), texts, self._longest, self._special_ids)
         return {layers: np.stack(one) for layers, one in self._features(rows, choices, pooling).items()}, num_cut
 
     def features_of_words(
         self, sentences: list[list[str]], choices: tuple[Layers, ...]
     ) -> tuple[dict[Layers, list[Float[np.ndarray, "W D"]]], int]:
         """(what `encode_words` gives for each of several choices of layers; parts beyond one a sentence)."""
-        rows, positions = word_rows(self._tokenizer(), sentences, self._network.max_length, self._special_ids)
+        rows, positions = word_rows(self._tokenizer(), sentences, self._longest, self._special_ids)
         vectors = {
             layers: [np.stack([tokens[row][position] for row, position in words]) for words in positions]
             for layers, tokens in self._features(rows, choices, "tokens").items()

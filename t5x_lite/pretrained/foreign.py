@@ -19,6 +19,7 @@ from t5x_lite.objectives import (
     MaskedLanguageModel,
     NextSentencePrediction,
     Objective,
+    PermutationLanguageModel,
     SentenceOrderPrediction,
     SequenceToSequence,
     SpanCorruption,
@@ -102,6 +103,8 @@ def objective_for(model: ModelConfig) -> Objective:
             return SpanCorruption()
         case "causal language model":
             return CausalLanguageModel(min(1024, longest))
+        case "permutation language model":
+            return PermutationLanguageModel(length, length // 2)
         case "sequence to sequence":
             return SequenceToSequence(length, length)
     return NoObjective()

@@ -34,6 +34,7 @@ from t5x_lite.pretrained.batches import (
     special_ids_of,
     token_rows,
 )
+from t5x_lite.validation import MOST_INT
 
 OneTask = TypeVar("OneTask", bound=TextTask)
 
@@ -187,7 +188,12 @@ class TaskHeads(Pretrained):
         return min(usual, self._network.max_length or usual)
 
     def _rows(self, texts: Any) -> list[Row]:
-        return token_rows(self._tokenizer(), texts, self._network.max_length, self._special_ids)
+        return token_rows(self._tokenizer(), texts, self._longest, self._special_ids)
+
+    @property
+    def _longest(self) -> int:
+        """Ids that the model takes."""
+        return self._network.max_length or MOST_INT
 
     @property
     def _special_ids(self) -> SpecialIds:

@@ -21,6 +21,7 @@ from t5x_lite.tokenizers.sentencepiece import (
     SentencePieceTokenizer,
     SiglipTokenizer,
     XlmRobertaTokenizer,
+    XLNetTokenizer,
 )
 from t5x_lite.tokenizers.subword import (
     BYTE_LEVEL_SPECIAL,
@@ -48,7 +49,7 @@ class TokenizerConfig(Validated):
 
 @dataclass(frozen=True)
 class SentencePiece(TokenizerConfig):
-    """SentencePiece (Kudo and Richardson 2018) with the ids of T5, SigLIP, ALBERT or XLM-R."""
+    """SentencePiece (Kudo and Richardson 2018) with the ids of T5, SigLIP, ALBERT, XLM-R or XLNet."""
 
     vocab_size: Annotated[int, Range(ge=4)] = 32_000
     """Pieces to train; the vocabulary has extra_ids more (t5), or two more (xlm-roberta). Not used with model_file."""
@@ -59,12 +60,13 @@ class SentencePiece(TokenizerConfig):
     character_coverage: _Coverage = 0.9995
     """Share of the corpus's characters that get a piece, the others are unk; 1.0 for small alphabets."""
     algorithm: Literal["unigram", "bpe"] = "unigram"
-    """How pieces are chosen; ALBERT's and XLM-R's are unigram."""
+    """How pieces are chosen; ALBERT's, XLM-R's and XLNet's are unigram."""
     layout: Layout = "t5"
     """t5: pad 0, eos 1, unk 2, sentinels on top of the pieces. siglip: the same without sentinels, eos for padding
     too, text without capitals and punctuation. albert: <pad> 0, <unk> 1, [CLS] 2, [SEP] 3, [MASK] 4,
     text without capitals and accents; a model file keeps its own ids. xlm-roberta: <s> 0, <pad> 1, </s> 2, <unk> 3,
-    then the pieces, <mask> last."""
+    then the pieces, <mask> last. xlnet: <unk> 0, <s> 1, </s> 2, <cls> 3, <sep> 4, <pad> 5, <mask> 6, <eod> 7, <eop> 8,
+    text without accents; rows end with <cls>; a model file keeps its own ids."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -182,7 +184,7 @@ def make_tokenizer(config: TokenizerConfig, documents: Callable[[], Iterator[str
             if name:
                 path = Path(name).expanduser()
                 model = read_bytes(path, f"model_file={name!r}")
-                options = read_json(path.parent / CONFIG_FILE) if layout == "albert" else {}
+                options = read_json(path.parent / CONFIG_FILE) if layout in ("albert", "xlnet") else {}
             else:
                 model = train_sentencepiece(
                     documents(),
@@ -192,9 +194,11 @@ def make_tokenizer(config: TokenizerConfig, documents: Callable[[], Iterator[str
                     layout=layout,
                 )
             name = name or "the model"
-            if layout == "albert":
-                lowercase, accents = options.get("do_lower_case", True), options.get("keep_accents", False)
-                return AlbertTokenizer(model, lowercase=bool(lowercase), keep_accents=bool(accents), name=name)
+            if layout in ("albert", "xlnet"):
+                kind = AlbertTokenizer if layout == "albert" else XLNetTokenizer
+                lowercase = bool(options.get("do_lower_case", layout == "albert"))
+                accents = bool(options.get("keep_accents", False))
+                return kind(model, lowercase=lowercase, keep_accents=accents, name=name)
             if layout != "t5":
                 return (SiglipTokenizer if layout == "siglip" else XlmRobertaTokenizer)(model, name=name)
             return SentencePieceTokenizer(model, config.extra_ids, name=name)
@@ -330,6 +334,8 @@ def expected_vocabulary(config: TokenizerConfig, model_size: int) -> Vocabulary:
             ids = {"pad_id": 0, "eos_id": 1, "unk_id": 2} | sentinels
         case SentencePiece(layout="siglip"):
             ids = {"pad_id": 1, "eos_id": 1, "unk_id": 2}
+        case SentencePiece(layout="xlnet"):
+            ids = {"unk_id": 0, "cls_id": 3, "sep_id": 4, "pad_id": 5, "mask_id": 6, "eos_id": 7, "cls_last": True}
         case ByteLevelBPE(layout="gpt2"):
             ids = {"pad_id": size - 2, "eos_id": size - 1, "unk_id": size - 1}
         case ClipBPE():

@@ -1,4 +1,4 @@
-"""SentencePiece models with the ids of T5, SigLIP, ALBERT and XLM-R."""
+"""SentencePiece models with the ids of T5, SigLIP, ALBERT, XLM-R and XLNet."""
 
 import functools
 import hashlib
@@ -259,6 +259,32 @@ class AlbertTokenizer(EncoderSentencePieceTokenizer):
         _check_special({token: -1 if token_id == unk else token_id for token, token_id in special.values()}, name)
         special["unk"] = (processor.id_to_piece(unk), unk)
         self._set_tokens(np.arange(size, dtype=np.int32), size, special)
+
+
+class XLNetTokenizer(EncoderSentencePieceTokenizer):
+    """See `SentencePiece`, layout "xlnet" (Yang et al. 2019): the pieces keep their ids, [CLS] ends a row, and <eod> a
+    document.
+
+    Raises `InputError` when the bytes are not a unigram model, or it lacks <cls>, <sep>, <pad>, <mask> or <eod>.
+    """
+
+    layout = "xlnet"
+
+    def __init__(
+        self, model: bytes, *, lowercase: bool = False, keep_accents: bool = False, name: str = "the model"
+    ) -> None:
+        super().__init__(model, name)
+        self.options = {"do_lower_case": lowercase, "keep_accents": keep_accents}
+        tokens = {"cls": "<cls>", "sep": "<sep>", "pad": "<pad>", "mask": "<mask>", "eos": "<eod>"}
+        self.model = with_albert_pieces(model, tuple(tokens.values()))
+        self._processor = processor = open_processor(self.model, name)
+        self._normalizer = albert_normalizer(lowercase, keep_accents)
+        size, unk = processor.get_piece_size(), processor.unk_id()
+        special = {role: (token, processor.piece_to_id(token)) for role, token in tokens.items()}
+        _check_special({token: -1 if token_id == unk else token_id for token, token_id in special.values()}, name)
+        special["unk"] = (processor.id_to_piece(unk), unk)
+        self._set_tokens(np.arange(size, dtype=np.int32), size, special)
+        self.vocabulary = replace(self.vocabulary, eos_id=special["eos"][1], cls_last=True)
 
 
 class XlmRobertaTokenizer(EncoderSentencePieceTokenizer):

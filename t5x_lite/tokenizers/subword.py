@@ -330,11 +330,13 @@ class SubwordTokenizer(Tokenizer):
         begins = not self.description["model"].get("end_of_word_suffix")
         mark = prefix or ("Ġ" if '"ByteLevel"' in pipeline and begins else "▁" if json.dumps("▁") in pipeline else "")
         continuing = {token_id for token, token_id in ids.items() if token.startswith(mark) == bool(prefix)}
+        processor = self.description.get("post_processor")
         apart = {*special.values(), *(ids[token] for token in self._added if token in ids)}
         return Vocabulary(
             size,
             **{f"{role.removesuffix('token')}id": token_id for role, token_id in special.items()},
-            separators=_separators(self.description.get("post_processor")) if "sep_token" in special else 1,
+            separators=_separators(processor) if "sep_token" in special else 1,
+            cls_last=_ends_with(processor, self.special.get("cls_token")),
             first_sentinel_id=first,
             num_sentinels=number,
             continuations=pack_continuations((i in continuing for i in range(size)), apart) if mark else b"",
@@ -350,6 +352,14 @@ def _separators(processor: Any) -> int:
         single, pair = (sum("SpecialToken" in part for part in processor[name]) for name in ("single", "pair"))
         found = pair - single
     return max(1, found)
+
+
+def _ends_with(processor: Any, token: str | None) -> bool:
+    """Whether a pipeline ends a row with a token, after another special one."""
+    if token is None or not isinstance(processor, Mapping) or processor.get("type") != "TemplateProcessing":
+        return False
+    marks = [part["SpecialToken"].get("id") for part in processor["single"] if "SpecialToken" in part]
+    return len(marks) > 1 and marks[-1] == token != marks[0]
 
 
 def model_type(description: Mapping[str, Any]) -> str:

@@ -100,7 +100,7 @@ def _sentences(documents: Iterable[str]) -> Iterator[str]:
                 yield line
 
 
-Layout = Literal["t5", "siglip", "albert", "xlm-roberta"]
+Layout = Literal["t5", "siglip", "albert", "xlm-roberta", "xlnet"]
 
 # The trainer adds up floats per thread, so the model depends on their number: a constant, not the cores of a machine.
 _THREADS = 16
@@ -123,6 +123,13 @@ _CONVENTIONS: dict[Layout, dict[str, Any]] = {
         "normalization_rule_name": "nmt_nfkc_cf",
     },
     "xlm-roberta": {"unk_id": 0, "bos_id": 1, "eos_id": 2, "pad_id": -1},
+    "xlnet": {
+        "unk_id": 0,
+        "bos_id": 1,
+        "eos_id": 2,
+        "pad_id": -1,
+        "control_symbols": ["<cls>", "<sep>", "<pad>", "<mask>", "<eod>", "<eop>"],
+    },
 }
 
 
@@ -154,14 +161,18 @@ def train_sentencepiece(
     """A serialized model with the conventions of a layout: its special pieces first, NFKC, no byte fallback.
 
     "t5" and "siglip" begin with pad, eos, unk; "albert" with pad, unk, cls, sep, mask and folds case; "xlm-roberta"
-    with unk, bos, eos, as its authors' model does, to which the tokenizer adds pad and mask. `vocab_size` includes
-    these.
+    with unk, bos, eos, as its authors' model does, to which the tokenizer adds pad and mask; "xlnet" with unk, bos,
+    eos, cls, sep, pad, mask, eod, eop. `vocab_size` includes these.
 
     Raises `InputError` where the corpus is empty, or has too few or too many characters for `vocab_size`.
     """
     from sentencepiece import SentencePieceTrainer
 
-    before = {"albert": albert_normalizer().normalize_str, "siglip": siglip_text}
+    before = {
+        "albert": albert_normalizer().normalize_str,
+        "siglip": siglip_text,
+        "xlnet": albert_normalizer(lowercase=False).normalize_str,
+    }
     documents = map(before[layout], documents) if layout in before else documents
     model = io.BytesIO()
     try:
@@ -189,8 +200,8 @@ def train_sentencepiece(
     return model.getvalue()
 
 
-def with_albert_pieces(model: bytes) -> bytes:
-    """The same model as ALBERT uses it; a model that was treated before comes back byte for byte.
+def with_albert_pieces(model: bytes, special: tuple[str, ...] = ("[CLS]", "[SEP]", "[MASK]", "<pad>")) -> bytes:
+    """The same model as ALBERT, or XLNet, uses it; a model that was treated before comes back byte for byte.
 
     A comma after a digit is a piece of its own there, so pieces that hold both become too improbable to be chosen; and
     special tokens written in a text are plain text, even those that the model declares as user-defined.
@@ -199,7 +210,7 @@ def with_albert_pieces(model: bytes) -> bytes:
     for piece in proto.pieces:
         if _NUMBER_COMMA.search(piece.piece) and piece.score > -_IMPROBABLE:
             piece.score -= _IMPROBABLE
-        if piece.piece in ("[CLS]", "[SEP]", "[MASK]", "<pad>") and piece.type == piece.USER_DEFINED:
+        if piece.piece in special and piece.type == piece.USER_DEFINED:
             piece.type = piece.CONTROL
     return proto.SerializeToString() if proto != parse_model(model) else model
 

@@ -40,6 +40,8 @@ class Vocabulary(Validated):
     """`np.packbits` of "this id continues the word before it", a bit an id; empty where unknown."""
     separators: Annotated[int, Range(ge=1)] = 1
     """How many `sep_id` stand between two texts: two in RoBERTa and its descendants."""
+    cls_last: bool = False
+    """`cls_id` ends a row, after the last separator, as XLNet's do."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -182,6 +182,7 @@ class Experiment:
             "seed": self.seed,
             "augmentation_repeats": self.data.augmentation_repeats,
             "in_order": self.objective.layout.in_order,
+            "both_ways": self.objective.layout.both_ways,
         }
 
     def to_json(self) -> str:

@@ -10,7 +10,7 @@ from t5x_lite.convert.tokenizers import read_tokenizer, write_tokenizer
 from t5x_lite.data import ByteLevelBPE, SentencePiece, WordPiece, make_tokenizer
 from t5x_lite.data.layouts.base import SpecialIds
 from t5x_lite.tokenizers.config import SentencePieceTokenizer
-from t5x_lite.tokenizers.sentencepiece import AlbertTokenizer
+from t5x_lite.tokenizers.sentencepiece import AlbertTokenizer, XLNetTokenizer
 from t5x_lite.tokenizers.subword import SubwordTokenizer
 
 CONFIGS = {
@@ -20,6 +20,7 @@ CONFIGS = {
     "roberta": ByteLevelBPE(600),
     "albert": SentencePiece(400, layout="albert", character_coverage=1.0),
     "xlm-roberta": SentencePiece(400, layout="xlm-roberta"),
+    "xlnet": SentencePiece(400, layout="xlnet", character_coverage=1.0),
 }
 SPECIAL = ["[MASK]", "<mask>", "[CLS]", "</s>", "<pad>", "[UNK]", "[mask]", "<s>"]
 PIECES = [
@@ -138,8 +139,8 @@ def read(folder):
 
 def assert_same_ids(ours, theirs, some=None):
     some = list(texts() if some is None else some)
-    if isinstance(ours, AlbertTokenizer):
-        # It takes Korean letters apart; SentencePiece puts them together again, Transformers does not.
+    if isinstance(ours, AlbertTokenizer | XLNetTokenizer):
+        # They take Korean letters apart; SentencePiece puts them together again, Transformers does not.
         some = [text for text in some if "한" not in text]
     expected = theirs(some, add_special_tokens=False)["input_ids"]
     different = [text for text, ids in zip(some, expected, strict=True) if ours.encode(text) != ids]
@@ -188,7 +189,12 @@ def test_what_transformers_saves_gives_the_same_ids(folder, tokenizer, family, a
 
 def test_the_class_and_the_inputs_are_the_models(folder, family, auto):
     classes = {"bert": "BertTokenizer", "electra": "BertTokenizer", "distilbert": "DistilBertTokenizer"}
-    classes |= {"roberta": "RobertaTokenizer", "albert": "AlbertTokenizer", "xlm-roberta": "XLMRobertaTokenizer"}
+    classes |= {
+        "roberta": "RobertaTokenizer",
+        "albert": "AlbertTokenizer",
+        "xlm-roberta": "XLMRobertaTokenizer",
+        "xlnet": "XLNetTokenizer",
+    }
     described = json.loads((folder / "tokenizer_config.json").read_text())
     assert described["tokenizer_class"] == classes[family]
     theirs = auto(folder)

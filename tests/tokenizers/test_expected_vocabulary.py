@@ -20,6 +20,7 @@ def documents():
         SentencePiece(vocab_size=36, character_coverage=1.0),
         SentencePiece(vocab_size=36, character_coverage=1.0, layout="albert"),
         SentencePiece(vocab_size=36, character_coverage=1.0, layout="xlm-roberta"),
+        SentencePiece(vocab_size=40, character_coverage=1.0, layout="xlnet"),
         WordPiece(vocab_size=60, character_coverage=1.0),
         ByteLevelBPE(vocab_size=270),
         ByteLevelBPE(vocab_size=270, layout="gpt2"),

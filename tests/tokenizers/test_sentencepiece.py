@@ -51,6 +51,20 @@ def test_the_ids_of_albert(albert):
     assert (v.size, v.num_sentinels, albert.mask_token) == (110, 0, "[MASK]")
 
 
+def test_the_ids_of_xlnet(texts, tmp_path):
+    """Those of its published model; a row ends with <cls>, a document with <eod>, and capitals stay."""
+    xlnet = train("xlnet", texts)
+    v = xlnet.vocabulary
+    assert pieces_of(xlnet.model)[:9] == ["<unk>", "<s>", "</s>", "<cls>", "<sep>", "<pad>", "<mask>", "<eod>", "<eop>"]
+    assert (v.unk_id, v.cls_id, v.sep_id, v.pad_id, v.mask_id, v.eos_id) == (0, 3, 4, 5, 6, 7)
+    assert v.cls_last and xlnet.mask_token == "<mask>"
+    assert (
+        xlnet.encode("Thé ``the''").tolist() == xlnet.encode('The "the"').tolist() != xlnet.encode('the "the"').tolist()
+    )
+    xlnet.save(tmp_path)
+    assert load_tokenizer(tmp_path).vocabulary == v
+
+
 def test_the_ids_of_xlm_roberta(xlm_roberta):
     """fairseq's dictionary begins with <s>, <pad>, </s>, <unk>; the pieces after the model's own three follow."""
     v = xlm_roberta.vocabulary
@@ -192,7 +206,7 @@ def test_models_of_another_layout(albert, xlm_roberta, spiece, corpus):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"layout": "bert"}, "layout='bert' is unknown; choose t5, siglip, albert or xlm-roberta"),
+        ({"layout": "bert"}, "layout='bert' is unknown; choose t5, siglip, albert, xlm-roberta or xlnet"),
         ({"layout": "albert", "algorithm": "bpe"}, "algorithm='bpe' does not go with layout='albert'"),
     ],
 )

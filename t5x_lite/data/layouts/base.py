@@ -75,6 +75,8 @@ class SpecialIds(NamedTuple):
     """Between two texts; None is `sep_id`."""
     separators: int = 1
     """How many of them stand there."""
+    cls_last: bool = False
+    """`cls_id` comes last, after the separator that ends the last text."""
 
     @classmethod
     def of(cls, vocabulary: Vocabulary) -> "SpecialIds":
@@ -85,7 +87,8 @@ class SpecialIds(NamedTuple):
                 f"the tokenizer has no {' and no '.join(missing)} token; use WordPiece, ByteLevelBPE or SentencePiece "
                 "with layout='albert' or 'xlm-roberta'"
             )
-        return cls(*ids.values(), vocabulary.pad_id, separators=vocabulary.separators)
+        options = {"separators": vocabulary.separators, "cls_last": vocabulary.cls_last}
+        return cls(*ids.values(), vocabulary.pad_id, **options)
 
     def count(self, num_texts: int) -> int:
         """How many ids stand around so many texts."""
@@ -98,15 +101,38 @@ class SpecialIds(NamedTuple):
         [2, 10, 11, 3, 12, 3, 0, 0]
         >>> SpecialIds(0, 2, 1, separators=2).join(8, np.array([10, 11]), np.array([12])).tolist()
         [0, 10, 11, 2, 2, 12, 2, 1]
+        >>> SpecialIds(3, 4, 5, cls_last=True).join(8, np.array([10, 11]), np.array([12])).tolist()
+        [10, 11, 4, 12, 4, 3, 5, 5]
         """
         between = [self.sep_id if self.delimiter_id is None else self.delimiter_id] * self.separators
-        parts = [[] if self.cls_id is None else [self.cls_id], texts[0]]
+        mark = [] if self.cls_id is None else [self.cls_id]
+        parts = [[] if self.cls_last else mark, texts[0]]
         for text in texts[1:]:
             parts += [between, text]
-        joined = np.concatenate([*parts, [self.sep_id]]).astype(np.int32)
+        joined = np.concatenate([*parts, [self.sep_id], mark if self.cls_last else []]).astype(np.int32)
         ids = np.full(length, self.pad_id, np.int32)
         ids[: len(joined)] = joined
         return ids
+
+    def start(self, *before: int) -> int:
+        """The position of a text's first id in a row, after texts of these lengths.
+
+        >>> SpecialIds(2, 3, 0).start(), SpecialIds(2, 3, 0).start(4), SpecialIds(2, 3, 0, cls_last=True).start(4)
+        (1, 6, 5)
+        """
+        first = int(self.cls_id is not None and not self.cls_last)
+        return first + sum(before) + self.separators * len(before)
+
+    def segments(self, *lengths: int) -> list[int]:
+        """The segment of each id of a row of texts of these lengths: 0, 1 of a second text and its separator, 2 of a
+        [CLS] that comes last.
+
+        >>> SpecialIds(2, 3, 0).segments(2, 1), SpecialIds(2, 3, 0, cls_last=True).segments(2, 1)
+        ([0, 0, 0, 0, 1, 1], [0, 0, 0, 1, 1, 2])
+        """
+        last = [2] * self.cls_last
+        second = [1] * (lengths[1] + 1) if len(lengths) > 1 else []
+        return [0] * (self.count(len(lengths)) + sum(lengths) - len(second) - len(last)) + second + last
 
 
 MOST_NAMED = 5
@@ -220,6 +246,9 @@ class Layout(Validated, ABC):
     """Whether rows depend on where sentences end."""
     in_order: ClassVar[bool] = False
     """Whether rows go on from each other, so that batches take them in order: see `batches`."""
+    # Without an annotation, under which a field of that name would be the first of all.
+    both_ways = False
+    """Whether half of the rows of a batch in order go from the end of their part to its beginning."""
 
     @property
     def spec(self) -> RowSpec:
@@ -228,8 +257,9 @@ class Layout(Validated, ABC):
 
     @property
     def batch_spec(self) -> RowSpec:
-        """The columns of a batch: those of its rows, and `continues` where they are in order."""
-        return self.spec | ({"continues": Column((), np.bool_)} if self.in_order else {})
+        """The columns of a batch: those of its rows, and what `batches` adds where they are in order."""
+        added = ["continues"] * self.in_order + ["backward"] * self.both_ways
+        return self.spec | {name: Column((), np.bool_) for name in added}
 
     @abstractmethod
     def tokenize(

@@ -87,6 +87,71 @@ class OrderedStream(Stream):
     in_order = True
 
 
+class OverlappingRows(RowBuilder):
+    """Of a text the windows, and beside each as many ids from before as follow its first ones."""
+
+    _CHOICE = 1 << 18
+    """Ids that the others are drawn from: the last ones before."""
+
+    def __init__(self, layout: Layout, vocabulary: Vocabulary) -> None:
+        super().__init__(layout, vocabulary)
+        self._eos = np.array([vocabulary.eos_id], np.int32)
+        self._ids, self._before = np.empty(0, np.int32), np.empty(0, np.int32)
+        self._random = np.random.default_rng(0)
+
+    def add(self, document: list[np.ndarray]) -> None:
+        self._ids = np.concatenate([self._ids, *document, self._eos])
+        self.documents += 1
+        self.tokens += sum(map(len, document)) + 1
+
+    def take(self) -> list[dict[str, np.ndarray]]:
+        length, step = self._layout.length, self._layout.step
+        start = 0
+        while start + length <= len(self._ids):
+            row = {"ids": self._ids[start : start + length]}
+            if self._layout.with_other:
+                choice = self._before if len(self._before) >= length else self._ids[:length]
+                first = self._random.integers(len(choice) - (length - step) + 1)
+                row["other"] = choice[first : first + length - step]
+                self._before = np.concatenate([self._before, row["ids"][:step]])[-self._CHOICE :]
+            self._emit(**row)
+            start += step
+        self._ids = self._ids[start:]
+        return super().take()
+
+    @property
+    def shortage(self) -> tuple[str, str]:
+        length = self._layout.length
+        return f"{self.tokens} tokens and row_length={length} needs at least as many", "a shorter row_length"
+
+
+@dataclass(frozen=True)
+class OverlappingStream(Stream):
+    """Windows of documents joined in order, an EOS after each; a window begins `step` ids after the one before.
+
+    With others, a row has as many ids more as there are after its first `step`, from elsewhere in the text before it.
+
+    >>> import numpy as np
+    >>> rows = OverlappingStream(5, step=2, with_other=True).start(Vocabulary(size=100, eos_id=1))
+    >>> rows.add([np.arange(10, 18, dtype=np.int32)])
+    >>> [row["ids"].tolist() for row in rows.take()]
+    [[10, 11, 12, 13, 14], [12, 13, 14, 15, 16], [14, 15, 16, 17, 1]]
+    """
+
+    step: Positive = 1
+    with_other: bool = False
+    both_ways: bool = False
+    """Half of the rows of a batch go through the text from its end to its beginning."""
+
+    builder = OverlappingRows
+    in_order = True
+
+    @property
+    def spec(self) -> RowSpec:
+        other = {"other": Column((self.length - self.step,), is_ids=True)} if self.with_other else {}
+        return super().spec | other
+
+
 @dataclass(frozen=True)
 class SentenceLayout(Layout):
     """Base of layouts that read documents sentence by sentence."""

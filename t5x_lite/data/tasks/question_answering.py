@@ -107,10 +107,11 @@ class QuestionRows(EncoderRows):
             window = context[start : start + room]
             inside = len(answer) and start <= answer[0] and answer[1] < start + len(window)
             is_covered = is_covered or bool(inside)
+            none = len(question) + len(window) + num_special - 1 if self._special.cls_last else 0
             self._emit(
                 room - len(window),
                 ids=self._special.join(length, question, window),
-                ends=answer - start + len(question) + num_special - 1 if inside else np.zeros(2, np.int32),
+                ends=answer - start + self._special.start(len(question)) if inside else np.full(2, none, np.int32),
                 example=np.int32(self.documents - 1),
                 window=np.int32(start),
             )

@@ -84,7 +84,7 @@ class TaggedRows(EncoderRows):
             ends = np.cumsum([len(word) for word in words])
             count = int((ends <= room).sum())
             tags_of_row = np.full(length, -1, np.int32)
-            tags_of_row[1 + np.array([0, *ends[: count - 1]])] = tags[:count]
+            tags_of_row[self._special.start() + np.array([0, *ends[: count - 1]])] = tags[:count]
             joined = self._special.join(length, np.concatenate(words[:count]))
             self._emit(room - int(ends[count - 1]), ids=joined, tags=tags_of_row, example=np.int32(self.documents - 1))
             words, tags = words[count:], tags[count:]
