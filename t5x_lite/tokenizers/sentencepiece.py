@@ -7,6 +7,7 @@ import string
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -222,9 +223,15 @@ class EncoderSentencePieceTokenizer(_PieceTokenizer):
         special = {number: token for token, number in self._special_ids.items()}
         return special.get(token_id) or self._processor.id_to_piece(int(self._piece_of_id[token_id]))
 
-    def _set_tokens(self, id_of_piece: Int[np.ndarray, "P"], size: int, special: dict[str, tuple[str, int]]) -> None:
-        """`_set_ids` with token and id of each special role; SEP is EOS too."""
-        self._special_ids = dict(special.values())
+    def _set_tokens(
+        self,
+        id_of_piece: Int[np.ndarray, "P"],
+        size: int,
+        special: dict[str, tuple[str, int]],
+        others: Mapping[str, int] = MappingProxyType({}),
+    ) -> None:
+        """`_set_ids` with token and id of each special role, and of other special tokens; SEP is EOS too."""
+        self._special_ids = dict(special.values()) | dict(others)
         self._marks = re.compile("|".join(map(re.escape, self._special_ids)))
         self.mask_token, self._unk_token = special["mask"][0], special["unk"][0]
         self._set_ids(id_of_piece, size, {role: special[role][1] for role in special} | {"eos": special["sep"][1]})
@@ -283,7 +290,8 @@ class XLNetTokenizer(EncoderSentencePieceTokenizer):
         special = {role: (token, processor.piece_to_id(token)) for role, token in tokens.items()}
         _check_special({token: -1 if token_id == unk else token_id for token, token_id in special.values()}, name)
         special["unk"] = (processor.id_to_piece(unk), unk)
-        self._set_tokens(np.arange(size, dtype=np.int32), size, special)
+        others = {token: processor.piece_to_id(token) for token in ("<s>", "</s>", "<eop>")}
+        self._set_tokens(np.arange(size, dtype=np.int32), size, special, others)
         self.vocabulary = replace(self.vocabulary, eos_id=special["eos"][1], cls_last=True)
 
 
