@@ -50,6 +50,7 @@ from t5x_lite.tokenizers.config import (
     TokenizerConfig,
     TokenizerFile,
     WordPiece,
+    Words,
     load_tokenizer,
     make_tokenizer,
 )
@@ -139,6 +140,7 @@ __all__ = [
     "VocBoxes",
     "Vocabulary",
     "WordPiece",
+    "Words",
     "YoloBoxes",
     "batches",
     "evaluation_batches",

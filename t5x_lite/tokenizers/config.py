@@ -31,7 +31,14 @@ from t5x_lite.tokenizers.subword import (
     open_clip,
     open_subwords,
 )
-from t5x_lite.tokenizers.training import ByteLevelLayout, Layout, train_byte_level, train_sentencepiece, train_wordpiece
+from t5x_lite.tokenizers.training import (
+    ByteLevelLayout,
+    Layout,
+    count_words,
+    train_byte_level,
+    train_sentencepiece,
+    train_wordpiece,
+)
 from t5x_lite.tokenizers.vocabulary import Vocabulary
 from t5x_lite.validation import NonNegative, Range, Validated
 
@@ -114,6 +121,17 @@ class ByteLevelBPE(TokenizerConfig):
 
 
 @dataclass(frozen=True)
+class Words(TokenizerConfig):
+    """The most frequent words between blanks, others being <unk>, as Transformer-XL's on WikiText-103: <eos> 0, which
+    pads too, <unk> 1, then by frequency. For text whose punctuation stands apart."""
+
+    vocab_size: Annotated[int, Range(ge=3)] = 267_735
+    """Ids, both special ones included; a small corpus fills fewer. Not used with file."""
+    file: str = ""
+    """A tokenizer.json, or a folder with one; empty means count the corpus's words."""
+
+
+@dataclass(frozen=True)
 class ClipBPE(TokenizerConfig):
     """CLIP's lower-cased BPE over bytes (Radford et al. 2021, section 2.4), by its published merges.
 
@@ -158,14 +176,14 @@ class Bytes(TokenizerConfig):
     """Sentinels above the bytes; 0 means as published: 100 sentinels that reuse the highest byte ids, 258 downwards."""
 
 
-_CONFIGS = {"WordPiece": WordPiece, "BPE": ByteLevelBPE}
+_CONFIGS = {"WordPiece": WordPiece, "BPE": ByteLevelBPE, "WordLevel": Words}
 """The config of a tokenizer.json by the type of its model; others have a TokenizerFile."""
 
 
 def is_trained(config: TokenizerConfig) -> bool:
     """Whether a config describes a tokenizer that is trained on the corpus, which takes long."""
     match config:
-        case SentencePiece(model_file="") | WordPiece(file="") | ByteLevelBPE(file=""):
+        case SentencePiece(model_file="") | WordPiece(file="") | ByteLevelBPE(file="") | Words(file=""):
             return True
     return False
 
@@ -211,7 +229,9 @@ def make_tokenizer(config: TokenizerConfig, documents: Callable[[], Iterator[str
             )
         case ByteLevelBPE(file=""):
             return train_byte_level(documents(), vocab_size=config.vocab_size, layout=config.layout)
-        case WordPiece(file=name) | ByteLevelBPE(file=name) | TokenizerFile(name):
+        case Words(file=""):
+            return count_words(documents(), vocab_size=config.vocab_size)
+        case WordPiece(file=name) | ByteLevelBPE(file=name) | Words(file=name) | TokenizerFile(name):
             lowercase = getattr(config, "lowercase", True)
             tokenizer = open_subwords(Path(name).expanduser(), f"file={name!r}", lowercase=lowercase)
             found = model_type(tokenizer.description)
@@ -336,6 +356,8 @@ def expected_vocabulary(config: TokenizerConfig, model_size: int) -> Vocabulary:
             ids = {"pad_id": 1, "eos_id": 1, "unk_id": 2}
         case SentencePiece(layout="xlnet"):
             ids = {"unk_id": 0, "cls_id": 3, "sep_id": 4, "pad_id": 5, "mask_id": 6, "eos_id": 7, "cls_last": True}
+        case Words():
+            ids = {"pad_id": 0, "eos_id": 0, "unk_id": 1}
         case ByteLevelBPE(layout="gpt2"):
             ids = {"pad_id": size - 2, "eos_id": size - 1, "unk_id": size - 1}
         case ClipBPE():

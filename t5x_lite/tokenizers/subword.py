@@ -94,6 +94,17 @@ def lowercase_bpe_description(
     return _described(library, special)
 
 
+WORD_SPECIAL = {"pad_token": "<eos>", "eos_token": "<eos>", "unk_token": "<unk>"}
+"""Of a vocabulary of words that is made here, as language models of words have them."""
+
+
+def word_description(vocabulary: dict[str, int]) -> dict[str, Any]:
+    """Words between blanks, as a tokenizer.json."""
+    library = Library(models.WordLevel(vocabulary, unk_token=WORD_SPECIAL["unk_token"]))
+    library.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    return _described(library, WORD_SPECIAL)
+
+
 CLIP_SPECIAL = {
     "cls_token": "<|startoftext|>",
     "eos_token": "<|endoftext|>",

@@ -17,9 +17,11 @@ from tokenizers import models, normalizers, pre_tokenizers, trainers
 from t5x_lite.errors import InputError
 from t5x_lite.tokenizers.subword import (
     BYTE_LEVEL_SPECIAL,
+    WORD_SPECIAL,
     WORDPIECE_SPECIAL,
     SubwordTokenizer,
     byte_level_description,
+    word_description,
     wordpiece_description,
 )
 
@@ -294,6 +296,18 @@ def train_byte_level(
     size = len(model["vocab"])
     vocabulary = model["vocab"] | {token: size + number for number, token in enumerate(last)}
     return SubwordTokenizer(byte_level_description(vocabulary, model["merges"], special), special)
+
+
+def count_words(documents: Iterable[str], *, vocab_size: int) -> SubwordTokenizer:
+    """The most frequent words between blanks, <eos> 0 and <unk> 1 first, then by their counts, equal ones in order.
+
+    A corpus of fewer words leaves the vocabulary smaller; an empty one raises `InputError`.
+    """
+    counts = Counter(word for sentence in sample_sentences(documents) for word in sentence.split())
+    special = list(dict.fromkeys(WORD_SPECIAL.values()))
+    words = sorted(counts.keys() - special, key=lambda word: (-counts[word], word))[: vocab_size - len(special)]
+    vocabulary = {word: number for number, word in enumerate([*special, *words])}
+    return SubwordTokenizer(word_description(vocabulary), WORD_SPECIAL)
 
 
 def _count_covered(texts: Iterable[str], coverage: float) -> int:

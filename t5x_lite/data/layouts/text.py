@@ -90,33 +90,32 @@ class OrderedStream(Stream):
 class OverlappingRows(RowBuilder):
     """Of a text the windows, and beside each as many ids from before as follow its first ones."""
 
-    _CHOICE = 1 << 18
-    """Ids that the others are drawn from: the last ones before."""
+    _MOST_BEFORE = 1 << 18
+    """Ids before a window that its others are drawn from."""
 
     def __init__(self, layout: Layout, vocabulary: Vocabulary) -> None:
         super().__init__(layout, vocabulary)
         self._eos = np.array([vocabulary.eos_id], np.int32)
-        self._ids, self._before = np.empty(0, np.int32), np.empty(0, np.int32)
+        self._pieces, self._start = [np.empty(0, np.int32)], 0
         self._random = np.random.default_rng(0)
 
     def add(self, document: list[np.ndarray]) -> None:
-        self._ids = np.concatenate([self._ids, *document, self._eos])
+        self._pieces += [*document, self._eos]
         self.documents += 1
         self.tokens += sum(map(len, document)) + 1
 
     def take(self) -> list[dict[str, np.ndarray]]:
-        length, step = self._layout.length, self._layout.step
-        start = 0
-        while start + length <= len(self._ids):
-            row = {"ids": self._ids[start : start + length]}
+        ids, length, step = np.concatenate(self._pieces), self._layout.length, self._layout.step
+        while self._start + length <= len(ids):
+            start, count = self._start, length - step
+            row = {"ids": ids[start : start + length]}
             if self._layout.with_other:
-                choice = self._before if len(self._before) >= length else self._ids[:length]
-                first = self._random.integers(len(choice) - (length - step) + 1)
-                row["other"] = choice[first : first + length - step]
-                self._before = np.concatenate([self._before, row["ids"][:step]])[-self._CHOICE :]
+                first = self._random.integers(max(0, start - self._MOST_BEFORE), max(start - count, step) + 1)
+                row["other"] = ids[first : first + count]
             self._emit(**row)
-            start += step
-        self._ids = self._ids[start:]
+            self._start += step
+        passed = max(0, self._start - self._MOST_BEFORE)
+        self._pieces, self._start = [ids[passed:].copy()], self._start - passed
         return super().take()
 
     @property
