@@ -111,7 +111,7 @@ class TextConfig(ModelConfig):
     """Whether the logits of classification have a bias."""
 
     texts_begin_with_cls: ClassVar[bool] = False
-    """The published models read the vocabulary's first special id in front of each text."""
+    """The published models read the vocabulary's [CLS] with each text: in front of it, or as the vocabulary has it."""
     position_offset: ClassVar[int] = 0
     """Rows of the position table before that of the first position."""
 

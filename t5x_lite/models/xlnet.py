@@ -58,6 +58,7 @@ class XLNetConfig(TextConfig):
     known_heads: ClassVar[tuple[str, ...]] = ("permutation_lm",)
     architecture: ClassVar[str] = "encoder"
     row_activation: ClassVar[str] = "tanh"
+    texts_begin_with_cls: ClassVar[bool] = True
     below_layers: ClassVar[tuple[str, ...]] = ("token_embedding",)
     num_segments: ClassVar[int] = 3
     """Of two texts and the [CLS] after them; what counts is which tokens are of the same one."""

@@ -13,6 +13,7 @@ from jaxtyping import Array, Bool, Float, Int
 
 from t5x_lite.data import Vocabulary
 from t5x_lite.errors import InputError
+from t5x_lite.layers.heads import at_end
 from t5x_lite.pictures.attention import AttentionMaps, make_map, sown_weights
 from t5x_lite.pretrained.batches import (
     Batch,
@@ -40,7 +41,8 @@ TABLE_7: tuple[Layers, ...] = (0, "second_to_last", "last", "sum_last_4", "conca
 """The rows of the feature-based approach in that table, in its order; its weighted sums are plain ones here."""
 
 Pooling = Literal["mean", "cls", "tokens"]
-"""The mean of a text's tokens, special ones included; the vector of the first one ([CLS]); or one for each token."""
+"""The mean of a text's tokens, special ones included; the vector of [CLS], which is the first one, and XLNet's last; or
+one for each token."""
 
 NAMED_LAYERS: dict[str, tuple[int, Callable[[Array], Array]]] = {
     "last": (1, lambda outputs: outputs[-1]),
@@ -81,13 +83,15 @@ def choose_layers(outputs: Float[Array, "N1 B L D"], layers: Layers) -> Float[Ar
 
 
 def pool(
-    vectors: Float[Array, "B L D"], valid: Bool[Array, "B L"], pooling: Pooling
+    vectors: Float[Array, "B L D"], valid: Bool[Array, "B L"], pooling: Pooling | Literal["last"]
 ) -> Float[Array, "B D"] | Float[Array, "B L D"]:
-    """One vector a text: the mean over its tokens, without padding, or the first; with "tokens" all of them."""
+    """One vector a text: the mean over its tokens, without padding, the first, or the last; with "tokens" all."""
     if pooling == "tokens":
         return vectors
     if pooling == "cls":
         return vectors[:, 0]
+    if pooling == "last":
+        return at_end(vectors, valid)
     weights = valid.astype(vectors.dtype)[..., None]
     return (vectors * weights).sum(axis=1) / weights.sum(axis=1)
 
@@ -224,7 +228,8 @@ class PretrainedEncoder(TaskHeads):
         """By choice of layers, the vector [D] of each row, or those [L D] of its tokens."""
         for layers in choices:
             check_layers(layers, self._network.num_layers)
-        by_row = self._apply(_vectors, rows, choices, pooling)
+        where = "last" if pooling == "cls" and self._special_ids.cls_last else pooling
+        by_row = self._apply(_vectors, rows, choices, where)
         if pooling == "tokens":
             by_row = [[vectors[: len(row.ids)] for vectors in some] for row, some in zip(rows, by_row, strict=True)]
         return dict(zip(choices, map(list, zip(*by_row, strict=True)), strict=True))
@@ -284,7 +289,7 @@ def _best_tokens(
 
 
 def _vectors(
-    module: nn.Module, batch: Batch, choices: tuple[Layers, ...], pooling: Pooling
+    module: nn.Module, batch: Batch, choices: tuple[Layers, ...], pooling: Pooling | Literal["last"]
 ) -> list[Float[Array, "..."]]:
     """By each choice of layers, [B D] or [B L D]."""
     outputs = network_of(module).encode_layers(batch.ids, batch.segments, inputs_valid=batch.valid)

@@ -1,0 +1,113 @@
+"""Transformer-XL's perplexity by the length of its memory in evaluation (Dai et al. 2019, table 1 and figure 1).
+
+    python benchmarks/memory.py --train wikitext2/valid.txt --test wikitext2/test.txt [--steps 2000] [--seeds 2]
+
+A small Transformer-XL is trained with segments and a memory of 64 tokens, and evaluated on other text with more and
+less of it, each token seeing as many (`same_length`) where there is any. Beside it a model that never had a memory, and
+a GPT of its size, whose rows are as long as a segment. Prints perplexities by token, mean and standard deviation over
+the seeds.
+"""
+
+import argparse
+import json
+import os
+import tempfile
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from rich.console import Console
+from rich.table import Table
+
+import t5x_lite
+from t5x_lite.cli.processes import keep_memory
+from t5x_lite.data import ByteLevelBPE, Data, TextFiles
+from t5x_lite.evaluation.evaluator import held_out_of
+from t5x_lite.models import GptConfig, TransformerXLConfig
+from t5x_lite.objectives import CausalLanguageModel, SegmentLanguageModel
+from t5x_lite.optim.optimizers import Adam
+from t5x_lite.optim.schedules import CosineDecay
+from t5x_lite.parallel import MeshShape, make_mesh
+from t5x_lite.runs.loop import train
+from t5x_lite.training import Checkpointing, Evaluation, Experiment, Logging
+from t5x_lite.training.step import Program
+
+SEGMENT, VOCABULARY = 64, 2048
+SIZE = {"vocab_size": VOCABULARY, "embed_dim": 128, "num_heads": 4, "mlp_dim": 512, "num_layers": 4}
+MEMORIES = (0, 16, 32, 64, 128, 256, 512)
+
+
+def experiments(arguments: argparse.Namespace, seed: int) -> dict[str, Experiment]:
+    """Runs by name."""
+    xl = TransformerXLConfig(**SIZE, cutoffs=(), dropout_rate=0.1, shared_biases=False)
+    dropout = dict.fromkeys(("dropout_rate", "attention_dropout_rate", "embedding_dropout_rate"), 0.1)
+    base = Experiment(
+        model=xl,
+        objective=SegmentLanguageModel(SEGMENT, memory_length=SEGMENT),
+        data=Data(
+            TextFiles((arguments.train,)), ByteLevelBPE(VOCABULARY), held_out_source=TextFiles((arguments.test,))
+        ),
+        optimizer=Adam(CosineDecay(5e-4, 100, arguments.steps + 1), clip_norm=0.25, b2=0.999, eps=1e-8),
+        steps=arguments.steps,
+        batch_size=16,
+        seed=seed,
+        evaluation=Evaluation(every=0, rows=100_000),
+        checkpoints=Checkpointing(every=0, keep_last=1),
+        logging=Logging(every=100),
+    )
+    return {
+        "Transformer-XL": base,
+        "the same without a memory": replace(base, objective=SegmentLanguageModel(SEGMENT, memory_length=0)),
+        "GPT": replace(
+            base,
+            model=GptConfig(**SIZE, max_length=SEGMENT, norm_first=False, **dropout),
+            objective=CausalLanguageModel(SEGMENT),
+        ),
+    }
+
+
+def perplexity(experiment: Experiment, params: Any, tokenizer: Any, memory: int | None) -> float:
+    """On the test text, with this memory."""
+    if memory is not None:
+        objective = replace(experiment.objective, evaluation_memory_length=memory, same_length=memory > 0)
+        experiment = replace(experiment, objective=objective)
+    objective = experiment.objective.for_vocabulary(tokenizer.vocabulary)
+    with experiment.data.prepare(objective.layout, tokenizer=tokenizer) as store:
+        program = Program(experiment, objective, make_mesh(MeshShape()))
+        return held_out_of(program, store).loss_figures(params)["perplexity"]
+
+
+def main() -> None:
+    keep_memory()
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--train", required=True)
+    parser.add_argument("--test", required=True)
+    parser.add_argument("--steps", type=int, default=2000)
+    parser.add_argument("--seeds", type=int, default=2, help="two or more")
+    arguments = parser.parse_args()
+    found: dict[str, list[dict[int, float]]] = {}
+    for seed in range(arguments.seeds):
+        for name, experiment in experiments(arguments, seed).items():
+            with tempfile.TemporaryDirectory() as folder, open(os.devnull, "w") as nowhere:
+                train(experiment, Path(folder) / "run", Console(file=nowhere))
+                model = t5x_lite.load(Path(folder) / "run")
+            memories = MEMORIES if name == "Transformer-XL" else (0,)
+            measured = {
+                memory: perplexity(
+                    experiment, model.params, model.tokenizer, memory if name == "Transformer-XL" else None
+                )
+                for memory in memories
+            }
+            found.setdefault(name, []).append(measured)
+            print(json.dumps({"seed": seed, "model": name} | measured), flush=True)
+
+    table = Table("model", *map(str, MEMORIES), title=f"perplexity by memory, {arguments.seeds} seeds")
+    for name, rows in found.items():
+        columns = [np.array([row[memory] for row in rows]) for memory in rows[0]]
+        table.add_row(name, *(f"{column.mean():.1f} ± {column.std(ddof=1):.1f}" for column in columns))
+    Console(width=120).print(table)
+
+
+if __name__ == "__main__":
+    main()
