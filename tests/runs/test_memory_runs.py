@@ -126,11 +126,12 @@ def test_xlnet_learns_a_task_and_answers(runs, train, tmp_path, capsys):
     pretrained, folder = runs["XLNet"]
     rows = [f"{word} {number}\t{label}" for number in range(20) for word, label in (("alpha", "yes"), ("zeta", "no"))]
     (tmp_path / "examples.tsv").write_text("text\tlabel\n" + "\n".join(rows) + "\n")
+    examples = TableFiles((str(tmp_path / "examples.tsv"),))
     experiment = replace(
         pretrained,
         model=replace(XLNET, heads=("classification",)),
         objective=Classification(16),
-        data=Data(LabeledTexts(TableFiles((str(tmp_path / "examples.tsv"),)), labels=("no", "yes")), None, held_out=0.3),
+        data=Data(LabeledTexts(examples, labels=("no", "yes")), None, held_out=0.3),
         start=FromModel(str(folder)),
         steps=2,
         evaluation=Evaluation(every=0, rows=50),

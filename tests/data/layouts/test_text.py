@@ -5,10 +5,12 @@ import itertools
 import numpy as np
 import pytest
 
-from t5x_lite.data import Sentences, Stream
+from t5x_lite.data import OrderedStream, Sentences, Stream, Vocabulary
+from t5x_lite.data.layouts.text import OverlappingStream
 
 PAD, CLS, SEP, FIRST = 0, 1, 2, 10  # as in tiny_corpora
 SEEDS = [0, 1, 2]
+VOCABULARY = Vocabulary(size=1 << 20, pad_id=PAD, eos_id=SEP)
 
 
 def text_of(ids) -> list[int]:
@@ -66,3 +68,34 @@ def test_rows_of_sentences(across_documents, length, seed, random_corpus, build)
                 sentence = corpus.sentence(following[0])
                 piece = min(corpus.starts[sentence + 1] - following[0], room)
                 assert len(body) + crosses + piece > room
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_rows_in_order_share_the_id_between_them(seed, random_corpus, build):
+    corpus = random_corpus(seed)
+    rows, builder = build(OrderedStream(13), corpus.documents)
+    expected = [i for document in corpus.documents for i in [*(i for s in document for i in s.tolist()), SEP]]
+    assert len(rows) == (len(expected) - 1) // 12
+    assert [i for row in rows for i in row[:-1].tolist()] + [rows[-1][-1]] == expected[: 12 * len(rows) + 1]
+    assert builder.tokens == len(expected)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_windows_overlap_and_others_come_from_before(seed, random_corpus, build):
+    corpus = random_corpus(seed)
+    expected = [i for document in corpus.documents for i in [*(i for s in document for i in s.tolist()), SEP]]
+    builder = OverlappingStream(13, step=5, with_other=True).start(VOCABULARY)
+    rows = []
+    for number, document in enumerate(corpus.documents):
+        builder.add(document)
+        rows += builder.take() if number % 3 == 0 else []
+    rows += builder.take()
+    assert len(rows) == (len(expected) - 13) // 5 + 1
+    joined = ",".join(map(str, expected))
+    for number, row in enumerate(rows):
+        assert row["ids"].tolist() == expected[5 * number : 5 * number + 13]
+        # Ids are unique, so the others stand somewhere; from the second window on, before the next one begins.
+        found = ",".join(map(str, row["other"].tolist()))
+        assert found in joined and len(row["other"]) == 8
+        ends = joined[: joined.index(found)].count(",") + 8
+        assert ends <= max(5 * number, 13)
