@@ -19,9 +19,9 @@ experiment = replace(
         mlp_dim=512,
         num_layers=2,
         dropout_rate=0.0,
-        cutoffs=(512, 1024),
-        div_value=2,
+        cutoffs=(1024,),
         memory_length=64,
     ),
     objective=SegmentLanguageModel(input_length=64, memory_length=64, evaluation_memory_length=128),
+    optimizer=replace(base.optimizer, schedule=replace(base.optimizer.schedule, peak=1e-3)),
 )

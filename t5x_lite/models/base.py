@@ -32,6 +32,7 @@ Pretraining = Literal[
     "masked language model, next sentence",
     "masked language model, sentence order",
     "permutation language model",
+    "bidirectional language model",
 ]
 Ids = Int[Array, "B L"]
 Valid = Bool[Array, "B L"] | None

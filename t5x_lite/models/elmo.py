@@ -1,6 +1,6 @@
 """ELMo: words from their characters, and a language model in each direction over them (Peters et al. 2018)."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated, Any, ClassVar
 
 import jax
@@ -9,25 +9,21 @@ from flax import linen as nn
 from jaxtyping import Array, Bool, Float, Int
 
 from t5x_lite.errors import InputError
-from t5x_lite.layers.dense import Dense
+from t5x_lite.layers.dense import Dense, Dropout
+from t5x_lite.layers.embedding import Embedding, LazyLogits
 from t5x_lite.layers.recurrence import Cell, CellState, Recurrent
 from t5x_lite.layers.transformer import Remat
-from t5x_lite.models.base import Architecture, ModelConfig
+from t5x_lite.models.base import Architecture, ModelConfig, Pretraining
 from t5x_lite.parallel.partitioning import all_gather_fsdp, constrain_sharding
-from t5x_lite.validation import Positive, Range
+from t5x_lite.tokenizers.characters import PAD_CHARACTER
+from t5x_lite.validation import NonNegative, Positive, Range, Rate
 
-PAD_CHARACTER = 260
-"""What fills the characters of a word up; 0 to 255 are bytes of UTF-8."""
-BEGIN_WORD, END_WORD = 258, 259
-BEGIN_SENTENCE, END_SENTENCE = 256, 257
-"""The only character of the two words around a sentence."""
 Clip = Annotated[float, Range(gt=0, remedy="choose e.g. 3.0")]
 
 
 @dataclass(frozen=True)
 class ElmoConfig(ModelConfig):
-    """The architecture of one ELMo without the output over words that it was trained by. The defaults are the original
-    one's."""
+    """The architecture of one ELMo. The defaults are the original one's, without the output that it was trained by."""
 
     character_dim: Positive = 16
     """Width of the characters' vectors."""
@@ -45,6 +41,10 @@ class ElmoConfig(ModelConfig):
     """Likewise what it gives."""
     max_characters: Annotated[int, Range(ge=3)] = 50
     """Of a word, the two around it included; longer ones are cut."""
+    num_words: NonNegative = 0
+    """Words that both language models predict, by one softmax: the tokenizer's ids or more. 0: there is no output."""
+    dropout_rate: Rate = 0.0
+    """Dropout on what each LSTM reads, and on the last outputs."""
 
     architecture: ClassVar[Architecture] = "words"
 
@@ -61,7 +61,21 @@ class ElmoConfig(ModelConfig):
         return (jax.ShapeDtypeStruct((1, 2, self.max_characters), jnp.int32),)
 
     def build(self, *, dtype: Any = jnp.float32, remat: Remat = "none") -> "Elmo":
+        if remat not in ("none", "unroll"):
+            raise InputError(f"remat={remat!r}: the layers of an ElmoConfig keep what they compute; choose none")
         return Elmo(self, dtype=dtype)
+
+    @property
+    def vocab_size(self) -> int | None:
+        return self.num_words or None
+
+    @property
+    def pretraining(self) -> Pretraining | None:
+        return "bidirectional language model" if self.num_words else None
+
+
+State = dict[str, dict[str, Array]]
+"""The `output` [B P] and the `memory` [B U] of each layer in each direction, by names such as forward_0."""
 
 
 class CharacterEncoder(nn.Module):
@@ -119,10 +133,49 @@ class Elmo(nn.Module):
             return [Recurrent(cell, dtype=self.dtype, reverse=reverse) for _ in range(c.num_layers)]
 
         self.forward, self.backward = layers(False), layers(True)
+        self.dropout = Dropout(c.dropout_rate)
+        if c.num_words:
+            init = nn.initializers.normal(c.projection**-0.5)
+            self.output = Embedding(c.num_words, c.projection, self.dtype, init)
+            zeros = nn.with_logical_partitioning(nn.initializers.zeros, ("vocab",))
+            self.output_bias = self.param("output_bias", zeros, (c.num_words,), jnp.float32)
 
     def __call__(self, characters: Int[Array, "B L C"], valid: Bool[Array, "B L"] | None = None) -> Float[Array, "..."]:
         """All layers of `layers_and_state`."""
+        if self.is_initializing() and self.config.num_words:
+            self.output(jnp.zeros((1, 1), jnp.int32))
         return self.layers_and_state(characters, valid)[0]
+
+    def predictions(
+        self, characters: Int[Array, "B L1 C"], state: State | None = None, *, deterministic: bool = True
+    ) -> tuple[LazyLogits, LazyLogits, State]:
+        """(scores of the words 1 .. L by those before each, of the words 0 .. L - 1 by those after each, the state).
+
+        Args:
+          characters: of L + 1 words, see `layers_and_state`.
+          state: of the rows before, from which the layers go on; None: they begin anew.
+        """
+        words, states, hidden = self.words(characters), {}, []
+        for direction, stack, x in (
+            ("forward", self.forward, words[:, :-1]),
+            ("backward", self.backward, words[:, 1:]),
+        ):
+            for n, layer in enumerate(stack):
+                name = f"{direction}_{n}"
+                before = None if state is None else CellState(**state[name])
+                y, last = layer(self.dropout(x, deterministic=deterministic), None, before)
+                x = x + y if n else y
+                states[name] = {"output": last.output, "memory": last.memory}
+            x = self.dropout(x, deterministic=deterministic)
+            hidden.append(replace(self.output.scores(x), bias=self.output_bias))
+        return *hidden, jax.tree.map(jax.lax.stop_gradient, states)
+
+    def empty_state(self, batch_size: int) -> State:
+        """That of rows before which there is nothing."""
+        c = self.config
+        zeros = Cell("lstm", c.units, c.projection).zeros((batch_size,), self.dtype)
+        one = {"output": zeros.output, "memory": zeros.memory}
+        return {f"{side}_{n}": dict(one) for side in ("forward", "backward") for n in range(c.num_layers)}
 
     def layers_and_state(
         self,
@@ -158,14 +211,3 @@ PRESETS: dict[str, ElmoConfig] = {
     "elmo-small": ElmoConfig(units=1024, projection=128, num_highway_layers=1),
 }
 """The published sizes."""
-
-
-def word_characters(word: str, max_characters: int = 50) -> list[int]:
-    """The characters of a word as `Elmo` reads them.
-
-    >>> word_characters("né", 8)
-    [258, 110, 195, 169, 259, 260, 260, 260]
-    """
-    inside = {"<S>": [BEGIN_SENTENCE], "</S>": [END_SENTENCE]}.get(word, [*word.encode()[: max_characters - 2]])
-    row = [BEGIN_WORD, *inside, END_WORD]
-    return row + [PAD_CHARACTER] * (max_characters - len(row))

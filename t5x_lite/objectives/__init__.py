@@ -2,6 +2,7 @@
 
 from t5x_lite.objectives.bart_denoising import BartDenoising
 from t5x_lite.objectives.base import Features, Mean, Metrics, NoObjective, Objective, Predictions, Row, corrupt_rows
+from t5x_lite.objectives.bidirectional_language_model import BidirectionalLanguageModel
 from t5x_lite.objectives.causal_language_model import CausalLanguageModel
 from t5x_lite.objectives.causal_tasks import CausalClassification, CausalMultipleChoice, CausalTask
 from t5x_lite.objectives.classification import Classification, MultipleChoice
@@ -34,6 +35,7 @@ from t5x_lite.objectives.text_to_text import SequenceToSequence, TextToText
 __all__ = [
     "BartDenoising",
     "BertStyleDenoising",
+    "BidirectionalLanguageModel",
     "CausalClassification",
     "CausalLanguageModel",
     "CausalMultipleChoice",

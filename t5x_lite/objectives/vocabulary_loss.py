@@ -8,16 +8,19 @@ vocabulary.
 """
 
 import functools
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, Int, Shaped
+from jaxtyping import Array, Float, Int, Key, Shaped
 
 from t5x_lite.kernels.cpu import sum_rows
+from t5x_lite.kernels.masks import MASKED_LOGIT
 from t5x_lite.layers.adaptive import AdaptiveScores
+from t5x_lite.layers.dense import embedding_lookup
 from t5x_lite.layers.embedding import LazyLogits
 from t5x_lite.objectives.base import Loss
 from t5x_lite.parallel.partitioning import gradients_together, is_sharded, sum_over_tokens
@@ -106,6 +109,52 @@ def adaptive_loss(scores: AdaptiveScores, targets: Int[Array, "B L"], weights: F
         in_cluster, _, of_cluster = vocabulary_loss(scores.clusters[n], *own, skips=True, least_chunks=16)
         total, loss = total + in_cluster, loss + of_cluster["loss"]
     return total, weight, {"loss": loss}
+
+
+def log_uniform_ids(key: Key[Array, ""], draws: int, vocab_size: int) -> Int[Array, "S"]:
+    """Ids of a vocabulary that is sorted by frequency, drawn in proportion to ``log((id + 2) / (id + 1))``, which is
+    about Zipf's law, in order; some more than once."""
+    # Of a uniform number u the id is floor((V + 1)^u) - 1.
+    drawn = jnp.exp(jax.random.uniform(key, (draws,)) * math.log(vocab_size + 1.0))
+    return jnp.sort(jnp.minimum(drawn.astype(jnp.int32) - 1, vocab_size - 1))
+
+
+def sampled_loss(
+    scores: LazyLogits, targets: Int[Array, "B L"], weights: Float[Array, "B L"], drawn: Int[Array, "S"]
+) -> Loss:
+    """(sum, weight, metrics) of the cross entropy among the target and some other tokens (Jean et al. 2015, section 3).
+
+    From each logit the logarithm of the probability that its token is drawn is taken: that is how likely each of them
+    is to be the target, given that these are the ones (Bengio and Senecal 2008). A token that was drawn again, or that
+    is the target, counts once.
+
+    Args:
+      scores: with the table [V D] as their kernel.
+      drawn: by `log_uniform_ids`, for all tokens.
+    """
+    table, bias, dtype = scores.kernel, scores.bias, scores.dtype
+    again = jnp.pad(drawn[1:] == drawn[:-1], (1, 0))
+
+    def logits(vectors: Array, ids: Array, hidden: Array, form: str) -> Array:
+        found = jnp.einsum(form, hidden.astype(dtype), vectors, preferred_element_type=jnp.float32)
+        share = jnp.log1p(1.0 / (ids + 1.0)) / math.log(len(table) + 1.0)
+        probability = -jnp.expm1(len(drawn) * jnp.log1p(-share))
+        correction = (0.0 if bias is None else bias[ids]) - jnp.log(probability)
+        return found + correction.reshape((1,) * (found.ndim - correction.ndim) + correction.shape)
+
+    # The backward pass computes them again.
+    @functools.partial(jax.checkpoint, prevent_cse=False)
+    def losses(hidden: Array, of_targets: Array, of_drawn: Array) -> Float[Array, "B L"]:
+        correct = logits(of_targets, targets, hidden, "BLD,BLD->BL")
+        others = logits(of_drawn, drawn, hidden, "BLD,SD->BLS")
+        left_out = (drawn[None, None] == targets[..., None]) | again[None, None]
+        others = jnp.where(left_out, MASKED_LOGIT, others)
+        return jnp.logaddexp(correct, jax.nn.logsumexp(others, axis=-1)) - correct
+
+    of_targets = embedding_lookup(table, targets, scores.axes, dtype)
+    of_drawn = embedding_lookup(table, drawn[None], scores.axes, dtype)[0]
+    loss = (losses(scores.hidden, of_targets, of_drawn) * weights).sum()
+    return loss, weights.sum(), {"loss": loss}
 
 
 class _Sums(NamedTuple):

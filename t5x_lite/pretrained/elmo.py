@@ -11,8 +11,8 @@ from flax import linen as nn
 from jaxtyping import Float
 
 from t5x_lite.errors import InputError
-from t5x_lite.models.elmo import PAD_CHARACTER, word_characters
 from t5x_lite.pretrained.base import Pretrained
+from t5x_lite.tokenizers.characters import PAD_CHARACTER, word_characters
 
 
 @dataclass(frozen=True, repr=False)

@@ -15,6 +15,7 @@ from t5x_lite.models import ModelConfig
 from t5x_lite.models.zero_shot import ZeroShotConfig
 from t5x_lite.objectives import (
     BartDenoising,
+    BidirectionalLanguageModel,
     CausalLanguageModel,
     MaskedLanguageModel,
     NextSentencePrediction,
@@ -105,6 +106,8 @@ def objective_for(model: ModelConfig) -> Objective:
             return CausalLanguageModel(min(1024, longest))
         case "permutation language model":
             return PermutationLanguageModel(length, length // 2)
+        case "bidirectional language model":
+            return BidirectionalLanguageModel()
         case "sequence to sequence":
             return SequenceToSequence(length, length)
     return NoObjective()

@@ -122,13 +122,15 @@ class ByteLevelBPE(TokenizerConfig):
 
 @dataclass(frozen=True)
 class Words(TokenizerConfig):
-    """The most frequent words between blanks, others being <unk>, as Transformer-XL's on WikiText-103: <eos> 0, which
-    pads too, <unk> 1, then by frequency. For text whose punctuation stands apart."""
+    """The most frequent words, others being <unk>, as Transformer-XL's on WikiText-103: <eos> 0, which pads too, <unk>
+    1, then by frequency."""
 
     vocab_size: Annotated[int, Range(ge=3)] = 267_735
     """Ids, both special ones included; a small corpus fills fewer. Not used with file."""
     file: str = ""
     """A tokenizer.json, or a folder with one; empty means count the corpus's words."""
+    split: Literal["blanks", "punctuation"] = "blanks"
+    """Where words end: at blanks, or at punctuation too, each mark of which is a word. Not used with file."""
 
 
 @dataclass(frozen=True)
@@ -230,7 +232,7 @@ def make_tokenizer(config: TokenizerConfig, documents: Callable[[], Iterator[str
         case ByteLevelBPE(file=""):
             return train_byte_level(documents(), vocab_size=config.vocab_size, layout=config.layout)
         case Words(file=""):
-            return count_words(documents(), vocab_size=config.vocab_size)
+            return count_words(documents(), vocab_size=config.vocab_size, split=config.split)
         case WordPiece(file=name) | ByteLevelBPE(file=name) | Words(file=name) | TokenizerFile(name):
             lowercase = getattr(config, "lowercase", True)
             tokenizer = open_subwords(Path(name).expanduser(), f"file={name!r}", lowercase=lowercase)

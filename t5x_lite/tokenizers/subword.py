@@ -98,10 +98,14 @@ WORD_SPECIAL = {"pad_token": "<eos>", "eos_token": "<eos>", "unk_token": "<unk>"
 """Of a vocabulary of words that is made here, as language models of words have them."""
 
 
-def word_description(vocabulary: dict[str, int]) -> dict[str, Any]:
-    """Words between blanks, as a tokenizer.json."""
+WORD_SPLITS = {"blanks": pre_tokenizers.WhitespaceSplit(), "punctuation": pre_tokenizers.BertPreTokenizer()}
+"""Where words end."""
+
+
+def word_description(vocabulary: dict[str, int], split: str) -> dict[str, Any]:
+    """Whole words, as a tokenizer.json; `split` is one of `WORD_SPLITS`."""
     library = Library(models.WordLevel(vocabulary, unk_token=WORD_SPECIAL["unk_token"]))
-    library.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    library.pre_tokenizer = WORD_SPLITS[split]
     return _described(library, WORD_SPECIAL)
 
 

@@ -18,6 +18,7 @@ from t5x_lite.errors import InputError
 from t5x_lite.tokenizers.subword import (
     BYTE_LEVEL_SPECIAL,
     WORD_SPECIAL,
+    WORD_SPLITS,
     WORDPIECE_SPECIAL,
     SubwordTokenizer,
     byte_level_description,
@@ -298,16 +299,18 @@ def train_byte_level(
     return SubwordTokenizer(byte_level_description(vocabulary, model["merges"], special), special)
 
 
-def count_words(documents: Iterable[str], *, vocab_size: int) -> SubwordTokenizer:
-    """The most frequent words between blanks, <eos> 0 and <unk> 1 first, then by their counts, equal ones in order.
+def count_words(documents: Iterable[str], *, vocab_size: int, split: str = "blanks") -> SubwordTokenizer:
+    """The most frequent words, <eos> 0 and <unk> 1 first, then by their counts, equal ones in order.
 
     A corpus of fewer words leaves the vocabulary smaller; an empty one raises `InputError`.
     """
-    counts = Counter(word for sentence in sample_sentences(documents) for word in sentence.split())
+    counts: Counter[str] = Counter()
+    for sentence in sample_sentences(documents):
+        counts.update(word for word, _ in WORD_SPLITS[split].pre_tokenize_str(sentence))
     special = list(dict.fromkeys(WORD_SPECIAL.values()))
     words = sorted(counts.keys() - special, key=lambda word: (-counts[word], word))[: vocab_size - len(special)]
     vocabulary = {word: number for number, word in enumerate([*special, *words])}
-    return SubwordTokenizer(word_description(vocabulary), WORD_SPECIAL)
+    return SubwordTokenizer(word_description(vocabulary, split), WORD_SPECIAL)
 
 
 def _count_covered(texts: Iterable[str], coverage: float) -> int:

@@ -10,7 +10,7 @@ import pytest
 import t5x_lite
 from t5x_lite.convert.elmo import import_elmo
 from t5x_lite.errors import InputError
-from t5x_lite.models.elmo import word_characters
+from t5x_lite.tokenizers.characters import word_characters
 
 SHARED = Path(__file__).parents[3] / "shared" / "data" / "elmo_fixture"
 OPTIONS = {

@@ -244,9 +244,9 @@ class Layout(Validated, ABC):
     """Whether the source holds examples with answers rather than running text."""
     reads_sentences: ClassVar[bool] = False
     """Whether rows depend on where sentences end."""
-    in_order: ClassVar[bool] = False
+    # Without annotations, under which fields of these names would be the first of all.
+    in_order = False
     """Whether rows go on from each other, so that batches take them in order: see `batches`."""
-    # Without an annotation, under which a field of that name would be the first of all.
     both_ways = False
     """Whether half of the rows of a batch in order go from the end of their part to its beginning."""
 
