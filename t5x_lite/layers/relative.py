@@ -15,9 +15,10 @@ from flax import linen as nn
 from jaxtyping import Array, Bool, Float, Int
 
 from t5x_lite.kernels.masks import MASKED_LOGIT
+from t5x_lite.kernels.shift import shift_positions
 from t5x_lite.layers.dense import Dense, Dropout, FeedForward, LayerConfig, keep_mask
 from t5x_lite.layers.transformer import Remat, rematerialised
-from t5x_lite.parallel.partitioning import constrain_sharding
+from t5x_lite.parallel.partitioning import constrain_sharding, on_each_device
 
 Memory = dict[str, Array]
 """What a segment leaves to the next one, rows first: `hidden` [B N M D], what each layer has read at the last M
@@ -44,20 +45,6 @@ def remembered(memory: Memory) -> Bool[Array, "B M"]:
     """True where a memory holds what a layer has read."""
     length = memory["hidden"].shape[2]
     return jnp.arange(length)[None] >= length - memory["length"][:, None]
-
-
-def shift_positions(scores: Float[Array, "*batch L T"], memory_length: int) -> Float[Array, "*batch L {memory_length}"]:
-    """Scores of each query by relative position to those by key: number `L - 1 + j - i` becomes that of key j (Dai et
-    al. 2019, appendix B). Keys beyond the last relative position have any number.
-
-    >>> shift_positions(jnp.array([[0, 1, 2, 3], [0, 1, 2, 3]]) + 10 * jnp.arange(2)[:, None], 3).tolist()
-    [[1, 2, 3], [10, 11, 12]]
-    """
-    *batch, length, size = scores.shape
-    # Rows that are one shorter, of the numbers that follow each other: each begins one number before the last.
-    flat = scores.reshape(*batch, length * size)[..., length - 1 :]
-    flat = flat[..., : length * (size - 1)]
-    return flat.reshape(*batch, length, size - 1)[..., :memory_length]
 
 
 def relative_positions(
@@ -143,11 +130,12 @@ def relative_logits(
     content, by_position = (query + bias[None, None] for bias in biases)
     wide = {"preferred_element_type": jnp.float32}
     logits = jnp.einsum("BLHK,BMHK->BHLM", content, keys.key, **wide)
-    if len(keys.position) == 1:
-        of_positions = jnp.einsum("BLHK,THK->BHLT", by_position, keys.position[0], **wide)
-    else:
-        of_positions = jnp.einsum("BLHK,BTHK->BHLT", by_position, keys.position, **wide)
-    logits += shift_positions(of_positions, keys.key.shape[1])
+    # Of each row, though they may be the same: otherwise the TPU compiler has the queries innermost, and copies all.
+    positions = jnp.broadcast_to(keys.position, (len(query), *keys.position.shape[1:]))
+    of_positions = {"scores": jnp.einsum("BLHK,BTHK->BHLT", by_position, positions, **wide)}
+    axes, length = ("activation_batch", "activation_heads", None, None), keys.key.shape[1]
+    shift = lambda arrays, before: shift_positions(arrays["scores"], length)  # noqa: E731
+    logits += on_each_device(shift, of_positions, {"scores": axes}, axes)
     if of_segments is not None:
         bias, kinds, other = of_segments
         same, different = jnp.einsum("BLHK,SHK->SBHL", query + bias[None, None], kinds, **wide)[..., None]

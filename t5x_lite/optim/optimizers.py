@@ -16,7 +16,7 @@ from jaxtyping import Array, Float, Int
 from t5x_lite.errors import InputError
 from t5x_lite.models import ModelConfig, abstract_params
 from t5x_lite.optim.masks import TrainableMask, check_pattern, with_rates
-from t5x_lite.optim.schedules import CosineDecay, InverseSqrt, LinearDecay, Schedule, T5InverseSqrt
+from t5x_lite.optim.schedules import Constant, CosineDecay, InverseSqrt, LinearDecay, Schedule, T5InverseSqrt
 from t5x_lite.parallel import logical_axes
 from t5x_lite.validation import NonNegative, Positive, PositiveFloat, Range, Validated, check_fields
 
@@ -150,6 +150,19 @@ class Sgd(Optimizer):
     def scaling(self, axes: Axes) -> list[optax.GradientTransformation]:
         decay = [optax.add_decayed_weights(self.weight_decay, mask=decays(axes))] if self.weight_decay else []
         return [*decay, optax.trace(self.momentum, self.nesterov)]
+
+
+@dataclass(frozen=True)
+class Adagrad(Optimizer):
+    """Adagrad (Duchi et al. 2011), by which ELMo was trained, as TensorFlow has it: the sum of squared gradients begins
+    above 0."""
+
+    schedule: Schedule = Constant(0.2)
+    initial_sum: Annotated[float, Range(ge=0, remedy="choose e.g. 1.0")] = 1.0
+    """What the sum of squared gradients begins with."""
+
+    def scaling(self, axes: Axes) -> list[optax.GradientTransformation]:
+        return [optax.scale_by_rss(self.initial_sum, eps=0.0)]
 
 
 @dataclass(frozen=True)

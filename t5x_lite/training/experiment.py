@@ -158,7 +158,7 @@ class Experiment:
                 "choose fewer, such as 3"
             )
         mixes_rows = isinstance(self.data.source, Mixture) or self.data.augmentation_repeats > 1
-        if self.objective.layout.in_order and mixes_rows:
+        if mixes_rows and self.objective.layout.in_order:
             raise InputError(
                 f"{type(self.objective).__name__} reads rows in order, which go with neither a Mixture nor "
                 f"data.augmentation_repeats={self.data.augmentation_repeats}; choose one source, and 1"

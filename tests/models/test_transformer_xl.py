@@ -16,7 +16,7 @@ from flax.traverse_util import flatten_dict, unflatten_dict
 
 from t5x_lite.decoding import BeamSearch, Greedy, decode
 from t5x_lite.errors import InputError
-from t5x_lite.layers.relative import empty_memory, next_memory, remembered, shift_positions
+from t5x_lite.layers.relative import empty_memory, next_memory, remembered
 from t5x_lite.models import PRESETS, TransformerXLConfig, init_params, num_params
 from t5x_lite.objectives.vocabulary_loss import token_loss
 
@@ -136,14 +136,6 @@ def test_what_is_written_token_by_token_is_likeliest_in_whole_rows(model, method
     else:
         length_penalty = ((5 + 5) / 6) ** method.alpha
         np.testing.assert_allclose(written.scores[:, 0], score / length_penalty, atol=1e-4)
-
-
-def test_shifted_positions_are_looked_up_ones():
-    scores = np.random.default_rng(2).normal(size=(2, 4, 4 + 7))
-    shifted = shift_positions(jnp.asarray(scores), 7)
-    for i in range(4):
-        for j in range(7):
-            np.testing.assert_allclose(shifted[:, i, j], scores[:, i, 3 + j - i], rtol=1e-6)
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from flax import linen as nn
 
 from t5x_lite.errors import InputError
 from t5x_lite.models import MAEConfig, abstract_params, init_params
-from t5x_lite.optim.optimizers import Adafactor, Adam, AdamW, Lamb, Lars, Sgd, decays, each_layer
+from t5x_lite.optim.optimizers import Adafactor, Adagrad, Adam, AdamW, Lamb, Lars, Sgd, decays, each_layer
 from t5x_lite.optim.schedules import Constant, InverseSqrt, LinearDecay
 from t5x_lite.parallel import MeshShape, logical_axes, make_mesh, shardings
 
@@ -66,6 +66,21 @@ def test_sgd_is_torchs(trees, torch, nesterov):
         optimizer.step()
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b.numpy(), rtol=1e-5, atol=1e-6), ours, theirs)
     assert np.abs(ours["layers"]["scale"] - params["layers"]["scale"]).max() > 0.1
+
+
+def test_adagrad_is_torchs(trees, torch):
+    params, gradients = trees
+    schedule = LinearDecay(peak=0.5, warmup_steps=2, total_steps=6)
+    ours = run(Adagrad(schedule).build(AXES), params, gradients)
+    theirs = jax.tree.map(lambda leaf: torch.tensor(np.asarray(leaf)), params)
+    leaves = jax.tree.leaves(theirs)
+    optimizer = torch.optim.Adagrad(leaves, lr=1.0, initial_accumulator_value=1.0, eps=0.0)
+    for step, gradient in enumerate(gradients, start=1):
+        optimizer.param_groups[0]["lr"] = float(schedule.learning_rate(step))
+        for leaf, of in zip(leaves, jax.tree.leaves(gradient), strict=True):
+            leaf.grad = torch.tensor(np.asarray(of))
+        optimizer.step()
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b.numpy(), rtol=1e-5, atol=1e-6), ours, theirs)
 
 
 def test_the_first_update_uses_the_rate_of_step_one(trees):
