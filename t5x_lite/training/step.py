@@ -59,8 +59,8 @@ class Program:
 
     def __init__(self, experiment: Experiment, objective: Objective, mesh: Mesh):
         self.experiment, self.objective, self.mesh = experiment, objective, mesh
-        dtype = jnp.dtype(experiment.precision.compute)
-        self.module: nn.Module = experiment.model.build(dtype=dtype, remat=experiment.remat)
+        self._dtype = jnp.dtype(experiment.precision.compute)
+        self.module: nn.Module = experiment.model.build(dtype=self._dtype, remat=experiment.remat)
         axes = logical_axes(abstract_params(experiment.model))
         self.trained = experiment.optimizer.trained(axes)
         self.optimizer = experiment.optimizer.build(axes, experiment.model.below_layers)
@@ -106,13 +106,13 @@ class Program:
         inputs = [jnp.zeros(array.shape, array.dtype) for array in self.experiment.model.abstract_inputs()]
         params = self.module.init(key, *inputs)["params"]
         opt_state, average = self.optimizer.init(params), self.experiment.average.start(params)
-        memory = self.objective.memory(self.experiment.model, self.experiment.batch_size, self.module.dtype)
+        memory = self.objective.memory(self.experiment.model, self.experiment.batch_size, self._dtype)
         return TrainState(jnp.int32(0), params, opt_state, jnp.bool_(True), average, memory)
 
     def evaluation_memory(self, batch_size: int) -> Any:
         """The memory before the first batch of an evaluation; None where rows stand for themselves."""
         model, objective = self.experiment.model, self.objective.for_evaluation()
-        start = lambda: objective.memory(model, batch_size, self.module.dtype)  # noqa: E731
+        start = lambda: objective.memory(model, batch_size, self._dtype)  # noqa: E731
         return jax.jit(start, out_shardings=batch_sharding(self.mesh))()
 
     def _train_step(self, state: TrainState, batch: Row) -> tuple[TrainState, Metrics]:

@@ -155,7 +155,10 @@ def test_classes_of_other_names_go_by_their_order(trained, run, tmp_path):
     found, error = evaluated(run, tmp_path / "model", "--images", numbered)
     assert "classes go by their order: 'n0' is the model's 'ant', ..., 'n5' is the model's 'fox'" in error
     named = write_pictures(tmp_path / "named", seed=2)
-    assert evaluated(run, tmp_path / "model", "--images", named)[0] == found
+    again, _ = evaluated(run, tmp_path / "model", "--images", named)
+    # The pictures may be in another order, in which their losses are added up.
+    assert again["intervals"] == found["intervals"]
+    assert without_intervals(again) == pytest.approx(without_intervals(found), rel=1e-6)
 
 
 def test_answers_go_by_the_pictures_that_can_be_read(make_run, folders, run, tmp_path):
