@@ -33,7 +33,7 @@ class PermutationLanguageModel(Objective):
     reused_length: Positive = 256
     """Of these, the ids that the row before ended with."""
     memory_length: NonNegative = 384
-    """Tokens before a row that its layers see."""
+    """Tokens before a row that its layers see; 0: none."""
     prediction_rate: Annotated[float, Range(gt=0, le=1, remedy="choose e.g. 1/6")] = 1 / 6
     """1 / K: the share of the tokens that is predicted (section 2.3, partial prediction)."""
     longest_span: Positive = 5
@@ -85,7 +85,7 @@ class PermutationLanguageModel(Objective):
             )
 
     def memory(self, model: ModelConfig, batch_size: int, dtype: Any) -> Any:
-        return model.build(dtype=dtype).empty_memory(batch_size, self.memory_length)
+        return model.build(dtype=dtype).empty_memory(batch_size, self.memory_length) if self.memory_length else None
 
     def for_evaluation(self) -> "PermutationLanguageModel":
         """Rows that are evaluated go forward."""
@@ -151,21 +151,22 @@ class PermutationLanguageModel(Objective):
         return ids, jnp.pad(segments, (reused, 0)).astype(ids.dtype)
 
     def forward(self, model: nn.Module, features: Features, key: DropoutKey) -> Any:
-        """(scores, the next memory)."""
-        return model.predictions(
+        """(scores, the next memory, where there is one)."""
+        scores, memory = model.predictions(
             *(features[name] for name in ("inputs", "segments", "order", "positions")),
-            memory=features[MEMORY],
+            memory=features.get(MEMORY),
             remembered_length=self.reused_length if self.is_pair else None,
             backward=features["backward"] if self.both_ways else None,
             deterministic=key is None,
         )
+        return scores, memory if MEMORY in features else None
 
     def loss_of(self, outputs: Any, features: Features, whole: Features) -> Loss:
         scores, memory = outputs
         targets = features["targets"]
         weights = (targets != self.known_vocabulary.pad_id) * row_weights(features)[:, None]
         total, weight, metrics = vocabulary_loss(scores, targets, weights, least_chunks=1)
-        return total, weight, metrics | {MEMORY: memory}
+        return total, weight, metrics if memory is None else metrics | {MEMORY: memory}
 
     def predict(self, module: nn.Module, params: Any, features: Features) -> Int[Array, "B P"]:
         """The most likely id at each position, without a memory."""

@@ -20,7 +20,7 @@ class SegmentLanguageModel(CausalLanguageModel):
     before. Each row of a batch reads its own part of the corpus, segment by segment."""
 
     memory_length: NonNegative = 150
-    """Tokens before a segment that its layers see in training, each of which they saw with its own memory."""
+    """Tokens before a segment that its layers see in training, each of which they saw with its own memory; 0: none."""
     evaluation_memory_length: NonNegative | None = None
     """The same in evaluation, where more lowers the perplexity; None is memory_length."""
     same_length: bool = False
@@ -46,7 +46,7 @@ class SegmentLanguageModel(CausalLanguageModel):
         return OrderedStream(self.input_length + 1)
 
     def memory(self, model: ModelConfig, batch_size: int, dtype: Any) -> Any:
-        return model.build(dtype=dtype).empty_memory(batch_size, self.memory_length)
+        return model.build(dtype=dtype).empty_memory(batch_size, self.memory_length) if self.memory_length else None
 
     def for_evaluation(self) -> Self:
         if self.evaluation_memory_length is None:
@@ -54,14 +54,16 @@ class SegmentLanguageModel(CausalLanguageModel):
         return replace(self, memory_length=self.evaluation_memory_length)
 
     def forward(self, model: nn.Module, features: Features, key: DropoutKey) -> Any:
-        """(scores, the next memory)."""
+        """(scores, the next memory, where there is one)."""
+        if MEMORY not in features:
+            return model.scores(features["inputs"], deterministic=key is None), None
         options = {"same_length": self.same_length and key is None, "deterministic": key is None}
         return model.scores_and_memory(features["inputs"], features[MEMORY], **options)
 
     def loss_of(self, outputs: Any, features: Features, whole: Features) -> Loss:
         scores, memory = outputs
         total, weight, metrics = super().loss_of(scores, features, whole)
-        return total, weight, metrics | {MEMORY: memory}
+        return total, weight, metrics if memory is None else metrics | {MEMORY: memory}
 
     def predict(self, module: nn.Module, params: Any, features: Features) -> Any:
         """The most likely id after each of the inputs, given those before it in its segment."""

@@ -1,5 +1,6 @@
 """The train step and the evaluation step: pure functions of the state and a batch, compiled once."""
 
+import functools
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -111,9 +112,9 @@ class Program:
 
     def evaluation_memory(self, batch_size: int) -> Any:
         """The memory before the first batch of an evaluation; None where rows stand for themselves."""
-        model, objective = self.experiment.model, self.objective.for_evaluation()
-        start = lambda: objective.memory(model, batch_size, self._dtype)  # noqa: E731
-        return jax.jit(start, out_shardings=batch_sharding(self.mesh))()
+        objective = self.objective.for_evaluation()
+        start = functools.partial(objective.memory, self.experiment.model, batch_size, self._dtype)
+        return None if jax.eval_shape(start) is None else jax.jit(start, out_shardings=batch_sharding(self.mesh))()
 
     def _train_step(self, state: TrainState, batch: Row) -> tuple[TrainState, Metrics]:
         corrupt_key, dropout_key = jax.random.split(

@@ -107,6 +107,17 @@ def test_evaluation_with_more_memory_or_none(run, capsys):
     assert len({one["tokens"] for one in found.values()}) == 1
 
 
+@pytest.mark.parametrize("lengths", [(0, None), (0, 8), (8, 0)])
+def test_a_run_without_a_memory_in_training_or_in_evaluation(experiment, train, tmp_path, stopped_after, lengths):
+    """An array of length 0 could not be saved."""
+    objective = SegmentLanguageModel(16, memory_length=lengths[0], evaluation_memory_length=lengths[1])
+    without = replace(experiment, objective=objective, steps=4)
+    with stopped_after(2):
+        train(without, tmp_path, report=False)
+    train(without, tmp_path, report=False)
+    assert len(losses(tmp_path)) == 4
+
+
 def test_a_memory_is_asked_of_models_that_have_one(tiny, train, tmp_path, capsys):
     train(replace(tiny, steps=1), tmp_path / "run", report=False)
     assert main(["evaluate", str(tmp_path / "run"), "--memory-length", "8"]) == 2
