@@ -183,11 +183,13 @@ def test_states_go_on_with_the_rows(steps):
 
 
 @pytest.mark.parametrize(
-    ("shape", "changes"), [(MeshShape(8), {}), (MeshShape(2, 2, tensor=2), {})], ids=["data", "data, fsdp, tensor"]
+    "shape",
+    [pytest.param(MeshShape(8), marks=pytest.mark.slow), MeshShape(2, 2, tensor=2)],
+    ids=["data", "data, fsdp, tensor"],
 )
-def test_devices_do_not_matter(steps, shape, changes):
+def test_devices_do_not_matter(steps, shape):
     data, states, figures = steps
-    other = program(shape, 8, **changes)
+    other = program(shape, 8)
     state, metrics = other.train_step(jax.device_put(states[1], other.state_shardings), jax.device_put(data[1]))
     for name, value in figures[1].items():
         np.testing.assert_allclose(metrics[name], value, rtol=1e-5, err_msg=name)

@@ -139,7 +139,11 @@ def test_half_of_a_batch_goes_backward_and_rows_go_on_where_the_memory_ends(step
 
 @pytest.mark.parametrize(
     ("shape", "changes"),
-    [(MeshShape(8), {}), (MeshShape(2, 2, tensor=2), {}), (MeshShape(1), {"accumulation": 2})],
+    [
+        pytest.param(MeshShape(8), {}, marks=pytest.mark.slow),
+        (MeshShape(2, 2, tensor=2), {}),
+        pytest.param(MeshShape(1), {"accumulation": 2}, marks=pytest.mark.slow),
+    ],
     ids=["data", "data, fsdp, tensor", "microbatches"],
 )
 def test_devices_and_microbatches_do_not_matter(steps, shape, changes):

@@ -73,10 +73,10 @@ def test_what_went_before_matters_within_an_epoch_alone(steps):
 @pytest.mark.parametrize(
     ("shape", "changes"),
     [
-        (MeshShape(8), {}),
+        pytest.param(MeshShape(8), {}, marks=pytest.mark.slow),
         (MeshShape(2, 2, tensor=2), {}),
         (MeshShape(1), {"accumulation": 2}),
-        (MeshShape(2), {"remat": "full"}),
+        pytest.param(MeshShape(2), {"remat": "full"}, marks=pytest.mark.slow),
     ],
     ids=["data", "data, fsdp, tensor", "microbatches", "rematerialised"],
 )
