@@ -54,6 +54,7 @@ class RobertaConfig(EncoderConfig):
             )
 
     def check_vocabulary(self, vocabulary: Vocabulary) -> None:
+        super().check_vocabulary(vocabulary)
         if self.pad_id != vocabulary.pad_id:
             raise InputError(
                 f"model.pad_id={self.pad_id} is not the tokenizer's {vocabulary.pad_id}; choose {vocabulary.pad_id}"

@@ -18,6 +18,7 @@ from t5x_lite.layers.heads import Classifier, MaskedLMHead, Pooler, SentencePair
 from t5x_lite.layers.positions import RelativePositionBias
 from t5x_lite.layers.transformer import Context, Remat, Stack
 from t5x_lite.models.base import TASK_HEADS, Hidden, Ids, Positions, Pretraining, TaskHead, TextConfig, TextModel, Valid
+from t5x_lite.tokenizers.vocabulary import Vocabulary
 from t5x_lite.validation import NormEpsilon, Positive, Range, Rate
 
 Head = Literal["masked_lm", "sentence_pair", "span_boundary", "replaced_token", TaskHead]
@@ -104,6 +105,13 @@ class EncoderConfig(TextConfig):
 
     def reads_pooled(self, head: str) -> bool:
         return head in ("sentence_pair", "classification", "multiple_choice") and not self.row_activation
+
+    def check_vocabulary(self, vocabulary: Vocabulary) -> None:
+        if vocabulary.cls_last:
+            raise InputError(
+                f"model is a {type(self).__name__}, whose heads read a [CLS] that begins a row, and the tokenizer's "
+                "ends it; choose another layout than 'xlnet', or an XLNetConfig"
+            )
 
     def build(self, *, dtype: Any = jnp.float32, remat: Remat = "none") -> "Encoder":
         return Encoder(self, dtype=dtype, remat=remat)

@@ -7,6 +7,7 @@ import jax.numpy as jnp
 from flax import linen as nn
 from jaxtyping import Array, Bool, Float, Int
 
+from t5x_lite.errors import InputError
 from t5x_lite.layers.dense import Activation, Dropout, LayerConfig
 from t5x_lite.layers.embedding import Embedding, LazyLogits
 from t5x_lite.layers.relative import (
@@ -20,6 +21,7 @@ from t5x_lite.layers.relative import (
 )
 from t5x_lite.layers.transformer import Remat
 from t5x_lite.models.base import TASK_HEADS, Hidden, Ids, Pretraining, TaskHead, TextConfig, TextModel, Valid
+from t5x_lite.tokenizers.vocabulary import Vocabulary
 from t5x_lite.validation import NormEpsilon, Positive, Rate
 
 Head = Literal["permutation_lm", TaskHead]
@@ -71,6 +73,13 @@ class XLNetConfig(TextConfig):
     @property
     def pretraining(self) -> Pretraining | None:
         return "permutation language model" if "permutation_lm" in self.heads else None
+
+    def check_vocabulary(self, vocabulary: Vocabulary) -> None:
+        if vocabulary.cls_id is not None and not vocabulary.cls_last:
+            raise InputError(
+                "model is an XLNetConfig, whose heads read a [CLS] that ends a row, and the tokenizer's begins it; use "
+                "SentencePiece(layout='xlnet'), or a tokenizer without [CLS]"
+            )
 
     def layer(self) -> LayerConfig:
         return replace(super().layer(), attention_bias=False, mlp_dropout_rate=self.dropout_rate)

@@ -259,7 +259,7 @@ class Objective(Validated, ABC):
             if getattr(vocabulary, f"{role}_id") is None:
                 raise InputError(
                     f"the tokenizer has no {role} token, which {type(self).__name__} needs; "
-                    "use WordPiece, ByteLevelBPE or SentencePiece with layout albert or xlm-roberta"
+                    "use WordPiece, ByteLevelBPE or SentencePiece with layout albert, xlm-roberta or xlnet"
                 )
         return replace(self, vocabulary=vocabulary)
 

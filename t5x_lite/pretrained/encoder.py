@@ -119,8 +119,8 @@ class PretrainedEncoder(TaskHeads):
     tasks `classify`, `choose`, `tag` and `answer`.
 
     Texts are tokenized as `[CLS] text [SEP]`, pairs `(a, b)` as `[CLS] a [SEP] b [SEP]`, with two separators between
-    them where the tokenizer is RoBERTa's. Of ELECTRA's two networks the generator fills in and the discriminator does
-    the rest.
+    them where the tokenizer is RoBERTa's, and [CLS] last where it is XLNet's. Of ELECTRA's two networks the generator
+    fills in and the discriminator does the rest.
     """
 
     @property

@@ -5,7 +5,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from t5x_lite.models import XLNetConfig, init_params
+from t5x_lite.data import Vocabulary
+from t5x_lite.errors import InputError
+from t5x_lite.models import BertConfig, RobertaConfig, XLNetConfig, init_params
 from t5x_lite.objectives.permutation_language_model import factorization_order
 
 TINY = XLNetConfig(
@@ -111,3 +113,16 @@ def test_layers_end_with_the_hidden_states(model):
     layers = module.apply({"params": params}, IDS, method="encode_layers")
     assert layers.shape == (4, 2, 12, 12)
     np.testing.assert_array_equal(layers[-1], module.apply({"params": params}, IDS, method="hidden_states"))
+
+
+def test_a_tokenizer_that_puts_cls_elsewhere_is_refused():
+    first = Vocabulary(40, pad_id=1, cls_id=2, sep_id=3, eos_id=3)
+    last = Vocabulary(40, pad_id=1, cls_id=2, sep_id=3, eos_id=3, cls_last=True)
+    TINY.check_vocabulary(last)
+    TINY.check_vocabulary(Vocabulary(40))
+    BertConfig().check_vocabulary(first)
+    with pytest.raises(InputError, match="read a .CLS. that ends a row, and the tokenizer's begins it"):
+        TINY.check_vocabulary(first)
+    for other in (BertConfig(), RobertaConfig()):
+        with pytest.raises(InputError, match="read a .CLS. that begins a row, and the tokenizer's ends it"):
+            other.check_vocabulary(last)
