@@ -10,18 +10,17 @@ import os
 import sys
 
 import numpy as np
-import torch
-
-os.environ["TRUST_REMOTE_CODE"] = "1"
-from transformers.models.deprecated.transfo_xl.configuration_transfo_xl import TransfoXLConfig
-from transformers.models.deprecated.transfo_xl.modeling_transfo_xl import TransfoXLLMHeadModel
-
-# Version 4.57.6 calls type_as(dtype=...), which torch does not have.
-type_as = torch.Tensor.type_as
-torch.Tensor.type_as = lambda self, *others, dtype=None: self.to(dtype) if dtype else type_as(self, *others)
 
 
 def main(config: str, ids: str, out: str) -> None:
+    os.environ["TRUST_REMOTE_CODE"] = "1"
+    import torch
+    from transformers.models.deprecated.transfo_xl.configuration_transfo_xl import TransfoXLConfig
+    from transformers.models.deprecated.transfo_xl.modeling_transfo_xl import TransfoXLLMHeadModel
+
+    # Version 4.57.6 calls type_as(dtype=...), which torch does not have.
+    type_as = torch.Tensor.type_as
+    torch.Tensor.type_as = lambda self, *others, dtype=None: self.to(dtype) if dtype else type_as(self, *others)
     torch.manual_seed(0)
     with open(config) as file:
         model = TransfoXLLMHeadModel(TransfoXLConfig(**json.load(file))).eval()
