@@ -23,7 +23,6 @@ experiment = replace(
         num_layers=2,
         dropout_rate=0.0,
         cutoffs=(1024,),
-        memory_length=64,
     ),
     objective=SegmentLanguageModel(input_length=64, memory_length=64, evaluation_memory_length=128),
     optimizer=replace(base.optimizer, schedule=replace(base.optimizer.schedule, peak=1e-3)),

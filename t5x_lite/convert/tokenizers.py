@@ -62,7 +62,7 @@ def read_tokenizer(folder: Path, config: Mapping[str, Any]) -> Tokenizer | None:
     if path.suffix != ".model":
         return make_tokenizer(TokenizerFile(str(path)), iter)
     layout = "xlm-roberta" if path.name != "spiece.model" else "t5" if is_t5 else "siglip" if is_siglip else "albert"
-    if layout == "albert" and (family == "xlnet" or described.get("tokenizer_class", "").startswith("XLNet")):
+    if layout == "albert" and (family == "xlnet" or str(described.get("tokenizer_class")).startswith("XLNet")):
         layout = "xlnet"
     # mT5's sentinels are pieces of its model; T5's 100 come after it.
     extra_ids = _extra_ids(described, "extra_ids", 0 if family == "mt5" else 100)

@@ -26,8 +26,8 @@ class _ClampLength:
     """The distance beyond which positions are the same: -1 is none there."""
 
     def read(self, theirs: dict[str, Any], tensors: Tensors) -> dict[str, Any]:
-        value = theirs.get("clamp_len", -1)
-        return {"clamp_length": value if value is None or value > 0 else None}
+        value = Numbers({"clamp_len": ("clamp_length", -1)}).read(theirs, tensors)["clamp_length"]
+        return {"clamp_length": value if value > 0 else None}
 
     def write(self, config: XLNetConfig, family: str) -> dict[str, Any]:
         return {"clamp_len": -1 if config.clamp_length is None else config.clamp_length}

@@ -4,7 +4,7 @@ Grave et al. 2017 (the softmax), Baevski and Auli 2019 (the inputs), as Transfor
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
 
@@ -34,7 +34,7 @@ class AdaptiveScores:
     """Of the tokens below the first cutoff, then of the clusters."""
     clusters: tuple[LazyLogits, ...]
     """Of each cluster's tokens."""
-    cutoffs: tuple[int, ...]
+    cutoffs: tuple[int, ...] = field(metadata={"static": True})
     """The first id of each cluster."""
 
     def dense(self) -> Float[Array, "B L V"]:

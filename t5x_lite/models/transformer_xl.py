@@ -55,8 +55,6 @@ class TransformerXLConfig(DecoderConfig):
     """All layers have the same biases of content and position; otherwise each its own."""
     clamp_length: Positive | None = None
     """Keys at a larger distance have the position of this one; None: each has its own."""
-    memory_length: Positive = 150
-    """Tokens before a text that its layers are used to see, which objectives and evaluations may set otherwise."""
 
     packs_rows: ClassVar[bool] = False
     tied: ClassVar[bool] = True
@@ -208,7 +206,6 @@ PRESETS: dict[str, TransformerXLConfig] = {
         attention_dropout_rate=0.2,
         div_value=4,
         shared_biases=False,
-        memory_length=384,
     ),
 }
 """The published sizes: `transfo-xl-base-wt103` of their PyTorch code, and `transfo-xl-wt103`, large, as it was

@@ -179,3 +179,13 @@ def test_what_ours_does_not_have_is_refused(fields, tmp_path):
     getattr(transformers, kind)(transformers.XLNetConfig(**SIZES | fields)).save_pretrained(tmp_path)
     with pytest.raises(InputError, match="in config.json is not one that we have"):
         import_folder(tmp_path)
+
+
+@pytest.mark.parametrize("value", ["far", True, [4]])
+def test_a_distance_that_is_no_number_is_damage(value, tmp_path):
+    transformers.XLNetModel(transformers.XLNetConfig(**SIZES)).save_pretrained(tmp_path)
+    described = json.loads((tmp_path / "config.json").read_text())
+    (tmp_path / "config.json").write_text(json.dumps(described | {"clamp_len": value}))
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps({"tokenizer_class": 5}))
+    with pytest.raises(InputError, match="clamp_len=.* in config.json is not a number; the file is damaged"):
+        import_folder(tmp_path)
