@@ -79,16 +79,22 @@ def positions_in_segments(segments: Int[Array, "B L"]) -> Int[Array, "B L"]:
 
 
 def sinusoidal_positions(length: int, embed_dim: int) -> Float[np.ndarray, "L D"]:
-    """sin(i / 10000^(2d/D)) in the first half of the features, cos in the second; of an odd D one sine more.
-
-    Vaswani et al. 2017, section 3.5, the sines in front of the cosines as published checkpoints (Marian) have them;
-    the paper writes the two interleaved, which is the same up to a permutation of the features.
+    """The `sinusoids` of the positions 0, 1, 2 ... (Vaswani et al. 2017, section 3.5).
 
     >>> sinusoidal_positions(2, 3).astype(float).round(3).tolist()
     [[0.0, 0.0, 1.0], [0.841, 0.002, 0.54]]
     """
+    return sinusoids(np.arange(length), embed_dim)
+
+
+def sinusoids(positions: Int[np.ndarray, "L"], embed_dim: int) -> Float[np.ndarray, "L D"]:
+    """sin(i / 10000^(2d/D)) in the first half of the features, cos in the second; of an odd D one sine more.
+
+    The sines stand in front of the cosines as published checkpoints (Marian) have them; the paper writes the two
+    interleaved, which is the same up to a permutation of the features.
+    """
     rates = 1.0 / 10_000 ** (np.arange(0, embed_dim, 2) / embed_dim)
-    angles = np.arange(length)[:, None] * rates[None, :]
+    angles = positions[:, None] * rates[None, :]
     return np.concatenate([np.sin(angles), np.cos(angles)[:, : embed_dim // 2]], axis=1).astype(np.float32)
 
 

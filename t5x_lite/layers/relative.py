@@ -17,6 +17,7 @@ from jaxtyping import Array, Bool, Float, Int
 from t5x_lite.kernels.masks import MASKED_LOGIT
 from t5x_lite.kernels.shift import shift_positions
 from t5x_lite.layers.dense import Dense, Dropout, FeedForward, LayerConfig, keep_mask
+from t5x_lite.layers.positions import sinusoids
 from t5x_lite.layers.transformer import Remat, rematerialised
 from t5x_lite.parallel.partitioning import constrain_sharding, on_each_device
 
@@ -50,8 +51,8 @@ def remembered(memory: Memory) -> Bool[Array, "B M"]:
 def relative_positions(
     length: int, memory_length: int, embed_dim: int, *, causal: bool, clamp: int | None = None
 ) -> Float[np.ndarray, "1 T D"]:
-    """The encodings of the relative positions of a segment's queries and all keys: sin(d / 10000^(2n/D)) in the first
-    half of the features, cos in the second, of a query's distance d to a key before it.
+    """The `sinusoids` of the relative positions of a segment's queries and all keys: of a query's distance to a key
+    before it.
 
     Args:
       length: L.
@@ -61,12 +62,6 @@ def relative_positions(
     """
     distances = np.arange(memory_length - 1, -2 if causal else -length - 1, -1)
     return sinusoids(distances if clamp is None else distances.clip(-clamp, clamp), embed_dim)[None]
-
-
-def sinusoids(distances: Int[np.ndarray, "T"], embed_dim: int) -> Float[np.ndarray, "T D"]:
-    """The encodings of distances; see `relative_positions`."""
-    angles = distances[:, None] / 10_000 ** (np.arange(0, embed_dim, 2) / embed_dim)
-    return np.concatenate([np.sin(angles), np.cos(angles)], axis=-1)[:, :embed_dim].astype(np.float32)
 
 
 @jax.tree_util.register_dataclass

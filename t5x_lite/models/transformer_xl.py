@@ -13,6 +13,7 @@ from t5x_lite.errors import InputError
 from t5x_lite.layers.adaptive import AdaptiveEmbedding, AdaptiveScores
 from t5x_lite.layers.dense import Activation, Dropout, LayerConfig
 from t5x_lite.layers.embedding import LazyLogits
+from t5x_lite.layers.positions import sinusoids
 from t5x_lite.layers.relative import (
     Memory,
     RelativeCache,
@@ -22,7 +23,6 @@ from t5x_lite.layers.relative import (
     next_memory,
     relative_positions,
     remembered,
-    sinusoids,
 )
 from t5x_lite.layers.transformer import Remat
 from t5x_lite.models.base import Hidden, Ids, TextModel, Valid

@@ -25,5 +25,17 @@ def word_characters(word: str, max_characters: int = 50) -> list[int]:
 
 @functools.lru_cache(maxsize=1 << 18)
 def character_row(word: str, max_characters: int) -> Int[np.ndarray, "C"]:
-    """The same as an array, which must not be changed; frequent words are kept."""
-    return np.array(word_characters(word, max_characters), np.int16)
+    """The same as an array, which must not be changed, of a word of a text, in which `<S>` is a word as others are;
+    frequent words are kept."""
+    return _row([*word.encode()[: max_characters - 2]], max_characters)
+
+
+def mark_row(character: int, max_characters: int) -> Int[np.ndarray, "C"]:
+    """That of the word around a sentence that has this character."""
+    return _row([character], max_characters)
+
+
+def _row(inside: list[int], max_characters: int) -> Int[np.ndarray, "C"]:
+    row = np.full(max_characters, PAD_CHARACTER, np.int16)
+    row[: len(inside) + 2] = [BEGIN_WORD, *inside, END_WORD]
+    return row

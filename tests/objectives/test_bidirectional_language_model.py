@@ -77,6 +77,10 @@ def test_words_of_text_with_their_characters():
     assert row["ids"].tolist() == [0, known[0], unknown, known[1], 0, 0, unknown]
     expected = ["<S>", "A", "zebra", ".", "</S>", "<S>", "Cats"]
     assert row["characters"].tolist() == [word_characters(word, 6) for word in expected]
+    # No text gives the mark of a sentence.
+    builder = WordStream(3, max_characters=6).start(tokenizer.vocabulary)
+    builder.add([(np.array([unknown], np.int32), ["<S>"])])
+    assert builder.take()[0]["characters"][1].tolist() == [258, *b"<S>", 259, 260]
 
 
 def test_marks_of_sentences_count_in_one_direction(features):

@@ -9,7 +9,7 @@ import numpy as np
 from t5x_lite.data.layouts.base import Column, Layout, RowBuilder, RowSpec
 from t5x_lite.data.layouts.sentences import SentenceRule, split_sentences
 from t5x_lite.tokenizers.base import Tokenizer
-from t5x_lite.tokenizers.characters import character_row
+from t5x_lite.tokenizers.characters import BEGIN_SENTENCE, END_SENTENCE, character_row, mark_row
 from t5x_lite.tokenizers.vocabulary import Vocabulary
 from t5x_lite.validation import Range
 
@@ -24,7 +24,8 @@ class WordRows(RowBuilder):
         mark, most = self._vocabulary.eos_id, self._layout.max_characters
         for ids, words in document:
             self._ids += [mark, *ids.tolist(), mark]
-            self._characters += [character_row(word, most) for word in ("<S>", *words, "</S>")]
+            text = (character_row(word, most) for word in words)
+            self._characters += [mark_row(BEGIN_SENTENCE, most), *text, mark_row(END_SENTENCE, most)]
             self.tokens += len(ids) + 2
         self.documents += 1
         self.skipped += not document

@@ -14,9 +14,6 @@ from t5x_lite.validation import Positive, Range
 
 
 class StreamRows(RowBuilder):
-    _overlap = 0
-    """Ids that a row has in common with the one before."""
-
     def __init__(self, layout: Layout, vocabulary: Vocabulary) -> None:
         super().__init__(layout, vocabulary)
         self._eos = np.array([vocabulary.eos_id], np.int32)
@@ -28,9 +25,9 @@ class StreamRows(RowBuilder):
         self.tokens += sum(map(len, document)) + 1
 
     def take(self) -> list[dict[str, np.ndarray]]:
-        ids, length = np.concatenate(self._pieces), self._layout.length
-        starts = range(0, len(ids) - length + 1, length - self._overlap)
-        self._pieces = [ids[len(starts) * (length - self._overlap) :]]
+        ids, length, step = np.concatenate(self._pieces), self._layout.length, self._layout.step
+        starts = range(0, len(ids) - length + 1, step)
+        self._pieces = [ids[len(starts) * step :]]
         for start in starts:
             self._emit(ids=ids[start : start + length])
         return super().take()
@@ -60,12 +57,13 @@ class Stream(Layout):
 
     builder = StreamRows
 
+    @property
+    def step(self) -> int:
+        """Ids from the beginning of a row to that of the next."""
+        return self.length
+
     def tokenize(self, examples: list[str], tokenizer: Tokenizer, sentences: SentenceRule) -> Iterator[list[Any]]:
         return ([ids] for ids in tokenizer.encode_batch(examples))
-
-
-class OrderedRows(StreamRows):
-    _overlap = 1
 
 
 @dataclass(frozen=True)
@@ -83,26 +81,22 @@ class OrderedStream(Stream):
     length: Annotated[int, Range(ge=2)]
     """Ids of a row."""
 
-    builder = OrderedRows
     in_order = True
 
+    @property
+    def step(self) -> int:
+        return self.length - 1
 
-class OverlappingRows(RowBuilder):
-    """Of a text the windows, and beside each as many ids from before as follow its first ones."""
+
+class OverlappingRows(StreamRows):
+    """Beside each window as many ids from before as follow its first ones."""
 
     _MOST_BEFORE = 1 << 18
     """Ids before a window that its others are drawn from."""
 
     def __init__(self, layout: Layout, vocabulary: Vocabulary) -> None:
         super().__init__(layout, vocabulary)
-        self._eos = np.array([vocabulary.eos_id], np.int32)
-        self._pieces, self._start = [np.empty(0, np.int32)], 0
-        self._random = np.random.default_rng(0)
-
-    def add(self, document: list[np.ndarray]) -> None:
-        self._pieces += [*document, self._eos]
-        self.documents += 1
-        self.tokens += sum(map(len, document)) + 1
+        self._start, self._random = 0, np.random.default_rng(0)
 
     def take(self) -> list[dict[str, np.ndarray]]:
         ids, length, step = np.concatenate(self._pieces), self._layout.length, self._layout.step
@@ -116,12 +110,7 @@ class OverlappingRows(RowBuilder):
             self._start += step
         passed = max(0, self._start - self._MOST_BEFORE)
         self._pieces, self._start = [ids[passed:].copy()], self._start - passed
-        return super().take()
-
-    @property
-    def shortage(self) -> tuple[str, str]:
-        length = self._layout.length
-        return f"{self.tokens} tokens and row_length={length} needs at least as many", "a shorter row_length"
+        return RowBuilder.take(self)
 
 
 @dataclass(frozen=True)
