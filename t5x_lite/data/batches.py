@@ -42,9 +42,8 @@ def batches(
     copies of a batch's last row are in the next batch.
 
     Rows `in_order` go on from each other (Dai et al. 2019, section 3.2): of N rows, row b of batch t is row
-    ``b (N // B) + t % (N // B)``, so that each row of the batch reads its own part of the corpus. A column more says
-    which rows do so: `continues`, bool [b], is false at the beginning of a part. Rows beyond B times N // B are not
-    read.
+    ``b (N // B) + t % (N // B)``: each row of the batch reads its own part of the corpus, and rows beyond B times
+    N // B are not read. A column more, `continues`, bool [b], is false at the beginning of a part.
 
     Args:
       rows: `rows.__getitems__` is used where there is one.
@@ -74,10 +73,10 @@ def batches(
         )
     if not len(rows) or ((in_order or not repeat) and len(rows) * repeats < batch_size):
         raise InputError(f"batch_size={batch_size} exceeds the {len(rows)} rows; give more text or a smaller batch")
+    if in_order and (repeats > 1 or isinstance(rows, MixedRows)):
+        what = "a mixture" if isinstance(rows, MixedRows) else f"augmentation_repeats={repeats}"
+        raise InputError(f"rows in order do not go with {what}; choose one source, and no copies of rows")
     if in_order:
-        if repeats > 1 or isinstance(rows, MixedRows):
-            what = "a mixture" if isinstance(rows, MixedRows) else f"augmentation_repeats={repeats}"
-            raise InputError(f"rows in order do not go with {what}; choose one source, and no copies of rows")
         return _batches_in_order(rows, batch_size, np.array(local), repeat, both_ways)
     # What is shuffled, repeated and batched are row numbers: Grain's own batching reads row by row, which is slower
     # than one read of them all.
