@@ -90,7 +90,8 @@ def main() -> None:
     for seed in range(arguments.seeds):
         for name, experiment in experiments(arguments, seed).items():
             with tempfile.TemporaryDirectory() as folder, open(os.devnull, "w") as nowhere:
-                train(experiment, Path(folder) / "run", Console(file=nowhere))
+                if not train(experiment, Path(folder) / "run", Console(file=nowhere)):
+                    raise SystemExit("stopped before the end of a run, which is not measured then")
                 model = t5x_lite.load(Path(folder) / "run")
             memories = MEMORIES if name == "Transformer-XL" else (0,)
             measured = {

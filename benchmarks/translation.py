@@ -170,7 +170,8 @@ def main() -> None:
             file = folder / "bleu.json"
             if not file.exists():
                 with open(os.devnull, "w") as nowhere:
-                    train(make(name, seed, steps[name]), folder, Console(file=nowhere))
+                    if not train(make(name, seed, steps[name]), folder, Console(file=nowhere)):
+                        raise SystemExit("stopped before the end of a run; the same command goes on from there")
                 file.write_text(json.dumps(scores(folder, pairs)))
             found.setdefault(name, []).append(json.loads(file.read_text()))
             print(json.dumps({"model": name, "seed": seed, "steps": steps[name]} | found[name][-1]), flush=True)
