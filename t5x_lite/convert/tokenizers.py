@@ -13,22 +13,20 @@ from t5x_lite.files import read_json
 from t5x_lite.tokenizers.base import CONFIG_FILE, MOST_IDS
 from t5x_lite.tokenizers.config import ByteTokenizer, SentencePieceTokenizer
 from t5x_lite.tokenizers.marian import SOURCE_FILE, MarianTokenizer
+from t5x_lite.tokenizers.pipelines import (
+    CLIP_SPECIAL,
+    byte_level_description,
+    clip_description,
+    lowercase_bpe_description,
+    wordpiece_description,
+)
 from t5x_lite.tokenizers.sentencepiece import (
     AlbertTokenizer,
     EncoderSentencePieceTokenizer,
     SiglipTokenizer,
     XLNetTokenizer,
 )
-from t5x_lite.tokenizers.subword import (
-    CLIP_SPECIAL,
-    TOKENIZER_FILE,
-    SubwordTokenizer,
-    byte_level_description,
-    clip_description,
-    lowercase_bpe_description,
-    model_type,
-    wordpiece_description,
-)
+from t5x_lite.tokenizers.subword import TOKENIZER_FILE, SubwordTokenizer, model_type
 
 # Their byte tokenizer counts its extra ids upwards, ours down; ours are kept under a name that theirs ignores.
 _OUR_EXTRA_IDS = "t5x_lite_extra_ids"

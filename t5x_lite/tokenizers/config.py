@@ -14,6 +14,7 @@ from t5x_lite.errors import InputError
 from t5x_lite.files import is_in_bucket, read_bytes, read_json, write_atomically
 from t5x_lite.tokenizers.base import CONFIG_FILE, ByteTokenizer, Tokenizer
 from t5x_lite.tokenizers.marian import MarianTokenizer, open_marian
+from t5x_lite.tokenizers.pipelines import BYTE_LEVEL_SPECIAL
 from t5x_lite.tokenizers.sentencepiece import (
     MODEL_FILE,
     AlbertTokenizer,
@@ -24,7 +25,6 @@ from t5x_lite.tokenizers.sentencepiece import (
     XLNetTokenizer,
 )
 from t5x_lite.tokenizers.subword import (
-    BYTE_LEVEL_SPECIAL,
     TOKENIZER_FILE,
     SubwordTokenizer,
     model_type,

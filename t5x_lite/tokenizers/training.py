@@ -15,16 +15,16 @@ from tokenizers import Tokenizer as Library
 from tokenizers import models, normalizers, pre_tokenizers, trainers
 
 from t5x_lite.errors import InputError
-from t5x_lite.tokenizers.subword import (
+from t5x_lite.tokenizers.pipelines import (
     BYTE_LEVEL_SPECIAL,
     WORD_SPECIAL,
     WORD_SPLITS,
     WORDPIECE_SPECIAL,
-    SubwordTokenizer,
     byte_level_description,
     word_description,
     wordpiece_description,
 )
+from t5x_lite.tokenizers.subword import SubwordTokenizer
 
 # The trainers' memory grows with their input (about 20 bytes a character where a language writes no spaces).
 _MAX_SENTENCES = 1_000_000

@@ -9,7 +9,8 @@ from t5x_lite.convert.tokenizers import read_tokenizer, write_tokenizer
 from t5x_lite.data import ByteLevelBPE, SentencePiece, load_tokenizer, make_tokenizer
 from t5x_lite.tokenizers.config import SentencePieceTokenizer, saved_config
 from t5x_lite.tokenizers.marian import MarianTokenizer
-from t5x_lite.tokenizers.subword import SubwordTokenizer, lowercase_bpe_description
+from t5x_lite.tokenizers.pipelines import lowercase_bpe_description
+from t5x_lite.tokenizers.subword import SubwordTokenizer
 
 ENGLISH = ["the", "model", "reads", "Über", "naïve", "row", "don't", "1,000", "(x)", "writing", "written", "東京"]
 GERMAN = ["das", "Modell", "liest", "über", "Straße", "Zeile", "geschrieben", "1.000", "(x)", "schreiben"]

@@ -9,7 +9,8 @@ from tokenizers import Tokenizer as Library
 
 from t5x_lite.data import ByteLevelBPE, WordPiece, load_tokenizer, make_tokenizer
 from t5x_lite.errors import InputError
-from t5x_lite.tokenizers.subword import SubwordTokenizer, model_type, wordpiece_description
+from t5x_lite.tokenizers.pipelines import wordpiece_description
+from t5x_lite.tokenizers.subword import SubwordTokenizer, model_type
 
 TEXTS = ["the model reads a row of ids", "naïve 猫 🐈, the embedding!", " two  blanks\n", ""]
 
