@@ -133,6 +133,12 @@ class Cell:
         """P."""
         return self.projection or self.units
 
+    def bias_init(self, key: Any, shape: tuple[int], dtype: Any = jnp.float32) -> Float[Array, "G"]:
+        """Zeros, and ones for the forget gate of an LSTM, which would lose half of its memory at each step otherwise
+        (Jozefowicz et al. 2015, section 2.1)."""
+        forgets = (self.kind == "lstm") & (jnp.arange(shape[0]) // self.units == 1)
+        return forgets.astype(dtype)
+
     def weight_shapes(self) -> dict[str, tuple[int, int]]:
         """What multiplies a layer's own output."""
         if self.kind == "lstm":
@@ -230,8 +236,8 @@ class CellWeights(nn.Module):
             return constrain_sharding(x.astype(self.dtype), *(None,) * x.ndim)
 
         def bias(name: str) -> Float[Array, "G"]:
-            zeros = nn.with_logical_partitioning(nn.initializers.zeros, ("mlp",))
-            return whole(self.param(name, zeros, (size,), jnp.float32))
+            init = nn.with_logical_partitioning(cell.bias_init, ("mlp",))
+            return whole(self.param(name, init, (size,), jnp.float32))
 
         init = nn.with_logical_partitioning(self.kernel_init, ("embed", "mlp"))
         return LayerWeights(
