@@ -96,8 +96,8 @@ class ModelConfig(Validated, ABC):
         return pad_id
 
 
-class TextConfig(ModelConfig):
-    """The architecture of one Transformer of texts, called with inputs and either decoder inputs or segments.
+class TaskModelConfig(ModelConfig):
+    """The architecture of one model of texts that heads of tasks can read: see `TextModel`.
 
     What only some families choose is a constant or a property here, and a field in theirs.
     """
@@ -113,26 +113,15 @@ class TextConfig(ModelConfig):
 
     texts_begin_with_cls: ClassVar[bool] = False
     """The published models read the vocabulary's [CLS] with each text: in front of it, or as the vocabulary has it."""
-    position_offset: ClassVar[int] = 0
-    """Rows of the position table before that of the first position."""
 
     # Fields of some families, documented there.
     heads: ClassVar[tuple[str, ...]] = ()
     num_classes: ClassVar[int] = 2
     head_dropout_rate: ClassVar[float] = 0.0
     max_length: ClassVar[int | None] = None
-    head_dim: ClassVar[int | None] = None
-    norm_first: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.max_length is not None and self.max_length + self.position_offset >= MOST_INT:
-            raise InputError(
-                f"max_length={self.max_length} and the {self.position_offset} rows before the first position are more "
-                f"than arrays count; choose fewer than {MOST_INT - self.position_offset:,}"
-            )
-        if self.head_dim is None:
-            check_heads(self)
         known = (*self.known_heads, *self.task_heads)
         for head in self.heads:
             if head not in known:
@@ -142,17 +131,6 @@ class TextConfig(ModelConfig):
                 )
         if len(set(self.heads)) < len(self.heads):
             raise InputError(f"heads={self.heads} names one of them twice; name each once")
-
-    def abstract_inputs(self) -> tuple[jax.ShapeDtypeStruct, ...]:
-        return (jax.ShapeDtypeStruct((1, 2), jnp.int32),) * 2
-
-    @property
-    def sharded_sizes(self) -> dict[str, int]:
-        return {"num_heads": self.num_heads}
-
-    @property
-    def kernel_init(self) -> nn.initializers.Initializer:
-        return nn.initializers.normal(0.02)
 
     def check_length(self, length: int) -> None:
         """Raises `InputError` for rows longer than `max_length`, if there is one."""
@@ -166,6 +144,38 @@ class TextConfig(ModelConfig):
     def reads_pooled(self, head: str) -> bool:
         """Whether a head reads the pooler's vector, and not the last layer's output."""
         return False
+
+
+class TextConfig(TaskModelConfig):
+    """The architecture of one Transformer of texts, called with inputs and either decoder inputs or segments."""
+
+    position_offset: ClassVar[int] = 0
+    """Rows of the position table before that of the first position."""
+
+    # Fields of some families, documented there.
+    head_dim: ClassVar[int | None] = None
+    norm_first: ClassVar[bool] = False
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.max_length is not None and self.max_length + self.position_offset >= MOST_INT:
+            raise InputError(
+                f"max_length={self.max_length} and the {self.position_offset} rows before the first position are more "
+                f"than arrays count; choose fewer than {MOST_INT - self.position_offset:,}"
+            )
+        if self.head_dim is None:
+            check_heads(self)
+
+    def abstract_inputs(self) -> tuple[jax.ShapeDtypeStruct, ...]:
+        return (jax.ShapeDtypeStruct((1, 2), jnp.int32),) * 2
+
+    @property
+    def sharded_sizes(self) -> dict[str, int]:
+        return {"num_heads": self.num_heads}
+
+    @property
+    def kernel_init(self) -> nn.initializers.Initializer:
+        return nn.initializers.normal(0.02)
 
     def layer(self) -> LayerConfig:
         """The sizes and options of one layer."""
@@ -184,13 +194,13 @@ class TextConfig(ModelConfig):
 
 
 class TextModel(nn.Module):
-    """A Transformer of texts with the heads of tasks that its config names.
+    """A model of texts with the heads of tasks that its config names.
 
     The heads read `hidden_states(inputs, segments, *, inputs_valid, deterministic)` [B L D], which every such module
     has, so that one objective trains them all.
     """
 
-    config: TextConfig
+    config: TaskModelConfig
     dtype: Any = jnp.float32
     remat: Remat = "none"
 
