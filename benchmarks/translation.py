@@ -49,7 +49,7 @@ BUCKETS = ((2, 4), (5, 6), (7, 9), (10, 99))
 
 def models() -> dict[str, Any]:
     """Their architectures by name."""
-    recurrent = {"vocab_size": 4000, "embed_dim": 192, "dropout_rate": 0.1, "initial_scale": 0.1}
+    recurrent = {"vocab_size": 4000, "embed_dim": 192, "dropout_rate": 0.1, "initial_scale": 0.2}
     stacked = {**recurrent, "num_encoder_layers": 2, "num_decoder_layers": 2}
     return {
         "Sutskever": RecurrentConfig(**stacked, units=256, attention="none", reverse_inputs=True),
