@@ -127,6 +127,17 @@ def test_clipped_numbers_stay_within_their_bounds(x):
     assert np.abs(state.memory).max() == np.float32(0.2)
 
 
+@pytest.mark.parametrize("kind", ["lstm", "gru"])
+def test_biases_begin_with_ones_for_forgetting_alone(kind):
+    cell = Cell(kind, UNITS)
+    params = nn.unbox(Recurrent(cell).init(jax.random.key(0), jnp.zeros((1, 2, SIZE))))["params"]["weights"]
+    biases = {name: np.asarray(value) for name, value in params.items() if "bias" in name}
+    assert biases.keys() == ({"bias"} if kind == "lstm" else {"bias", "own_bias"})
+    expected = np.zeros(cell.num_gates * UNITS)
+    expected[UNITS : 2 * UNITS] = kind == "lstm"
+    assert all((value == expected).all() for value in biases.values())
+
+
 def test_the_reverse_direction_is_the_reversed_text(layer, x):
     module, params = layer
     forward, _ = module.apply({"params": params}, x[:, ::-1])
