@@ -81,6 +81,7 @@ def test_a_source_a_metric_an_optimizer_and_a_schedule(files, modules, run, tmp_
     assert 0 <= low <= figures["distance"] <= high
 
 
+@pytest.mark.slow
 def test_a_tokenizer(files, run, tmp_path):
     """Through a run that stops and goes on, evaluation, export, and a process that has not imported it."""
     workdir, whole, imports = tmp_path / "run", tmp_path / "whole", ("--import", files["words"])

@@ -245,7 +245,7 @@ def stepped(batch):
 
 @pytest.mark.parametrize(
     ("shape", "changes"),
-    [(MeshShape(2, 2, tensor=2), {}), (MeshShape(1), {"accumulation": 2})],
+    [(MeshShape(2, 2, tensor=2), {}), pytest.param(MeshShape(1), {"accumulation": 2}, marks=pytest.mark.slow)],
     ids=["data, fsdp, tensor", "microbatches"],
 )
 def test_devices_and_microbatches_do_not_matter(batch, stepped, shape, changes):
