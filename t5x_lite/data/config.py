@@ -36,9 +36,9 @@ class Data(Validated):
     these; pictures with texts: CaptionTable, CaptionFolder or CaptionedImages; pictures with boxes: CocoBoxes,
     VocBoxes, YoloBoxes or BoxedImages; or a Mixture of several."""
     tokenizer: TokenizerConfig | None = field(default_factory=lambda: SentencePiece(vocab_size=8_000))
-    """SentencePiece, WordPiece, ByteLevelBPE or Words (made of the corpus or loaded), ClipBPE, TokenizerFile or Bytes;
-    8,000 pieces are what PythonDocs can fill, T5 has 32,000. None for data without text. A run with a teacher, or from
-    a model, takes the tokenizer of that."""
+    """SentencePiece, WordPiece, ByteLevelBPE or Words (made of the corpus or loaded), ClipBPE, TokenizerFile, Bytes
+    or WordCharacters; 8,000 pieces are what PythonDocs can fill, T5 has 32,000. None for data without text. A run with
+    a teacher, or from a model, takes the tokenizer of that."""
     held_out: float = 0.02
     """Share of the corpus's characters that is kept for evaluation, in whole documents or pairs."""
     held_out_source: Source | None = None

@@ -74,6 +74,11 @@ class ModelConfig(Validated, ABC):
         """The module of this architecture, computing in `dtype` rematerialised by `remat`."""
 
     @property
+    def reads_ids(self) -> bool:
+        """Whether its tokenizer's ids are what it reads; ELMo's are those of the words that it learns to predict."""
+        return True
+
+    @property
     def vocab_size(self) -> int | None:
         """Rows of the token embedding, at least as many as the tokenizer has ids; None where no ids are read."""
         return None

@@ -11,17 +11,18 @@ from flax import linen as nn
 from jaxtyping import Float
 
 from t5x_lite.errors import InputError
-from t5x_lite.pretrained.base import Pretrained
+from t5x_lite.pretrained.task_heads import TaskHeads
 from t5x_lite.tokenizers.characters import PAD_CHARACTER, word_characters
 
 
 @dataclass(frozen=True, repr=False)
-class PretrainedElmo(Pretrained):
-    """ELMo: `encode_words` gives vectors of the words of sentences."""
+class PretrainedElmo(TaskHeads):
+    """ELMo: `encode_words` gives vectors of the words of sentences; with heads of tasks `classify`, `choose`, `tag` and
+    `answer`."""
 
     @property
     def abilities(self) -> tuple[str, ...]:
-        return ("encode_words",)
+        return "encode_words", *self.task_methods
 
     def encode_words(self, sentences: list[list[str]], *, batch_size: int = 32) -> list[Float[np.ndarray, "N W E"]]:
         """For each sentence, given as its words, the vector of each word in each layer: those of the words by

@@ -65,7 +65,7 @@ def prepare(experiment: Experiment, console: Console, workdir: epath.Path | None
     begun = workdir is not None and has_begun(workdir)
     objective, teacher, start = open_models(experiment, begun=begun)
     saved, cache = saved_tokenizer(workdir) if begun else None, experiment.data.cache_path
-    tokenizer, data = given_tokenizer(saved, teacher, start), experiment.data
+    tokenizer, data = given_tokenizer(experiment.model, saved, teacher, start), experiment.data
     if not data.prepared:
         cache.mkdir(parents=True, exist_ok=True)
         if workdir is not None and hosts_without(cache):
@@ -118,9 +118,11 @@ def open_teacher(experiment: Experiment) -> tuple[Objective, OpenedModel | None]
     return objective.for_teacher(teacher.config, experiment.model, teacher.pixel_statistics), teacher
 
 
-def given_tokenizer(saved: Tokenizer | None, *models: OpenedModel | None) -> Tokenizer | None:
-    """The tokenizer of the run so far, or of the models; `InputError` where they have different ones."""
-    candidates = [saved, *(model.tokenizer for model in models if model is not None)]
+def given_tokenizer(config: ModelConfig, saved: Tokenizer | None, *models: OpenedModel | None) -> Tokenizer | None:
+    """The tokenizer of the run so far, or of the models that read ids if this one does; `InputError` where they have
+    different ones."""
+    others = [model for model in models if model is not None and model.config.reads_ids == config.reads_ids]
+    candidates = [saved, *(model.tokenizer for model in others)]
     tokenizers = [tokenizer for tokenizer in candidates if tokenizer is not None]
     if len({tokenizer.fingerprint for tokenizer in tokenizers}) > 1:
         raise InputError("the run, its teacher and the model it starts from have different tokenizers; choose others")

@@ -13,6 +13,7 @@ from etils import epath
 from t5x_lite.errors import InputError
 from t5x_lite.files import is_in_bucket, read_bytes, read_json, write_atomically
 from t5x_lite.tokenizers.base import CONFIG_FILE, ByteTokenizer, Tokenizer
+from t5x_lite.tokenizers.characters import WordCharacterTokenizer
 from t5x_lite.tokenizers.marian import MarianTokenizer, open_marian
 from t5x_lite.tokenizers.pipelines import BYTE_LEVEL_SPECIAL
 from t5x_lite.tokenizers.sentencepiece import (
@@ -178,6 +179,15 @@ class Bytes(TokenizerConfig):
     """Sentinels above the bytes; 0 means as published: 100 sentinels that reuse the highest byte ids, 258 downwards."""
 
 
+@dataclass(frozen=True)
+class WordCharacters(TokenizerConfig):
+    """Words by their characters, as ELMo reads them: 258 before each word, then its UTF-8 bytes. `<S>` 256 and `</S>`
+    257 stand around texts, 260 pads."""
+
+    split: Literal["blanks", "punctuation"] = "punctuation"
+    """Where words end: at blanks, or at punctuation too, each mark of which is a word."""
+
+
 _CONFIGS = {"WordPiece": WordPiece, "BPE": ByteLevelBPE, "WordLevel": Words}
 """The config of a tokenizer.json by the type of its model; others have a TokenizerFile."""
 
@@ -199,6 +209,8 @@ def make_tokenizer(config: TokenizerConfig, documents: Callable[[], Iterator[str
     match config:
         case Bytes(extra_ids):
             return ByteTokenizer(extra_ids)
+        case WordCharacters(split):
+            return WordCharacterTokenizer(split)
         case SentencePiece(layout=layout, model_file=name):
             options: dict[str, Any] = {}
             if name:
@@ -269,6 +281,7 @@ def load_tokenizer(folder: epath.PathLike) -> Tokenizer:
         extra_ids, layout, model_file = saved.get("extra_ids", 0), saved.get("layout", "t5"), str(folder / MODEL_FILE)
         configs = {
             "bytes": Bytes(extra_ids),
+            "characters": WordCharacters(saved.get("split", "punctuation")),
             "sentencepiece": SentencePiece(extra_ids=extra_ids, layout=layout, model_file=model_file),
             "tokenizers": TokenizerFile(str(folder / TOKENIZER_FILE)),
             "marian": MarianFiles(str(folder)),
@@ -322,6 +335,8 @@ def saved_config(tokenizer: Tokenizer, folder: Path) -> TokenizerConfig:
     match tokenizer:
         case ByteTokenizer():
             return Bytes(tokenizer.extra_ids)
+        case WordCharacterTokenizer():
+            return WordCharacters(tokenizer.split)
         case SentencePieceTokenizer() | EncoderSentencePieceTokenizer():
             model_file = str(folder / MODEL_FILE)
             return SentencePiece(model_file=model_file, extra_ids=tokenizer.extra_ids, layout=tokenizer.layout)
@@ -344,8 +359,8 @@ def expected_vocabulary(config: TokenizerConfig, model_size: int) -> Vocabulary:
     >>> vocabulary.size, vocabulary.eos_id, vocabulary.sentinel_id(0)
     (32100, 1, 32099)
     """
-    if isinstance(config, Bytes):
-        return ByteTokenizer(config.extra_ids).vocabulary
+    if isinstance(config, Bytes | WordCharacters):
+        return make_tokenizer(config, iter).vocabulary
     size = config.vocab_size if is_trained(config) or isinstance(config, ClipBPE) else model_size
     ids = {"pad_id": 0, "unk_id": 1, "cls_id": 2, "sep_id": 3, "eos_id": 3, "mask_id": 4}
     match config:

@@ -153,7 +153,7 @@ def check_data(experiment: Experiment, config: str) -> str:
         if not is_in_bucket(data.prepared) and not Path(data.prepared).expanduser().exists():
             return f"{data.prepared} is a folder of the hosts', which cannot be seen from here"
         objective, *models = open_models(experiment)
-        with data.prepare(objective.layout, tokenizer=given_tokenizer(None, *models)) as store:
+        with data.prepare(objective.layout, tokenizer=given_tokenizer(experiment.model, None, *models)) as store:
             if store.tokenizer:
                 vocabulary_check(experiment.model, objective.layout)(store.tokenizer)
             return f"{data.prepared} has {len(store.train):,} rows to train on"

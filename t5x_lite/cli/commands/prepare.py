@@ -67,7 +67,7 @@ def prepare(arguments: list[str]) -> None:
         raise InputError("--out is missing; name a folder for the rows, or one in a bucket such as gs://bucket/data")
     experiment, folder, console = command.apply(command.experiment), local_or_bucket(command.out, "--out"), Console()
     objective, *models = open_models(experiment)
-    tokenizer, workers = given_tokenizer(None, *models), command.workers
+    tokenizer, workers = given_tokenizer(experiment.model, None, *models), command.workers
     check = vocabulary_check(experiment.model, objective.layout)
     with preparation(console) as progress:
         data, layout = experiment.data, objective.layout
