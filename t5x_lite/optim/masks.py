@@ -114,7 +114,7 @@ class TrainableMask:
         """Raises `InputError` where a stack has no more layers than are frozen."""
         flat = flatten_dict(params, sep="/")
         for path, first in self._first.items():
-            if 0 < (depth := flat[path].shape[0]) <= first:
+            if first and (depth := flat[path].shape[0]) <= first:
                 raise InputError(
                     f"frozen_layers={first} leaves none of the {depth} {group(path)[:-2]} to train; choose at most "
                     f"{depth - 1}, or freeze them by the pattern {group(path)!r}"

@@ -266,3 +266,14 @@ def test_runs_with_other_moments_are_refused(finished, frozen_run, train, tmp_pa
         train(other, finished)
     with pytest.raises(InputError, match="holds a run with optimizer.frozen_layers=1, this one has 0, so that their"):
         train(replace(other, start=FromRun(str(finished))), tmp_path / "other")
+
+
+def test_parameters_of_one_number_are_trained_or_not_as_others_are():
+    """As the temperature of a CLIP."""
+    axes, params = AXES | {"scale": ()}, draw(0) | {"scale": np.float32(2.0)}
+    mask = TrainableMask(axes, frozen=("head/*",), frozen_layers=1)
+    mask.check(params)
+    assert mask.select(params)["scale"] == 2.0
+    mask = TrainableMask(axes, frozen=("scale",))
+    mask.check(params)
+    assert "scale" not in mask.select(params)
