@@ -139,12 +139,12 @@ def _example(
         yield "label", Text(f"{int(label)}: {labels[int(label)]}" if labels else str(label))
     if "tags" in features:
         (firsts,) = np.nonzero(features["tags"] >= 0)
-        pieces = ((tokenizer.decode([features["inputs"][i]]).strip(), labels[features["tags"][i]]) for i in firsts)
+        pieces = ((tokenizer.decode_span(features["inputs"], i, i), labels[features["tags"][i]]) for i in firsts)
         tagged = (Text.assemble(piece, ("/", "dim"), (tag, "bold")) for piece, tag in pieces)
         yield f"tags of sentence {features['example']}", Text("  ").join(tagged)
     if "ends" in features:
         begin, end = features["ends"].tolist()
-        answer = tokenizer.decode(features["inputs"][begin : end + 1]).strip() if begin else "(not in this window)"
+        answer = tokenizer.decode_span(features["inputs"], begin, end) if begin else "(not in this window)"
         yield f"answer to question {features['example']}", Text(answer)
 
 

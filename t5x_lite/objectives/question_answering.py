@@ -126,7 +126,7 @@ class QuestionAnswering(TextTask):
 
         def answer(begin: int, end: int) -> str:
             in_text = segments[begin] == 1 and begin <= end
-            return tokenizer.decode(ids[begin : end + 1]).strip() if in_text else "(none)"
+            return tokenizer.decode_span(ids, begin, end) if in_text else "(none)"
 
         return (
             f"text:     {tokenizer.decode(ids[segments == 1])}\nquestion: {tokenizer.decode(ids[segments == 0])}\n"

@@ -5,7 +5,7 @@ import functools
 import hashlib
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -48,6 +48,10 @@ class Tokenizer(abc.ABC):
     @abc.abstractmethod
     def decode(self, ids: Iterable[int]) -> str:
         """Text of ids: masks and sentinels are written; pad, cls, sep, eos and ids beyond the vocabulary left out."""
+
+    def decode_span(self, ids: Sequence[int], first: int, last: int) -> str:
+        """Text of some ids of a row, both ends included, with all that the last one stands for; stripped of blanks."""
+        return self.decode(ids[first : last + 1]).strip()
 
     @abc.abstractmethod
     def piece(self, token_id: int) -> str:

@@ -2,7 +2,7 @@
 
 import functools
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -93,6 +93,11 @@ class WordCharacterTokenizer(Tokenizer):
         for token_id in map(int, ids):
             content += bytes([token_id]) if 0 <= token_id < 256 else b" " if token_id == BEGIN_WORD else b""
         return content.decode(errors="replace").strip(" ")
+
+    def decode_span(self, ids: Sequence[int], first: int, last: int) -> str:
+        while last + 1 < len(ids) and ids[last + 1] < BEGIN_SENTENCE:
+            last += 1
+        return super().decode_span(ids, first, last)
 
     def piece(self, token_id: int) -> str:
         named = {

@@ -35,6 +35,12 @@ def test_the_mark_has_the_span_of_the_word(tokenizer):
     ]
 
 
+def test_a_span_has_the_whole_of_its_last_word(tokenizer):
+    ids = [256, *tokenizer.encode("a Łódź, then"), 257]
+    assert tokenizer.decode_span(ids, 3, 3) == ("Łódź" if tokenizer.split == "punctuation" else "Łódź,")
+    assert tokenizer.decode_span(ids, 1, 3).startswith("a Łódź")
+
+
 def test_special_ids_and_words(tokenizer):
     v = tokenizer.vocabulary
     assert (v.size, v.cls_id, v.sep_id, v.eos_id, v.pad_id) == (261, 256, 257, 257, 260)
