@@ -4,6 +4,9 @@
     python -m t5x_lite train configs/wikigold_elmo.py --start.folder runs/gutenberg_elmo
     python -m t5x_lite evaluate runs/wikigold_elmo --out answers
 
+Four minutes of pretraining and four of this, beside other work. Measured, one seed: entity F1 33.5 % (95 % interval
+over the test sentences 29.4 to 37.7), 0.0 % from random parameters, and 8.6 % with the pretrained ones frozen.
+
 All of it is trained. As in the paper only the mixture and the head are with `--optimizer.frozen 'words/*' 'forward_*'
 'backward_*'`. A folder of the published files (options, HDF5) may be the start too, with the sizes of its `--model`.
 """
