@@ -168,11 +168,13 @@ def probe(model: Any, ids: dict[str, np.ndarray], labels: dict[str, np.ndarray])
 
 def fine_tune(model: Any, ids: dict[str, np.ndarray], labels: dict[str, np.ndarray], seed: int) -> float:
     """Test accuracy after two epochs over all parameters and a new output."""
-    rows = list(np.concatenate([ids["train"], labels["train"][:, None]], axis=1).astype(np.int32))
+    columns = zip(ids["train"], labels["train"], strict=True)
+    rows = [{"ids": row, "label": np.int32(label)} for row, label in columns]
     steps = EPOCHS * len(rows) // FINE_TUNING_BATCH
     rate = optax.warmup_cosine_decay_schedule(0.0, FINE_TUNING_RATE, steps // 10, steps)
     optimizer = optax.chain(optax.clip_by_global_norm(1.0), optax.adamw(rate, weight_decay=0.01))
-    output = {"kernel": jnp.zeros(SIZE["embed_dim"]), "bias": jnp.zeros(())}
+    width = jax.eval_shape(lambda params: sentence_vectors(model, params, ids["test"][:1]), model.params).shape[-1]
+    output = {"kernel": jnp.zeros(width), "bias": jnp.zeros(())}
     weights = {"model": model.params, "output": output}
     state, key = optimizer.init(weights), jax.random.key(seed)
 
@@ -181,9 +183,9 @@ def fine_tune(model: Any, ids: dict[str, np.ndarray], labels: dict[str, np.ndarr
         return vectors @ weights["output"]["kernel"] + weights["output"]["bias"]
 
     @jax.jit
-    def step(weights: Any, state: Any, rows: jax.Array, key: jax.Array) -> tuple[Any, Any]:
+    def step(weights: Any, state: Any, rows: dict[str, jax.Array], key: jax.Array) -> tuple[Any, Any]:
         def loss(weights: Any) -> jax.Array:
-            return optax.sigmoid_binary_cross_entropy(logits(weights, rows[:, :-1], key), rows[:, -1]).mean()
+            return optax.sigmoid_binary_cross_entropy(logits(weights, rows["ids"], key), rows["label"]).mean()
 
         updates, state = optimizer.update(jax.grad(loss)(weights), state, weights)
         return optax.apply_updates(weights, updates), state
