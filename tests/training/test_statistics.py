@@ -1,6 +1,7 @@
 """Running statistics of batch normalization in a run: parameters that no optimizer changes."""
 
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import ClassVar
 
 import jax
@@ -129,7 +130,8 @@ def test_a_linear_probe_moves_its_head_and_the_statistics_alone(experiment, make
     for part in ("embeddings", "encoder"):
         jax.tree.map(np.testing.assert_array_equal, after[part], before[part])
     params, images = jax.tree.map(jnp.asarray, (before, BATCH["image"]))
-    features = program.module.apply({"params": params}, images, method="hidden_states")[:, 0]
+    hidden_states = jax.jit(partial(program.module.apply, method="hidden_states"))
+    features = hidden_states({"params": params}, images)[:, 0]
     expected = 0.9 * before["classification_norm"]["mean"] + 0.1 * features.mean(0)
     np.testing.assert_allclose(after["classification_norm"]["mean"], expected, rtol=1e-4, atol=1e-6)
     assert np.abs(after["classification"]["scores"]["kernel"] - before["classification"]["scores"]["kernel"]).min() > 0
@@ -141,11 +143,10 @@ def test_an_evaluation_reads_them(experiment, make_program, stepped):
     loss = program.eval_step(params, BATCH, valid, 0)["loss"].sum
     other = {**params, "stem_norm": params["stem_norm"] | {"mean": params["stem_norm"]["mean"] + 1.0}}
     assert abs(float(program.eval_step(other, BATCH, valid, 0)["loss"].sum - loss)) > 1e-3
+    objective = program.experiment.objective
+    loss_of = jax.jit(lambda params, rows: objective.loss(program.module, params, rows, None)[0])
     halves = [
-        program.experiment.objective.loss(
-            program.module, params, {name: jnp.asarray(column[rows]) for name, column in BATCH.items()}, None
-        )[0]
-        for rows in (slice(0, 8), slice(8, 16))
+        loss_of(params, {name: column[rows] for name, column in BATCH.items()}) for rows in (slice(0, 8), slice(8, 16))
     ]
     assert float(sum(halves)) == pytest.approx(float(loss), rel=1e-5)
 
