@@ -3,8 +3,8 @@
     python -m t5x_lite train configs/rnn_tiny.py --pairs pairs.tsv
 
 About three minutes on two CPU cores with Tatoeba's 58,601 German-English pairs, beside other work: held-out loss 3.00
-nats a token, where a unigram model of the same text has 5.04, and 6.5 BLEU of 128 sentences, greedily. The Transformer of
-configs/transformer_tiny.py comes to 27 in as much time.
+nats a token, where a unigram model of the same text has 5.04, and 6.5 BLEU of 128 sentences, greedily. The Transformer
+of configs/transformer_tiny.py comes to 27 in as much time.
 """
 
 from dataclasses import replace
