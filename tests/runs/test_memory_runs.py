@@ -120,6 +120,7 @@ def test_a_run_without_a_memory_in_training_or_in_evaluation(experiment, train, 
     assert len(losses(tmp_path)) == 4
 
 
+@pytest.mark.slow
 def test_a_memory_is_asked_of_models_that_have_one(tiny, train, tmp_path, capsys):
     train(replace(tiny, steps=1), tmp_path / "run", report=False)
     assert main(["evaluate", str(tmp_path / "run"), "--memory-length", "8"]) == 2
@@ -134,6 +135,7 @@ def test_a_notebook_opens_it(run):
     ]
 
 
+@pytest.mark.slow
 def test_xlnet_learns_a_task_and_answers(runs, train, tmp_path, capsys):
     """From its pretrained parameters; rows end with <cls>, which the head reads."""
     pretrained, folder = runs["XLNet"]
