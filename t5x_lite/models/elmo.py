@@ -9,6 +9,7 @@ from flax import linen as nn
 from jaxtyping import Array, Bool, Float, Int
 
 from t5x_lite.errors import InputError
+from t5x_lite.kernels.masks import MASKED_LOGIT
 from t5x_lite.layers.dense import Dense, Dropout
 from t5x_lite.layers.embedding import Embedding, LazyLogits
 from t5x_lite.layers.recurrence import Cell, CellState, Recurrent
@@ -29,8 +30,6 @@ from t5x_lite.tokenizers.characters import BEGIN_SENTENCE, BEGIN_WORD, END_WORD,
 from t5x_lite.tokenizers.vocabulary import Vocabulary
 from t5x_lite.validation import NonNegative, Positive, Range, Rate
 
-_IMPOSSIBLE = -1e9
-"""A logit."""
 Clip = Annotated[float, Range(gt=0, remedy="choose e.g. 3.0")]
 
 
@@ -163,7 +162,8 @@ def words_of(ids: Ids, max_characters: int) -> tuple[Int[Array, "B W C"], Int[Ar
 
     Args:
       ids: as `WordCharacters` numbers texts, `<S>` and `</S>` around them, and padding after them. Of a word that
-        begins before its row, or a part of one, the rest is a word.
+        begins before its row, or a part of one, the rest is a word. Words without characters, of a single id, may be
+        more than W; those after them are left out.
       max_characters: of a word, the two around it included; longer ones are cut.
     """
     is_mark = (ids >= BEGIN_SENTENCE) & (ids < BEGIN_WORD)
@@ -254,7 +254,8 @@ class Elmo(TextModel):
         layers, _ = self.layers_and_state(characters, words_valid, deterministic=deterministic)
         mixed = self.mixture(layers)
         is_first = jnp.diff(numbers, axis=1, prepend=-1) > 0
-        of_ids = jnp.take_along_axis(mixed, numbers.clip(min=0)[..., None], axis=1)
+        places = numbers.clip(min=0)[..., None]
+        of_ids = jnp.take_along_axis(mixed, places, axis=1, mode="fill", fill_value=0)
         return jnp.where(is_first[..., None], of_ids, 0)
 
     def row_vector(self, head: TaskHead, hidden: Hidden, inputs_valid: Valid) -> Float[Array, "B D"]:
@@ -267,7 +268,7 @@ class Elmo(TextModel):
     ) -> Float[Array, "B L 2"]:
         """An answer begins and ends with a word: other ids than the first ones of words are out of the question."""
         logits = super().question_answering_logits(hidden, inputs_valid=inputs_valid, deterministic=deterministic)
-        return jnp.where((hidden != 0).any(axis=-1, keepdims=True), logits, _IMPOSSIBLE)
+        return jnp.where((hidden != 0).any(axis=-1, keepdims=True), logits, MASKED_LOGIT)
 
     def predictions(
         self, characters: Int[Array, "B L1 C"], state: State | None = None, *, deterministic: bool = True

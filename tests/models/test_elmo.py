@@ -92,6 +92,13 @@ def test_as_many_words_as_a_row_can_hold():
     assert (characters[0, 1:15] == jnp.array(word_characters("A", 8))[None]).all()
 
 
+def test_more_words_without_characters_than_it_reads_are_left_out(say):
+    said = say(np.array([[256, *[259] * 34, 257]]))
+    read = (said["hidden"] != 0).any(axis=-1)[0]
+    assert read.tolist() == [True] * 22 + [False] * 14
+    assert all(np.isfinite(output).all() for output in said.values())
+
+
 def test_heads_read_the_mixture_at_the_beginning_of_each_word(elmo, say, rows):
     """Equation 1, from the layers that `encode_words` gives."""
     module, params = elmo
