@@ -33,14 +33,23 @@ def is_in_bucket(path: epath.PathLike) -> bool:
     return "://" in str(path)
 
 
+def check_is_name(name: str, option: str, what: str) -> None:
+    """Raises `InputError` for a path that no file can have: empty, with a NUL, or with half a surrogate pair."""
+    try:
+        is_name = bool(name) and b"\0" not in os.fsencode(name)
+    except UnicodeEncodeError:
+        is_name = False
+    if not is_name:
+        raise InputError(f"{option}={name!r} is not the name of {what}; give one")
+
+
 def local_or_bucket(name: epath.PathLike, option: str = "folder") -> Path | epath.Path:
     """The folder that a user names, in their home for ~, in a bucket for gs:// or s3://.
 
-    Raises `InputError`, which names the option, for an empty name, other kinds of buckets, and a NUL, where TensorStore
-    would end the name.
+    Raises `InputError`, which names the option, for other kinds of buckets and for what is no name (TensorStore would
+    end it at a NUL).
     """
-    if not str(name) or "\0" in str(name):
-        raise InputError(f"{option}={str(name)!r} is not the name of a folder; give one")
+    check_is_name(str(name), option, "a folder")
     try:
         return epath.Path(name) if is_in_bucket(name) else Path(name).expanduser()
     except (KeyError, RuntimeError):  # an unknown scheme; a home that is not known

@@ -23,6 +23,8 @@ from t5x_lite.errors import InputError
 
 MOST_INT = 2**31
 """Steps, ids and sizes are below it: arrays count them in 32 bits."""
+MOST_LAYERS = 1000
+"""Of layers that are not one scan."""
 
 
 @dataclass(frozen=True)
@@ -78,6 +80,8 @@ class OneOf:
 
 
 Positive = Annotated[int, Range(ge=1)]
+Layers = Annotated[int, Range(ge=1, le=MOST_LAYERS)]
+"""Layers that are not one scan: each has arrays of its own."""
 NonNegative = Annotated[int, Range(ge=0)]
 Seed = Annotated[int, Range(ge=0, lt=2**63, remedy="choose one from 0 to 2**63 - 1")]
 PositiveFloat = Annotated[float, Range(gt=0)]

@@ -28,7 +28,7 @@ from t5x_lite.models.base import (
 from t5x_lite.parallel.partitioning import all_gather_fsdp, constrain_sharding
 from t5x_lite.tokenizers.characters import BEGIN_SENTENCE, BEGIN_WORD, END_WORD, NUM_CHARACTERS, PAD_CHARACTER
 from t5x_lite.tokenizers.vocabulary import Vocabulary
-from t5x_lite.validation import NonNegative, Positive, Range, Rate
+from t5x_lite.validation import Layers, NonNegative, Positive, Range, Rate
 
 Clip = Annotated[float, Range(gt=0, remedy="choose e.g. 3.0")]
 
@@ -44,12 +44,12 @@ class ElmoConfig(TaskModelConfig):
     """Width of the characters' vectors."""
     filters: tuple[tuple[int, int], ...] = ((1, 32), (2, 32), (3, 64), (4, 128), (5, 256), (6, 512), (7, 1024))
     """(characters that a filter reads, how many such filters there are)."""
-    num_highway_layers: Positive = 2
+    num_highway_layers: Layers = 2
     units: Positive = 4096
     """Of an LSTM."""
     projection: Positive = 512
     """Width of words, and of what an LSTM gives."""
-    num_layers: Positive = 2
+    num_layers: Layers = 2
     memory_clip: Clip | None = 3.0
     """An LSTM's memory stays within this bound on either side."""
     output_clip: Clip | None = 3.0
@@ -78,6 +78,8 @@ class ElmoConfig(TaskModelConfig):
             raise InputError(
                 f"heads={self.heads} of tasks leave num_words={self.num_words} without use; set num_words to 0"
             )
+        if not self.filters:
+            raise InputError("filters=() read no character; give pairs such as (3, 64): characters, filters")
         for width, count in self.filters:
             if not 1 <= width <= self.max_characters or count < 1:
                 raise InputError(

@@ -29,7 +29,7 @@ from t5x_lite.layers.recurrence import (
 from t5x_lite.layers.transformer import Remat
 from t5x_lite.models.base import Architecture, Ids, ModelConfig, Pretraining, Valid
 from t5x_lite.parallel.partitioning import constrain_sharding
-from t5x_lite.validation import NonNegative, Positive, Range, Rate
+from t5x_lite.validation import Layers, NonNegative, Positive, Range, Rate
 
 Attention = Literal["none", "additive", "dot", "general", "concat"]
 
@@ -51,8 +51,8 @@ class RecurrentConfig(ModelConfig):
     """lstm, or gru."""
     units: Positive = 512
     """Of a layer, in one direction."""
-    num_encoder_layers: Positive = 2
-    num_decoder_layers: Positive = 2
+    num_encoder_layers: Layers = 2
+    num_decoder_layers: Layers = 2
     bidirectional: NonNegative = 0
     """Layers of the encoder, the lowest ones, that read both ways, with `units` for each."""
     attention: Attention = "general"

@@ -14,7 +14,7 @@ from t5x_lite.layers.convolution import BatchNorm, Conv, constrain_picture
 from t5x_lite.layers.heads import Classifier
 from t5x_lite.layers.transformer import Remat
 from t5x_lite.models.base import Architecture, ModelConfig
-from t5x_lite.validation import NormEpsilon, Positive
+from t5x_lite.validation import MOST_LAYERS, NormEpsilon, Positive
 
 Images = Float[Array, "B H W C"]
 
@@ -67,6 +67,8 @@ class ResNetConfig(ModelConfig):
                 f"depths={self.depths} and widths={self.widths} are not two numbers, 1 or more, for each stage; give "
                 "as many of one as of the other"
             )
+        if sum(self.depths) > MOST_LAYERS:
+            raise InputError(f"depths={self.depths} are more than {MOST_LAYERS} blocks; choose fewer")
         if self.bottleneck and any(width % 4 for width in self.widths):
             raise InputError(f"widths={self.widths} are not multiples of 4, as the blocks of bottleneck=True need")
         if not 0 <= self.norm_momentum < 1:

@@ -146,6 +146,10 @@ def test_every_part_has_a_gradient(elmo, rows):
 def test_bad_configs_and_tokenizers():
     with pytest.raises(InputError, match=r"heads=.* leave num_words=9 without use; set num_words to 0"):
         replace(CONFIG, num_words=9)
+    with pytest.raises(InputError, match=r"filters=\(\) read no character; give pairs"):
+        replace(CONFIG, filters=())
+    with pytest.raises(InputError, match=r"num_layers=1001 is not in \[1, 1000\]; choose a number in that range"):
+        replace(CONFIG, num_layers=1001)
     CONFIG.check_vocabulary(TOKENIZER.vocabulary)
     replace(CONFIG, heads=()).check_vocabulary(Vocabulary(30))
     with pytest.raises(InputError, match=r"set data.tokenizer to WordCharacters\(\)"):

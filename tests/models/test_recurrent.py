@@ -194,6 +194,7 @@ def test_the_papers_sizes():
         ({"attention": "none", "window": 3}, "attention='none' has neither"),
         ({"attention": "dot", "bidirectional": 2}, "attention='dot' compares 5 units with the encoder's 10"),
         ({"units": 0}, "units=0"),
+        ({"num_decoder_layers": 1001}, r"num_decoder_layers=1001 is not in \[1, 1000\]"),
     ],
 )
 def test_what_does_not_go_together_is_refused(changes, message):

@@ -108,6 +108,7 @@ def test_remat_computes_the_same(params):
         ({"depths": (2, 1, 1)}, r"depths=\(2, 1, 1\) and widths=\(16, 32\) are not two numbers"),
         ({"depths": (2, 0)}, "1 or more, for each stage"),
         ({"depths": (), "widths": ()}, "for each stage"),
+        ({"depths": (999, 2)}, r"depths=\(999, 2\) are more than 1000 blocks; choose fewer"),
         ({"widths": (16, 30)}, r"widths=\(16, 30\) are not multiples of 4"),
         ({"norm_momentum": 1.0}, "norm_momentum=1.0"),
         ({"num_classes": 0}, "num_classes=0"),

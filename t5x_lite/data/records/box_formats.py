@@ -25,6 +25,7 @@ from t5x_lite.data.records.boxes import (
 from t5x_lite.data.records.image_records import LabeledImages
 from t5x_lite.data.records.images import ENDINGS, Broken, ClassNames, ImageFiles, class_number
 from t5x_lite.errors import InputError
+from t5x_lite.files import check_is_name
 from t5x_lite.images.decoding import BadImageError, picture_size
 
 BoxFormat = Literal["xyxy", "xywh", "cxcywh", "yxyx"]
@@ -53,6 +54,7 @@ class VocBoxes(AnnotatedBoxes):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        check_is_name(self.path, "path", "a folder of annotations")
         check_class_names(self.class_names)
 
     def fingerprint(self) -> str:
@@ -172,6 +174,7 @@ class YoloBoxes(AnnotatedBoxes):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        check_is_name(self.path, "path", "a folder of pictures")
         check_class_names(self.class_names)
 
     def fingerprint(self) -> str:

@@ -16,7 +16,7 @@ from t5x_lite.data.records.base import EmptyCorpusError, Source, check_labels, d
 from t5x_lite.data.records.images import Broken, ClassNames, ImageFiles
 from t5x_lite.data.records.remote_files import read_remote
 from t5x_lite.errors import InputError
-from t5x_lite.files import is_in_bucket
+from t5x_lite.files import check_is_name, is_in_bucket
 from t5x_lite.images.decoding import BadImageError
 
 BadBoxes = Literal["refuse", "drop"]
@@ -226,8 +226,7 @@ class CocoBoxes(AnnotatedBoxes):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not self.path:
-            raise InputError("path='' is not a file of annotations; name one")
+        check_is_name(self.path, "path", "a file of annotations")
         if len(set(self.class_names)) < len(self.class_names):
             raise InputError(f"class_names={self.class_names} names one of them twice; name each once")
 

@@ -15,6 +15,7 @@ from t5x_lite.data.records.columnar import ParquetFiles
 from t5x_lite.data.records.image_records import ImageTable, LabeledImages
 from t5x_lite.data.records.images import Broken, ImageFiles, ImageFolder, read_picture
 from t5x_lite.errors import InputError
+from t5x_lite.files import check_is_name
 from t5x_lite.images.decoding import BadImageError
 
 FieldNames = Annotated[tuple[str, ...], tyro.conf.arg(metavar="NAME ...")]
@@ -102,8 +103,7 @@ class CaptionFolder(CaptionSource):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not self.path:
-            raise InputError("path='' is not a folder of pictures; name one")
+        check_is_name(self.path, "path", "a folder of pictures")
 
     def fingerprint(self) -> str:
         """Hash of the names, the sizes and the times of the pictures, and of the texts."""
@@ -193,6 +193,7 @@ class CaptionTable(CaptionSource):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        check_is_name(self.path, "path", "a table of captions")
         check_fields_of_texts(self.captions)
 
     def fingerprint(self) -> str:

@@ -30,7 +30,7 @@ from t5x_lite.data.records.images import (
 from t5x_lite.data.records.input_files import InputFile, open_bytes
 from t5x_lite.data.records.remote_files import list_remote
 from t5x_lite.errors import InputError
-from t5x_lite.files import is_in_bucket
+from t5x_lite.files import check_is_name, is_in_bucket
 
 _MOST_CLASSES = 1 << 20
 
@@ -50,6 +50,7 @@ class ImageArrays(ImageSource):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        check_is_name(self.path, "path", "a file of pictures")
         check_labels(self.class_names, option="class_names")
 
     @property

@@ -33,7 +33,7 @@ from t5x_lite.data.records.images import (
 )
 from t5x_lite.data.records.input_files import JSON_ENDINGS, FileRecords, expand
 from t5x_lite.errors import InputError
-from t5x_lite.files import is_in_bucket
+from t5x_lite.files import check_is_name, is_in_bucket
 from t5x_lite.images.decoding import BadImageError
 from t5x_lite.validation import NonNegative, Positive
 
@@ -134,6 +134,7 @@ class ImageTable(ImageSource):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        check_is_name(self.path, "path", "a table of pictures")
         check_labels(self.class_names, option="class_names")
 
     @property

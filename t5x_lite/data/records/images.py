@@ -20,7 +20,7 @@ import tyro
 from t5x_lite.data.records.base import Source, UnknownLabelError, check_labels, digest, hash_fields
 from t5x_lite.data.records.remote_files import list_remote, path_in_store, read_remote
 from t5x_lite.errors import InputError
-from t5x_lite.files import MOST_BYTES, is_in_bucket
+from t5x_lite.files import MOST_BYTES, check_is_name, is_in_bucket
 from t5x_lite.images.decoding import BadImageError
 
 ENDINGS = (".jpg", ".jpeg", ".jfif", ".png", ".webp", ".gif", ".bmp")
@@ -235,8 +235,7 @@ class ImageFolder(ImageSource):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not self.path:
-            raise InputError("path='' is not a folder of pictures; name one")
+        check_is_name(self.path, "path", "a folder of pictures")
         check_labels(self.class_names, option="class_names")
 
     @property

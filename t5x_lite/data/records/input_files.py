@@ -16,7 +16,7 @@ from typing import IO, Any, ClassVar
 from t5x_lite.data.records.base import Record, Records, Source
 from t5x_lite.data.records.remote_files import RemoteFile, list_remote
 from t5x_lite.errors import InputError
-from t5x_lite.files import MOST_BYTES, is_in_bucket
+from t5x_lite.files import MOST_BYTES, check_is_name, is_in_bucket
 
 InputFile = Path | RemoteFile
 
@@ -100,6 +100,8 @@ def check_paths(paths: tuple[str, ...], field: str = "paths") -> None:
     """Raises `InputError` for what is not a tuple of paths."""
     if isinstance(paths, str) or not paths:
         raise InputError(f"{field}={paths!r} names no text; give a tuple of files, globs or folders")
+    for path in paths:
+        check_is_name(path, field, "a file, glob or folder")
 
 
 def expand(path: str, endings: tuple[str, ...], field: str = "paths") -> list[InputFile]:

@@ -1,9 +1,20 @@
+import dataclasses
 import itertools
 import os
+import re
 import subprocess
 import sys
 
+import pytest
+
+import t5x_lite.data
 from t5x_lite.data import PythonDocs
+from t5x_lite.data.records.base import Source
+from t5x_lite.errors import InputError
+
+EXPORTS = [getattr(t5x_lite.data, name) for name in t5x_lite.data.__all__]
+SOURCES = [one for one in EXPORTS if isinstance(one, type) and issubclass(one, Source)]
+OF_FILES = [(one, field) for one in SOURCES for field in dataclasses.fields(one) if field.name in ("path", "paths")]
 
 
 def test_python_docs_are_plenty_clean_and_repeatable():
@@ -29,3 +40,23 @@ def test_another_process_finds_the_same_fingerprint():
 
 def test_documents_stream():
     assert len(list(itertools.islice(PythonDocs().documents(), 3))) == 3
+
+
+def given(source, field, name):
+    """The arguments of a source whose files have this name."""
+    needed = [one for one in dataclasses.fields(source) if one.default is one.default_factory is dataclasses.MISSING]
+    return {one.name: "text" for one in needed} | {field.name: (name,) if field.name == "paths" else name}
+
+
+@pytest.mark.parametrize("name", ["", "\ud800", "a\0b", "~\ud800"], ids=ascii)
+@pytest.mark.parametrize(("source", "field"), OF_FILES, ids=[one.__name__ for one, _ in OF_FILES])
+def test_a_path_that_no_file_can_have_is_refused(source, field, name):
+    with pytest.raises(InputError, match=f"^{field.name}={re.escape(repr(name))} is not the name of a"):
+        source(**given(source, field, name))
+
+
+def test_a_name_that_is_not_utf8_is_a_path(tmp_path):
+    file = os.path.join(os.fsencode(tmp_path), b"caf\xe9.txt")
+    with open(file, "w") as out:
+        out.write("one line of text\n")
+    assert list(t5x_lite.data.TextFiles((os.fsdecode(file),)).documents()) == ["one line of text"]

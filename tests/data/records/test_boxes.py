@@ -159,7 +159,7 @@ def test_what_is_wrong_with_annotations_is_said(folder, content, message):
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: CocoBoxes(""), "path='' is not a file of annotations; name one"),
+        (lambda: CocoBoxes(""), "path='' is not the name of a file of annotations; give one"),
         (lambda: CocoBoxes("a", class_names=("x", "x")), "names one of them twice"),
         (lambda: read(CocoBoxes("/nowhere/a.json")), r"^path='/nowhere/a.json' cannot be read \(No such"),
         (lambda: read(YoloBoxes("/nowhere")), "path='/nowhere' is not a folder of pictures"),

@@ -124,7 +124,7 @@ def table(*rows, **options):
         ),
         (empty_text, r"a/1\.txt is empty; write the texts"),
         (latin_text, r"a/1\.txt is not UTF-8; save it as such"),
-        (lambda folder: CaptionFolder(""), "path='' is not a folder of pictures; name one"),
+        (lambda folder: CaptionFolder(""), "path='' is not the name of a folder of pictures; give one"),
         (lambda folder: CaptionFolder(str(folder / "b")), "b"),
         (table(("2.png", " ", "x")), r"table.jsonl:1 has no text in caption; write one, or remove the record"),
         (table(("2.png", 3, "x")), r"captions='caption' is '3' in .*table.jsonl:1; set captions to fields of texts"),

@@ -234,7 +234,7 @@ def test_splits_may_be_classes(folder):
 
 
 def test_bad_options_end_in_a_sentence(folder):
-    with pytest.raises(InputError, match="path='' is not a folder"):
+    with pytest.raises(InputError, match="path='' is not the name of a folder"):
         ImageFolder("")
     with pytest.raises(InputError, match=r"class_names=\('a', 'a'\) names one of them twice"):
         ImageFolder(str(folder), class_names=("a", "a"))
