@@ -24,6 +24,7 @@ from t5x_lite.models import (
     ElectraConfig,
     ElectraPairConfig,
     GptConfig,
+    Linformer,
     RobertaConfig,
     T5Config,
     TransformerConfig,
@@ -82,6 +83,7 @@ ENCODERS = {
     "RoBERTa": (MaskedLanguageModel(24, whole_words=True), RobertaConfig(**ENCODER | DROPOUT, **MASKED)),
     "ALBERT": (SentenceOrderPrediction(24), AlbertConfig(**ENCODER | {"num_layers": 2}, token_embed_dim=8, **PAIRED)),
     "ELECTRA": (ReplacedTokenDetection(24), ElectraPairConfig(GENERATOR, DISCRIMINATOR)),
+    "Linformer": (MaskedLanguageModel(24), BertConfig(**ENCODER | DROPOUT, **MASKED, attention=Linformer(8, "none"))),
     "DistilBERT": (Distillation(24, teacher="folder").for_teacher(TEACHER, STUDENT), STUDENT),
 }
 """Every family with the objective that made it; one with dropout, which parts of a batch have of their own."""

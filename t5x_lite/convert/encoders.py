@@ -36,7 +36,10 @@ _NUMBERS = {
     "type_vocab_size": ("num_segments", 2),
 }
 _CONSTANTS = (
-    Constants({"position_embedding_type": "absolute", "is_decoder": False, "add_cross_attention": False}),
+    Constants(
+        {"position_embedding_type": "absolute", "is_decoder": False, "add_cross_attention": False},
+        ours={"attention": None},
+    ),
     Constants({"initializer_range": 0.02, "is_encoder_decoder": False}, checked=False),
 )
 
@@ -231,7 +234,7 @@ DISTILBERT = EncoderFamily(
     config=DistilBertConfig,
     fields=(
         *_CONSTANTS,
-        Constants({"sinusoidal_pos_embds": False}, checked=False, ours={"norm_epsilon": 1e-12}),
+        Constants({"sinusoidal_pos_embds": False}, checked=False, ours={"norm_epsilon": 1e-12, "attention": None}),
         Numbers(
             {
                 "vocab_size": "vocab_size",

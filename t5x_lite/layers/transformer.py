@@ -19,6 +19,7 @@ from t5x_lite.kernels.platform import unrolls_layers
 from t5x_lite.layers.attention import Attention
 from t5x_lite.layers.decoding_cache import CachedKeyValue, DecodingCache, KeyValue
 from t5x_lite.layers.dense import DENSE_OUTPUT, Dropout, FeedForward, LayerConfig, LayerScale, drop_path
+from t5x_lite.layers.linformer import project_length
 from t5x_lite.parallel.partitioning import all_but_gathered, constrain_sharding, is_sharded
 
 Remat = Literal["none", "unroll", "dots", "full", "offload"]
@@ -42,6 +43,8 @@ class Context:
     """Added to what queries and the keys of self-attention are made of, in each layer; values have none."""
     memory_positions: Float[Array, "_ M D"] | None = None
     """Added to what the keys of cross-attention are made of."""
+    length_projection: Float[Array, "k N"] | None = None
+    """Of a `Linformer` with one for all layers; the stack sets it."""
 
 
 @jax.tree_util.register_dataclass
@@ -75,6 +78,9 @@ class Layer(nn.Module):
         if self.has_memory:
             self.cross_attention = Attention(c, self.dtype)
             self.cross_attention_norm = c.make_norm(self.dtype)
+        self.projects_length = c.linformer is not None and c.linformer.sharing != "layerwise"
+        if self.projects_length:
+            self.length_projection = c.linformer.make(self, c.num_heads, c.max_length)
         self.feed_forward = FeedForward(c, self.dtype)
         self.feed_forward_norm = c.make_norm(self.dtype)
         if c.layer_scale:
@@ -91,6 +97,11 @@ class Layer(nn.Module):
 
         def attend_to_self(x: Float[Array, "B L D"]) -> Float[Array, "B L D"]:
             options = {"positions": context.positions, "bias": context.self_bias, "mask": context.self_mask}
+            if self.config.linformer is not None:
+                projection = self.length_projection if self.projects_length else context.length_projection
+                key_value = self.self_attention.project(x, context.positions)
+                key_value, mask = project_length(key_value, context.self_mask or Mask(), projection, self.dtype)
+                options |= {"key_value": key_value, "mask": mask}
             return self.self_attention(x, **options, deterministic=deterministic)
 
         def attend_to_memory(x: Float[Array, "B L D"]) -> Float[Array, "B L D"]:
@@ -192,6 +203,10 @@ class Stack(nn.Module):
             methods["project_memory"] = over_layers | {"in_axes": ()}
         layer = rematerialised(Layer, self.remat)
         self.layers = nn.scan(layer, methods=methods)(self.config, self.has_memory, self.dtype)
+        linformer = self.config.linformer
+        self.shares_projection = linformer is not None and linformer.sharing == "layerwise"
+        if self.shares_projection:
+            self.length_projection = linformer.make(self, self.config.num_heads, self.config.max_length)
         if self.config.norm_first:
             self.final_norm = self.config.make_norm(self.dtype)
 
@@ -208,6 +223,7 @@ class Stack(nn.Module):
         gains = unrolls_layers() and keeps_all and x.size >= UNROLL_THRESHOLD
         unrolls = trains and (gains or self.remat == "unroll")
         rates = self._drop_path_rates(deterministic)
+        context = self._with_shared(context)
         x, _ = (self.layers.unrolled if unrolls else self.layers)(x, rates, context, deterministic)
         return self.final_norm(x) if self.config.norm_first else x
 
@@ -215,7 +231,11 @@ class Stack(nn.Module):
         self, x: Float[Array, "B L D"], context: Context, *, deterministic: bool = True
     ) -> Float[Array, "N B L D"]:
         """The output of each layer; of a pre-LN stack the last is not normed yet."""
-        return self.layers.keep_output(x, self._drop_path_rates(deterministic), context, deterministic)[1]
+        rates, context = self._drop_path_rates(deterministic), self._with_shared(context)
+        return self.layers.keep_output(x, rates, context, deterministic)[1]
+
+    def _with_shared(self, context: Context) -> Context:
+        return replace(context, length_projection=self.length_projection) if self.shares_projection else context
 
     def _drop_path_rates(self, deterministic: bool) -> Float[Array, "N"] | None:
         rate = self.config.drop_path_rate

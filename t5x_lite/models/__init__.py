@@ -1,5 +1,6 @@
 """The zoo: the published families, each a config of one of the modules here."""
 
+from t5x_lite.layers.linformer import Linformer
 from t5x_lite.models import (
     bert,
     clip,
@@ -73,6 +74,7 @@ __all__ = [
     "EncoderDecoder",
     "EncoderDecoderConfig",
     "GptConfig",
+    "Linformer",
     "MAEConfig",
     "ModelConfig",
     "RecurrentConfig",

@@ -3,7 +3,7 @@
 A family is a config: its file in this folder has what is particular to it, and the published sizes.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated, Any, ClassVar, Literal
 
 import jax.numpy as jnp
@@ -12,9 +12,10 @@ from jaxtyping import Array, Float, Int
 
 from t5x_lite.errors import InputError
 from t5x_lite.kernels.masks import Mask
-from t5x_lite.layers.dense import Activation, Dense, Dropout
+from t5x_lite.layers.dense import Activation, Dense, Dropout, LayerConfig
 from t5x_lite.layers.embedding import LazyLogits, TokenEmbeddings
 from t5x_lite.layers.heads import Classifier, MaskedLMHead, Pooler, SentencePairHead, SpanBoundaryHead
+from t5x_lite.layers.linformer import Linformer
 from t5x_lite.layers.positions import RelativePositionBias
 from t5x_lite.layers.transformer import Context, Remat, Stack
 from t5x_lite.models.base import TASK_HEADS, Hidden, Ids, Positions, Pretraining, TaskHead, TextConfig, TextModel, Valid
@@ -48,6 +49,8 @@ class EncoderConfig(TextConfig):
     """Dropout on embeddings and residual branches."""
     attention_dropout_rate: Rate = 0.1
     """Dropout on attention weights."""
+    attention: Linformer | None = None
+    """What tokens attend to each other by; None: every token to all others."""
     norm_epsilon: NormEpsilon = 1e-12
     """Added to the variance in LayerNorm."""
     tied: bool = True
@@ -99,6 +102,16 @@ class EncoderConfig(TextConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        if self.attention is not None and self.positions == "relative":
+            raise InputError(
+                f"attention={self.attention} sums tokens that have relative positions; set it to None, or choose a "
+                "model with learned positions, such as a BertConfig"
+            )
+        if self.attention is not None and self.attention.projected_length > self.max_length:
+            raise InputError(
+                f"attention.projected_length={self.attention.projected_length} exceeds max_length={self.max_length}; "
+                "choose it as large at most"
+            )
         for head in self.heads:
             if self.reads_pooled(head) and not self.pooler:
                 raise InputError(f"heads with {head!r} need pooler=True, which gives them one vector for a row")
@@ -112,6 +125,9 @@ class EncoderConfig(TextConfig):
                 f"model is a {type(self).__name__}, whose heads read a [CLS] that begins a row, and the tokenizer's "
                 "ends it; choose another layout than 'xlnet', or an XLNetConfig"
             )
+
+    def layer(self) -> LayerConfig:
+        return replace(super().layer(), linformer=self.attention, max_length=self.max_length)
 
     def build(self, *, dtype: Any = jnp.float32, remat: Remat = "none") -> "Encoder":
         return Encoder(self, dtype=dtype, remat=remat)

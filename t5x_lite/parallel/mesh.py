@@ -113,6 +113,8 @@ RULES: dict[str, tuple[str, ...]] = {
     "mlp": ("tensor",),
     "norm": (),
     "positions": (),
+    "projected_positions": (),
+    "key_value": (),
     "patch_positions": (),
     "patch": (),
     "position_buckets": (),

@@ -258,6 +258,11 @@ class PretrainedEncoder(TaskHeads):
 
         Its one map is called `self`; of ELECTRA's pair there are `discriminator` and `generator`, of the same tokens.
         """
+        if self._network.attention is not None:
+            raise InputError(
+                f"model.attention={self._network.attention}: its weights are those of sums of tokens; a map is of a "
+                "model whose tokens attend to each other"
+            )
         tokenizer, answers = self._tokenizer(), []
         for text, row in zip(named_texts(texts, pairs=True).values(), self._rows(texts), strict=True):
             batch = padded_row(row, self._pad_id, self._network.max_length)

@@ -18,6 +18,7 @@ from t5x_lite.models import (
     DistilBertConfig,
     ElectraConfig,
     EncoderConfig,
+    Linformer,
     RobertaConfig,
     T5Config,
 )
@@ -112,6 +113,9 @@ def test_what_has_no_name_there_is_not_exported(tmp_path, params):
         export_folder(tmp_path, T5Config(stacks_share_parameters=True), params, None)
     with pytest.raises(InputError, match="activation='gelu' with gated=True"):
         export_folder(tmp_path, replace(UNTIED, activation="gelu"), params, None)
+    for encoder in (BertConfig, RobertaConfig, AlbertConfig, ElectraConfig, DistilBertConfig):
+        with pytest.raises(InputError, match=r"attention=Linformer\(.* has no place in Hugging Face's"):
+            export_folder(tmp_path, encoder(attention=Linformer()), params, None)
 
 
 def test_parameters_that_do_not_fit_their_config_are_not_exported(tmp_path, params):

@@ -18,6 +18,7 @@ from t5x_lite.models import (
     DistilBertConfig,
     ElectraConfig,
     EncoderConfig,
+    Linformer,
     RobertaConfig,
     abstract_params,
 )
@@ -30,6 +31,7 @@ CONFIGS: dict[str, EncoderConfig] = {
     "albert": AlbertConfig(**SIZES, heads=("masked_lm", "sentence_pair"), token_embed_dim=5),
     "distilbert": DistilBertConfig(**SIZES, heads=("masked_lm",), tied=False),
     "electra": ElectraConfig(**SIZES, heads=("masked_lm", "replaced_token"), token_embed_dim=5),
+    "linformer": BertConfig(**SIZES, heads=("masked_lm",), attention=Linformer(4, "none")),
 }
 B, L = 2, 9
 IDS = np.random.default_rng(0).integers(3, 40, size=(B, L)).astype(np.int32)

@@ -11,7 +11,7 @@ import pytest
 from t5x_lite.convert import import_folder
 from t5x_lite.data import Bytes, make_tokenizer
 from t5x_lite.errors import InputError
-from t5x_lite.models import AlbertConfig, GptConfig, T5Config, T5DecoderConfig
+from t5x_lite.models import AlbertConfig, BertConfig, GptConfig, Linformer, T5Config, T5DecoderConfig
 from t5x_lite.pictures import attention
 from t5x_lite.pictures.attention import AttentionMap, AttentionMaps, sown_weights
 from t5x_lite.pretrained import PretrainedDecoder, PretrainedEncoderDecoder
@@ -194,6 +194,12 @@ def test_bad_input(bert, name):
 def test_answers_that_do_not_fit(model, texts, answers, message):
     with pytest.raises(InputError, match=message):
         model.attention(texts, answers)
+
+
+def test_sums_of_tokens_are_not_looked_at(make_encoder):
+    linformer = make_encoder(BertConfig(embed_dim=12, attention=Linformer(4), **SIZES))
+    with pytest.raises(InputError, match=r"model.attention=Linformer\(.*: its weights are those of sums of tokens"):
+        linformer.attention("the bottles")
 
 
 def test_texts_that_are_too_long_or_have_no_tokenizer(bert):

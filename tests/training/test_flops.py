@@ -93,7 +93,7 @@ def step_of(model, objective: Objective, rows: int) -> int:
 @pytest.mark.parametrize(
     "encoder",
     [
-        *(pytest.param(family, marks=pytest.mark.slow) for family in ("BERT", "RoBERTa")),
+        *(pytest.param(family, marks=pytest.mark.slow) for family in ("BERT", "RoBERTa", "Linformer")),
         *("SpanBERT", "ALBERT", "ELECTRA", "DistilBERT"),
     ],
     indirect=True,
