@@ -20,6 +20,7 @@ from t5x_lite.data.stored_rows import stack
 from t5x_lite.models import (
     AlbertConfig,
     BertConfig,
+    BigBird,
     DistilBertConfig,
     ElectraConfig,
     ElectraPairConfig,
@@ -84,6 +85,7 @@ ENCODERS = {
     "ALBERT": (SentenceOrderPrediction(24), AlbertConfig(**ENCODER | {"num_layers": 2}, token_embed_dim=8, **PAIRED)),
     "ELECTRA": (ReplacedTokenDetection(24), ElectraPairConfig(GENERATOR, DISCRIMINATOR)),
     "Linformer": (MaskedLanguageModel(24), BertConfig(**ENCODER | DROPOUT, **MASKED, attention=Linformer(8, "none"))),
+    "BigBird": (MaskedLanguageModel(24), BertConfig(**ENCODER | DROPOUT, **MASKED, attention=BigBird(2, 1))),
     "DistilBERT": (Distillation(24, teacher="folder").for_teacher(TEACHER, STUDENT), STUDENT),
 }
 """Every family with the objective that made it; one with dropout, which parts of a batch have of their own."""

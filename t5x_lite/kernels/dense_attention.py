@@ -96,12 +96,15 @@ def _of_pairs(inputs: AttentionInputs, bias: DistanceBias) -> Float[Array, "H L 
 
 def _logits(
     inputs: AttentionInputs, scalars: Int[Array, "5"]
-) -> tuple[Float[Array, "B H L M"], Bool[Array, "_ 1 _ _"] | None]:
+) -> tuple[Float[Array, "B H L M"], Bool[Array, "_ _ _ _"] | None]:
     """(the logits, the pairs that are not masked)."""
     logits = jnp.einsum("BHLK,BHMK->BHLM", inputs.query, inputs.key, preferred_element_type=jnp.float32) * inputs.scale
     if inputs.bias is not None:
         logits += _of_pairs(inputs, inputs.bias)[None]
     seen = inputs.mask.dense(*logits.shape[2:], scalars[QUERY])
+    if inputs.blocks is not None:
+        of_blocks = inputs.blocks.dense(logits.shape[2])[None]
+        seen = of_blocks if seen is None else seen & of_blocks
     return logits if seen is None else jnp.where(seen, logits, MASKED_LOGIT), seen
 
 

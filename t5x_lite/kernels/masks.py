@@ -120,6 +120,40 @@ class DistanceBias:
 
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
+class Blocks:
+    """Which blocks of keys a block of queries sees: global ones, those around it, and random ones (section 2).
+
+    Queries in global blocks see all keys.
+
+    >>> Blocks(jnp.array([[[2], [0], [1]]]), 1, 1, 1, 1).dense(5)[0].astype(int).tolist()
+    [[1, 1, 1, 1, 1], [1, 1, 0, 1, 1], [1, 1, 1, 0, 1], [1, 0, 1, 1, 1], [1, 1, 1, 1, 1]]
+    """
+
+    random: Int[Array, "_ Q R"]
+    """By head, or the same for all: the random blocks of each block that is not global, counted without global ones.
+    They are none of those around it, and no two are the same; -1 is none."""
+    size: int = field(metadata={"static": True})
+    """Queries and keys of a block."""
+    first: int = field(default=1, metadata={"static": True})
+    """Global blocks that begin a row."""
+    last: int = field(default=1, metadata={"static": True})
+    """Global blocks that end it; where the row does not fill its last block, that is the one with padding."""
+    window: int = field(default=3, metadata={"static": True})
+    """Blocks around a block, itself among them: an odd number."""
+
+    def dense(self, length: int) -> Bool[Array, "_ L L"]:
+        """The same as a mask, by head: true where a query [L] sees a key [L]."""
+        count = self.random.shape[1]
+        inner = jnp.arange(count)
+        near = jnp.abs(inner[:, None] - inner[None]) <= self.window // 2
+        drawn = (self.random[..., None] == inner[None, None, None]).any(axis=-2)
+        edges = ((0, 0), (self.first, self.last), (self.first, self.last))
+        seen = jnp.pad(near[None] | drawn, edges, constant_values=True)
+        return jnp.repeat(jnp.repeat(seen, self.size, axis=1), self.size, axis=2)[:, :length, :length]
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
 class AttentionInputs:
     """What attention is computed from: softmax(scale * query key^T + bias) value, the softmax in float32.
 
@@ -132,6 +166,8 @@ class AttentionInputs:
     scale: float = field(metadata={"static": True})
     bias: DistanceBias | None = None
     mask: Mask = Mask()
+    blocks: Blocks | None = None
+    """The keys that a query sees of those that the mask lets it see; None: all."""
     dropout_key: Key[Array, ""] | None = None
     offsets: tuple[Any, Any, Any] | None = None
     """Rows, heads and queries of a larger batch that come before these, where a device has a part of it: dropout and

@@ -13,8 +13,9 @@ from flax import linen as nn
 from jaxtyping import Array, Float, Key
 
 from t5x_lite.kernels.attention import attention_for
+from t5x_lite.kernels.block_sparse import block_sparse_attention
 from t5x_lite.kernels.dense_attention import attention_weights
-from t5x_lite.kernels.masks import AttentionInputs, DistanceBias, Mask
+from t5x_lite.kernels.masks import AttentionInputs, Blocks, DistanceBias, Mask
 from t5x_lite.layers.decoding_cache import CachedKeyValue, KeyValue
 from t5x_lite.layers.dense import Dense, LayerConfig, keep_mask
 from t5x_lite.parallel.partitioning import constrain_sharding, on_each_device
@@ -27,6 +28,7 @@ def dot_product_attention(
     *,
     bias: DistanceBias | None = None,
     mask: Mask | None = None,
+    blocks: Blocks | None = None,
     scale: float | None = None,
     dropout_rate: float = 0.0,
     dropout_key: Key[Array, ""] | None = None,
@@ -37,6 +39,7 @@ def dot_product_attention(
     Args:
       bias: added to the logits, such as T5's relative position bias.
       mask: the keys that a query sees. A query that sees none attends to all keys alike.
+      blocks: of self-attention, the blocks of keys that a block of queries sees.
       scale: factor of the logits; None means K ** -0.5, T5 uses 1.
       dropout_rate: share of the attention weights set to zero when `dropout_key` is given.
       positions_share_dropout: all queries of a row and head drop the same keys; otherwise each its own.
@@ -49,13 +52,15 @@ def dot_product_attention(
         keep = keep_mask(dropout_key, dropout_rate, (batch_size, memory_length, num_heads, 1), axes)
         value = jnp.where(keep, value / (1.0 - dropout_rate), 0.0).astype(value.dtype)
         dropout_key = None
-    inputs = AttentionInputs(query, key, value, scale, bias, mask or Mask(), dropout_key, dropout_rate=dropout_rate)
-    return attend_on_mesh(attention_for(*inputs.lengths), inputs)
+    options = {"dropout_key": dropout_key, "dropout_rate": dropout_rate}
+    inputs = AttentionInputs(query, key, value, scale, bias, mask or Mask(), blocks, **options)
+    return attend_on_mesh(block_sparse_attention if blocks else attention_for(*inputs.lengths), inputs)
 
 
 def attend_on_mesh(attend: Callable[[AttentionInputs], Array], inputs: AttentionInputs) -> Float[Array, "B L H K"]:
-    """`attend` by each device for its rows, heads and queries."""
-    rows, heads, queries = "activation_batch", "activation_heads", "activation_length"
+    """`attend` by each device for its rows, heads and, unless they attend by blocks, queries."""
+    rows, heads = "activation_batch", "activation_heads"
+    queries = "activation_length" if inputs.blocks is None else "activation_memory"
     memory = (rows, "activation_memory", heads, "activation_kv")
     axes = {
         ".query": (rows, queries, heads, "activation_kv"),
@@ -65,6 +70,7 @@ def attend_on_mesh(attend: Callable[[AttentionInputs], Array], inputs: Attention
         ".mask.valid": (rows, None),
         ".mask.query_segments": (rows, queries),
         ".mask.key_segments": (rows, None),
+        ".blocks.random": (heads, None, None),
         ".dropout_key": (),
     }
     leaves, structure = jax.tree_util.tree_flatten_with_path(inputs)
@@ -116,6 +122,7 @@ class Attention(nn.Module):
         positions: Float[Array, "_ L D"] | None = None,
         bias: DistanceBias | Float[Array, "_ _ _ M"] | None = None,
         mask: Mask | None = None,
+        blocks: Blocks | None = None,
         deterministic: bool = True,
     ) -> Float[Array, "B L D"]:
         """Attends from `x` to `key_value` (made by `project`), or to itself if that is None.
@@ -130,9 +137,9 @@ class Attention(nn.Module):
             attended = key_value.attend(query, bias, scale)
         else:
             key_value = self.project(x, positions) if key_value is None else key_value
-            options = {"bias": bias, "mask": mask, "scale": scale}
+            options = {"bias": bias, "mask": mask, "blocks": blocks, "scale": scale}
             if self.is_mutable_collection("intermediates"):
-                inputs = AttentionInputs(query, **key_value, scale=scale, bias=bias, mask=mask or Mask())
+                inputs = AttentionInputs(query, **key_value, scale=scale, bias=bias, mask=mask or Mask(), blocks=blocks)
                 self.sow("intermediates", "weights", attention_weights(inputs))
             dropping = c.attention_dropout_rate > 0.0 and not deterministic
             attended = dot_product_attention(

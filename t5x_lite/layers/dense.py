@@ -13,6 +13,7 @@ from jaxtyping import Array, Bool, Float, Int, Key
 
 from t5x_lite.kernels.cpu import PackedWeights, matmul
 from t5x_lite.kernels.platform import multiplies_tensors
+from t5x_lite.layers.big_bird import BigBird
 from t5x_lite.layers.linformer import Linformer
 from t5x_lite.parallel.partitioning import (
     all_gather_fsdp,
@@ -226,10 +227,10 @@ class LayerConfig:
     """How that share goes with depth: linearly from 0 in the first layer, or the same in all."""
     layer_scale: float = 0.0
     """What the learned factors of residual branches begin with (LayerScale); 0: there are none."""
-    linformer: Linformer | None = None
-    """Self-attention over keys and values projected along the length, instead of over all."""
+    attention: Linformer | BigBird | None = None
+    """Of self-attention; None: every token attends to all that the mask lets it see."""
     max_length: int | None = None
-    """Of rows, where there is a `linformer`."""
+    """Of rows, where there is a `Linformer`."""
     positions_share_dropout: bool = False
     """All positions of a row drop the same features and the same keys; otherwise each its own."""
     query_init: Callable[..., Array] = nn.initializers.lecun_normal()

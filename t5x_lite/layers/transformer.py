@@ -17,9 +17,10 @@ from jaxtyping import Array, Bool, Float, Int
 from t5x_lite.kernels.masks import MASKED_LOGIT, DistanceBias, Mask
 from t5x_lite.kernels.platform import unrolls_layers
 from t5x_lite.layers.attention import Attention
+from t5x_lite.layers.big_bird import BigBird
 from t5x_lite.layers.decoding_cache import CachedKeyValue, DecodingCache, KeyValue
 from t5x_lite.layers.dense import DENSE_OUTPUT, Dropout, FeedForward, LayerConfig, LayerScale, drop_path
-from t5x_lite.layers.linformer import project_length
+from t5x_lite.layers.linformer import Linformer, project_length
 from t5x_lite.parallel.partitioning import all_but_gathered, constrain_sharding, is_sharded
 
 Remat = Literal["none", "unroll", "dots", "full", "offload"]
@@ -60,6 +61,17 @@ class StepContext:
     num_sequences: int = field(metadata={"static": True})
 
 
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class LayerInputs:
+    """The inputs of one layer; of all layers of a stack, each with a leading axis."""
+
+    drop_path_rate: Float[Array, "*N"] | None = None
+    """The share of rows that skip a branch; None: no row does."""
+    random_blocks: Int[Array, "*N H Q R"] | None = None
+    """Of a `BigBird`: None where all tokens are attended to."""
+
+
 class Layer(nn.Module):
     """Self-attention, cross-attention where there is a memory, feed-forward; each with norm, dropout and residual.
 
@@ -78,9 +90,9 @@ class Layer(nn.Module):
         if self.has_memory:
             self.cross_attention = Attention(c, self.dtype)
             self.cross_attention_norm = c.make_norm(self.dtype)
-        self.projects_length = c.linformer is not None and c.linformer.sharing != "layerwise"
+        self.projects_length = isinstance(c.attention, Linformer) and c.attention.sharing != "layerwise"
         if self.projects_length:
-            self.length_projection = c.linformer.make(self, c.num_heads, c.max_length)
+            self.length_projection = c.attention.make(self, c.num_heads, c.max_length)
         self.feed_forward = FeedForward(c, self.dtype)
         self.feed_forward_norm = c.make_norm(self.dtype)
         if c.layer_scale:
@@ -91,13 +103,15 @@ class Layer(nn.Module):
         self.dropout = Dropout(c.dropout_rate, c.positions_share_dropout)
 
     def __call__(
-        self, x: Float[Array, "B L D"], drop_path_rate: Float[Array, ""] | None, context: Context, deterministic: bool
+        self, x: Float[Array, "B L D"], own: LayerInputs, context: Context, deterministic: bool
     ) -> tuple[Float[Array, "B L D"], None]:
-        """The layer's output, and the None that a scan takes beside it; without a rate no row skips a branch."""
+        """The layer's output, and the None that a scan takes beside it."""
 
         def attend_to_self(x: Float[Array, "B L D"]) -> Float[Array, "B L D"]:
             options = {"positions": context.positions, "bias": context.self_bias, "mask": context.self_mask}
-            if self.config.linformer is not None:
+            if own.random_blocks is not None:
+                options["blocks"] = self.config.attention.blocks(own.random_blocks)
+            if isinstance(self.config.attention, Linformer):
                 projection = self.length_projection if self.projects_length else context.length_projection
                 key_value = self.self_attention.project(x, context.positions)
                 key_value, mask = project_length(key_value, context.self_mask or Mask(), projection, self.dtype)
@@ -110,7 +124,7 @@ class Layer(nn.Module):
             return self.cross_attention(x, key_value, **options, deterministic=deterministic)
 
         cross = attend_to_memory if self.has_memory and context.memory is not None else None
-        return self._sublayers(x, attend_to_self, cross, deterministic, drop_path_rate), None
+        return self._sublayers(x, attend_to_self, cross, deterministic, own.drop_path_rate), None
 
     def decode(
         self, x: Float[Array, "B Q D"], self_kv: CachedKeyValue, memory: CachedKeyValue | None, context: StepContext
@@ -133,10 +147,10 @@ class Layer(nn.Module):
         return self(*arguments)
 
     def keep_output(
-        self, x: Float[Array, "B L D"], drop_path_rate: Float[Array, ""] | None, context: Context, deterministic: bool
+        self, x: Float[Array, "B L D"], own: LayerInputs, context: Context, deterministic: bool
     ) -> tuple[Float[Array, "B L D"], Float[Array, "B L D"]]:
         """The layer's output twice: for the next layer, and to be stacked."""
-        x, _ = self(x, drop_path_rate, context, deterministic)
+        x, _ = self(x, own, context, deterministic)
         return x, x
 
     def project_memory(self, memory: Float[Array, "B M D"]) -> tuple[Float[Array, "B M D"], KeyValue]:
@@ -203,10 +217,10 @@ class Stack(nn.Module):
             methods["project_memory"] = over_layers | {"in_axes": ()}
         layer = rematerialised(Layer, self.remat)
         self.layers = nn.scan(layer, methods=methods)(self.config, self.has_memory, self.dtype)
-        linformer = self.config.linformer
-        self.shares_projection = linformer is not None and linformer.sharing == "layerwise"
+        attention = self.config.attention
+        self.shares_projection = isinstance(attention, Linformer) and attention.sharing == "layerwise"
         if self.shares_projection:
-            self.length_projection = linformer.make(self, self.config.num_heads, self.config.max_length)
+            self.length_projection = attention.make(self, self.config.num_heads, self.config.max_length)
         if self.config.norm_first:
             self.final_norm = self.config.make_norm(self.dtype)
 
@@ -222,20 +236,25 @@ class Stack(nn.Module):
         keeps_all = self.remat == "none" and not is_sharded("embed")
         gains = unrolls_layers() and keeps_all and x.size >= UNROLL_THRESHOLD
         unrolls = trains and (gains or self.remat == "unroll")
-        rates = self._drop_path_rates(deterministic)
-        context = self._with_shared(context)
-        x, _ = (self.layers.unrolled if unrolls else self.layers)(x, rates, context, deterministic)
+        own, context = self._inputs_of_layers(x.shape[1], deterministic), self._with_shared(context)
+        x, _ = (self.layers.unrolled if unrolls else self.layers)(x, own, context, deterministic)
         return self.final_norm(x) if self.config.norm_first else x
 
     def outputs(
         self, x: Float[Array, "B L D"], context: Context, *, deterministic: bool = True
     ) -> Float[Array, "N B L D"]:
         """The output of each layer; of a pre-LN stack the last is not normed yet."""
-        rates, context = self._drop_path_rates(deterministic), self._with_shared(context)
-        return self.layers.keep_output(x, rates, context, deterministic)[1]
+        own, context = self._inputs_of_layers(x.shape[1], deterministic), self._with_shared(context)
+        return self.layers.keep_output(x, own, context, deterministic)[1]
 
     def _with_shared(self, context: Context) -> Context:
         return replace(context, length_projection=self.length_projection) if self.shares_projection else context
+
+    def _inputs_of_layers(self, length: int, deterministic: bool) -> LayerInputs:
+        c, random = self.config, None
+        if isinstance(c.attention, BigBird):
+            random = c.attention.random_blocks(self.num_layers, c.num_heads, length)
+        return LayerInputs(self._drop_path_rates(deterministic), random)
 
     def _drop_path_rates(self, deterministic: bool) -> Float[Array, "N"] | None:
         rate = self.config.drop_path_rate

@@ -1,5 +1,6 @@
 """The zoo: the published families, each a config of one of the modules here."""
 
+from t5x_lite.layers.big_bird import BigBird
 from t5x_lite.layers.linformer import Linformer
 from t5x_lite.models import (
     bert,
@@ -52,6 +53,7 @@ __all__ = [
     "AlbertConfig",
     "BartConfig",
     "BertConfig",
+    "BigBird",
     "Clip",
     "ClipConfig",
     "ClipImageConfig",

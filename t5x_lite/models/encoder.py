@@ -12,6 +12,7 @@ from jaxtyping import Array, Float, Int
 
 from t5x_lite.errors import InputError
 from t5x_lite.kernels.masks import Mask
+from t5x_lite.layers.big_bird import BigBird
 from t5x_lite.layers.dense import Activation, Dense, Dropout, LayerConfig
 from t5x_lite.layers.embedding import LazyLogits, TokenEmbeddings
 from t5x_lite.layers.heads import Classifier, MaskedLMHead, Pooler, SentencePairHead, SpanBoundaryHead
@@ -49,7 +50,7 @@ class EncoderConfig(TextConfig):
     """Dropout on embeddings and residual branches."""
     attention_dropout_rate: Rate = 0.1
     """Dropout on attention weights."""
-    attention: Linformer | None = None
+    attention: Linformer | BigBird | None = None
     """What tokens attend to each other by; None: every token to all others."""
     norm_epsilon: NormEpsilon = 1e-12
     """Added to the variance in LayerNorm."""
@@ -104,10 +105,10 @@ class EncoderConfig(TextConfig):
         super().__post_init__()
         if self.attention is not None and self.positions == "relative":
             raise InputError(
-                f"attention={self.attention} sums tokens that have relative positions; set it to None, or choose a "
-                "model with learned positions, such as a BertConfig"
+                f"attention={self.attention} has no place for relative positions; set it to None, or choose a model "
+                "with learned positions, such as a BertConfig"
             )
-        if self.attention is not None and self.attention.projected_length > self.max_length:
+        if isinstance(self.attention, Linformer) and self.attention.projected_length > self.max_length:
             raise InputError(
                 f"attention.projected_length={self.attention.projected_length} exceeds max_length={self.max_length}; "
                 "choose it as large at most"
@@ -127,7 +128,7 @@ class EncoderConfig(TextConfig):
             )
 
     def layer(self) -> LayerConfig:
-        return replace(super().layer(), linformer=self.attention, max_length=self.max_length)
+        return replace(super().layer(), attention=self.attention, max_length=self.max_length)
 
     def build(self, *, dtype: Any = jnp.float32, remat: Remat = "none") -> "Encoder":
         return Encoder(self, dtype=dtype, remat=remat)

@@ -14,6 +14,7 @@ from jaxtyping import Array, Bool, Float, Int
 from t5x_lite.data import Vocabulary
 from t5x_lite.errors import InputError
 from t5x_lite.layers.heads import at_end
+from t5x_lite.layers.linformer import Linformer
 from t5x_lite.pictures.attention import AttentionMaps, make_map, sown_weights
 from t5x_lite.pretrained.batches import (
     Batch,
@@ -258,7 +259,7 @@ class PretrainedEncoder(TaskHeads):
 
         Its one map is called `self`; of ELECTRA's pair there are `discriminator` and `generator`, of the same tokens.
         """
-        if self._network.attention is not None:
+        if isinstance(self._network.attention, Linformer):
             raise InputError(
                 f"model.attention={self._network.attention}: its weights are those of sums of tokens; a map is of a "
                 "model whose tokens attend to each other"

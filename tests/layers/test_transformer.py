@@ -13,7 +13,7 @@ from t5x_lite.kernels.random_bits import HASH
 from t5x_lite.layers import transformer
 from t5x_lite.layers.attention import Attention
 from t5x_lite.layers.dense import FeedForward, LayerConfig, make_norm
-from t5x_lite.layers.transformer import Context, Layer, Stack
+from t5x_lite.layers.transformer import Context, Layer, LayerInputs, Stack
 
 B, L, M, D, N = 2, 5, 3, 6, 3
 CONFIG = LayerConfig(num_heads=2, head_dim=4, mlp_dim=7, activation="gelu")
@@ -39,7 +39,7 @@ def context():
 def test_layer_is_its_sublayers_with_norms_and_residuals(make_params, x, context, norm_first, norm):
     config = replace(CONFIG, norm_first=norm_first, norm=norm, norm_epsilon=1e-3, attention_scale=0.7)
     layer = Layer(config, has_memory=True)
-    params = make_params(layer, 0, x, None, context, True)
+    params = make_params(layer, 0, x, LayerInputs(), context, True)
     attention = Attention(config)
 
     def apply(module, name, *args, **kwargs):
@@ -69,7 +69,7 @@ def test_layer_is_its_sublayers_with_norms_and_residuals(make_params, x, context
                 x = apply(norm_module, f"{name}_norm", x + sublayer(x))
         return x
 
-    got = jax.jit(lambda x: layer.apply({"params": params}, x, None, context, True)[0])(x)
+    got = jax.jit(lambda x: layer.apply({"params": params}, x, LayerInputs(), context, True)[0])(x)
     np.testing.assert_allclose(got, sublayers(x), atol=1e-5)
 
 
@@ -104,7 +104,7 @@ def test_stack_is_its_layers_one_after_another(make_params, x, context, norm_fir
     config = replace(CONFIG, norm_first=norm_first)
     stack = Stack(config, N, has_memory=True)
     params = make_params(stack, 0, x, context)
-    layer = jax.jit(lambda p, x: Layer(config, True).apply({"params": p}, x, None, context, True)[0])
+    layer = jax.jit(lambda p, x: Layer(config, True).apply({"params": p}, x, LayerInputs(), context, True)[0])
     expected = x
     for n in range(N):
         expected = layer(jax.tree.map(lambda leaf, n=n: leaf[n], params["layers"]), expected)
@@ -204,11 +204,11 @@ def test_dropout_depends_on_the_key_alone(make_params, x):
 def test_each_rate_drops_something_and_positions_may_share_it(make_params, x, rate, share):
     """Equal positions stay equal where they drop the same features and keys."""
     layer = Layer(replace(CONFIG, **{rate: 0.5}, positions_share_dropout=share))
-    params = make_params(layer, 0, x, None, Context(), True)
+    params = make_params(layer, 0, x, LayerInputs(), Context(), True)
 
     @jax.jit
     def run(x, key):
-        return layer.apply({"params": params}, x, None, Context(), False, rngs={"dropout": key})[0]
+        return layer.apply({"params": params}, x, LayerInputs(), Context(), False, rngs={"dropout": key})[0]
 
     equal = jnp.broadcast_to(x[:, :1], x.shape)
     first, other = np.asarray(run(equal, jax.random.key(0))), np.asarray(run(equal, jax.random.key(1)))
@@ -222,7 +222,7 @@ def test_outputs_are_those_of_every_layer(make_params, x, shared):
     config, context = replace(CONFIG, norm_first=False), Context(self_mask=Mask(causal=True))
     stack = Stack(config, N, shared=shared)
     params = make_params(stack, 0, x, context)
-    layer = jax.jit(lambda p, x: Layer(config).apply({"params": p}, x, None, context, True)[0])
+    layer = jax.jit(lambda p, x: Layer(config).apply({"params": p}, x, LayerInputs(), context, True)[0])
     expected = [x]
     for n in range(N):
         own = params["layers"] if shared else jax.tree.map(lambda leaf, n=n: leaf[n], params["layers"])
@@ -253,7 +253,7 @@ def test_shared_layers_have_one_set_of_parameters_without_the_axis_layers(x):
 
     params = shapes(Stack(CONFIG, N, shared=True), Context())["layers"]
     assert params["feed_forward"]["wi"]["kernel"].names == ("embed", "mlp")
-    alone = shapes(Layer(CONFIG), None, Context(), True)
+    alone = shapes(Layer(CONFIG), LayerInputs(), Context(), True)
     assert jax.tree.map(jnp.shape, nn.unbox(params)) == jax.tree.map(jnp.shape, nn.unbox(alone))
 
 
@@ -335,7 +335,7 @@ def test_a_stack_sows_the_weights_of_each_layer(make_params, x, context, shared)
     out, sown = jax.jit(partial(stack.apply, mutable=["intermediates"]))({"params": params}, x, context)
     np.testing.assert_allclose(out, jax.jit(stack.apply)({"params": params}, x, context), atol=1e-6)
     layer, y = Layer(CONFIG, has_memory=True), x
-    run = jax.jit(lambda params, y: layer.apply(params, y, None, context, True, mutable=["intermediates"]))
+    run = jax.jit(lambda params, y: layer.apply(params, y, LayerInputs(), context, True, mutable=["intermediates"]))
     for n in range(N):
         of_layer = params["layers"] if shared else jax.tree.map(lambda leaf, n=n: leaf[n], params["layers"])
         (y, _), expected = run({"params": of_layer}, y)
@@ -349,8 +349,9 @@ def test_a_stack_sows_the_weights_of_each_layer(make_params, x, context, shared)
 def test_layer_scale_multiplies_the_branches(make_params, x):
     """Ones change nothing, zeros leave the residual stream alone."""
     plain, scaled = Layer(CONFIG), Layer(replace(CONFIG, layer_scale=0.25))
-    params = make_params(plain, 0, x, None, Context(), True)
-    initial = nn.unbox(jax.jit(scaled.init, static_argnums=4)(jax.random.key(0), x, None, Context(), True)["params"])
+    params = make_params(plain, 0, x, LayerInputs(), Context(), True)
+    initialize = jax.jit(scaled.init, static_argnums=4)
+    initial = nn.unbox(initialize(jax.random.key(0), x, LayerInputs(), Context(), True)["params"])
     names = set(initial) - set(params)
     assert names == {"self_attention_scale", "feed_forward_scale"}
     assert all((initial[name]["scale"] == jnp.full(D, 0.25)).all() for name in names)
@@ -358,9 +359,9 @@ def test_layer_scale_multiplies_the_branches(make_params, x):
     @jax.jit
     def run(value):
         scales = {name: {"scale": jnp.full(D, value)} for name in names}
-        return scaled.apply({"params": params | scales}, x, None, Context(), True)[0]
+        return scaled.apply({"params": params | scales}, x, LayerInputs(), Context(), True)[0]
 
-    expected = jax.jit(plain.apply, static_argnums=4)({"params": params}, x, None, Context(), True)[0]
+    expected = jax.jit(plain.apply, static_argnums=4)({"params": params}, x, LayerInputs(), Context(), True)[0]
     np.testing.assert_allclose(run(1.0), expected, rtol=1e-5, atol=1e-5)
     np.testing.assert_array_equal(run(0.0), x)
     assert jnp.abs(run(0.5) - run(1.0)).max() > 0.01

@@ -15,6 +15,7 @@ from t5x_lite.errors import InputError
 from t5x_lite.models import (
     AlbertConfig,
     BertConfig,
+    BigBird,
     DistilBertConfig,
     ElectraConfig,
     EncoderConfig,
@@ -31,6 +32,7 @@ CONFIGS: dict[str, EncoderConfig] = {
     "albert": AlbertConfig(**SIZES, heads=("masked_lm", "sentence_pair"), token_embed_dim=5),
     "distilbert": DistilBertConfig(**SIZES, heads=("masked_lm",), tied=False),
     "electra": ElectraConfig(**SIZES, heads=("masked_lm", "replaced_token"), token_embed_dim=5),
+    "bigbird": BertConfig(**SIZES, heads=("masked_lm",), attention=BigBird(1, 1, 1)),
     "linformer": BertConfig(**SIZES, heads=("masked_lm",), attention=Linformer(4, "none")),
 }
 B, L = 2, 9

@@ -45,6 +45,8 @@ from t5x_lite.tokenizers.config import expected_vocabulary
 from t5x_lite.tokenizers.vocabulary import Vocabulary
 from t5x_lite.training.flops import count_flops, step_flops
 
+from ..tiny_runs import ENCODERS
+
 VOCABULARY = Vocabulary(
     size=260, pad_id=0, eos_id=1, cls_id=3, sep_id=1, mask_id=4, first_sentinel_id=259, num_sentinels=100
 )
@@ -101,6 +103,15 @@ def step_of(model, objective: Objective, rows: int) -> int:
 def test_encoders(encoder):
     objective = encoder.objective.for_vocabulary(expected_vocabulary(WordPiece(vocab_size=100), 104))
     assert step_flops(encoder.model, objective, 3) == step_of(encoder.model, objective, 3)
+
+
+def test_blocks_count_for_the_pairs_in_them():
+    """Twelve blocks of two: those of two multiply with all, of ten with two global ones, three around and one drawn."""
+    objective, model = ENCODERS["BigBird"]
+    objective = objective.for_vocabulary(expected_vocabulary(WordPiece(vocab_size=100), 104))
+    pairs = 4 * 24 + 20 * (2 + 3 + 1) * 2
+    products = 3 * (4 * model.embed_dim) * (pairs - 24**2)
+    assert step_flops(model, objective, 5) - step_flops(replace(model, attention=None), objective, 5) == 5 * products
 
 
 def test_texts(writer):

@@ -207,7 +207,10 @@ def test_a_dimension_the_mesh_does_not_divide_is_named(tiny, make_program):
     "encoder",
     [
         *(pytest.param(family, marks=pytest.mark.slow) for family in ("BERT", "SpanBERT", "RoBERTa", "ALBERT")),
-        *("ELECTRA", *(pytest.param(family, marks=pytest.mark.slow) for family in ("DistilBERT", "Linformer"))),
+        *(
+            "ELECTRA",
+            *(pytest.param(family, marks=pytest.mark.slow) for family in ("DistilBERT", "Linformer", "BigBird")),
+        ),
     ],
     indirect=True,
 )

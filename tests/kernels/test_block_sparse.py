@@ -1,0 +1,132 @@
+"""Attention by blocks is that of all pairs with the equivalent mask, and has no array of them."""
+
+from dataclasses import replace
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from t5x_lite.kernels.block_sparse import block_sparse_attention
+from t5x_lite.kernels.dense_attention import attention_weights
+from t5x_lite.kernels.masks import AttentionInputs, Blocks, Mask, keeps
+
+B, H, K, SIZE = 2, 3, 5, 4
+
+
+def drawn(count, num_random, window, heads):
+    """Random blocks, none of those around a block: fewer where there are no more."""
+    rng, table = np.random.default_rng(0), np.full((heads, count, num_random), -1, np.int32)
+    for head in range(heads):
+        for block in range(count):
+            others = [other for other in range(count) if abs(other - block) > window // 2]
+            chosen = rng.permutation(others)[:num_random]
+            table[head, block, : len(chosen)] = chosen
+    return jnp.asarray(table)
+
+
+def inputs_of(length, rate):
+    rng = np.random.default_rng(1)
+    query, key, value = (jnp.asarray(rng.normal(size=(B, length, H, K)), jnp.float32) for _ in range(3))
+    valid = jnp.arange(length)[None] < jnp.array([[length], [length - 7]])
+    dropout_key = jax.random.key(3) if rate else None
+    return AttentionInputs(query, key, value, K**-0.5, mask=Mask(valid), dropout_key=dropout_key, dropout_rate=rate)
+
+
+def pairs_seen(blocks, length):
+    """By the definition, pair by pair."""
+    size, count = blocks.size, blocks.random.shape[1]
+    seen = np.zeros((len(blocks.random), length, length), bool)
+    for head, query, key in np.ndindex(seen.shape):
+        q, k = query // size - blocks.first, key // size - blocks.first
+        is_global = not 0 <= q < count or not 0 <= k < count
+        seen[head, query, key] = is_global or abs(q - k) <= blocks.window // 2 or k in blocks.random[head, q]
+    return seen
+
+
+def by_all_pairs(inputs, seen):
+    """Attention in NumPy's terms."""
+    logits = inputs.scale * jnp.einsum("blhk,bmhk->bhlm", inputs.query, inputs.key)
+    weights = jax.nn.softmax(jnp.where(seen, logits, -jnp.inf), axis=-1)
+    if inputs.drops:
+        seed, rate, pairs = inputs.scalars(), inputs.dropout_rate, jnp.ogrid[tuple(map(slice, weights.shape))]
+        weights = jnp.where(keeps((seed[0], seed[1]), *pairs, rate), weights / (1 - rate), 0)
+    return jnp.einsum("bhlm,bmhk->blhk", weights, inputs.value)
+
+
+@pytest.mark.parametrize(
+    ("length", "first", "last", "window", "num_random", "heads", "rate"),
+    [
+        pytest.param(40, 1, 1, 3, 2, H, 0.0, id="BigBird"),
+        pytest.param(34, 1, 1, 3, 3, 1, 0.0, id="an odd number of blocks, the last not full, heads alike"),
+        pytest.param(44, 2, 0, 3, 1, H, 0.0, id="global blocks in front alone"),
+        pytest.param(27, 0, 0, 1, 2, H, 0.0, id="no global blocks, a window of one"),
+        pytest.param(36, 1, 1, 5, 2, H, 0.3, id="a wide window, dropout"),
+        pytest.param(36, 1, 1, 3, 0, H, 0.0, id="no random blocks"),
+        pytest.param(12, 1, 1, 3, 2, H, 0.0, id="one block between global ones"),
+    ],
+)
+def test_it_is_attention_to_all_pairs_that_are_seen(length, first, last, window, num_random, heads, rate):
+    count = -(-length // SIZE) - first - last
+    blocks = Blocks(drawn(count, num_random, window, heads), SIZE, first, last, window)
+    seen = pairs_seen(blocks, length)
+    np.testing.assert_array_equal(blocks.dense(length), seen)
+    inputs = inputs_of(length, rate)
+    valid = inputs.mask.valid
+    visible = jnp.asarray(seen)[None] & valid[:, None, None]
+    targets = jnp.asarray(np.random.default_rng(2).normal(size=inputs.query.shape), jnp.float32)
+    counted = valid & visible.any(axis=-1).all(axis=1)
+
+    def results(attend):
+        def loss(query, key, value):
+            out = attend(replace(inputs, query=query, key=key, value=value))
+            out = jnp.where(counted[..., None, None], out, 0.0)
+            return (out * targets).sum(), out
+
+        return jax.jit(jax.grad(loss, argnums=(0, 1, 2), has_aux=True))(inputs.query, inputs.key, inputs.value)
+
+    # Rows that see nothing are not compared, and need a finite logit.
+    visible |= ~visible.any(axis=-1, keepdims=True)
+    expected = results(lambda inputs: by_all_pairs(inputs, visible))
+    got = results(lambda inputs: block_sparse_attention(replace(inputs, blocks=blocks)))
+    for one, other in zip(jax.tree.leaves(got), jax.tree.leaves(expected), strict=True):
+        np.testing.assert_allclose(one, other, atol=2e-6)
+
+
+def test_the_weights_of_a_picture_are_of_the_pairs_that_are_seen():
+    blocks = Blocks(drawn(7, 2, 3, H), SIZE)
+    inputs = inputs_of(34, 0.0)
+    weights = jax.jit(attention_weights)(replace(inputs, blocks=blocks))
+    seen = pairs_seen(blocks, 34)[None] & np.asarray(inputs.mask.valid)[:, None, None]
+    np.testing.assert_array_equal(weights > 0, seen)
+    out = jnp.einsum("bhlm,bmhk->blhk", weights, inputs.value)
+    np.testing.assert_allclose(block_sparse_attention(replace(inputs, blocks=blocks)), out, atol=1e-6)
+
+
+def test_no_array_is_over_all_pairs():
+    """The largest one of a gradient has so many numbers a token, whatever the length."""
+
+    def largest(length):
+        blocks = Blocks(jnp.zeros((H, length // 16 - 2, 2), jnp.int32), 16)
+        shape = jax.ShapeDtypeStruct((1, length, H, K), jnp.float32)
+
+        def loss(x):
+            return block_sparse_attention(AttentionInputs(x, x, x, 1.0, blocks=blocks)).sum()
+
+        return max(sizes(jax.make_jaxpr(jax.grad(loss))(shape).jaxpr)) / length
+
+    def sizes(jaxpr):
+        for equation in jaxpr.eqns:
+            yield from (out.aval.size for out in equation.outvars)
+            for value in equation.params.values():
+                inner = getattr(value, "jaxpr", value)
+                if hasattr(inner, "eqns"):
+                    yield from sizes(inner)
+
+    assert largest(16_384) == pytest.approx(largest(2048), rel=0.02)
+
+
+def test_rows_of_another_number_of_blocks_are_refused():
+    blocks = Blocks(jnp.zeros((1, 3, 1), jnp.int32), SIZE)
+    with pytest.raises(ValueError, match="rows of length 24 do not fill 5 blocks of 4"):
+        block_sparse_attention(replace(inputs_of(24, 0.0), blocks=blocks))

@@ -1,0 +1,37 @@
+import numpy as np
+import pytest
+
+from t5x_lite.errors import InputError
+from t5x_lite.layers.big_bird import BigBird
+
+FIRST = [7, 3, 8, 1, 1, 0, 8, 4, 6]
+"""What the first seed draws, by any release of NumPy."""
+
+
+def test_random_blocks_are_none_of_those_around_a_block_and_all_different():
+    table = np.asarray(BigBird(4, 3, 3).random_blocks(2, 3, 64))
+    assert table.shape == (2, 3, 14, 3)
+    assert table.min() == 0 and table.max() == 13
+    blocks = np.arange(14)[None, None, :, None]
+    assert (np.abs(table - blocks) > 1).all()
+    assert all(len(set(row)) == 3 for row in table.reshape(-1, 3).tolist())
+    # Of 11 or 12 blocks, by each of six heads: no two heads have the same.
+    assert len({one.tobytes() for one in table.reshape(6, 14, 3)}) == 6
+
+
+def test_the_seed_alone_draws_them():
+    table = BigBird(4, 1).random_blocks(1, 1, 44)
+    assert table.tolist() == BigBird(4, 1).random_blocks(1, 1, 41).tolist()
+    assert table.tolist() != BigBird(4, 1, seed=1).random_blocks(1, 1, 44).tolist()
+    assert BigBird(4, 1, seed=2**40).random_blocks(1, 1, 44).tolist() != table.tolist()
+    assert table[0, 0, :, 0].tolist() == FIRST
+
+
+def test_short_rows_attend_to_all_tokens():
+    assert BigBird().random_blocks(1, 1, 11 * 64) is None
+    assert BigBird().random_blocks(1, 2, 11 * 64 + 1).shape == (1, 2, 10, 3)
+
+
+def test_an_even_window_is_refused():
+    with pytest.raises(InputError, match="num_window_blocks=2 is not odd, .*; choose 3"):
+        BigBird(num_window_blocks=2)
