@@ -1,4 +1,5 @@
-"""Hugging Face's `bert` (SpanBERT's too), `roberta`, `xlm-roberta`, `albert`, `distilbert` and `electra`."""
+"""Hugging Face's `bert` (SpanBERT's too), `roberta`, `xlm-roberta`, `albert`, `distilbert`, `electra` and
+`big_bird`."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -16,12 +17,22 @@ from t5x_lite.convert.family import (
     HuggingFaceFamily,
     Layers,
     Numbers,
+    check_exportable,
     is_tied,
     refuse,
 )
 from t5x_lite.convert.table import Names, Tensors, drop_copy, has
 from t5x_lite.errors import InputError
-from t5x_lite.models import PRESETS, AlbertConfig, BertConfig, DistilBertConfig, ElectraConfig, RobertaConfig
+from t5x_lite.layers.big_bird import BigBird
+from t5x_lite.models import (
+    PRESETS,
+    AlbertConfig,
+    BertConfig,
+    BigBirdConfig,
+    DistilBertConfig,
+    ElectraConfig,
+    RobertaConfig,
+)
 
 _NUMBERS = {
     "vocab_size": "vocab_size",
@@ -147,6 +158,28 @@ class _ElectraHeads(Heads):
         if fields["heads"] == ("multiple_choice",):
             refuse(theirs, summary_type="first", summary_use_proj=True, summary_activation="gelu")
         return fields
+
+
+class _BlockSparse:
+    """Which tokens attend to each other; theirs has no seed of the random blocks."""
+
+    def read(self, theirs: dict[str, Any], tensors: Tensors) -> dict[str, Any]:
+        kind = theirs.get("attention_type") or "block_sparse"
+        if kind not in ("block_sparse", "original_full"):
+            raise InputError(
+                f"attention_type={kind!r} in config.json is unknown; known are block_sparse and original_full"
+            )
+        sizes = Numbers({"block_size": ("block_size", 64), "num_random_blocks": ("num_random_blocks", 3)})
+        return {"attention": BigBird(**sizes.read(theirs, tensors)) if kind == "block_sparse" else None}
+
+    def write(self, config: BigBirdConfig, family: str) -> dict[str, Any]:
+        attention = config.attention
+        if not isinstance(attention, BigBird):
+            check_exportable(family, "attention", attention, None)
+            return {"attention_type": "original_full"}
+        check_exportable(family, "attention.num_window_blocks", attention.num_window_blocks, 3)
+        sizes = {name: getattr(attention, name) for name in ("block_size", "num_random_blocks")}
+        return {"attention_type": "block_sparse"} | sizes
 
 
 BERT = EncoderFamily(
@@ -287,4 +320,26 @@ ELECTRA = EncoderFamily(
         _ElectraHeads,
     ),
 )
-FAMILIES = (BERT, ROBERTA, XLM_ROBERTA, ALBERT, DISTILBERT, ELECTRA)
+_BIG_BIRDS = {"masked_lm", "sentence_pair", "classification", "multiple_choice", "tagging"}
+"""The heads of their classes."""
+BIG_BIRD = replace(
+    BERT,
+    model_type="big_bird",
+    name="BigBird",
+    config=BigBirdConfig,
+    fields=(
+        Constants({"is_decoder": False, "add_cross_attention": False, "use_bias": True, "rescale_embeddings": False}),
+        Constants({"initializer_range": 0.02, "is_encoder_decoder": False}, checked=False),
+        Numbers(_NUMBERS | {"max_position_embeddings": ("max_length", 4096)}),
+        ActivationName(default="gelu_new"),
+        _BlockSparse(),
+    ),
+    pooler="pooler",
+    # Their class for questions has further layers before its scores, and none is for pairs alone.
+    heads=Heads(
+        {head: layers for head, layers in BERT.heads.layers.items() if head in _BIG_BIRDS}
+        | {"classification": ROBERTA.heads.layers["classification"]},
+        {of: end for of, end in BERT.heads.classes.items() if set(of) <= _BIG_BIRDS and of != ("sentence_pair",)},
+    ),
+)
+FAMILIES = (BERT, ROBERTA, XLM_ROBERTA, ALBERT, DISTILBERT, ELECTRA, BIG_BIRD)

@@ -2,7 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, is_dataclass
 from typing import Any, Protocol, get_args, get_origin, get_type_hints
 
 import numpy as np
@@ -293,6 +293,8 @@ def checked_fields(config: type[ModelConfig], fields: dict[str, Any]) -> dict[st
         options = () if get_origin(types[name]) is tuple else get_args(types[name])
         allowed = {*options, types[name]} & {bool, int, float, type(None)}
         allowed |= {int} if float in allowed else set()
+        if is_dataclass(value):
+            continue  # one of ours, made of what was read
         if isinstance(value, list | dict) or (allowed and type(value) not in allowed):
             raise InputError(f"config.json gives {name} the value {value!r:.99}; it is damaged: fetch it again")
     return fields

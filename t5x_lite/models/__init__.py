@@ -4,6 +4,7 @@ from t5x_lite.layers.big_bird import BigBird
 from t5x_lite.layers.linformer import Linformer
 from t5x_lite.models import (
     bert,
+    big_bird,
     clip,
     detr,
     electra,
@@ -21,6 +22,7 @@ from t5x_lite.models import (
 )
 from t5x_lite.models.base import ModelConfig, abstract_params, init_params, num_params
 from t5x_lite.models.bert import AlbertConfig, BertConfig, DistilBertConfig, RobertaConfig
+from t5x_lite.models.big_bird import BigBirdConfig
 from t5x_lite.models.clip import Clip, ClipConfig, ClipImageConfig, ClipResNetConfig, ClipTextConfig
 from t5x_lite.models.decoder import Decoder, DecoderConfig
 from t5x_lite.models.detr import Detections, Detr, DetrConfig
@@ -40,7 +42,7 @@ from t5x_lite.models.vit import DeiTConfig, ViT, ViTConfig
 from t5x_lite.models.xlnet import XLNet, XLNetConfig
 
 _FAMILIES = (
-    *(t5, transformer, gpt, bert, electra, vit, mae, resnet, clip, siglip, detr),
+    *(t5, transformer, gpt, bert, big_bird, electra, vit, mae, resnet, clip, siglip, detr),
     *(recurrent, elmo, transformer_xl, xlnet),
 )
 
@@ -54,6 +56,7 @@ __all__ = [
     "BartConfig",
     "BertConfig",
     "BigBird",
+    "BigBirdConfig",
     "Clip",
     "ClipConfig",
     "ClipImageConfig",

@@ -8,6 +8,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from t5x_lite.layers.big_bird import BigBird
+
 torch = pytest.importorskip("torch", reason="torch is the oracle")
 transformers = pytest.importorskip("transformers", reason="transformers is the oracle")
 
@@ -88,6 +90,13 @@ CASES = {
         "ElectraForMaskedLM", {"embedding_size": 9, "hidden_act": "relu"}, {"heads": ("masked_lm",), "tied": True}
     ),
 }
+CASES |= {
+    "big-bird": Case("BigBirdModel", {"block_size": 3}, {"attention": BigBird(3, 3), "activation": "gelu_tanh"}),
+    "big-bird-mlm": Case(
+        "BigBirdForMaskedLM", {"hidden_act": "relu", "attention_type": "original_full"}, {"attention": None}
+    ),
+    "big-bird-pretraining": Case("BigBirdForPreTraining", {}, {"heads": BOTH, "pooler": True}),
+}
 TASKS = {
     "ForSequenceClassification": "classification",
     "ForMultipleChoice": "multiple_choice",
@@ -101,16 +110,19 @@ TASK_OPTIONS = {
     "Albert": {"embedding_size": 9, "num_labels": 3},
     "DistilBert": {"num_labels": 6, "seq_classif_dropout": 0.05},
     "Electra": {"embedding_size": 9, "hidden_act": "tanh", "num_labels": 3},
+    "BigBird": {"num_labels": 3},
 }
-DROPOUT = {"Bert": 0.3, "Roberta": 0.2, "XLMRoberta": 0.1, "Albert": 0.1, "DistilBert": 0.05, "Electra": 0.1}
+DROPOUT = dict.fromkeys(TASK_OPTIONS, 0.1) | {"Bert": 0.3, "Roberta": 0.2, "DistilBert": 0.05}
 for _family, _options in TASK_OPTIONS.items():
     for _end, _task in TASKS.items():
+        if (_family, _task) == ("BigBird", "question_answering"):
+            continue  # their head has further layers
         _counts = {"num_classes": _options["num_labels"]} if _task in ("classification", "tagging") else {}
         _expected = {"heads": (_task,), "head_dropout_rate": DROPOUT[_family]} | _counts
         _two = {"num_labels": 2} if _task == "question_answering" else {}
         CASES[f"{_family}-{_task}"] = Case(f"{_family}{_end}", _options | _two, _expected)
 # These heads have the layers and names that BERT's have.
-LIKE_BERT = {f"{family}-{task}" for family in TASK_OPTIONS for task in ("tagging", "question_answering")}
+LIKE_BERT = {f"{family}-{task}" for family in TASK_OPTIONS for task in ("tagging", "question_answering")} & set(CASES)
 LIKE_BERT -= {"Bert-tagging", "Bert-question_answering"}
 
 
