@@ -32,7 +32,7 @@ from t5x_lite.cli.processes import keep_memory
 from t5x_lite.data import TableFiles, TextTemplate, TextToText, batches
 from t5x_lite.models import RecurrentConfig, TransformerConfig, num_params
 from t5x_lite.optim.optimizers import Adam
-from t5x_lite.optim.schedules import InverseSqrt, LinearDecay
+from t5x_lite.optim.schedules import LinearDecay
 from t5x_lite.parallel import make_mesh
 from t5x_lite.runs.loop import train
 from t5x_lite.training import Checkpointing, Evaluation, Experiment, Logging
@@ -43,6 +43,8 @@ from translate_de_en import experiment as base
 
 LENGTH = 32
 """Tokens of a side at most where a row holds one pair."""
+PEAKS = {True: 2e-3, False: 6e-3}
+"""Learning rates of the Transformer, whose rows are packed, and of the recurrent models."""
 BUCKETS = ((2, 4), (5, 6), (7, 9), (10, 99))
 """Words of a source."""
 
@@ -63,7 +65,7 @@ def models() -> dict[str, Any]:
             bidirectional=1,
             attention="additive",
         ),
-        "Luong": RecurrentConfig(**stacked, units=256, attention="general", input_feeding=True),
+        "Luong": RecurrentConfig(**stacked, units=256, attention="dot", input_feeding=True, reverse_inputs=True),
         "Transformer": base.model,
     }
 
@@ -84,10 +86,7 @@ def experiment(model: Any, pairs: str, dev: str, seed: int, steps: int) -> Exper
     read = lambda path: TextToText(TableFiles((path,), columns=()), TextTemplate("{0}", "{1}"))  # noqa: E731
     packed = isinstance(model, TransformerConfig)
     length = base.objective.input_length if packed else LENGTH
-    if packed:
-        schedule = InverseSqrt(embed_dim=model.embed_dim, warmup_steps=1000)
-    else:
-        schedule = LinearDecay(peak=2e-3, warmup_steps=100, total_steps=steps + 1)
+    schedule = LinearDecay(peak=PEAKS[packed], warmup_steps=steps // 6, total_steps=steps + 1)
     return replace(
         base,
         model=model,
