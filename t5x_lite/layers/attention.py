@@ -54,7 +54,7 @@ def dot_product_attention(
         dropout_key = None
     options = {"dropout_key": dropout_key, "dropout_rate": dropout_rate}
     inputs = AttentionInputs(query, key, value, scale, bias, mask or Mask(), blocks, **options)
-    return attend_on_mesh(block_sparse_attention if blocks else attention_for(*inputs.lengths), inputs)
+    return attend_on_mesh(block_sparse_attention if blocks is not None else attention_for(*inputs.lengths), inputs)
 
 
 def attend_on_mesh(attend: Callable[[AttentionInputs], Array], inputs: AttentionInputs) -> Float[Array, "B L H K"]:
