@@ -1,17 +1,16 @@
 """Transformer-XL's perplexity by the length of its memory in evaluation (Dai et al. 2019, table 1 and figure 1).
 
-    python benchmarks/memory.py --train wikitext2/valid.txt --test wikitext2/test.txt [--steps 2000] [--seeds 2]
+    python benchmarks/memory.py --train wikitext2/valid.txt --test wikitext2/test.txt [--steps 1500] [--seeds 2]
 
 A small Transformer-XL is trained with segments and a memory of 64 tokens, and evaluated on other text with more and
 less of it, each token seeing as many (`same_length`) where there is any. Beside it a model that never had a memory, and
 a GPT of its size, whose rows are as long as a segment. Prints perplexities by token, mean and standard deviation over
-the seeds.
+the seeds. A run that was cut short goes on with the same --out.
 """
 
 import argparse
 import json
 import os
-import tempfile
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -34,7 +33,7 @@ from t5x_lite.training import Checkpointing, Evaluation, Experiment, Logging
 from t5x_lite.training.step import Program
 
 SEGMENT, VOCABULARY = 64, 2048
-SIZE = {"vocab_size": VOCABULARY, "embed_dim": 128, "num_heads": 4, "mlp_dim": 512, "num_layers": 4}
+SIZE = {"vocab_size": VOCABULARY, "embed_dim": 128, "num_heads": 4, "mlp_dim": 512, "num_layers": 2}
 MEMORIES = (0, 16, 32, 64, 128, 256, 512)
 
 
@@ -48,12 +47,12 @@ def experiments(arguments: argparse.Namespace, seed: int) -> dict[str, Experimen
         data=Data(
             TextFiles((arguments.train,)), ByteLevelBPE(VOCABULARY), held_out_source=TextFiles((arguments.test,))
         ),
-        optimizer=Adam(CosineDecay(5e-4, 100, arguments.steps + 1), clip_norm=0.25, b2=0.999, eps=1e-8),
+        optimizer=Adam(CosineDecay(1e-3, 100, arguments.steps + 1), clip_norm=0.25, b2=0.999, eps=1e-8),
         steps=arguments.steps,
         batch_size=16,
         seed=seed,
         evaluation=Evaluation(every=0, rows=100_000),
-        checkpoints=Checkpointing(every=0, keep_last=1),
+        checkpoints=Checkpointing(every=200, keep_last=1),
         logging=Logging(every=100),
     )
     return {
@@ -83,25 +82,27 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--train", required=True)
     parser.add_argument("--test", required=True)
-    parser.add_argument("--steps", type=int, default=2000)
+    parser.add_argument("--steps", type=int, default=1500)
     parser.add_argument("--seeds", type=int, default=2, help="two or more")
+    parser.add_argument("--out", default="runs/memory", help="a folder for the runs and their figures")
     arguments = parser.parse_args()
-    found: dict[str, list[dict[int, float]]] = {}
+    found: dict[str, list[dict[str, float]]] = {}
     for seed in range(arguments.seeds):
         for name, experiment in experiments(arguments, seed).items():
-            with tempfile.TemporaryDirectory() as folder, open(os.devnull, "w") as nowhere:
-                if not train(experiment, Path(folder) / "run", Console(file=nowhere)):
-                    raise SystemExit("stopped before the end of a run, which is not measured then")
-                model = t5x_lite.load(Path(folder) / "run")
-            memories = MEMORIES if name == "Transformer-XL" else (0,)
-            measured = {
-                memory: perplexity(
-                    experiment, model.params, model.tokenizer, memory if name == "Transformer-XL" else None
-                )
-                for memory in memories
-            }
-            found.setdefault(name, []).append(measured)
-            print(json.dumps({"seed": seed, "model": name} | measured), flush=True)
+            folder = Path(arguments.out) / f"{name.replace(' ', '_')}-{seed}"
+            file = folder / "perplexity.json"
+            if not file.exists():
+                with open(os.devnull, "w") as nowhere:
+                    if not train(experiment, folder, Console(file=nowhere)):
+                        raise SystemExit("stopped before the end of a run; the same command goes on from there")
+                model, has_memory = t5x_lite.load(folder), name == "Transformer-XL"
+                measured = {
+                    memory: perplexity(experiment, model.params, model.tokenizer, memory if has_memory else None)
+                    for memory in (MEMORIES if has_memory else (0,))
+                }
+                file.write_text(json.dumps(measured))
+            found.setdefault(name, []).append(json.loads(file.read_text()))
+            print(json.dumps({"seed": seed, "model": name} | found[name][-1]), flush=True)
 
     table = Table("model", *map(str, MEMORIES), title=f"perplexity by memory, {arguments.seeds} seeds")
     for name, rows in found.items():
