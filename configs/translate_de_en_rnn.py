@@ -8,8 +8,7 @@
 nrefs:1|case:mixed|eff:no|tok:13a|smooth:exp|version:2.6.0 (chrF in brackets): 33.2 (50.2) greedily, 35.3 (51.1) with a
 beam of 4.
 
-Data, tokenizer and size are those of configs/translate_de_en.py. benchmarks/translation.py compares it with Sutskever's,
-Luong's and the Transformer.
+Data, tokenizer and size are those of configs/translate_de_en.py; benchmarks/translation.py compares it with others.
 """
 
 from dataclasses import replace
