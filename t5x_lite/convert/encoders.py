@@ -18,6 +18,7 @@ from t5x_lite.convert.family import (
     Layers,
     Numbers,
     check_exportable,
+    checked_fields,
     is_tied,
     refuse,
 )
@@ -170,7 +171,8 @@ class _BlockSparse:
                 f"attention_type={kind!r} in config.json is unknown; known are block_sparse and original_full"
             )
         sizes = Numbers({"block_size": ("block_size", 64), "num_random_blocks": ("num_random_blocks", 3)})
-        return {"attention": BigBird(**sizes.read(theirs, tensors)) if kind == "block_sparse" else None}
+        fields = checked_fields(BigBird, sizes.read(theirs, tensors))
+        return {"attention": BigBird(**fields) if kind == "block_sparse" else None}
 
     def write(self, config: BigBirdConfig, family: str) -> dict[str, Any]:
         attention = config.attention

@@ -286,7 +286,7 @@ class HuggingFaceFamily(ABC):
         return {}
 
 
-def checked_fields(config: type[ModelConfig], fields: dict[str, Any]) -> dict[str, Any]:
+def checked_fields(config: type, fields: dict[str, Any]) -> dict[str, Any]:
     """The fields of a config, as they were read; `InputError` for a value of another type."""
     types = get_type_hints(config)
     for name, value in fields.items():

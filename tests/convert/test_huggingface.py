@@ -15,6 +15,8 @@ from t5x_lite.models import (
     PRESETS,
     AlbertConfig,
     BertConfig,
+    BigBird,
+    BigBirdConfig,
     DistilBertConfig,
     ElectraConfig,
     EncoderConfig,
@@ -116,6 +118,24 @@ def test_what_has_no_name_there_is_not_exported(tmp_path, params):
     for encoder in (BertConfig, RobertaConfig, AlbertConfig, ElectraConfig, DistilBertConfig):
         with pytest.raises(InputError, match=r"attention=Linformer\(.* has no place in Hugging Face's"):
             export_folder(tmp_path, encoder(attention=Linformer()), params, None)
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "message"),
+    [
+        ("attention_type", "sliding", "attention_type='sliding' in config.json is unknown; known are block_sparse and"),
+        ("block_size", 2.5, "config.json gives block_size the value 2.5; it is damaged"),
+        ("block_size", True, "block_size=True in config.json is not a number; the file is damaged"),
+        ("num_random_blocks", -1, "num_random_blocks=-1"),
+    ],
+)
+def test_blocks_that_are_none_are_refused(tmp_path, params_of, field, value, message):
+    config = BigBirdConfig(20, 2, 4, 6, 1, 8, attention=BigBird(2, 1))
+    export_folder(tmp_path, config, params_of(config), None)
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {field: value}))
+    with pytest.raises(InputError, match=message):
+        import_folder(tmp_path)
 
 
 def test_parameters_that_do_not_fit_their_config_are_not_exported(tmp_path, params):

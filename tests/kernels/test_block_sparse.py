@@ -11,6 +11,8 @@ from t5x_lite.kernels.block_sparse import block_sparse_attention
 from t5x_lite.kernels.dense_attention import attention_weights
 from t5x_lite.kernels.masks import AttentionInputs, Blocks, Mask, keeps
 
+from ..programs import arrays_in
+
 B, H, K, SIZE = 2, 3, 5, 4
 
 
@@ -113,15 +115,7 @@ def test_no_array_is_over_all_pairs():
         def loss(x):
             return block_sparse_attention(AttentionInputs(x, x, x, 1.0, blocks=blocks)).sum()
 
-        return max(sizes(jax.make_jaxpr(jax.grad(loss))(shape).jaxpr)) / length
-
-    def sizes(jaxpr):
-        for equation in jaxpr.eqns:
-            yield from (out.aval.size for out in equation.outvars)
-            for value in equation.params.values():
-                inner = getattr(value, "jaxpr", value)
-                if hasattr(inner, "eqns"):
-                    yield from sizes(inner)
+        return max(array.size for array in arrays_in(jax.make_jaxpr(jax.grad(loss))(shape).jaxpr)) / length
 
     assert largest(16_384) == pytest.approx(largest(2048), rel=0.02)
 

@@ -10,6 +10,8 @@ from t5x_lite.layers.linformer import Linformer, project_length
 from t5x_lite.models import AlbertConfig, BertConfig, T5EncoderConfig, num_params
 from t5x_lite.models.base import init_params
 
+from ..programs import arrays_in
+
 N = 10
 TINY = BertConfig(vocab_size=40, num_heads=2, embed_dim=8, mlp_dim=16, num_layers=3, max_length=N, pooler=False)
 SHARINGS = {"none": 3 * 2 * 2, "headwise": 3 * 2, "key_value": 3, "layerwise": 1}
@@ -83,15 +85,7 @@ def test_the_pairs_of_attention_do_not_grow_with_the_square_of_the_length():
     def loss(params, ids):
         return config.build().apply({"params": params}, ids, method="hidden_states").sum()
 
-    def sizes(jaxpr):
-        for equation in jaxpr.eqns:
-            yield from (out.aval.size for out in equation.outvars)
-            for value in equation.params.values():
-                inner = getattr(value, "jaxpr", value)
-                if hasattr(inner, "eqns"):
-                    yield from sizes(inner)
-
-    assert max(sizes(jax.make_jaxpr(jax.grad(loss))(params, shape).jaxpr)) == 4096 * 2 * 16
+    assert max(array.size for array in arrays_in(jax.make_jaxpr(jax.grad(loss))(params, shape).jaxpr)) == 4096 * 2 * 16
 
 
 def test_what_does_not_go_together_is_refused():

@@ -24,6 +24,8 @@ from t5x_lite.objectives import (
 from t5x_lite.parallel import MeshShape, make_mesh, use_mesh
 from t5x_lite.planning.hlo import read_arrays
 
+from ..programs import arrays_in
+
 B, L, D, V = 8, 6, 16, 22
 RANDOM = np.random.default_rng(0)
 HIDDEN_STATES = RANDOM.normal(size=(B, L, D))
@@ -229,17 +231,8 @@ def test_no_gradient_goes_on_before_that_of_the_kernel_is_sharded():
 
 
 def largest_float32(jaxpr):
-    """Elements of the largest float32 array that a traced program computes, in its loops and calls too."""
-    largest = 0
-    for equation in jaxpr.eqns:
-        for variable in equation.outvars:
-            if getattr(variable.aval, "dtype", None) == jnp.float32:
-                largest = max(largest, variable.aval.size)
-        for value in equation.params.values():
-            inner = getattr(value, "jaxpr", value)
-            if hasattr(inner, "eqns"):
-                largest = max(largest, largest_float32(inner))
-    return largest
+    """Elements of the largest float32 array that a traced program computes."""
+    return max(array.size for array in arrays_in(jaxpr) if getattr(array, "dtype", None) == jnp.float32)
 
 
 SIZES = {"vocab_size": 997, "embed_dim": 8, "num_heads": 2, "mlp_dim": 16}
