@@ -32,10 +32,10 @@ def kept_pairs(length, memory_length, rate):
     return keeps(tuple(seed), *places, rate)
 
 
-def flash(query, key, value, bias=None, *, masks=None, dropout_rate=0.0, dropout_key=None, offsets=None, **options):
+def flash(query, key, value, bias=None, *, masks=None, tiles=None, **dropout):
     bias, mask = None if bias is None else DistanceBias(bias), Mask(**masks or {})
-    inputs = AttentionInputs(query, key, value, 0.3, bias, mask, dropout_key, offsets, dropout_rate)
-    return flash_attention(inputs, **options, interpret=True)
+    inputs = AttentionInputs(query, key, value, 0.3, bias, mask, **dropout)
+    return flash_attention(inputs, **tiles or {}, interpret=True)
 
 
 def draw(length, memory_length, *, causal, prefix, valid, segments, seed=0):
@@ -76,7 +76,7 @@ def test_is_attention_forward_and_backward(case):
     weights = jnp.asarray(np.random.default_rng(1).normal(size=arrays["query"].shape), jnp.float32)
 
     def by_flash(arrays):
-        out = flash(**arrays, masks=masks, query_block=128, key_block=128)
+        out = flash(**arrays, masks=masks, tiles={"query_block": 128, "key_block": 128})
         return (out * weights).sum(), out
 
     def by_reference(arrays):
@@ -120,11 +120,12 @@ def test_dropout_is_drawn_by_place_whatever_the_tiles():
     arrays, masks, seen = draw(150, 150, **NONE | {"causal": True})
     del arrays["bias"]
 
-    def by_flash(arrays, **options):
-        dropout = {"dropout_rate": RATE, "dropout_key": jax.random.key(SEED)}
-        return jnp.sin(flash(**arrays, masks=masks, **dropout, **options))
+    def by_flash(arrays, offsets=None, tiles=None):
+        dropout = {"dropout_rate": RATE, "dropout_key": jax.random.key(SEED), "offsets": offsets}
+        return jnp.sin(flash(**arrays, masks=masks, tiles=tiles, **dropout))
 
-    gradients = jax.jit(jax.grad(lambda arrays: by_flash(arrays, query_block=128, key_block=256).sum()))(arrays)
+    tiles = {"query_block": 128, "key_block": 256}
+    gradients = jax.jit(jax.grad(lambda arrays: by_flash(arrays, tiles=tiles).sum()))(arrays)
     expected = jax.jit(jax.grad(lambda a: jnp.sin(reference(**a, scale=0.3, seen=seen, rate=RATE)).sum()))(arrays)
     for name, gradient in gradients.items():
         np.testing.assert_allclose(gradient, expected[name], atol=2e-5, err_msg=name)
