@@ -2,7 +2,7 @@
 
 import itertools
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated
 
 import jax.numpy as jnp
@@ -23,6 +23,10 @@ class Schedule(Validated, ABC):
     @abstractmethod
     def learning_rate(self, step: Step) -> Rate:
         """The learning rate of update number `step`, the first being 1."""
+
+    def stretched(self, factor: float) -> "Schedule":
+        """The schedule of a run with `factor` times as many steps: the same, unless it decays towards an end."""
+        return self
 
 
 @dataclass(frozen=True)
@@ -83,6 +87,11 @@ class LinearDecay(Schedule):
         super().__post_init__()
         _check_warmup(self.warmup_steps, self.total_steps)
 
+    def stretched(self, factor: float) -> "Schedule":
+        total = max(round(factor * self.total_steps), 2)
+        warmup = min(round(factor * self.warmup_steps), total - 1)
+        return replace(self, warmup_steps=max(warmup, 1) if self.warmup_steps else 0, total_steps=total)
+
     def learning_rate(self, step: Step) -> Rate:
         step = jnp.asarray(step, jnp.float32)
         growth = step / max(self.warmup_steps, 1)
@@ -113,6 +122,11 @@ class CosineDecay(Schedule):
     def __post_init__(self) -> None:
         super().__post_init__()
         _check_warmup(self.warmup_steps, self.total_steps)
+
+    def stretched(self, factor: float) -> "Schedule":
+        total = max(round(factor * self.total_steps), 2)
+        warmup = min(round(factor * self.warmup_steps), total - 1)
+        return replace(self, warmup_steps=max(warmup, 1) if self.warmup_steps else 0, total_steps=total)
 
     def learning_rate(self, step: Step) -> Rate:
         step = jnp.asarray(step, jnp.float32)
@@ -151,6 +165,10 @@ class StepDecay(Schedule):
                 f"boundaries={self.boundaries} do not grow from warmup_steps={self.warmup_steps} on; choose numbers of "
                 "updates in ascending order, all of them after the warmup"
             )
+
+    def stretched(self, factor: float) -> "Schedule":
+        boundaries = tuple(max(round(factor * step), 1) for step in self.boundaries)
+        return replace(self, warmup_steps=round(factor * self.warmup_steps), boundaries=boundaries)
 
     def learning_rate(self, step: Step) -> Rate:
         step = jnp.asarray(step, jnp.float32)

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from t5x_lite.cli.commands.plot import short_names
+from t5x_lite.runs.recorded import short_names
 from t5x_lite.training import Experiment
 
 PNG = b"\x89PNG"

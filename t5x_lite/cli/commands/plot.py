@@ -1,22 +1,18 @@
 """`plot`: learning curves of several runs in one picture."""
 
-from contextlib import suppress
 from dataclasses import dataclass
-from itertools import takewhile
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated
 
 import tyro
 
 from t5x_lite.cli.arguments import parse, subcommand
 from t5x_lite.errors import InputError
 from t5x_lite.evaluation.figures import loss_unit
-from t5x_lite.files import check_output_path, local_or_bucket, read_bytes
+from t5x_lite.files import check_output_path
 from t5x_lite.pictures import model_title
-from t5x_lite.runs.records import read_records
-from t5x_lite.training.experiment import Experiment
+from t5x_lite.runs.recorded import By, RecordedRun, open_run, short_names
 
-By = Literal["step", "tokens"]
 KINDS = ("train", "held_out")
 
 
@@ -33,26 +29,6 @@ class Plot:
     """What the curves are drawn over: the steps, or the ids trained on."""
     out: str = "curves.png"
     """The picture, a PNG file."""
-
-
-@dataclass(frozen=True)
-class Run:
-    """The records in a run's folder, and what it trained."""
-
-    name: str
-    records: list[dict[str, Any]]
-    experiment: Experiment | None
-
-    def points(self, figure: str, kind: str, by: By) -> list[tuple[float, float | None]]:
-        """(steps or ids, the figure) of all records of a kind that have the figure."""
-        scale = 1
-        if by == "tokens":
-            if self.experiment is None:
-                raise InputError(f"{self.name} has no experiment.json to say how many tokens a step has; use --by step")
-            unit, scale = self.experiment.objective.layout.throughput(self.experiment.batch_size)
-            if unit != "tokens":
-                raise InputError(f"{self.name} trains on {unit} without tokens; use --by step")
-        return [(one["step"] * scale, one[figure]) for one in self.records if one["kind"] == kind and figure in one]
 
 
 EXAMPLES = (
@@ -99,19 +75,7 @@ def plot(arguments: list[str]) -> None:
     print(out)
 
 
-def open_run(folder: str, name: str) -> Run:
-    """Reads a run's folder; `InputError` where it has no records."""
-    path = local_or_bucket(folder)
-    records, described = read_records(path / "metrics.jsonl"), path / "experiment.json"
-    if not records:
-        raise InputError(f"{folder} has no metrics.jsonl with records in it; name the folder of a run that has trained")
-    experiment = None
-    with suppress(InputError):  # classes of its own that are not imported: the figures are there all the same
-        experiment = Experiment.from_json(read_bytes(described)) if described.exists() else None
-    return Run(name, records, experiment)
-
-
-def title_of(runs: list[Run], figure: str) -> str:
+def title_of(runs: list[RecordedRun], figure: str) -> str:
     """The figure and the runs with their models, or how many runs of which models where they are more than three."""
     named = [model_title(one.name, one.experiment.model) if one.experiment else one.name for one in runs]
     if len(runs) <= 3:
@@ -120,18 +84,7 @@ def title_of(runs: list[Run], figure: str) -> str:
     return f"{len(runs)} runs{' of ' if families else ''}{', '.join(families)}: {figure.replace('_', ' ')}"
 
 
-def short_names(folders: tuple[str, ...]) -> list[str]:
-    """The folders without their common beginning; a single one's name.
-
-    >>> short_names(("runs/a/x", "runs/b/x")), short_names(("runs/a/",))
-    (['a/x', 'b/x'], ['a'])
-    """
-    parts = [Path(folder).parts for folder in folders]
-    common = sum(1 for _ in takewhile(lambda level: len(set(level)) == 1, zip(*parts, strict=False)))
-    return [str(Path(*part[min(common, len(part) - 1) :])) for part in parts]
-
-
-def check_comparable(runs: list[Run], figure: str) -> None:
+def check_comparable(runs: list[RecordedRun], figure: str) -> None:
     """Raises `InputError` for a run without the figure, and for runs whose figures are of tokens and of examples."""
     for one in runs:
         names = {name for record in one.records if record["kind"] in KINDS for name in record} - {"step", "kind", "at"}
