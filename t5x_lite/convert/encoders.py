@@ -322,8 +322,6 @@ ELECTRA = EncoderFamily(
         _ElectraHeads,
     ),
 )
-_BIG_BIRDS = {"masked_lm", "sentence_pair", "classification", "multiple_choice", "tagging"}
-"""The heads of their classes."""
 BIG_BIRD = replace(
     BERT,
     model_type="big_bird",
@@ -337,11 +335,19 @@ BIG_BIRD = replace(
         _BlockSparse(),
     ),
     pooler="pooler",
-    # Their class for questions has further layers before its scores, and none is for pairs alone.
     heads=Heads(
-        {head: layers for head, layers in BERT.heads.layers.items() if head in _BIG_BIRDS}
-        | {"classification": ROBERTA.heads.layers["classification"]},
-        {of: end for of, end in BERT.heads.classes.items() if set(of) <= _BIG_BIRDS and of != ("sentence_pair",)},
+        BERT.heads.layers
+        | {
+            "classification": ROBERTA.heads.layers["classification"],
+            "question_answering": {
+                "feed_forward/wi": "qa_classifier.intermediate.dense",
+                "feed_forward/wo": "qa_classifier.output.dense",
+                "norm": "qa_classifier.output.LayerNorm",
+                "scores": "qa_classifier.qa_outputs",
+            },
+        },
+        # None of their classes is for pairs alone.
+        {of: end for of, end in BERT.heads.classes.items() if of != ("sentence_pair",)},
     ),
 )
 FAMILIES = (BERT, ROBERTA, XLM_ROBERTA, ALBERT, DISTILBERT, ELECTRA, BIG_BIRD)

@@ -142,6 +142,23 @@ class Classifier(nn.Module):
         return scores(dropout(x, deterministic=deterministic))
 
 
+class SpanClassifier(nn.Module):
+    """Logits of the two ends of an answer from `norm(x + feed_forward(x))`, as the published BigBird has it."""
+
+    config: LayerConfig
+    dropout_rate: float = 0.1
+    dtype: Any = jnp.float32
+
+    @nn.compact
+    def __call__(self, x: Float[Array, "B L D"], *, deterministic: bool = True) -> Float[Array, "B L 2"]:
+        c, dropout = self.config, Dropout(self.dropout_rate)
+        y = dropout(x, deterministic=deterministic)
+        y = FeedForward(c, self.dtype, name="feed_forward")(y, deterministic=deterministic)
+        y = dropout(y, deterministic=deterministic)
+        x = make_norm(c.norm, epsilon=c.norm_epsilon, dtype=self.dtype, name="norm")(x + y)
+        return Dense(2, ("embed", "classes"), True, jnp.float32, _INIT, name="scores")(x)
+
+
 def at_end(x: Shaped[Array, "B L *_"], valid: Bool[Array, "B L"] | None) -> Shaped[Array, "B *_"]:
     """The element of each row at its last position that is not padding; `valid` None means that there is none.
 

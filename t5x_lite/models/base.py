@@ -116,6 +116,10 @@ class TaskModelConfig(ModelConfig):
     classes_have_bias: ClassVar[bool] = True
     """Whether the logits of classification have a bias."""
 
+    def question_answering_head(self, dtype: Any) -> nn.Module:
+        """What scores the two ends of an answer. Neither the papers' code nor Transformers drops anything there."""
+        return Classifier(2, dropout_rate=0.0)
+
     texts_begin_with_cls: ClassVar[bool] = False
     """The published models read the vocabulary's [CLS] with each text: in front of it, or as the vocabulary has it."""
 
@@ -224,8 +228,7 @@ class TextModel(nn.Module):
         if "tagging" in c.heads:
             self.tagging = Classifier(c.num_classes, dropout_rate=c.head_dropout_rate)
         if "question_answering" in c.heads:
-            # The two ends of an answer. Neither the papers' code nor Transformers drops anything here.
-            self.question_answering = Classifier(2, dropout_rate=0.0)
+            self.question_answering = c.question_answering_head(self.dtype)
 
     def row_vector(self, head: TaskHead, hidden: Hidden, inputs_valid: Valid) -> Float[Array, "B D"]:
         """The vector of a row that a head reads: that of its last token, which has seen all of it."""

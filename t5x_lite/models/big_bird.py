@@ -1,10 +1,13 @@
 """BigBird's encoder: BERT over rows of 4,096 tokens, by block-sparse attention (Zaheer et al. 2020)."""
 
 from dataclasses import dataclass, replace
-from typing import Annotated, ClassVar
+from typing import Annotated, Any, ClassVar
+
+from flax import linen as nn
 
 from t5x_lite.layers.big_bird import BigBird
 from t5x_lite.layers.dense import Activation
+from t5x_lite.layers.heads import SpanClassifier
 from t5x_lite.layers.linformer import Linformer
 from t5x_lite.models.bert import BertConfig
 from t5x_lite.validation import Positive, Range
@@ -26,6 +29,9 @@ class BigBirdConfig(BertConfig):
 
     row_activation: ClassVar[str] = "gelu_tanh"
     drops_first: ClassVar[bool] = True
+
+    def question_answering_head(self, dtype: Any) -> nn.Module:
+        return SpanClassifier(self.layer(), self.dropout_rate, dtype)
 
     def reads_pooled(self, head: str) -> bool:
         return head in ("sentence_pair", "multiple_choice")
