@@ -22,6 +22,7 @@ from t5x_lite.tokenizers.pipelines import (
 )
 from t5x_lite.tokenizers.sentencepiece import (
     AlbertTokenizer,
+    BigBirdTokenizer,
     EncoderSentencePieceTokenizer,
     SiglipTokenizer,
     XLNetTokenizer,
@@ -62,6 +63,8 @@ def read_tokenizer(folder: Path, config: Mapping[str, Any]) -> Tokenizer | None:
     layout = "xlm-roberta" if path.name != "spiece.model" else "t5" if is_t5 else "siglip" if is_siglip else "albert"
     if layout == "albert" and (family == "xlnet" or str(described.get("tokenizer_class")).startswith("XLNet")):
         layout = "xlnet"
+    if layout == "albert" and (family == "big_bird" or str(described.get("tokenizer_class")).startswith("BigBird")):
+        layout = "big-bird"
     # mT5's sentinels are pieces of its model; T5's 100 come after it.
     extra_ids = _extra_ids(described, "extra_ids", 0 if family == "mt5" else 100)
     return make_tokenizer(SentencePiece(extra_ids=extra_ids, model_file=str(path), layout=layout), iter)
@@ -106,6 +109,13 @@ def write_tokenizer(folder: Path, tokenizer: Tokenizer, model_type: str) -> None
                 **{"pad_token": "<pad>", "cls_token": "<cls>", "mask_token": _mask("<mask>", lstrip=True)},
                 "additional_special_tokens": ["<eop>", "<eod>"],
                 **tokenizer.options,
+            }
+        case BigBirdTokenizer(model=model):
+            (folder / "spiece.model").write_bytes(model)
+            described = {
+                "tokenizer_class": "BigBirdTokenizer",
+                **{"bos_token": "<s>", "eos_token": "</s>", "unk_token": "<unk>", "sep_token": "[SEP]"},
+                **{"pad_token": "<pad>", "cls_token": "[CLS]", "mask_token": _mask("[MASK]", lstrip=True)},
             }
         case EncoderSentencePieceTokenizer():
             albert = isinstance(tokenizer, AlbertTokenizer)

@@ -19,6 +19,7 @@ from t5x_lite.tokenizers.pipelines import BYTE_LEVEL_SPECIAL
 from t5x_lite.tokenizers.sentencepiece import (
     MODEL_FILE,
     AlbertTokenizer,
+    BigBirdTokenizer,
     EncoderSentencePieceTokenizer,
     SentencePieceTokenizer,
     SiglipTokenizer,
@@ -57,7 +58,7 @@ class TokenizerConfig(Validated):
 
 @dataclass(frozen=True)
 class SentencePiece(TokenizerConfig):
-    """SentencePiece (Kudo and Richardson 2018) with the ids of T5, SigLIP, ALBERT, XLM-R or XLNet."""
+    """SentencePiece (Kudo and Richardson 2018) with the ids of T5, SigLIP, ALBERT, XLM-R, XLNet or BigBird."""
 
     vocab_size: Annotated[int, Range(ge=4)] = 32_000
     """Pieces to train; the vocabulary has extra_ids more (t5), or two more (xlm-roberta). Not used with model_file."""
@@ -68,17 +69,18 @@ class SentencePiece(TokenizerConfig):
     character_coverage: _Coverage = 0.9995
     """Share of the corpus's characters that get a piece, the others are unk; 1.0 for small alphabets."""
     algorithm: Literal["unigram", "bpe"] = "unigram"
-    """How pieces are chosen; ALBERT's, XLM-R's and XLNet's are unigram."""
+    """How pieces are chosen; ALBERT's, SigLIP's, XLM-R's and XLNet's are unigram."""
     layout: Layout = "t5"
     """t5: pad 0, eos 1, unk 2, sentinels on top of the pieces. siglip: the same without sentinels, eos for padding
     too, text without capitals and punctuation. albert: <pad> 0, <unk> 1, [CLS] 2, [SEP] 3, [MASK] 4,
     text without capitals and accents; a model file keeps its own ids. xlm-roberta: <s> 0, <pad> 1, </s> 2, <unk> 3,
     then the pieces, <mask> last. xlnet: <unk> 0, <s> 1, </s> 2, <cls> 3, <sep> 4, <pad> 5, <mask> 6, <eod> 7, <eop> 8,
-    text without accents; rows end with <cls>; a model file keeps its own ids."""
+    text without accents; rows end with <cls>; a model file keeps its own ids. big-bird: <pad> 0, </s> 1, <s> 2,
+    <unk> 3, [CLS] 4, [SEP] 5, [MASK] 6; a model file keeps its own ids."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.layout != "t5" and self.algorithm != "unigram":
+        if self.layout not in ("t5", "big-bird") and self.algorithm != "unigram":
             raise InputError(
                 f"algorithm={self.algorithm!r} does not go with layout={self.layout!r}; choose unigram, or layout t5"
             )
@@ -231,8 +233,9 @@ def make_tokenizer(config: TokenizerConfig, documents: Callable[[], Iterator[str
                 lowercase = bool(options.get("do_lower_case", layout == "albert"))
                 accents = bool(options.get("keep_accents", False))
                 return kind(model, lowercase=lowercase, keep_accents=accents, name=name)
-            if layout != "t5":
-                return (SiglipTokenizer if layout == "siglip" else XlmRobertaTokenizer)(model, name=name)
+            kinds = {"siglip": SiglipTokenizer, "xlm-roberta": XlmRobertaTokenizer, "big-bird": BigBirdTokenizer}
+            if layout in kinds:
+                return kinds[layout](model, name=name)
             return SentencePieceTokenizer(model, config.extra_ids, name=name)
         case WordPiece(file=""):
             return train_wordpiece(
@@ -373,6 +376,8 @@ def expected_vocabulary(config: TokenizerConfig, model_size: int) -> Vocabulary:
             ids = {"pad_id": 1, "eos_id": 1, "unk_id": 2}
         case SentencePiece(layout="xlnet"):
             ids = {"unk_id": 0, "cls_id": 3, "sep_id": 4, "pad_id": 5, "mask_id": 6, "eos_id": 7, "cls_last": True}
+        case SentencePiece(layout="big-bird"):
+            ids = {"pad_id": 0, "unk_id": 3, "cls_id": 4, "sep_id": 5, "eos_id": 5, "mask_id": 6}
         case Words():
             ids = {"pad_id": 0, "eos_id": 0, "unk_id": 1}
         case ByteLevelBPE(layout="gpt2"):

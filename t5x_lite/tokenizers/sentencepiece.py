@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from jaxtyping import Int
@@ -16,7 +16,7 @@ from tokenizers import PreTokenizedString, Regex, normalizers
 
 from t5x_lite.errors import InputError
 from t5x_lite.tokenizers.base import SplittingTokenizer, TokenOffsets, pack_continuations, token_offsets, write_config
-from t5x_lite.tokenizers.training import Layout, albert_normalizer, parse_model, siglip_text, with_albert_pieces
+from t5x_lite.tokenizers.training import Layout, albert_normalizer, parse_model, siglip_text, with_control_pieces
 from t5x_lite.tokenizers.vocabulary import Vocabulary
 
 MODEL_FILE = "spiece.model"
@@ -211,10 +211,12 @@ class EncoderSentencePieceTokenizer(_PieceTokenizer):
     """A tokenizer without sentinels, but with special tokens written in a text. As in Transformers, what follows such a
     token begins a word, blank or not."""
 
+    takes_bpe: ClassVar[bool] = False
+
     def __init__(self, model: bytes, name: str) -> None:
         super().__init__(model, name)
         spec = parse_model(model).trainer_spec
-        if spec.model_type != spec.UNIGRAM:
+        if not self.takes_bpe and spec.model_type != spec.UNIGRAM:
             raise InputError(
                 f"model_file={name} is not a unigram model, as layout={self.layout!r} takes it; use another"
             )
@@ -235,6 +237,16 @@ class EncoderSentencePieceTokenizer(_PieceTokenizer):
         self._marks = re.compile("|".join(map(re.escape, self._special_ids)))
         self.mask_token, self._unk_token = special["mask"][0], special["unk"][0]
         self._set_ids(id_of_piece, size, {role: special[role][1] for role in special} | {"eos": special["sep"][1]})
+
+    def _keep_ids(self, tokens: Mapping[str, str], name: str, others: tuple[str, ...] = ()) -> None:
+        """`_set_tokens` of a model whose pieces keep their ids, with the special token of each role."""
+        processor = self._processor
+        size, unk = processor.get_piece_size(), processor.unk_id()
+        special = {role: (token, processor.piece_to_id(token)) for role, token in tokens.items()}
+        _check_special({token: -1 if token_id == unk else token_id for token, token_id in special.values()}, name)
+        special["unk"] = (processor.id_to_piece(unk), unk)
+        more = {token: processor.piece_to_id(token) for token in others}
+        self._set_tokens(np.arange(size, dtype=np.int32), size, special, more)
 
     def _shown_mark(self, token_id: int) -> str | None:
         return {self.vocabulary.mask_id: self.mask_token, self.vocabulary.unk_id: self._unk_token}.get(token_id)
@@ -257,15 +269,10 @@ class AlbertTokenizer(EncoderSentencePieceTokenizer):
     ) -> None:
         super().__init__(model, name)
         self.options = {"do_lower_case": lowercase, "keep_accents": keep_accents}
-        self.model = with_albert_pieces(model)
-        self._processor = processor = open_processor(self.model, name)
+        self.model = with_control_pieces(model, ("[CLS]", "[SEP]", "[MASK]", "<pad>"))
+        self._processor = open_processor(self.model, name)
         self._normalizer = albert_normalizer(lowercase, keep_accents)
-        size, unk = processor.get_piece_size(), processor.unk_id()
-        tokens = {"pad": "<pad>", "cls": "[CLS]", "sep": "[SEP]", "mask": "[MASK]"}
-        special = {role: (token, processor.piece_to_id(token)) for role, token in tokens.items()}
-        _check_special({token: -1 if token_id == unk else token_id for token, token_id in special.values()}, name)
-        special["unk"] = (processor.id_to_piece(unk), unk)
-        self._set_tokens(np.arange(size, dtype=np.int32), size, special)
+        self._keep_ids({"pad": "<pad>", "cls": "[CLS]", "sep": "[SEP]", "mask": "[MASK]"}, name)
 
 
 class XLNetTokenizer(EncoderSentencePieceTokenizer):
@@ -283,16 +290,28 @@ class XLNetTokenizer(EncoderSentencePieceTokenizer):
         super().__init__(model, name)
         self.options = {"do_lower_case": lowercase, "keep_accents": keep_accents}
         tokens = {"cls": "<cls>", "sep": "<sep>", "pad": "<pad>", "mask": "<mask>", "eos": "<eod>"}
-        self.model = with_albert_pieces(model, tuple(tokens.values()))
-        self._processor = processor = open_processor(self.model, name)
+        self.model = with_control_pieces(model, tuple(tokens.values()))
+        self._processor = open_processor(self.model, name)
         self._normalizer = albert_normalizer(lowercase, keep_accents)
-        size, unk = processor.get_piece_size(), processor.unk_id()
-        special = {role: (token, processor.piece_to_id(token)) for role, token in tokens.items()}
-        _check_special({token: -1 if token_id == unk else token_id for token, token_id in special.values()}, name)
-        special["unk"] = (processor.id_to_piece(unk), unk)
-        others = {token: processor.piece_to_id(token) for token in ("<s>", "</s>", "<eop>")}
-        self._set_tokens(np.arange(size, dtype=np.int32), size, special, others)
-        self.vocabulary = replace(self.vocabulary, eos_id=special["eos"][1], cls_last=True)
+        self._keep_ids(tokens, name, ("<s>", "</s>", "<eop>"))
+        self.vocabulary = replace(self.vocabulary, eos_id=self._special_ids["<eod>"], cls_last=True)
+
+
+class BigBirdTokenizer(EncoderSentencePieceTokenizer):
+    """See `SentencePiece`, layout "big-bird" (Zaheer et al. 2020): the pieces, unigram or BPE, keep their ids.
+
+    Raises `InputError` when the model lacks <pad>, <unk>, [CLS], [SEP] or [MASK].
+    """
+
+    layout = "big-bird"
+    takes_bpe = True
+
+    def __init__(self, model: bytes, *, name: str = "the model") -> None:
+        super().__init__(model, name)
+        tokens = {"pad": "<pad>", "cls": "[CLS]", "sep": "[SEP]", "mask": "[MASK]"}
+        self.model = with_control_pieces(model, tuple(tokens.values()), splits_commas=False)
+        self._processor = open_processor(self.model, name)
+        self._keep_ids(tokens, name, ("<s>", "</s>"))
 
 
 class XlmRobertaTokenizer(EncoderSentencePieceTokenizer):

@@ -103,7 +103,7 @@ def _sentences(documents: Iterable[str]) -> Iterator[str]:
                 yield line
 
 
-Layout = Literal["t5", "siglip", "albert", "xlm-roberta", "xlnet"]
+Layout = Literal["t5", "siglip", "albert", "xlm-roberta", "xlnet", "big-bird"]
 
 # The trainer adds up floats per thread, so the model depends on their number: a constant, not the cores of a machine.
 _THREADS = 16
@@ -133,6 +133,7 @@ _CONVENTIONS: dict[Layout, dict[str, Any]] = {
         "pad_id": -1,
         "control_symbols": ["<cls>", "<sep>", "<pad>", "<mask>", "<eod>", "<eop>"],
     },
+    "big-bird": {"pad_id": 0, "eos_id": 1, "bos_id": 2, "unk_id": 3, "control_symbols": ["[CLS]", "[SEP]", "[MASK]"]},
 }
 
 
@@ -165,7 +166,7 @@ def train_sentencepiece(
 
     "t5" and "siglip" begin with pad, eos, unk; "albert" with pad, unk, cls, sep, mask and folds case; "xlm-roberta"
     with unk, bos, eos, as its authors' model does, to which the tokenizer adds pad and mask; "xlnet" with unk, bos,
-    eos, cls, sep, pad, mask, eod, eop. `vocab_size` includes these.
+    eos, cls, sep, pad, mask, eod, eop; "big-bird" with pad, eos, bos, unk, cls, sep, mask. `vocab_size` includes these.
 
     Raises `InputError` where the corpus is empty, or has too few or too many characters for `vocab_size`.
     """
@@ -203,15 +204,16 @@ def train_sentencepiece(
     return model.getvalue()
 
 
-def with_albert_pieces(model: bytes, special: tuple[str, ...] = ("[CLS]", "[SEP]", "[MASK]", "<pad>")) -> bytes:
-    """The same model as ALBERT, or XLNet, uses it; a model that was treated before comes back byte for byte.
+def with_control_pieces(model: bytes, special: tuple[str, ...], *, splits_commas: bool = True) -> bytes:
+    """The same model as ALBERT, XLNet and BigBird use it; a model that was treated before comes back byte for byte.
 
-    A comma after a digit is a piece of its own there, so pieces that hold both become too improbable to be chosen; and
-    special tokens written in a text are plain text, even those that the model declares as user-defined.
+    Special tokens written in a text are plain text, even those that the model declares as user-defined. With
+    `splits_commas`, as ALBERT and XLNet have it, a comma after a digit is a piece of its own: pieces that hold both
+    become too improbable to be chosen.
     """
     proto = parse_model(model)
     for piece in proto.pieces:
-        if _NUMBER_COMMA.search(piece.piece) and piece.score > -_IMPROBABLE:
+        if splits_commas and _NUMBER_COMMA.search(piece.piece) and piece.score > -_IMPROBABLE:
             piece.score -= _IMPROBABLE
         if piece.piece in special and piece.type == piece.USER_DEFINED:
             piece.type = piece.CONTROL

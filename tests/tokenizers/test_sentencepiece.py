@@ -185,6 +185,19 @@ def test_saving_and_loading(albert, xlm_roberta, siglip, tmp_path):
     assert len({tokenizer.fingerprint for tokenizer in tokenizers.values()}) == 4
 
 
+@pytest.mark.parametrize("algorithm", ["unigram", "bpe"])
+def test_the_ids_of_big_bird(texts, tmp_path, algorithm):
+    """Capitals, accents and commas stay as they are; both algorithms do."""
+    config = SentencePiece(vocab_size=110, character_coverage=1.0, layout="big-bird", algorithm=algorithm)
+    big_bird = make_tokenizer(config, lambda: iter(texts))
+    v = big_bird.vocabulary
+    assert pieces_of(big_bird.model)[:7] == ["<pad>", "</s>", "<s>", "<unk>", "[CLS]", "[SEP]", "[MASK]"]
+    assert (v.pad_id, v.unk_id, v.cls_id, v.sep_id, v.mask_id, v.eos_id) == (0, 3, 4, 5, 6, 5)
+    assert big_bird.decode(big_bird.encode("In 1,2 and 3, 1")) == "In 1,2 and 3, 1"
+    big_bird.save(tmp_path)
+    assert load_tokenizer(tmp_path).fingerprint == big_bird.fingerprint
+
+
 def test_training_is_deterministic(tokenizer, texts):
     assert train(tokenizer.layout, texts).fingerprint == tokenizer.fingerprint
 
@@ -205,7 +218,7 @@ def test_models_of_another_layout(albert, xlm_roberta, spiece, corpus):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"layout": "bert"}, "layout='bert' is unknown; choose t5, siglip, albert, xlm-roberta or xlnet"),
+        ({"layout": "bert"}, "layout='bert' is unknown; choose t5, siglip, albert, xlm-roberta, xlnet or big-bird"),
         ({"layout": "albert", "algorithm": "bpe"}, "algorithm='bpe' does not go with layout='albert'"),
     ],
 )

@@ -85,7 +85,7 @@ class SpecialIds(NamedTuple):
         if missing := [name for name, special_id in ids.items() if special_id is None]:
             raise InputError(
                 f"the tokenizer has no {' and no '.join(missing)} token; use WordPiece, ByteLevelBPE or SentencePiece "
-                "with layout='albert', 'xlm-roberta' or 'xlnet'"
+                "with layout='albert', 'xlm-roberta', 'xlnet' or 'big-bird'"
             )
         options = {"separators": vocabulary.separators, "cls_last": vocabulary.cls_last}
         return cls(*ids.values(), vocabulary.pad_id, **options)
