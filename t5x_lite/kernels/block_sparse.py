@@ -1,4 +1,5 @@
-"""Attention in which a block of queries sees few blocks of keys (Zaheer et al. 2020, BigBird), in plain operations.
+"""Attention in which a block of queries sees few blocks of keys (Zaheer et al. 2020, BigBird): on a TPU by a
+kernel, elsewhere in plain operations.
 
 No array is over all pairs of queries and keys: time and memory grow linearly with the length of rows.
 """
@@ -9,8 +10,9 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
-from t5x_lite.kernels.dense_attention import dense_attention
+from t5x_lite.kernels.attention import attention_for
 from t5x_lite.kernels.masks import HEAD, MASKED_LOGIT, QUERY, ROW, SEED, AttentionInputs, Blocks, Mask, keeps
+from t5x_lite.kernels.platform import platform
 
 
 def block_sparse_attention(inputs: AttentionInputs) -> Float[Array, "B L H K"]:
@@ -20,7 +22,7 @@ def block_sparse_attention(inputs: AttentionInputs) -> Float[Array, "B L H K"]:
     room = (blocks.first + blocks.random.shape[1] + blocks.last) * size
     if not room - size < length <= room:
         raise ValueError(f"rows of length {length} do not fill {room // size} blocks of {size}")
-    valid = jnp.ones((1, length), bool) if inputs.mask.valid is None else inputs.mask.valid
+    valid = jnp.ones(inputs.key.shape[:2], bool) if inputs.mask.valid is None else inputs.mask.valid
     valid = jnp.pad(valid, ((0, 0), (0, room - length)))
     padding = ((0, 0), (0, room - length), (0, 0), (0, 0))
     query, key, value = (jnp.pad(x, padding) for x in (inputs.query, inputs.key, inputs.value))
@@ -29,16 +31,34 @@ def block_sparse_attention(inputs: AttentionInputs) -> Float[Array, "B L H K"]:
     rows, heads, queries = inputs.offsets or (0, 0, 0)
 
     def from_all(start: int, end: int) -> Float[Array, "B _ H K"]:
-        return dense_attention(replace(whole, query=query[:, start:end], offsets=(rows, heads, queries + start)))
+        part = replace(whole, query=query[:, start:end], offsets=(rows, heads, queries + start))
+        return attention_for(end - start, room)(part)
 
     rate, scalars = inputs.dropout_rate if inputs.drops else 0.0, inputs.scalars()
-    inner = jax.checkpoint(_from_blocks, static_argnums=(2, 3))(
-        replace(whole, dropout_key=None, offsets=None), blocks, rate, blocks.size, scalars
-    )
+    inner = _flash(whole, blocks, rate, scalars) if platform() == "tpu" else None
+    if inner is None:
+        inner = jax.checkpoint(_from_blocks, static_argnums=(2, 3))(
+            replace(whole, dropout_key=None, offsets=None), blocks, rate, blocks.size, scalars
+        )
     parts = [inner]
     parts = [from_all(0, first), *parts] if first else parts
     parts = [*parts, from_all(room - last, room)] if last else parts
     return jnp.concatenate(parts, axis=1)[:, :length]
+
+
+def _flash(
+    inputs: AttentionInputs, blocks: Blocks, rate: float, scalars: Int[Array, "5"], *, interpret: bool = False
+) -> Float[Array, "B _ H K"] | None:
+    """What `_from_blocks` gives, by the kernel for TPUs; None where that does not take the blocks or the rows."""
+    from t5x_lite.kernels.block_sparse_flash import block_sparse_flash, fits_vmem  # Pallas is loaded for TPUs alone
+
+    room, width = inputs.key.shape[1], inputs.key.shape[-1]
+    if not fits_vmem(room, blocks.size, width, inputs.key.dtype) and not interpret:
+        return None
+    inner = slice(blocks.first * blocks.size, room - blocks.last * blocks.size)
+    arrays = (x.swapaxes(1, 2) for x in (inputs.query[:, inner], inputs.key, inputs.value))
+    options = {"scale": inputs.scale, "dropout_rate": rate, "interpret": interpret}
+    return block_sparse_flash(*arrays, inputs.mask.valid, blocks, scalars, **options).swapaxes(1, 2)
 
 
 def _from_blocks(

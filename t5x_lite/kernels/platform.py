@@ -16,6 +16,17 @@ def platform(device: Any = None) -> Platform:
     return jax.default_backend() if device is None else device.platform
 
 
+def kernel_memory() -> int:
+    """Bytes of VMEM that a Pallas kernel may use on the TPU that a program is traced for, a tenth or more left over."""
+    device = jax.sharding.get_abstract_mesh().abstract_device
+    kind = getattr(jax.devices()[0] if device is None else device, "device_kind", "")
+    return next((mebibytes for start, mebibytes in _KERNEL_MEMORY if kind.startswith(start)), 14) << 20
+
+
+_KERNEL_MEMORY = (("TPU v5 lite", 110), ("TPU v5e", 110), ("TPU v6", 110), ("TPU v5", 56), ("TPU7", 56))
+"""Of 128 and of 64 MiB, by the beginning of a chip's name; older ones have 16."""
+
+
 def train_step_options(device: Any) -> dict[str, bool]:
     """The compiler's options for a train step.
 

@@ -57,7 +57,9 @@ def find_kernels(program: HloProgram) -> dict[str, Kernel]:
             start = instruction.attributes.index("backend_config=") + len("backend_config=")
             options, _ = json.JSONDecoder().raw_decode(instruction.attributes, start)
             operands = [array for operand in computation.operands(instruction) for array in operand.arrays[:1]]
-            config = json.dumps({"custom_call_config": options["custom_call_config"]})
+            # With the memory that the kernel may take, which is more than the compiler gives others by itself.
+            kept = {name: options[name] for name in ("custom_call_config", "scoped_memory_configs") if name in options}
+            config = json.dumps(kept)
             counts = [
                 re.search(rf'(?s)kernel_metadata=.*?"{name}\\*": *\\*"(\d+)', instruction.attributes)
                 for name in ("steps", "blocks", "alternatives")

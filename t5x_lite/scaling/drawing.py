@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 from matplotlib import colormaps
 from matplotlib.colors import LogNorm
+from matplotlib.ticker import EngFormatter, MaxNLocator, NullFormatter
 
 from t5x_lite.pictures.drawing import Picture
 from t5x_lite.scaling.study import Study
@@ -27,6 +28,13 @@ def draw_study(study: Study, budgets: Sequence[float] = ()) -> Picture:
     for axes, draw in zip(panels, draws, strict=True):
         draw(axes, study, norm, budgets)
         axes.grid(alpha=0.3)
+        for axis in (axes.xaxis, axes.yaxis):
+            if axis.get_scale() == "log":
+                low, high = axis.get_view_interval()
+                if high < 10 * low:  # a log axis of less than a decade has no powers of ten to write
+                    axis.set_major_locator(MaxNLocator(5))
+                    axis.set_major_formatter(EngFormatter(sep=" "))
+                axis.set_minor_formatter(NullFormatter())
     colors = picture.colorbar(_colors(norm), ax=panels.tolist(), shrink=0.6, aspect=30)
     colors.set_label("parameters N")
     return picture
@@ -84,7 +92,9 @@ def _draw_sizes(axes: Any, study: Study, norm: LogNorm, budgets: Sequence[float]
 def _draw_profiles(axes: Any, study: Study, norm: LogNorm, budgets: Sequence[float]) -> None:
     axes.set(xscale="log", xlabel="parameters N", ylabel="loss (nats)", title="approach 2: profiles of equal compute")
     if study.profiles is None:
-        axes.text(0.5, 0.5, "none", transform=axes.transAxes, ha="center", color="gray")
+        reason = "at no two amounts of compute\nthe best size lies between others"
+        axes.text(0.5, 0.5, reason, transform=axes.transAxes, ha="center", color="gray")
+        axes.set(xscale="linear", xticks=[], yticks=[])
         return
     for index, profile in enumerate(study.profiles.profiles):
         color = f"C{index % 10}"

@@ -111,7 +111,7 @@ def _intervals(draws: list[Optimum], confidence: float) -> Callable[[str], tuple
 
 
 def fit_study(
-    measurements: Measurements, *, draws: int = 200, confidence: float = 0.95, delta: float = DELTA, seed: int = 0
+    measurements: Measurements, *, draws: int = 100, confidence: float = 0.95, delta: float = DELTA, seed: int = 0
 ) -> Study:
     """Every law that the measurements allow.
 

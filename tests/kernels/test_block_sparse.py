@@ -1,5 +1,6 @@
 """Attention by blocks is that of all pairs with the equivalent mask, and has no array of them."""
 
+import importlib.util
 from dataclasses import replace
 
 import jax
@@ -7,9 +8,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from t5x_lite.kernels import block_sparse
 from t5x_lite.kernels.block_sparse import block_sparse_attention
-from t5x_lite.kernels.dense_attention import attention_weights
+from t5x_lite.kernels.dense_attention import attention_weights, dense_attention
 from t5x_lite.kernels.masks import AttentionInputs, Blocks, Mask, keeps
+from t5x_lite.parallel import MeshShape, make_mesh, replicated, use_mesh
 
 from ..programs import arrays_in
 
@@ -124,3 +127,78 @@ def test_rows_of_another_number_of_blocks_are_refused():
     blocks = Blocks(jnp.zeros((1, 3, 1), jnp.int32), SIZE)
     with pytest.raises(ValueError, match="rows of length 24 do not fill 5 blocks of 4"):
         block_sparse_attention(replace(inputs_of(24, 0.0), blocks=blocks))
+
+
+@pytest.mark.parametrize(
+    ("length", "first", "last", "window", "num_random", "heads", "rate", "dtype"),
+    [
+        pytest.param(40, 1, 1, 3, 2, H, 0.0, jnp.float32, id="BigBird"),
+        pytest.param(34, 1, 1, 3, 3, 1, 0.3, jnp.float32, id="an odd number of blocks, the last not full, dropout"),
+        pytest.param(28, 0, 0, 1, 2, H, 0.0, jnp.float32, id="no global blocks, a window of one"),
+        pytest.param(44, 2, 0, 5, 0, H, 0.0, jnp.bfloat16, id="no random blocks, bfloat16"),
+    ],
+)
+def test_the_kernel_for_tpus_computes_the_same(
+    length, first, last, window, num_random, heads, rate, dtype, monkeypatch
+):
+    """In interpret mode; outputs and gradients."""
+    blocks = Blocks(drawn(-(-length // SIZE) - first - last, num_random, window, heads), SIZE, first, last, window)
+    inputs = replace(inputs_of(length, rate), blocks=blocks)
+    arrays = tuple(x.astype(dtype) for x in (inputs.query, inputs.key, inputs.value))
+    weights = jnp.asarray(np.random.default_rng(2).normal(size=inputs.query.shape), jnp.float32)
+    weights = jnp.where(inputs.mask.valid[..., None, None], weights, 0.0)
+
+    def results():
+        def loss(query, key, value):
+            out = block_sparse_attention(replace(inputs, query=query, key=key, value=value)).astype(jnp.float32)
+            return (out * weights).sum(), jnp.where(inputs.mask.valid[..., None, None], out, 0.0)
+
+        return jax.jit(jax.grad(loss, argnums=(0, 1, 2), has_aux=True))(*arrays)
+
+    expected, kernel, calls = results(), block_sparse._flash, []
+
+    def interpreted(*given):
+        calls.append(given)
+        return kernel(*given, interpret=True)
+
+    monkeypatch.setattr(block_sparse, "platform", lambda: "tpu")
+    monkeypatch.setattr(block_sparse, "_flash", interpreted)
+    monkeypatch.setattr(block_sparse, "attention_for", lambda *_: dense_attention)
+    for one, other in zip(jax.tree.leaves(results()), jax.tree.leaves(expected), strict=True):
+        assert one.dtype == other.dtype
+        tolerance = 2e-6 if dtype == jnp.float32 else 0.05
+        np.testing.assert_allclose(one.astype(jnp.float32), other.astype(jnp.float32), atol=tolerance)
+    assert len(calls) == 1
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(importlib.util.find_spec("libtpu") is None, reason="libtpu is not installed")
+def test_time_and_memory_grow_with_the_length_on_a_tpu():
+    """By its compiler, forward and backward, in the kernels and beside them."""
+    from t5x_lite.layers.big_bird import BigBird
+    from t5x_lite.planning.hlo import read_hlo
+    from t5x_lite.planning.kernels import find_kernels, kernel_cycles
+    from t5x_lite.planning.topology import Topology
+
+    chip = Topology.parse("v5e:1x1")
+    mesh = make_mesh(MeshShape(), chip.devices)
+    sharding = replicated(mesh)
+
+    def compiled(length):
+        table = BigBird().random_blocks(1, H, length)[0]
+        x = jax.ShapeDtypeStruct((1, length, H, 64), jnp.bfloat16, sharding=sharding)
+
+        def loss(x):
+            inputs = AttentionInputs(x, x, x, 0.125, blocks=BigBird().blocks(table))
+            return block_sparse_attention(inputs).astype(jnp.float32).sum()
+
+        with use_mesh(mesh):
+            return jax.jit(jax.value_and_grad(loss)).lower(x).compile()
+
+    short, long = compiled(2048), compiled(8192)
+    programs = [read_hlo(one.as_text()) for one in (short, long)]
+    names = " ".join(find_kernels(programs[0]))
+    assert "block_sparse_attention_forward" in names and "block_sparse_attention_backward" in names
+    cycles = [sum(kernel_cycles(program, chip).values()) for program in programs]
+    assert cycles[1] < 4.6 * cycles[0]
+    assert long.memory_analysis().temp_size_in_bytes < 8192 * H * 64 * 2 * 16

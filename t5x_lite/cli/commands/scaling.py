@@ -61,7 +61,7 @@ class FitLaws:
     """What N counts: total, all parameters; non_embedding, those outside the tables of the vocabulary and positions."""
     drop_highest: NonNegative = 0
     """Runs to leave out, those of the highest losses: outliers such as runs that saw too few tokens to learn."""
-    draws: NonNegative = 200
+    draws: NonNegative = 100
     """Of the bootstrap; 0: no intervals."""
     confidence: float = 0.95
     """Of the intervals."""
@@ -170,7 +170,8 @@ def fit(arguments: list[str]) -> None:
     study = fit_study(measurements, **options)
     if not study.laws:
         raise InputError(study.problems[0])
-    _print_study(Console(), study, budgets)
+    console = Console()
+    _print_study(console if console.is_terminal else Console(width=120), study, budgets)
     if command.json:
         write_atomically(Path(command.json).expanduser(), json.dumps(study.to_json(), indent=1).encode())
     draw_study(study, budgets).save(out)
