@@ -27,5 +27,6 @@ experiment = replace(
     optimizer=AdamW(LinearDecay(peak=1e-4, warmup_steps=10_000, total_steps=500_000)),
     steps=500_000,
     batch_size=256,
+    accumulation=2,
     remat="dots",
 )

@@ -179,7 +179,8 @@ class _BlockSparse:
         if not isinstance(attention, BigBird):
             check_exportable(family, "attention", attention, None)
             return {"attention_type": "original_full"}
-        check_exportable(family, "attention.num_window_blocks", attention.num_window_blocks, 3)
+        for name, only in (("num_window_blocks", 3), ("num_global_tokens", 0)):
+            check_exportable(family, f"attention.{name}", getattr(attention, name), only)
         sizes = {name: getattr(attention, name) for name in ("block_size", "num_random_blocks")}
         return {"attention_type": "block_sparse"} | sizes
 

@@ -14,12 +14,13 @@ from t5x_lite.errors import InputError
 from t5x_lite.kernels.masks import Mask
 from t5x_lite.layers.big_bird import BigBird
 from t5x_lite.layers.dense import Activation, Dense, Dropout, LayerConfig
-from t5x_lite.layers.embedding import LazyLogits, TokenEmbeddings
+from t5x_lite.layers.embedding import POSITION_AXES, LazyLogits, TokenEmbeddings
 from t5x_lite.layers.heads import Classifier, MaskedLMHead, Pooler, SentencePairHead, SpanBoundaryHead
 from t5x_lite.layers.linformer import Linformer
 from t5x_lite.layers.positions import RelativePositionBias
 from t5x_lite.layers.transformer import Context, Remat, Stack
 from t5x_lite.models.base import TASK_HEADS, Hidden, Ids, Positions, Pretraining, TaskHead, TextConfig, TextModel, Valid
+from t5x_lite.parallel.partitioning import all_gather_fsdp
 from t5x_lite.tokenizers.vocabulary import Vocabulary
 from t5x_lite.validation import NormEpsilon, Positive, Range, Rate
 
@@ -65,7 +66,7 @@ class EncoderConfig(TextConfig):
 
     task_heads: ClassVar[tuple[str, ...]] = TASK_HEADS
     architecture: ClassVar[str] = "encoder"
-    below_layers: ClassVar[tuple[str, ...]] = ("embeddings", "projection")
+    below_layers: ClassVar[tuple[str, ...]] = ("embeddings", "projection", "global_tokens")
     known_heads: ClassVar[tuple[str, ...]] = ("masked_lm",)
     texts_begin_with_cls: ClassVar[bool] = True
     positions: ClassVar[Positions] = "learned"
@@ -90,6 +91,11 @@ class EncoderConfig(TextConfig):
     def token_embed_dim(self) -> int:
         """Width of the embeddings, before they are projected to `embed_dim`."""
         return self.embed_dim
+
+    @property
+    def num_global_tokens(self) -> int:
+        """Learned vectors in front of the first layer's input."""
+        return self.attention.num_global_tokens if isinstance(self.attention, BigBird) else 0
 
     @property
     def projects_embeddings(self) -> bool:
@@ -163,6 +169,9 @@ class Encoder(TextModel):
         if c.projects_embeddings:
             self.projection = Dense(c.embed_dim, ("hidden", "embed"), True, self.dtype, _INIT)
         self.encoder = Stack(layer, c.num_layers, remat=self.remat, dtype=self.dtype, shared=c.layers_share_parameters)
+        if c.num_global_tokens:
+            init = nn.with_logical_partitioning(_INIT, POSITION_AXES)
+            self.global_tokens = self.param("global_tokens", init, (c.num_global_tokens, c.embed_dim), jnp.float32)
         if c.pooler:
             self.pooler = Pooler(self.dtype)
         to_tokens = (c.vocab_size, c.token_embed_dim, c.token_activation, c.norm_epsilon, self.dtype)
@@ -208,7 +217,8 @@ class Encoder(TextModel):
     ) -> Hidden:
         """The last layer's output, which the heads read. Raises `InputError` for rows longer than `max_length`."""
         x = self._embed(inputs, segments, inputs_valid, deterministic)
-        hidden = self.encoder(x, self._context(inputs, inputs_valid), deterministic=deterministic)
+        x, context = self._with_global_tokens(x), self._context(inputs, inputs_valid)
+        hidden = self.encoder(x, context, deterministic=deterministic)[:, self.config.num_global_tokens :]
         return self.output_dropout(hidden, deterministic=deterministic)
 
     def encode_layers(
@@ -217,7 +227,9 @@ class Encoder(TextModel):
         """What the first layer reads (embeddings, normed, projected), and the output of each, the last as in
         `hidden_states`: num_layers + 1 arrays."""
         x = self._embed(inputs, segments, inputs_valid, deterministic)
-        outputs = self.encoder.outputs(x, self._context(inputs, inputs_valid), deterministic=deterministic)
+        context = self._context(inputs, inputs_valid)
+        outputs = self.encoder.outputs(self._with_global_tokens(x), context, deterministic=deterministic)
+        outputs = outputs[:, :, self.config.num_global_tokens :]
         if self.encoder.config.norm_first:
             outputs = outputs.at[-1].set(self.encoder.final_norm(outputs[-1]))
         return jnp.concatenate([x[None], outputs])
@@ -257,7 +269,16 @@ class Encoder(TextModel):
     def _context(self, inputs: Ids, inputs_valid: Valid) -> Context:
         length = inputs.shape[1]
         bias = self.position_bias(length, length) if self.config.positions == "relative" else None
+        if inputs_valid is not None:
+            inputs_valid = jnp.pad(inputs_valid, ((0, 0), (self.config.num_global_tokens, 0)), constant_values=True)
         return Context(bias, Mask(inputs_valid))
+
+    def _with_global_tokens(self, x: Hidden) -> Float[Array, "B G D"]:
+        """What the first layer reads, the global tokens in front."""
+        if not self.config.num_global_tokens:
+            return x
+        tokens = all_gather_fsdp(self.global_tokens, POSITION_AXES, x.dtype)
+        return jnp.concatenate([jnp.broadcast_to(tokens, (len(x), *tokens.shape)), x], axis=1)
 
     def _embed(self, inputs: Ids, segments: Ids | None, inputs_valid: Valid, deterministic: bool) -> Hidden:
         self.config.check_length(inputs.shape[1])

@@ -270,7 +270,8 @@ class PretrainedEncoder(TaskHeads):
             sown = sown_weights(self.module, self.params, batch.ids, batch.segments, inputs_valid=batch.valid)
             stacks = {network: sown[network] for network in self.config.networks} or {"self": sown}
             words = format_tokens(tokenizer, row.ids)
-            maps = tuple(make_map(kind, words, words, part["encoder"]) for kind, part in stacks.items())
+            start = self._network.num_global_tokens
+            maps = tuple(make_map(kind, words, words, part["encoder"], start=start) for kind, part in stacks.items())
             answers.append(AttentionMaps(maps, self.title, text if isinstance(text, str) else " | ".join(text)))
         return answers[0] if is_one(texts) else answers
 

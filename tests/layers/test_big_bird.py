@@ -1,8 +1,12 @@
+import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
 from t5x_lite.errors import InputError
 from t5x_lite.layers.big_bird import BigBird
+from t5x_lite.models import BertConfig
+from t5x_lite.models.base import init_params
 
 FIRST = [7, 3, 8, 1, 1, 0, 8, 4, 6]
 """What the first seed draws, by any release of NumPy."""
@@ -32,6 +36,28 @@ def test_short_rows_attend_to_all_tokens():
     assert BigBird().random_blocks(1, 2, 11 * 64 + 1).shape == (1, 2, 10, 3)
 
 
-def test_an_even_window_is_refused():
+def test_bad_sizes_are_refused():
     with pytest.raises(InputError, match="num_window_blocks=2 is not odd, .*; choose 3"):
         BigBird(num_window_blocks=2)
+    with pytest.raises(InputError, match="num_global_tokens=65 are not whole blocks of block_size=64; choose 128"):
+        BigBird(num_global_tokens=65)
+
+
+def test_extended_global_tokens():
+    """They stand in front of the row, see all of it and are seen by all; no block of the row itself is global."""
+    attention = BigBird(2, 1, 3, num_global_tokens=4)
+    config = BertConfig(20, 2, 8, 8, 1, 40, attention=attention, pooler=False)
+    module, params = config.build(), init_params(config, jax.random.key(0))
+    assert params["global_tokens"].shape == (4, 8)
+    ids = jnp.arange(30).reshape(1, 30) % 20
+    hidden, sown = module.apply({"params": params}, ids, mutable=["intermediates"], method="hidden_states")
+    assert hidden.shape == (1, 30, 8)
+    (weights,) = sown["intermediates"]["encoder"]["layers"]["self_attention"]["weights"]
+    seen = np.asarray(weights[0, 0] > 0)
+    assert seen.shape == (2, 34, 34) and seen[:, :4].all() and seen[:, :, :4].all()
+    # Of 15 blocks three or, at the ends, two around each, and a random one.
+    own = seen[:, 4::2, 4::2]
+    assert (own.sum(axis=-1) == np.where(np.isin(np.arange(15), (0, 14)), 3, 4)).all()
+    longer = jnp.zeros((1, 30), bool).at[:, :25].set(True)
+    padded = module.apply({"params": params}, ids, inputs_valid=longer, method="hidden_states")
+    assert np.isfinite(padded).all() and not np.allclose(padded[:, :25], hidden[:, :25])

@@ -33,6 +33,7 @@ CONFIGS: dict[str, EncoderConfig] = {
     "distilbert": DistilBertConfig(**SIZES, heads=("masked_lm",), tied=False),
     "electra": ElectraConfig(**SIZES, heads=("masked_lm", "replaced_token"), token_embed_dim=5),
     "bigbird": BertConfig(**SIZES, heads=("masked_lm",), attention=BigBird(1, 1, 1)),
+    "bigbird-etc": BertConfig(**SIZES, heads=("masked_lm",), attention=BigBird(1, 1, 1, num_global_tokens=2)),
     "linformer": BertConfig(**SIZES, heads=("masked_lm",), attention=Linformer(4, "none")),
 }
 B, L = 2, 9
@@ -125,6 +126,7 @@ def test_the_tree_has_a_branch_for_each_part(tiny):
     parts = {"embeddings", "encoder", *tiny.config.heads}
     parts |= {"pooler"} if tiny.config.pooler else set()
     parts |= {"projection"} if tiny.config.projects_embeddings else set()
+    parts |= {"global_tokens"} if tiny.config.num_global_tokens else set()
     assert set(tiny.params) == parts
     kernel = tiny.params["encoder"]["layers"]["feed_forward"]["wi"]["kernel"]
     assert kernel.shape == ((12, 17) if tiny.config.layers_share_parameters else (2, 12, 17))
