@@ -2,7 +2,9 @@
 
     python -m t5x_lite train configs/big_bird_tiny.py
 
-X
+Three minutes on two CPU cores, beside other work: held-out loss 5.76 nats a token, where a unigram model of the same
+text has 5.93, and the same model with attention to all tokens (`--model.attention.block-size 128`, of which a row has
+too few) 5.78.
 """
 
 from dataclasses import replace
