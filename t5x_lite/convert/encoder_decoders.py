@@ -1,10 +1,11 @@
-"""Hugging Face's `bart`, `marian`, which is the Transformer of 2017, `t5` and `mt5`."""
+"""Hugging Face's `bart`, `marian`, which is the Transformer of 2017, `bigbird_pegasus`, `t5` and `mt5`."""
 
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
+from t5x_lite.convert.encoders import BlockSparse
 from t5x_lite.convert.family import (
     OURS,
     OUTPUT,
@@ -23,7 +24,15 @@ from t5x_lite.convert.generation import read_id, special_ids
 from t5x_lite.convert.table import Names, Tensors, drop_copy, has
 from t5x_lite.data import Vocabulary
 from t5x_lite.errors import InputError
-from t5x_lite.models import PRESETS, BartConfig, EncoderDecoderConfig, T5Config, T5EncoderConfig, TransformerConfig
+from t5x_lite.models import (
+    PRESETS,
+    BartConfig,
+    BigBirdPegasusConfig,
+    EncoderDecoderConfig,
+    T5Config,
+    T5EncoderConfig,
+    TransformerConfig,
+)
 
 _SHARED, _OUTPUT_BIAS = "model.shared.weight", "final_logits_bias"
 _SIDES = {"encoder": "model.encoder.embed_tokens.weight", "decoder": "model.decoder.embed_tokens.weight"}
@@ -64,23 +73,22 @@ class _Embeddings:
         return {"scale_embedding": config.scale_embedding, OURS: {name: getattr(config, name) for name in names}}
 
 
+_NUMBERS: dict[str, Any] = {
+    "vocab_size": "vocab_size",
+    "d_model": "embed_dim",
+    "encoder_attention_heads": "num_heads",
+    "decoder_attention_heads": "num_decoder_heads",
+    "encoder_ffn_dim": "mlp_dim",
+    "decoder_ffn_dim": "decoder_mlp_dim",
+    "encoder_layers": "num_encoder_layers",
+    "decoder_layers": "num_decoder_layers",
+    "max_position_embeddings": ("max_length", 1024),
+    "dropout": ("dropout_rate", 0.1),
+    "attention_dropout": ("attention_dropout_rate", 0.0),
+    "activation_dropout": ("mlp_dropout_rate", 0.0),
+}
 _FIELDS = (
-    _Sizes(
-        {
-            "vocab_size": "vocab_size",
-            "d_model": "embed_dim",
-            "encoder_attention_heads": "num_heads",
-            "decoder_attention_heads": "num_decoder_heads",
-            "encoder_ffn_dim": "mlp_dim",
-            "decoder_ffn_dim": "decoder_mlp_dim",
-            "encoder_layers": "num_encoder_layers",
-            "decoder_layers": "num_decoder_layers",
-            "max_position_embeddings": ("max_length", 1024),
-            "dropout": ("dropout_rate", 0.1),
-            "attention_dropout": ("attention_dropout_rate", 0.0),
-            "activation_dropout": ("mlp_dropout_rate", 0.0),
-        }
-    ),
+    _Sizes(_NUMBERS),
     Constants({"is_decoder": False, "is_encoder_decoder": True}, ours={"norm_epsilon": 1e-5}),
     Constants({"init_std": 0.02, "encoder_layerdrop": 0.0, "decoder_layerdrop": 0.0, "use_cache": True}, checked=False),
     ActivationName("activation_function"),
@@ -212,6 +220,29 @@ class _Marian(_EncoderDecoderFamily):
         }
 
 
+class _AttentionBias:
+    """Whether the projections of the attention have biases."""
+
+    def read(self, theirs: dict[str, Any], tensors: Tensors) -> dict[str, Any]:
+        return {"attention_bias": bool(theirs.get("use_bias", False))}
+
+    def write(self, config: BigBirdPegasusConfig, family: str) -> dict[str, Any]:
+        return {"use_bias": config.attention_bias}
+
+
+class _BigBirdPegasus(_Bart):
+    def further_tensors(self, config: BigBirdPegasusConfig, tensors: Tensors) -> dict[str, np.ndarray]:
+        return super().further_tensors(replace(config, attention_bias=True), tensors)  # none of zeros
+
+    def names(self, config: BigBirdPegasusConfig) -> Names:
+        names = super().names(config)
+        for stack in ("encoder", "decoder"):  # the norm after the layers, whatever its name says
+            names[f"{stack}/final_norm"] = names.pop(f"{stack}_embeddings/norm")
+        ours, theirs = "encoder/layers/self_attention", "model.encoder.layers.{layer}.self_attn"
+        names |= {f"{ours}/{name}": f"{theirs}.self.{name}" for name in ("query", "key", "value")}
+        return names | {f"{ours}/out": f"{theirs}.output"}
+
+
 BART = _Bart(
     model_type="bart",
     name="Bart",
@@ -245,6 +276,25 @@ MARIAN = _Marian(
         Constants(ours={"positions": "sinusoidal", "norm_first": False}),
     ),
     heads=Heads({}, {(): "MTModel"}),
+)
+
+
+BIG_BIRD_PEGASUS = _BigBirdPegasus(
+    model_type="bigbird_pegasus",
+    name="BigBirdPegasus",
+    config=BigBirdPegasusConfig,
+    ids={"pad_token_id": 0, "bos_token_id": 2, "eos_token_id": 1},
+    start_id=2,
+    fields=(
+        _Sizes(_NUMBERS | {"max_position_embeddings": ("max_length", 4096)}),
+        *_FIELDS[1:-1],
+        ActivationName("activation_function", default="gelu_new"),
+        _Embeddings(),
+        _AttentionBias(),
+        BlockSparse(),
+        Constants({"classifier_dropout": 0.0}, checked=False),
+    ),
+    heads=Heads({}, {(): "ForConditionalGeneration"}),
 )
 
 
@@ -400,4 +450,4 @@ MT5_ENCODER = replace(
     name="MT5",
     fits=lambda config, tokenizer: config.vocab_size == PRESETS["mt5-small"].vocab_size,
 )
-FAMILIES = (T5, MT5, T5_ENCODER, MT5_ENCODER, BART, MARIAN)
+FAMILIES = (T5, MT5, T5_ENCODER, MT5_ENCODER, BART, MARIAN, BIG_BIRD_PEGASUS)

@@ -30,6 +30,7 @@ from t5x_lite.models import (
     AlbertConfig,
     BertConfig,
     BigBirdConfig,
+    BigBirdPegasusConfig,
     DistilBertConfig,
     ElectraConfig,
     RobertaConfig,
@@ -161,7 +162,7 @@ class _ElectraHeads(Heads):
         return fields
 
 
-class _BlockSparse:
+class BlockSparse:
     """Which tokens attend to each other; theirs has no seed of the random blocks."""
 
     def read(self, theirs: dict[str, Any], tensors: Tensors) -> dict[str, Any]:
@@ -174,7 +175,7 @@ class _BlockSparse:
         fields = checked_fields(BigBird, sizes.read(theirs, tensors))
         return {"attention": BigBird(**fields) if kind == "block_sparse" else None}
 
-    def write(self, config: BigBirdConfig, family: str) -> dict[str, Any]:
+    def write(self, config: BigBirdConfig | BigBirdPegasusConfig, family: str) -> dict[str, Any]:
         attention = config.attention
         if not isinstance(attention, BigBird):
             check_exportable(family, "attention", attention, None)
@@ -333,7 +334,7 @@ BIG_BIRD = replace(
         Constants({"initializer_range": 0.02, "is_encoder_decoder": False}, checked=False),
         Numbers(_NUMBERS | {"max_position_embeddings": ("max_length", 4096)}),
         ActivationName(default="gelu_new"),
-        _BlockSparse(),
+        BlockSparse(),
     ),
     pooler="pooler",
     heads=Heads(

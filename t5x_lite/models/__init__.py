@@ -22,7 +22,7 @@ from t5x_lite.models import (
 )
 from t5x_lite.models.base import ModelConfig, abstract_params, init_params, num_params
 from t5x_lite.models.bert import AlbertConfig, BertConfig, DistilBertConfig, RobertaConfig
-from t5x_lite.models.big_bird import BigBirdConfig
+from t5x_lite.models.big_bird import BigBirdConfig, BigBirdPegasusConfig
 from t5x_lite.models.clip import Clip, ClipConfig, ClipImageConfig, ClipResNetConfig, ClipTextConfig
 from t5x_lite.models.decoder import Decoder, DecoderConfig
 from t5x_lite.models.detr import Detections, Detr, DetrConfig
@@ -57,6 +57,7 @@ __all__ = [
     "BertConfig",
     "BigBird",
     "BigBirdConfig",
+    "BigBirdPegasusConfig",
     "Clip",
     "ClipConfig",
     "ClipImageConfig",

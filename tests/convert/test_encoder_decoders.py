@@ -12,7 +12,7 @@ import pytest
 
 from t5x_lite.convert import export_folder, import_folder
 from t5x_lite.errors import InputError
-from t5x_lite.models import BartConfig, TransformerConfig
+from t5x_lite.models import BartConfig, BigBird, TransformerConfig
 from t5x_lite.objectives.losses import shift_right
 
 torch = pytest.importorskip("torch", reason="torch is the oracle")
@@ -46,7 +46,7 @@ class Case:
 
     @property
     def family(self) -> str:
-        return "Bart" if self.name.startswith("Bart") else "Marian"
+        return next(family for family in ("Bart", "Marian", "BigBirdPegasus") if self.name.startswith(family))
 
 
 UNTIED = {"tie_word_embeddings": False}
@@ -90,6 +90,17 @@ CASES = {
         "MarianMTModel",
         MARIAN | {"share_encoder_decoder_embeddings": False},
         {"shared_embedding": False, "tied": True},
+    ),
+    "big-bird-pegasus": Case(
+        "BigBirdPegasusForConditionalGeneration",
+        {"attention_type": "original_full", "decoder_ffn_dim": 19, "pad_token_id": 3},
+        {"attention": None, "attention_bias": False, "activation": "gelu_tanh", "scale_embedding": True, "start_id": 2},
+        bias=True,
+    ),
+    "big-bird-pegasus-blocks": Case(
+        "BigBirdPegasusForConditionalGeneration",
+        {"block_size": 1, "num_random_blocks": 3, "use_bias": True},
+        {"attention": BigBird(1, 3), "attention_bias": True, "decoder_mlp_dim": None},
     ),
     "marian-untied": Case("MarianMTModel", MARIAN | UNTIED, {"shared_embedding": False, "tied": False}),
 }

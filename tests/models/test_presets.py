@@ -29,6 +29,7 @@ PUBLISHED = {
     "albert-xxlarge-v2": 222_595_584,
     "bigbird-roberta-base": 127_468_800,  # as Transformers counts; 128,111,286 and 360,225,974 with the head
     "bigbird-roberta-large": 359_123_968,
+    "bigbird-pegasus-large": 576_891_904,
     "distilbert-base-uncased": 66_362_880,
     "distilbert-base-cased": 65_190_912,
     "distilbert-base-multilingual-cased": 134_734_080,
