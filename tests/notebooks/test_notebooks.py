@@ -173,8 +173,8 @@ def test_the_prose_has_the_figures_of_the_outputs(path):
                 assert figure in {format(factor * number, rounded) for number in numbers for factor in (1, 100)}, figure
 
 
-def test_there_are_eight():
-    assert list(NOTEBOOKS) == list("12345678")
+def test_there_are_nine():
+    assert list(NOTEBOOKS) == list("123456789")
 
 
 @pytest.mark.slow
@@ -300,3 +300,13 @@ def test_pictures_with_words_and_with_boxes(execute):
     held_out = notebook.value("figures")
     assert held_out["loss"] < held_out["constant_loss"] / 1.5
     assert notebook.value("[len(one) for one in detr.detect(paths[:3], 0.0)]") == [8, 8, 8]
+
+
+@pytest.mark.slow
+def test_laws_of_runs_of_several_sizes(execute):
+    notebook = execute("9")
+    assert not notebook.drifted()
+    assert notebook.pictures() == {"study"}
+    assert notebook.value("len(ends)") == 24
+    assert "73 G parameters, 1.3 T tokens" in notebook.printed("published")
+    assert notebook.value("study.optima(1e14)['3, L(N, D)'][0].parameters") > 1e5
