@@ -125,6 +125,8 @@ RULES: dict[str, tuple[str, ...]] = {
     "channels": (),
     "window": (),
     STATISTICS: (),
+    # vectors of an index, which every device has a share of
+    "passages": ("data", "fsdp", "sequence", "tensor"),
     # activations
     "activation_batch": ("data", "fsdp"),
     "activation_length": ("sequence",),

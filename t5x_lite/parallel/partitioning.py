@@ -216,17 +216,17 @@ def all_but_gathered(primitive: Any, *_: Any, **__: Any) -> bool:
 
 
 def on_each_device(
-    function: Callable[[dict[str, Array], dict[str, Any]], Array],
+    function: Callable[[dict[str, Array], dict[str, Any]], Any],
     arrays: dict[str, Array],
     axes: dict[str, tuple[str | None, ...]],
     out_axes: tuple[str | None, ...],
-) -> Array:
+) -> Any:
     """`function(arrays, offsets)` of each device's shards, for kernels that the compiler cannot shard by itself.
 
     Args:
       function: its `offsets` are the index, by logical axis, at which the device's shard begins; 0 where it is whole.
       axes: the logical axes of each array; an axis is sharded in all of them alike or not at all.
-      out_axes: those of the result, each one of an array.
+      out_axes: those of the result, or of each array of it; each is one of an array's.
     """
     sizes: dict[str, list[int]] = {}
     for name, array in arrays.items():
@@ -240,7 +240,7 @@ def on_each_device(
     def spec(axes: tuple[str | None, ...]) -> PartitionSpec:
         return PartitionSpec(*(sharded.get(axis) for axis in axes))
 
-    def on_device(arrays: dict[str, Array]) -> Array:
+    def on_device(arrays: dict[str, Array]) -> Any:
         offsets: dict[str, Any] = dict.fromkeys(sizes, 0)
         for axis, names in sharded.items():
             offsets[axis] = jax.lax.axis_index(names) * (sizes[axis][0] // _num_devices(names))
