@@ -31,7 +31,7 @@ def main() -> None:
     from t5x_lite.planning.hlo import read_hlo
     from t5x_lite.planning.timing import Schedule
     from t5x_lite.planning.topology import Topology
-    from t5x_lite.retrieval.search import Found, search, shard_passages
+    from t5x_lite.retrieval.inner_products import Found, search, shard_passages
 
     topology = Topology.parse(arguments.topology)
     chips = len(topology.devices)
