@@ -1,5 +1,6 @@
 """All fits of one study, and what they say of a given amount of compute."""
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
@@ -90,17 +91,22 @@ class Study:
         return found
 
     def to_json(self) -> dict[str, Any]:
-        """The constants, their intervals, and the exponents by approach."""
+        """The constants, their intervals where there are draws, and the exponents by approach."""
+
+        def known(intervals: dict[str, tuple[float, float]]) -> dict[str, tuple[float, float]]:
+            return {name: bounds for name, bounds in intervals.items() if all(map(math.isfinite, bounds))}
+
         laws = {
             fit.law.formula: {
                 "constants": fit.law.constants,
-                "intervals": fit.intervals,
-                "measurements": len(fit.residuals),
+                "intervals": known(fit.intervals),
+                "measurements": len(fit.measurements),
             }
             for fit in self.laws
         }
         exponents = {
-            name: {"a": a, "b": b, "intervals": intervals} for name, ((a, b), intervals) in self.exponents().items()
+            name: {"a": a, "b": b, "intervals": known(intervals)}
+            for name, ((a, b), intervals) in self.exponents().items()
         }
         cost = {"factor": self.cost.factor, "exponent": self.cost.exponent}
         return {"laws": laws, "exponents": exponents, "cost": cost, "problems": list(self.problems)}

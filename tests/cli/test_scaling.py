@@ -51,8 +51,10 @@ def test_fit(run, table, tmp_path):
     constants = found["laws"][LAW.formula]["constants"]
     assert constants["E"] == pytest.approx(LAW.E, rel=0.02) and constants["alpha"] == pytest.approx(0.34, rel=0.05)
     assert found["exponents"]["3, L(N, D)"]["a"] == pytest.approx(LAW.exponents()[0], rel=0.05)
-    status, out, err = run("scaling", "fit", table, "--draws", "0", "--drop-highest", "3", "--out", picture)
+    options = ("--draws", "0", "--drop-highest", "3", "--out", picture, "--json", figures)
+    status, out, err = run("scaling", "fit", table, *options)
     assert (status, out.startswith("21 runs")) == (0, True), err
+    assert json.loads(figures.read_text())["laws"][LAW.formula]["intervals"] == {}
 
 
 def test_run_trains_and_fit_reads(run, config, tmp_path):
@@ -91,6 +93,7 @@ BAD = {
     "too few": (["fit", "TABLE", "--drop-highest", "24"], "drop_highest=24 leaves none of 24 runs"),
     "no folder": (["fit", "nowhere"], "nowhere has no metrics.jsonl"),
     "bad compute": (["fit", "TABLE", "--flops", "much"], "--flops has 'much'"),
+    "no folder for figures": (["fit", "TABLE", "--json", "nowhere/x.json"], "json=nowhere/x.json lies in no folder"),
     "no picture": (["fit", "TABLE", "--out", "x.gif"], "out"),
 }
 

@@ -55,7 +55,18 @@ PAGES = {path.relative_to(ROOT / "docs").as_posix(): path.read_text() for path i
 ELSEWHERE = {"extending.md"}
 """Pages with a test of their own."""
 
-PACKAGES = ("", ".models", ".objectives", ".data", ".decoding", ".training", ".metrics", ".pretrained", ".retrieval", ".scaling")
+PACKAGES = (
+    "",
+    ".models",
+    ".objectives",
+    ".data",
+    ".decoding",
+    ".training",
+    ".metrics",
+    ".pretrained",
+    ".retrieval",
+    ".scaling",
+)
 
 QUESTIONS = {
     "out of memory": {"faq.html"},

@@ -156,6 +156,9 @@ def fit(arguments: list[str]) -> None:
             )
     out = Path(command.out).expanduser()
     check_output_path(out, "out")
+    figures = Path(command.json).expanduser() if command.json else None
+    if figures is not None:
+        check_output_path(figures, "json", (".json",))
     from t5x_lite.scaling import fit_study, read_measurements
     from t5x_lite.scaling.drawing import draw_study
     from t5x_lite.scaling.grid import parse_amount
@@ -172,8 +175,8 @@ def fit(arguments: list[str]) -> None:
         raise InputError(study.problems[0])
     console = Console()
     _print_study(console if console.is_terminal else Console(width=120), study, budgets)
-    if command.json:
-        write_atomically(Path(command.json).expanduser(), json.dumps(study.to_json(), indent=1).encode())
+    if figures is not None:
+        write_atomically(figures, json.dumps(study.to_json(), indent=1, allow_nan=False).encode())
     draw_study(study, budgets).save(out)
     print(out)
 
