@@ -67,7 +67,7 @@ def check_is_new(folder: Path, option: str) -> None:
 
 
 def check_output_path(path: Path, option: str, suffixes: tuple[str, ...] = (".png",)) -> None:
-    """Raises `InputError` for a name that does not end as a picture, a page or a JSON file does, or whose folder is missing."""
+    """Raises `InputError` for a name that does not end in one of `suffixes`, or whose folder is missing."""
     if path.suffix not in suffixes:
         kinds = " or ".join({".png": "picture", ".html": "page", ".json": "JSON file"}[suffix] for suffix in suffixes)
         raise InputError(
