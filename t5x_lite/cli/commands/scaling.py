@@ -45,7 +45,7 @@ and every option of train, which holds for all runs: see "t5x-lite train CONFIG 
 
 fit reads the held-out losses of such runs, or a table of another's: see "{PROG} fit --help".
 
-{format_examples((*RUN_EXAMPLES, *FIT_EXAMPLES))}"""
+{format_examples((RUN_EXAMPLES[0], *FIT_EXAMPLES))}"""
 
 
 @dataclass(frozen=True)
