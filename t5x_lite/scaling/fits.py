@@ -1,5 +1,6 @@
 """Fits of scaling laws, with intervals by the bootstrap over runs."""
 
+import contextlib
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -82,12 +83,12 @@ def fit_law(
     check_enough(kind, measurements)
     means = _logs(measurements).mean(axis=1)
     theta = _minimize(kind, measurements, delta, means)
-    found = [
-        kind.from_theta(_minimize(kind, sample, delta, means, starts=[theta]), means)
-        for sample in resamples(measurements, draws, seed)
-        if _problem(kind, sample) is None
-    ]
-    return Fit(kind.from_theta(theta, means), tuple(found), measurements, confidence)
+    law, found = kind.from_theta(theta, means), []
+    for sample in resamples(measurements, draws, seed):
+        if _problem(kind, sample) is None:
+            with contextlib.suppress(InputError):  # a sample in which the loss hardly depends on one of them
+                found.append(kind.from_theta(_minimize(kind, sample, delta, means, starts=[theta]), means))
+    return Fit(law, tuple(found), measurements, confidence)
 
 
 def check_enough(kind: type[Law], measurements: Measurements) -> None:

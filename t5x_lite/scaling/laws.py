@@ -15,6 +15,8 @@ from jaxtyping import Float
 from t5x_lite.errors import InputError
 
 Vector = Float[np.ndarray, "R"]
+_MOST_LOG = 700.0
+"""Of the logarithm of a number that floats have."""
 
 
 @dataclass(frozen=True)
@@ -78,12 +80,20 @@ class ComputeLaw:
 
     @staticmethod
     def fit(measurements: Measurements) -> "ComputeLaw":
-        """Least squares on logarithms; the exponent is 1 where all models have one size."""
+        """Least squares on logarithms; the exponent is 1 where all models have one size.
+
+        Raises:
+          InputError: larger models cost less a token.
+        """
         per_token = np.log(measurements.flops / measurements.tokens)
         size = np.log(measurements.parameters)
         if np.ptp(size) < 1e-6:
             return ComputeLaw(float(np.exp((per_token - size).mean())))
         exponent, log_factor = np.polyfit(size, per_token, 1)
+        if exponent <= 0:
+            raise InputError(
+                f"compute a token falls with the parameters, as N^{exponent:.2f}; check the columns tokens and flops"
+            )
         return ComputeLaw(float(np.exp(log_factor)), float(exponent))
 
     def tokens(self, parameters: float, flops: float) -> float:
@@ -170,8 +180,10 @@ class PowerLaw(Law):
     @classmethod
     def from_theta(cls, theta: Vector, means: Float[np.ndarray, "3"]) -> "PowerLaw":
         mean = means[VARIABLES.index(cls.variable)]
-        log_scale = mean + theta[0] / theta[1] if theta[1] else math.nan
-        return cls(float(np.exp(np.clip(log_scale, -700, 700))), float(theta[1]))
+        if abs(theta[0]) + abs(mean * theta[1]) >= _MOST_LOG * abs(theta[1]):
+            problem = f"the loss hardly depends on {cls.variable}"
+            raise InputError(f"{cls.formula} cannot be fitted: {problem}; train others too")
+        return cls(math.exp(mean + theta[0] / theta[1]), float(theta[1]))
 
 
 @dataclass(frozen=True)
@@ -202,11 +214,11 @@ class FrontierLaw(PowerLaw):
 
 
 class Terms(NamedTuple):
-    """A decreasing function of A / N^alpha + B / D^beta, which is what matters to the best choice of N and D."""
+    """A / N^alpha and B / D^beta: the loss grows with their sum, which is all that the best N and D depend on."""
 
-    A: float
+    log_A: float
     alpha: float
-    B: float
+    log_B: float
     beta: float
 
 
@@ -226,13 +238,16 @@ class JointLaw(Law):
           cost: what training costs; None: 6 N D.
         """
         cost = cost or ComputeLaw()
-        A, alpha, B, beta = self.terms
+        log_A, alpha, log_B, beta = self.terms
         # Where a larger model gains what the tokens that it costs lose: alpha A N^-alpha = exponent beta B D^-beta.
-        log_ratio = math.log(alpha * A) - math.log(cost.exponent * beta * B)
-        log_size = (log_ratio + beta * (math.log(flops) - math.log(cost.factor))) / (alpha + cost.exponent * beta)
-        size = math.exp(log_size)
-        tokens = cost.tokens(size, flops)
-        loss = self.loss(*(np.array([value]) for value in (size, tokens, flops)))
+        log_ratio = math.log(alpha) + log_A - math.log(cost.exponent * beta) - log_B
+        log_product = math.log(flops) - math.log(cost.factor)
+        log_size = (log_ratio + beta * log_product) / (alpha + cost.exponent * beta)
+        logs = log_size, log_product - cost.exponent * log_size
+        # Of resampled runs a law may have exponents near 0, and its optimum be no number that floats have.
+        size, tokens = (math.exp(min(max(log, -_MOST_LOG), _MOST_LOG)) for log in logs)
+        with np.errstate(all="ignore"):
+            loss = self.loss(*(np.array([value]) for value in (size, tokens, flops)))
         return Optimum(size, tokens, float(loss[0]))
 
     def exponents(self, cost: ComputeLaw | None = None) -> tuple[float, float]:
@@ -259,7 +274,7 @@ class KaplanLaw(JointLaw):
     @property
     def terms(self) -> Terms:
         ratio = self.alpha_N / self.alpha_D
-        return Terms(self.N_c**ratio, ratio, self.D_c, 1.0)
+        return Terms(ratio * math.log(self.N_c), ratio, math.log(self.D_c), 1.0)
 
     def loss(self, parameters: Vector, tokens: Vector, flops: Vector) -> Vector:
         ratio = self.alpha_N / self.alpha_D
@@ -290,7 +305,9 @@ class KaplanLaw(JointLaw):
     def from_theta(cls, theta: Vector, means: Float[np.ndarray, "3"]) -> "KaplanLaw":
         alpha_D = math.exp(theta[3])
         log_size = theta[0] / theta[2] + means[0]
-        return cls(math.exp(min(log_size, 700.0)), math.exp(theta[1] + means[1]), theta[2] * alpha_D, alpha_D)
+        if abs(log_size) >= _MOST_LOG:
+            raise InputError(f"{cls.formula} cannot be fitted: the loss hardly depends on N; train other sizes too")
+        return cls(math.exp(log_size), math.exp(theta[1] + means[1]), theta[2] * alpha_D, alpha_D)
 
 
 @dataclass(frozen=True)
@@ -310,7 +327,7 @@ class ChinchillaLaw(JointLaw):
 
     @property
     def terms(self) -> Terms:
-        return Terms(self.A, self.alpha, self.B, self.beta)
+        return Terms(math.log(self.A), self.alpha, math.log(self.B), self.beta)
 
     def loss(self, parameters: Vector, tokens: Vector, flops: Vector) -> Vector:
         return self.E + self.A / parameters**self.alpha + self.B / tokens**self.beta
@@ -335,7 +352,7 @@ class ChinchillaLaw(JointLaw):
 
     @classmethod
     def from_theta(cls, theta: Vector, means: Float[np.ndarray, "3"]) -> "ChinchillaLaw":
-        A, B = (math.exp(min(theta[n] + theta[n + 2] * means[n - 1], 700.0)) for n in (1, 2))
+        A, B = (math.exp(theta[n] + theta[n + 2] * means[n - 1]) for n in (1, 2))  # within the bounds no overflow
         return cls(math.exp(theta[0]), A, B, float(theta[3]), float(theta[4]))
 
 

@@ -1,5 +1,6 @@
 """Laws are found again from losses that follow them, with intervals that hold them."""
 
+import json
 import math
 
 import numpy as np
@@ -15,6 +16,7 @@ from t5x_lite.scaling import (
     Measurements,
     SizeLaw,
     fit_law,
+    fit_study,
 )
 
 PUBLISHED = {
@@ -139,6 +141,35 @@ def test_compute_as_counted():
     flops = 35 * measurements.parameters**0.92 * measurements.tokens
     cost = ComputeLaw.fit(Measurements(measurements.parameters, measurements.tokens, flops, flops, measurements.run))
     assert (cost.factor, cost.exponent) == (pytest.approx(35), pytest.approx(0.92))
+
+
+LOSSES = {
+    "all equal": lambda sizes, tokens: np.full(sizes.size, 3.0),
+    "of nothing": lambda sizes, tokens: np.random.default_rng(0).uniform(1, 9, sizes.size),
+    "of the size alone": lambda sizes, tokens: 1 + 1e3 * sizes**-0.3,
+    "growing": lambda sizes, tokens: 1e-3 * (sizes * tokens) ** 0.1,
+}
+
+
+@pytest.mark.parametrize("case", LOSSES)
+def test_losses_without_a_law_end_in_figures_or_a_sentence(case):
+    """Of whatever is fitted, the optima and all that is written are numbers."""
+    sizes, tokens = (x.ravel() for x in np.meshgrid(np.geomspace(5e7, 1.6e10, 4), np.geomspace(1e9, 3e11, 4)))
+    losses = LOSSES[case](sizes, tokens)
+    measured = Measurements(sizes, tokens, 6 * sizes * tokens, losses, tuple(map(str, range(sizes.size))))
+    study = fit_study(measured, draws=5)
+    json.dumps(study.to_json(), allow_nan=False)
+    for flops in (1e-3, 1e20, 9e29):
+        for optimum, interval in study.optima(flops).values():
+            assert not any(map(math.isnan, optimum)) and len(interval("loss")) == 2
+    assert study.laws or study.problems
+
+
+def test_compute_that_falls_with_the_size_is_refused():
+    sizes = np.geomspace(1e6, 1e9, 5)
+    measured = Measurements(sizes, sizes, 1e12 / sizes, sizes, tuple("abcde"))
+    with pytest.raises(InputError, match=r"compute a token falls with the parameters, as N\^-2.00; check the columns"):
+        ComputeLaw.fit(measured)
 
 
 def test_too_little_is_refused():
