@@ -77,6 +77,11 @@ def measure_runs(runs: Sequence[RecordedRun], count: Count = "total") -> Measure
         units[type(run.experiment.objective).__name__, unit] = run.name
         size, flops = count_parameters(run.experiment.model, count), training_flops(run.experiment)
         entries += [(size, step * number, step * flops, loss, run.name) for step, loss in dict(finite).items()]
+    tokenizers = {repr(run.experiment.data.tokenizer): run.name for run in runs}
+    if len(tokenizers) > 1:
+        raise InputError(
+            f"the losses of {' and '.join(tokenizers.values())} are of tokens of other tokenizers; fit them apart"
+        )
     if len(units) > 1:
         message = " and ".join(f"{name} has {objective} on {unit}" for (objective, unit), name in units.items())
         raise InputError(f"the runs' losses are of different kinds: {message}; fit them apart")

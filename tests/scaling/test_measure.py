@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from dataclasses import replace
 
 import jax
 import numpy as np
@@ -56,6 +57,11 @@ def test_runs_that_do_not_fit_together(folder, tiny, tmp_path):
     (other / "metrics.jsonl").write_text('{"step": 2, "kind": "train", "loss": 2.0}\n')
     with pytest.raises(InputError, match=r"b has no held-out loss yet"):
         read_measurements([str(other)])
+    third = shutil.copytree(folder, tmp_path / "c")
+    tokenizer = replace(tiny.data.tokenizer, extra_ids=tiny.data.tokenizer.extra_ids + 1)
+    (third / "experiment.json").write_text(replace(tiny, data=replace(tiny.data, tokenizer=tokenizer)).to_json())
+    with pytest.raises(InputError, match="are of tokens of other tokenizers; fit them apart"):
+        read_measurements([str(folder), str(third)])
     (other / "metrics.jsonl").write_text("")
     with pytest.raises(InputError, match=r"b has no metrics.jsonl with records"):
         read_measurements([str(other)])
