@@ -3,7 +3,7 @@
 import re
 import shlex
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from etils import epath
@@ -59,6 +59,26 @@ def take_part(runs: Sequence[PlannedRun], part: Sequence[str]) -> list[PlannedRu
     if not match or len(part) > 1 or not 1 <= int(match[1]) <= int(match[2]):
         raise InputError(f"--part={' '.join(part)} is not I/N with I from 1 to N; write 1/2 and 2/2 on two hosts")
     return list(runs[int(match[1]) - 1 :: int(match[2])])
+
+
+def run_grid(
+    config: str, arguments: list[str], plan: Callable[[list[str]], list[PlannedRun]]
+) -> tuple[int, list[PlannedRun]]:
+    """Trains what `plan` makes of the arguments, or prints its commands, heeding `--part`; (exit status, what is done).
+
+    Nothing is done where a signal stopped a run: the same command goes on.
+    """
+    part, arguments = take_option(arguments, "--part")
+    runs = take_part(plan([argument for argument in arguments if argument != "--commands"]), part)
+    if "--commands" in arguments:
+        print_commands(config, runs)
+        return 0, []
+    console = Console()
+    failed = train_all(console, runs)
+    if failed is None:
+        return 0, []
+    print_losses(console, runs, failed)
+    return 1 if failed else 0, [run for run in runs if run.name not in failed]
 
 
 def print_commands(config: str, runs: Sequence[PlannedRun]) -> None:

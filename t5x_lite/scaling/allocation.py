@@ -1,6 +1,7 @@
 """The best size for some compute without a law of the loss: Hoffmann et al. 2022, sections 3.1 and 3.2."""
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -95,7 +96,9 @@ def fit_profiles(measurements: Measurements, *, draws: int = 0, confidence: floa
     return _with_draws(_profiles, measurements, draws, confidence, seed)
 
 
-def _with_draws(fit, measurements: Measurements, draws: int, confidence: float, seed: int) -> Allocation:
+def _with_draws(
+    fit: Callable[[Measurements], Allocation], measurements: Measurements, draws: int, confidence: float, seed: int
+) -> Allocation:
     whole, found = fit(measurements), []
     for sample in resamples(measurements, draws, seed):
         try:

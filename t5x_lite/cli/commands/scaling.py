@@ -2,6 +2,7 @@
 
 import json
 import shlex
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
@@ -12,11 +13,13 @@ from rich.table import Column, Table
 
 from t5x_lite.cli.arguments import format_examples, load_config, parse, subcommand, take_config
 from t5x_lite.cli.commands.train import Train
-from t5x_lite.cli.grid import PlannedRun, print_commands, print_losses, take_option, take_part, train_all
+from t5x_lite.cli.grid import PlannedRun, run_grid, take_option
 from t5x_lite.errors import InputError
 from t5x_lite.files import check_output_path, write_atomically
 from t5x_lite.runs.records import print_line
+from t5x_lite.scaling.laws import Measurements, Vector
 from t5x_lite.scaling.measure import Count
+from t5x_lite.scaling.study import Study
 from t5x_lite.validation import NonNegative
 
 PROG = "t5x-lite scaling"
@@ -83,37 +86,26 @@ def scaling(arguments: list[str]) -> int:
         return 0 if arguments else 2
     command, arguments = arguments[0], arguments[1:]
     if command == "run":
-        return run_grid(arguments)
+        return train_grid(arguments)
     if command == "fit":
         fit(arguments)
         return 0
     raise InputError(f"scaling {command} is not known; choose run or fit")
 
 
-def run_grid(arguments: list[str]) -> int:
+def train_grid(arguments: list[str]) -> int:
     """Trains the runs of a grid, one after the other."""
     config, arguments = take_config(arguments, f"{PROG} run", USAGE)
     sizes, arguments = take_option(arguments, "--sizes")
     tokens, arguments = take_option(arguments, "--tokens")
     flops, arguments = take_option(arguments, "--flops")
-    part, arguments = take_option(arguments, "--part")
     if not sizes or bool(tokens) == bool(flops):
         missing = "--sizes is missing" if not sizes else "one of --tokens and --flops is needed, and not both"
         raise InputError(f"{missing}; write {PROG} run CONFIG --sizes 64x2 128x4 --tokens 1M 2M")
-    commands = "--commands" in arguments
-    runs = _plan_runs(config, sizes, tokens, flops, [one for one in arguments if one != "--commands"])
-    runs = take_part(runs, part)
-    if commands:
-        print_commands(config, runs)
-        return 0
-    console = Console()
-    failed = train_all(console, runs)
-    if failed is None:
-        return 0  # stopped by a signal; the same command goes on
-    print_losses(console, runs, failed)
-    folders = " ".join(shlex.quote(run.workdir) for run in runs if run.name not in failed)
-    print_line(console, f"their laws: {PROG} fit {folders}")
-    return 1 if failed else 0
+    status, done = run_grid(config, arguments, lambda rest: _plan_runs(config, sizes, tokens, flops, rest))
+    if done:
+        print(f"their laws: {PROG} fit {' '.join(shlex.quote(run.workdir) for run in done)}")
+    return status
 
 
 def _plan_runs(
@@ -121,8 +113,8 @@ def _plan_runs(
 ) -> list[PlannedRun]:
     from t5x_lite.scaling.grid import Size, overrides, parse_amount, scaled
 
-    workdir, arguments = take_option(arguments, "--workdir")
-    folder = (workdir or [f"runs/{Path(config).stem}_scaling"])[0].rstrip("/")
+    given, arguments = take_option(arguments, "--workdir")
+    folder = (given or [f"runs/{Path(config).stem}_scaling"])[0].rstrip("/")
     default = Train(load_config(config), folder)
     options = {"prog": f"{PROG} run {config}", "default": default, "examples": RUN_EXAMPLES}
     command = parse(Train, arguments, **options)
@@ -133,12 +125,12 @@ def _plan_runs(
             for size in map(Size.parse, sizes):
                 name = f"{size}_{amount}"
                 experiment = scaled(base, size, **{unit: number})
-                place = f"{folder}/{name}"
-                of_run = [*arguments, *overrides(base, experiment), "--workdir", place]
+                workdir = f"{folder}/{name}"
+                of_run = [*arguments, *overrides(base, experiment), "--workdir", workdir]
                 planned = parse(Train, of_run, **options)
                 if planned.experiment != experiment:
                     raise InputError(f"--sizes={size} cannot be written as options of train; train a config of its own")
-                runs[name] = PlannedRun(name, of_run, planned.apply(experiment), place)
+                runs[name] = PlannedRun(name, of_run, planned.apply(experiment), workdir)
     if len(runs) < len(sizes) * len(tokens or flops):
         raise InputError("--sizes, --tokens or --flops name one twice; name each once")
     return list(runs.values())
@@ -181,7 +173,7 @@ def fit(arguments: list[str]) -> None:
     print(out)
 
 
-def _without_highest(measurements, number: int):
+def _without_highest(measurements: Measurements, number: int) -> Measurements:
     ends = measurements.ends()
     if number >= len(ends):
         raise InputError(f"drop_highest={number} leaves none of {len(ends)} runs; choose fewer")
@@ -189,7 +181,7 @@ def _without_highest(measurements, number: int):
     return measurements.take([run not in dropped for run in measurements.run])
 
 
-def _print_study(console: Console, study, budgets: list[float]) -> None:
+def _print_study(console: Console, study: Study, budgets: list[float]) -> None:
     ends = study.measurements.ends()
     spans = (
         f"{unit} {format_amount(values.min())} to {format_amount(values.max())}"
@@ -236,11 +228,11 @@ def _print_study(console: Console, study, budgets: list[float]) -> None:
         print_line(console, f"\n{problem}")
 
 
-def _error(residuals) -> str:
+def _error(residuals: Vector) -> str:
     return f"mean error {100 * abs(residuals).mean():.2f}%"
 
 
-def _interval(bounds: tuple[float, float], written=lambda value: f"{value:.4g}") -> str:
+def _interval(bounds: tuple[float, float], written: Callable[[float], str] = "{:.4g}".format) -> str:
     low, high = bounds
     return "" if low != low else f" [{written(low)}, {written(high)}]"
 

@@ -4,11 +4,9 @@ import itertools
 import re
 from pathlib import Path
 
-from rich.console import Console
-
 from t5x_lite.cli.arguments import format_examples, load_config, parse, subcommand, take_config
 from t5x_lite.cli.commands.train import Train
-from t5x_lite.cli.grid import PlannedRun, print_commands, print_losses, take_option, take_part, train_all
+from t5x_lite.cli.grid import PlannedRun, run_grid, take_option
 from t5x_lite.errors import InputError
 
 PROG = "t5x-lite sweep"
@@ -38,19 +36,8 @@ def sweep(arguments: list[str]) -> int:
     over, arguments = take_option(arguments, "--over")
     if not over:
         raise InputError(f"--over is missing; write {PROG} CONFIG --over seed=0,1,2")
-    part, arguments = take_option(arguments, "--part")
-    commands = "--commands" in arguments
-    runs = _plan_runs(config, over, [argument for argument in arguments if argument != "--commands"])
-    runs = take_part(runs, part)
-    if commands:
-        print_commands(config, runs)
-        return 0
-    console = Console()
-    failed = train_all(console, runs)
-    if failed is None:
-        return 0  # the same command goes on
-    print_losses(console, runs, failed)
-    return 1 if failed else 0
+    status, _ = run_grid(config, arguments, lambda rest: _plan_runs(config, over, rest))
+    return status
 
 
 def _plan_runs(config: str, over: list[str], arguments: list[str]) -> list[PlannedRun]:
