@@ -88,9 +88,7 @@ class LinearDecay(Schedule):
         _check_warmup(self.warmup_steps, self.total_steps)
 
     def stretched(self, factor: float) -> "Schedule":
-        total = max(round(factor * self.total_steps), 2)
-        warmup = min(round(factor * self.warmup_steps), total - 1)
-        return replace(self, warmup_steps=max(warmup, 1) if self.warmup_steps else 0, total_steps=total)
+        return _stretched(self, factor)
 
     def learning_rate(self, step: Step) -> Rate:
         step = jnp.asarray(step, jnp.float32)
@@ -124,9 +122,7 @@ class CosineDecay(Schedule):
         _check_warmup(self.warmup_steps, self.total_steps)
 
     def stretched(self, factor: float) -> "Schedule":
-        total = max(round(factor * self.total_steps), 2)
-        warmup = min(round(factor * self.warmup_steps), total - 1)
-        return replace(self, warmup_steps=max(warmup, 1) if self.warmup_steps else 0, total_steps=total)
+        return _stretched(self, factor)
 
     def learning_rate(self, step: Step) -> Rate:
         step = jnp.asarray(step, jnp.float32)
@@ -176,6 +172,12 @@ class StepDecay(Schedule):
         steps = optax.piecewise_constant_schedule(self.peak, dict.fromkeys(self.boundaries, self.factor))
         # Optax counts the updates that are done.
         return jnp.where(step < self.warmup_steps, growth(step), steps(step - 1))
+
+
+def _stretched(schedule: LinearDecay | CosineDecay, factor: float) -> Schedule:
+    total = max(round(factor * schedule.total_steps), 2)
+    warmup = min(round(factor * schedule.warmup_steps), total - 1)
+    return replace(schedule, warmup_steps=max(warmup, 1) if schedule.warmup_steps else 0, total_steps=total)
 
 
 def _check_warmup(warmup_steps: int, total_steps: int) -> None:

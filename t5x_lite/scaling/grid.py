@@ -105,7 +105,6 @@ def scaled(
         steps=steps,
         optimizer=replace(experiment.optimizer, **changed),
         evaluation=replace(experiment.evaluation, every=max(1, steps // 10)),
-        checkpoints=replace(experiment.checkpoints, every=max(1, min(experiment.checkpoints.every, steps))),
     )
 
 

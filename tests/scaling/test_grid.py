@@ -10,6 +10,7 @@ from t5x_lite.optim.optimizers import AdamW
 from t5x_lite.optim.schedules import CosineDecay, InverseSqrt, LinearDecay, StepDecay
 from t5x_lite.scaling import training_flops
 from t5x_lite.scaling.grid import Size, parse_amount, resized, scaled
+from t5x_lite.training import Checkpointing
 
 
 def test_heads_stay_as_wide():
@@ -34,6 +35,8 @@ def test_steps_and_schedules(tiny):
     longer = scaled(experiment, size, tokens=1000 * per_step)
     assert (longer.steps, longer.optimizer.schedule) == (1000, LinearDecay(1e-3, warmup_steps=100, total_steps=1010))
     assert longer.evaluation.every == 100
+    rare = replace(experiment, checkpoints=Checkpointing(every=0))
+    assert scaled(rare, size, tokens=1000 * per_step).checkpoints.every == 0  # at the end alone
     by_flops = scaled(experiment, size, flops=50 * training_flops(longer))
     assert by_flops.steps == 50
     with pytest.raises(InputError, match=r"would train 0.1 steps of \d+ tokens; choose an amount of one or more"):
