@@ -91,9 +91,10 @@ def environment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, 
 
 @pytest.fixture(scope="module")
 def shortened(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of the notebooks, beside that of the configs, with fewer steps."""
+    """The folder of the notebooks, beside those whose files they read, with fewer steps."""
     root = tmp_path_factory.mktemp("shortened")
-    (root / "configs").symlink_to(ROOT / "configs")
+    for name in ("configs", "docs"):
+        (root / name).symlink_to(ROOT / name)
     (root / "notebooks").mkdir()
     for path in NOTEBOOKS.values():
         text = path.read_text(encoding="utf-8")
