@@ -5,8 +5,7 @@
 Transformers of 6 + 6 layers of 1,024; Adam at 1e-4 with an inverse square root; a batch of 48 rows of 256, as many
 tokens as 3,000 on each of four devices. The paper's text is a WMT news crawl, which OpenWebText stands for. It needs
 accelerators and has not been run to its end by us. To try it on a laptop: add `--text any_text.txt --steps 3
---batch-size 2 --precision.compute float32`. To fine-tune it on pairs, give configs/transformer_base.py this model and
-tokenizer, and `--start from-model --start.folder runs/mass_base`.
+--batch-size 2 --precision.compute float32`. configs/mass_tiny_finetune.py shows how pairs go on from it.
 """
 
 from dataclasses import replace

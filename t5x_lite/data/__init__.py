@@ -28,6 +28,7 @@ from t5x_lite.data.store import TokenStore
 from t5x_lite.data.stored_rows import Rows
 from t5x_lite.data.tasks.classification import Delimited, Labeled, LabeledTexts
 from t5x_lite.data.tasks.multiple_choice import Choices, ChoiceSets
+from t5x_lite.data.tasks.open_questions import OpenQuestions
 from t5x_lite.data.tasks.question_answering import Questions, QuestionWindows
 from t5x_lite.data.tasks.tagging import Tagged, TaggedWords
 from t5x_lite.data.tasks.templates import (
@@ -102,6 +103,7 @@ __all__ = [
     "Mixture",
     "MixtureStore",
     "NumberTemplate",
+    "OpenQuestions",
     "OrderedStream",
     "Pairs",
     "ParallelFiles",

@@ -13,6 +13,7 @@ from t5x_lite.data.corpus_tokenizer import cached_tokenizer
 from t5x_lite.data.layouts.base import Layout
 from t5x_lite.data.layouts.sentences import SentenceRule
 from t5x_lite.data.mixtures import Mixture, MixtureStore, of_part
+from t5x_lite.data.passage_rows import PassageRows
 from t5x_lite.data.records.base import Source, digest
 from t5x_lite.data.records.text import PythonDocs
 from t5x_lite.data.splits import Corpus, Documents, Progress
@@ -36,13 +37,15 @@ class Data(Validated):
     these; pictures with texts: CaptionTable, CaptionFolder or CaptionedImages; pictures with boxes: CocoBoxes,
     VocBoxes, YoloBoxes or BoxedImages; or a Mixture of several."""
     tokenizer: TokenizerConfig | None = field(default_factory=lambda: SentencePiece(vocab_size=8_000))
-    """SentencePiece, WordPiece, ByteLevelBPE or Words (made of the corpus or loaded), ClipBPE, TokenizerFile, Bytes
-    or WordCharacters; 8,000 pieces are what PythonDocs can fill, T5 has 32,000. None for data without text. A run with
-    a teacher, or from a model, takes the tokenizer of that."""
+    """SentencePiece, WordPiece, ByteLevelBPE or Words (made of the texts, of `corpus` where there is one, or loaded),
+    ClipBPE, TokenizerFile, Bytes or WordCharacters; 8,000 pieces are what PythonDocs can fill, T5 has 32,000. None for
+    data without text. A run with a teacher, or from a model, takes the tokenizer of that."""
     held_out: float = 0.02
     """Share of the corpus's characters that is kept for evaluation, in whole documents or pairs."""
     held_out_source: Source | None = None
     """A corpus to evaluate on, such as an official development set, instead of a share `held_out` of `source`."""
+    corpus: Source | None = None
+    """The texts that a model looks passages up in, of objectives that have such; None: those of `source`."""
     augmentation_repeats: Positive = 1
     """N: a batch of training has N copies of each of its rows, which are augmented, or corrupted, by keys of their own
     (Hoffer et al. 2020; 3 in DeiT). An epoch, a pass through all rows, then takes N times the steps. DeiT's epochs have
@@ -62,6 +65,11 @@ class Data(Validated):
         if isinstance(self.held_out_source, Mixture) or (isinstance(self.source, Mixture) and self.held_out_source):
             name = type(self.held_out_source).__name__
             raise InputError(f"held_out_source={name}(...) does not go with a mixture; give each of its parts one")
+
+    @property
+    def of_corpus(self) -> "Data":
+        """The data whose rows are the passages of `corpus`."""
+        return replace(self, source=self.corpus, held_out_source=None, corpus=None)
 
     @property
     def training_sources(self) -> tuple[Source, ...]:
@@ -127,6 +135,26 @@ class Data(Validated):
         key = store_key(corpus, source_key, held_out_key, tokenizer)
         return make_store(corpus, key, tokenizer, self.cache_path, report, Workers(workers))
 
+    def prepare_corpus(self, layout: Layout, store: TokenStore, **options: Any) -> PassageRows:
+        """The passages of `corpus`; of `source`, where there is no corpus.
+
+        Args:
+          layout: how texts become passages.
+          store: the rows of this data, whose tokenizer reads the corpus.
+          options: those of `prepare` but the tokenizer.
+
+        Raises `InputError` as `prepare` does, and where there is no corpus and the rows are not passages.
+        """
+        if self.corpus is None:
+            if store.layout != layout or isinstance(store, MixtureStore):
+                raise InputError(
+                    "data.corpus=None leaves nothing to look passages up in, since the rows are not passages of one "
+                    "source; give the texts, such as TextFiles(('wiki/*.txt',)), or --corpus"
+                )
+            return PassageRows(store.key, [store.train, store.held_out])
+        passages = self.of_corpus.prepare(layout, tokenizer=store.tokenizer, **options)
+        return PassageRows(passages.key, [passages.train, passages.held_out])
+
     def prepare_in(self, folder: Path | epath.Path, layout: Layout, **options: Any) -> TokenStore:
         """The store that a `Data` with this folder in `prepared` opens; options and errors are those of `prepare`."""
         store = replace(self, cache_dir=str(folder), prepared="").prepare(layout, **options)
@@ -164,9 +192,10 @@ class Data(Validated):
 
     def _recipe(self, layout: Layout) -> str:
         """What determines the rows, as the config says it."""
+        corpus = "" if self.corpus is None else f", corpus {self.corpus}"
         held_out = self.held_out if self.held_out_source is None else self.held_out_source
         sentences = f", sentences {self.sentences!r}" if layout.reads_sentences else ""
-        return f"{self.source}, {self.tokenizer}, held out {held_out}, {layout}{sentences}"
+        return f"{self.source}, {self.tokenizer}, held out {held_out}, {layout}{sentences}{corpus}"
 
     def _corpus(self, layout: Layout) -> Corpus:
         held_out = self.held_out_source and Documents(self.held_out_source, layout, self.sentences)
@@ -184,7 +213,9 @@ class Data(Validated):
     def _tokenizer(self, source_key: str, report: Progress, workers: int) -> Tokenizer | None:
         if self.tokenizer is None:
             return None
-        return cached_tokenizer(self.source, source_key, self.tokenizer, self.cache_path, report, Workers(workers))
+        source = self.source if self.corpus is None else self.corpus
+        key = source_key if self.corpus is None else source.fingerprint()
+        return cached_tokenizer(source, key, self.tokenizer, self.cache_path, report, Workers(workers))
 
     def _prepare_parts(
         self,

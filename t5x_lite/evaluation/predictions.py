@@ -93,7 +93,7 @@ class MeshFunction:
         sharding = batch_sharding(program.mesh)
         self._rows, self._batch_size = BatchRows(sharding, batch_size), batch_size
         self.compiled = jax.jit(
-            traced, in_shardings=(program.state_shardings.params, sharding), out_shardings=replicated(program.mesh)
+            traced, in_shardings=(program.evaluated_shardings, sharding), out_shardings=replicated(program.mesh)
         )
 
     def __call__(self, params: Any, count: int, read: Callable[[Int[np.ndarray, "b"]], Any]) -> Any:

@@ -11,6 +11,7 @@ from t5x_lite.models import (
     elmo,
     gpt,
     mae,
+    realm,
     recurrent,
     resnet,
     siglip,
@@ -32,6 +33,7 @@ from t5x_lite.models.encoder import Encoder, EncoderConfig
 from t5x_lite.models.encoder_decoder import EncoderDecoder, EncoderDecoderConfig
 from t5x_lite.models.gpt import GptConfig
 from t5x_lite.models.mae import MAE, MAEConfig, mae_loss
+from t5x_lite.models.realm import Realm, RealmConfig
 from t5x_lite.models.recurrent import RecurrentConfig, RecurrentEncoderDecoder
 from t5x_lite.models.resnet import ResNet, ResNetConfig
 from t5x_lite.models.siglip import Siglip, SiglipConfig, SiglipImageConfig, SiglipTextConfig
@@ -43,7 +45,7 @@ from t5x_lite.models.xlnet import XLNet, XLNetConfig
 
 _FAMILIES = (
     *(t5, transformer, gpt, bert, big_bird, electra, vit, mae, resnet, clip, siglip, detr),
-    *(recurrent, elmo, transformer_xl, xlnet),
+    *(recurrent, elmo, transformer_xl, xlnet, realm),
 )
 
 PRESETS: dict[str, ModelConfig] = {name: config for family in _FAMILIES for name, config in family.PRESETS.items()}
@@ -83,6 +85,8 @@ __all__ = [
     "Linformer",
     "MAEConfig",
     "ModelConfig",
+    "Realm",
+    "RealmConfig",
     "RecurrentConfig",
     "RecurrentEncoderDecoder",
     "ResNet",

@@ -20,7 +20,9 @@ from t5x_lite.parallel.mesh import STATISTICS
 from t5x_lite.tokenizers.vocabulary import Vocabulary
 from t5x_lite.validation import MOST_INT, Validated
 
-Architecture = Literal["encoder", "decoder", "encoder-decoder", "images", "images and texts", "detection", "words"]
+Architecture = Literal[
+    "encoder", "decoder", "encoder-decoder", "images", "images and texts", "detection", "words", "retriever"
+]
 Positions = Literal["learned", "sinusoidal", "relative"]
 """How a text model represents positions: vectors added to the embeddings, or T5's bias of the attention."""
 Pretraining = Literal[

@@ -11,12 +11,15 @@ from t5x_lite.objectives.detection import DetectionLoss, ObjectDetection
 from t5x_lite.objectives.distillation import Distillation
 from t5x_lite.objectives.image_classification import ImageClassification
 from t5x_lite.objectives.image_distillation import ImageDistillation
+from t5x_lite.objectives.inverse_cloze import InverseCloze
 from t5x_lite.objectives.masked_autoencoding import MaskedAutoencoding
 from t5x_lite.objectives.masked_language_model import MaskedLanguageModel
 from t5x_lite.objectives.masked_sequence_to_sequence import MaskedSequenceToSequence
+from t5x_lite.objectives.open_question_answering import OpenQuestionAnswering
 from t5x_lite.objectives.permutation_language_model import PermutationLanguageModel
 from t5x_lite.objectives.question_answering import QuestionAnswering
 from t5x_lite.objectives.replaced_tokens import ReplacedTokenDetection
+from t5x_lite.objectives.retrieval import Retrieval, RetrievalMaskedLanguageModel
 from t5x_lite.objectives.segment_language_model import SegmentLanguageModel
 from t5x_lite.objectives.sentence_pairs import NextSentencePrediction, SentenceOrderPrediction
 from t5x_lite.objectives.span_boundary import SpanBoundary
@@ -49,6 +52,7 @@ __all__ = [
     "Features",
     "ImageClassification",
     "ImageDistillation",
+    "InverseCloze",
     "MaskedAutoencoding",
     "MaskedLanguageModel",
     "MaskedSequenceToSequence",
@@ -60,12 +64,15 @@ __all__ = [
     "NoObjective",
     "ObjectDetection",
     "Objective",
+    "OpenQuestionAnswering",
     "PermutationLanguageModel",
     "Predictions",
     "PrefixLanguageModel",
     "QuestionAnswering",
     "ReplaceSpans",
     "ReplacedTokenDetection",
+    "Retrieval",
+    "RetrievalMaskedLanguageModel",
     "Row",
     "SegmentLanguageModel",
     "SentenceOrderPrediction",

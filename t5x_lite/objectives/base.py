@@ -16,8 +16,9 @@ from jaxtyping import Array, Float, Int, Key
 from t5x_lite.data.layouts.base import Layout
 from t5x_lite.errors import InputError
 from t5x_lite.images.augmentation import PixelStatistics
-from t5x_lite.models.base import ModelConfig
+from t5x_lite.models.base import ModelConfig, abstract_params
 from t5x_lite.parallel.mesh import STATISTICS
+from t5x_lite.retrieval.index import Index
 from t5x_lite.tokenizers.base import Tokenizer
 from t5x_lite.tokenizers.vocabulary import Vocabulary
 from t5x_lite.validation import Validated
@@ -156,7 +157,8 @@ class Objective(Validated, ABC):
             of an evaluation).
           whole: the features of the whole batch where `features` are some of its rows: a loss of several means (of
             tokens, of sentence pairs) needs their weights over the whole batch for the sums to add up.
-          frozen: the parameters of `frozen_model`; None leaves out what needs them.
+          frozen: the parameters of `frozen_model`; None leaves out what needs them. Of an objective with a corpus, a
+            `retrieval.Corpus`.
         """
         outputs, statistics = self.apply_in_training(module, params, features, key)
         total, weight, metrics = self.loss_of(outputs, features, features if whole is None else whole)
@@ -227,6 +229,34 @@ class Objective(Validated, ABC):
     def frozen_model(self) -> ModelConfig | None:
         """A model that the loss reads and that is not trained; None for most objectives."""
         return None
+
+    @property
+    def corpus_layout(self) -> Layout | None:
+        """How the texts of `data.corpus` become the passages that the model looks up; None for most objectives."""
+        return None
+
+    def for_corpus(self, num_passages: int) -> Self:
+        """This objective with the size of its corpus. Raises `InputError` where that is too small."""
+        raise NotImplementedError(f"{type(self).__name__} reads no corpus")
+
+    def abstract_frozen(self, model: ModelConfig) -> Any:
+        """The shapes, with logical axes, of what the loss of this model reads and no step changes: the parameters of
+        `frozen_model`, or the passages of a corpus; None for most objectives."""
+        return None if self.frozen_model is None else abstract_params(self.frozen_model)
+
+    def first_index(self, model: ModelConfig, params: Any) -> Index | None:
+        """An index of the corpus without vectors, for parameters with logical axes; None for most objectives."""
+        return None
+
+    def encode_corpus(self, module: nn.Module, params: Any, ids: Int[Array, "P L"]) -> Float[Array, "P E"]:
+        """The vectors of all passages of the corpus."""
+        raise NotImplementedError(f"{type(self).__name__} reads no corpus")
+
+    def next_index(
+        self, module: nn.Module, index: Index, params: Any, ids: Int[Array, "P L"], step: Int[Array, ""]
+    ) -> Index:
+        """The index after a step that leaves these parameters; see `retrieval.refresh`."""
+        return index
 
     def for_teacher(self, teacher: ModelConfig, student: ModelConfig, statistics: PixelStatistics | None) -> Self:
         """This objective with its teacher as `frozen_model`. Raises `InputError` where it cannot teach the student.

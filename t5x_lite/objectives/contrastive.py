@@ -50,22 +50,39 @@ def contrastive_loss(
     """
 
     def on_rows(rows: tuple[Array, ...], others: tuple[Array, ...], scale: Array, first: Array | int) -> Any:
-        images, texts, weights = rows
-        numbers = first + jnp.arange(len(images))
-
-        def direction(queries: Array, own: Array, every: Array) -> tuple[Array, Array]:
-            logits = scale * jnp.einsum("be,ce->bc", queries, every, precision=jax.lax.Precision.HIGHEST)
-            logits = jnp.where(others[2][None] > 0, logits, MASKED_LOGIT)
-            loss = jax.nn.logsumexp(logits, axis=1) - scale * (queries * own).sum(axis=1)
-            return (loss * weights).sum(), ((most_likely(logits) == numbers) * weights).sum()
-
-        return direction(images, texts, others[1]), direction(texts, images, others[0])
+        (images, texts, weights), (every_image, every_text, compared) = rows, others
+        of_images = own_among_all(images, texts, weights, every_text, compared, scale, first)
+        return of_images, own_among_all(texts, images, weights, every_image, compared, scale, first)
 
     rows = (images, texts, weights)
     (of_images, images_correct), (of_texts, texts_correct) = sum_over_pairs(on_rows, rows, rows, scale)
     loss = (of_images + of_texts) / 2
     metrics = {"loss": loss, "text_accuracy": images_correct, "image_accuracy": texts_correct}
     return loss, weights.sum(), metrics
+
+
+def own_among_all(
+    queries: Float[Array, "B E"],
+    own: Float[Array, "B E"],
+    weights: Float[Array, "B"],
+    others: Float[Array, "C E"],
+    compared: Float[Array, "C"],
+    scale: Float[Array, ""],
+    first: Array | int,
+) -> tuple[Float[Array, ""], Float[Array, ""]]:
+    """(the sum of the cross entropies of each query's own vector among all, how many own ones are the nearest).
+
+    Args:
+      own: of each query, also the vector `first` + its number of the others.
+      weights: of the queries in the sums.
+      compared: 0 of vectors that are not compared with.
+      scale: the inverse of the temperature.
+    """
+    logits = scale * jnp.einsum("be,ce->bc", queries, others, precision=jax.lax.Precision.HIGHEST)
+    logits = jnp.where(compared[None] > 0, logits, MASKED_LOGIT)
+    loss = jax.nn.logsumexp(logits, axis=1) - scale * (queries * own).sum(axis=1)
+    correct = most_likely(logits) == first + jnp.arange(len(queries))
+    return (loss * weights).sum(), (correct * weights).sum()
 
 
 def sigmoid_loss(vectors: ImageTextVectors, weights: Float[Array, "B"]) -> Loss:

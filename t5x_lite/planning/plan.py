@@ -155,7 +155,9 @@ def make_plan(experiment: Experiment, topology: Topology) -> Plan:
 
     per_chip, state = topology.chip.devices, program.abstract_state
     parameters, optimizer = (per_chip * local_bytes(tree) for tree in (state.params, state.opt_state))
-    other = per_chip * local_bytes((state.step, state.finite, state.average, state.memory, state.frozen, batch))
+    other = per_chip * local_bytes(
+        (state.step, state.finite, state.average, state.memory, state.frozen, state.index, batch)
+    )
     cost, code = None, 0
     if compiled is not None:
         analysis = compiled.memory_analysis()

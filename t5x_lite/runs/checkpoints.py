@@ -29,6 +29,7 @@ from t5x_lite.errors import InputError
 from t5x_lite.files import is_in_bucket
 from t5x_lite.models import ModelConfig
 from t5x_lite.parallel import hosts
+from t5x_lite.retrieval.index import Index
 from t5x_lite.training.experiment import Checkpointing, Experiment
 from t5x_lite.training.step import TrainState
 
@@ -167,8 +168,15 @@ class Checkpoints:
 
 def _training_items(state: TrainState) -> dict[str, Any]:
     """What only training needs, of a state or of its shapes."""
-    items = {"step": state.step, "opt_state": state.opt_state}
-    return items if state.memory is None else items | {"memory": state.memory}
+    items = {"step": state.step, "opt_state": state.opt_state, "memory": state.memory, "index": _fields(state.index)}
+    return {name: item for name, item in items.items() if item is not None}
+
+
+def _fields(index: Index | None) -> dict[str, Any] | None:
+    """An index as a dictionary, without what it has not."""
+    if index is None:
+        return None
+    return {name: value for name, value in vars(index).items() if value is not None}
 
 
 def _model_items(experiment: Experiment, tokenizer_files: Files, params: Any) -> dict[str, Any]:
@@ -249,7 +257,8 @@ def _description(folder: Folder, metadata: dict[str, Any]) -> tuple[Experiment, 
 def read_state(folder: Folder, abstract: TrainState) -> TrainState:
     """The whole state in a checkpoint's folder, on the devices that the abstract state's shardings name.
 
-    An average that the checkpoint lacks begins as its parameters, and a memory of other rows than its own anew.
+    An average that the checkpoint lacks begins as its parameters, and a memory of other rows than its own anew. Raises
+    `InputError` where its index is of another corpus.
     """
     metadata = _metadata(folder)
     if "training" not in metadata:
@@ -265,6 +274,12 @@ def read_state(folder: Folder, abstract: TrainState) -> TrainState:
         abstract_items["training"]["memory"] = jax.tree.map(
             lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=abstract.step.sharding), saved
         )
+    index = _fields(abstract.index)
+    if _shapes_of(metadata["training"].get("index")) != _shapes_of(index):
+        raise InputError(
+            f"{folder} holds no index of this corpus, or one that is refreshed at another pace; begin with FromModel, "
+            "which makes a new one"
+        )
     items = _load(folder, abstract_items)
     average = None
     if abstract.average is not None:
@@ -273,6 +288,8 @@ def read_state(folder: Folder, abstract: TrainState) -> TrainState:
     training = items["training"]
     if not goes_on:
         training = {**training, "memory": jax.tree.map(_zeros, abstract.memory)}
+    if index is not None:
+        training = {**training, "index": Index(**dict.fromkeys(("following", "encoder")) | training["index"])}
     return TrainState(params=items["params"], finite=finite, average=average, **training)
 
 

@@ -74,7 +74,7 @@ def train(
         step = int(jax.device_get(state.step))
         if finished := step == experiment.steps:
             with times.phase("evaluation"):
-                report.finish(evaluator, state.params_to_use, prepared.store, workdir, console)
+                report.finish(evaluator, state.evaluated, prepared.store, workdir, console)
         times.write(step)
         report.print_goodput(workdir, console)
         if not finished:
@@ -145,7 +145,7 @@ class _Run:
                     clock.settled()
                 if evaluates:
                     with self.times.phase("evaluation"):
-                        scores = self.evaluator.evaluate(state.params_to_use)
+                        scores = self.evaluator.evaluate(state.evaluated)
                     records.held_out(done, scores)
                     loss = scores.figures["loss"]
                 if saves:

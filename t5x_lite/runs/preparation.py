@@ -12,6 +12,7 @@ from jax.sharding import Mesh
 from rich.console import Console
 
 from t5x_lite.data import Layout, Tokenizer, TokenStore, Vocabulary
+from t5x_lite.data.passage_rows import PassageRows
 from t5x_lite.errors import InputError
 from t5x_lite.files import local_or_bucket
 from t5x_lite.kernels.platform import can_offload, free_memory
@@ -48,6 +49,8 @@ class Prepared:
     teacher: OpenedModel | None = None
     start: OpenedModel | None = None
     """The model that the run begins with, where it has not begun."""
+    passages: PassageRows | None = None
+    """The corpus, of an objective that looks passages up."""
 
 
 def prepare(experiment: Experiment, console: Console, workdir: epath.Path | None = None) -> Prepared:
@@ -88,11 +91,16 @@ def prepare(experiment: Experiment, console: Console, workdir: epath.Path | None
         print_line(console, remark)
     if store.tokenizer:
         objective = objective.for_vocabulary(store.tokenizer.vocabulary)
+    passages = None
+    if objective.corpus_layout is not None:
+        with preparation(console) as progress, hosts.in_turn():
+            passages = data.prepare_corpus(objective.corpus_layout, store, progress=progress)
+        objective = objective.for_corpus(len(passages))
     if workdir:
         with hosts.in_turn():
             if hosts.is_first():
-                begin(workdir, experiment, store, None if teacher is None else teacher.params)
-    return Prepared(store, objective, teacher, start)
+                begin(workdir, experiment, store, None if teacher is None else teacher.params, passages)
+    return Prepared(store, objective, teacher, start, passages)
 
 
 def open_models(
@@ -188,9 +196,22 @@ def start_or_resume(program: Program, prepared: Prepared, checkpoints: Checkpoin
     if decay := program.experiment.average.decay:
         average = f"the average of the parameters (decay {decay:g})"
         print_line(console, f"held-out figures are of {average}, and so is what is loaded")
+    if prepared.passages is not None:
+        state = state.replace(frozen=corpus_on_devices(program, prepared.passages))
+        if checkpoints.latest is None:
+            print_line(console, f"encoding {program.objective.num_passages:,} passages")
+            state = program.with_index(state)
     if prepared.teacher is None:
         return state
     return state.replace(frozen=to_devices(prepared.teacher.params, program.state_shardings.frozen))
+
+
+def corpus_on_devices(program: Program, passages: PassageRows) -> jax.Array:
+    """The ids of passages, and padding after them, sharded over the devices."""
+    abstract = program.abstract_state.frozen
+    ids = np.full(abstract.shape, program.objective.known_vocabulary.pad_id, abstract.dtype)
+    passages.fill(ids)
+    return to_devices(ids, program.state_shardings.frozen)
 
 
 def _state_of_run(program: Program, start: OpenedModel, folder: str) -> TrainState:

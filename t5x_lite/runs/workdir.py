@@ -24,6 +24,7 @@ import numpy as np
 from etils import epath
 
 from t5x_lite.data import Tokenizer, TokenStore, load_tokenizer
+from t5x_lite.data.passage_rows import PassageRows
 from t5x_lite.errors import InputError
 from t5x_lite.files import is_in_bucket, read_bytes, read_json, write_atomically
 from t5x_lite.parallel import hosts
@@ -158,8 +159,14 @@ def saved_tokenizer(workdir: epath.Path) -> Tokenizer | None:
     return tokenizer_from_files(tokenizer_files(workdir / "tokenizer")) if has_begun(workdir) else None
 
 
-def begin(workdir: epath.Path, experiment: Experiment, store: TokenStore, teacher: Any = None) -> None:
-    """Records what the run is, or checks that its tokenizer, data and teacher are those it began with."""
+def begin(
+    workdir: epath.Path,
+    experiment: Experiment,
+    store: TokenStore,
+    teacher: Any = None,
+    passages: PassageRows | None = None,
+) -> None:
+    """Records what the run is, or checks that its tokenizer, data, teacher and corpus are those it began with."""
     folder, record = workdir / "tokenizer", workdir / "store.json"
     figures = {
         "key": store.key,
@@ -170,6 +177,8 @@ def begin(workdir: epath.Path, experiment: Experiment, store: TokenStore, teache
     }
     if teacher is not None:
         figures["teacher"] = _digest(teacher)
+    if passages is not None:
+        figures["corpus"] = passages.key
     if has_begun(workdir):
         before = read_json(record)
         if missing := {"key", "tokenizer"} - before.keys():
@@ -184,6 +193,11 @@ def begin(workdir: epath.Path, experiment: Experiment, store: TokenStore, teache
         if before.get("teacher") != figures.get("teacher"):
             raise InputError(
                 f"workdir={workdir} began with another teacher; bring that one back or choose another --workdir"
+            )
+        if before.get("corpus") != figures.get("corpus"):
+            raise InputError(
+                f"workdir={workdir} began with another corpus: data.corpus no longer gives what it gave then; bring "
+                "that back or choose another --workdir"
             )
     else:
         if _is_other_run(workdir, experiment):

@@ -2,6 +2,7 @@
 
 import math
 import re
+from functools import partial
 from typing import Any
 
 import jax
@@ -14,6 +15,7 @@ from t5x_lite.kernels.dense_attention import VISIBLE
 from t5x_lite.kernels.masks import MODEL_FLOPS
 from t5x_lite.models.base import ModelConfig, abstract_params
 from t5x_lite.objectives.base import Objective, corrupt_rows, with_memory
+from t5x_lite.retrieval.index import Corpus
 
 
 def step_flops(model: ModelConfig, objective: Objective, batch_size: int) -> int:
@@ -22,7 +24,8 @@ def step_flops(model: ModelConfig, objective: Objective, batch_size: int) -> int
     A product of [n, k] and [k, m] is 2 n k m, and the backward pass has two for each of the forward pass; what is
     computed again to save memory does not count, and neither do other operations. Of causal attention half of the pairs
     of tokens count, since a kernel leaves out the others; masks that depend on the text hide none. A frozen teacher has
-    a forward pass alone; parameters that the optimizer freezes count as if they were trained.
+    a forward pass alone, as have the search in an index and the passages that are encoded for it; parameters that the
+    optimizer freezes count as if they were trained.
 
     Args:
       model: the trained model.
@@ -45,8 +48,16 @@ def step_flops(model: ModelConfig, objective: Objective, batch_size: int) -> int
 
         return count_flops(jax.make_jaxpr(loss)(params, features, frozen).jaxpr) // 2
 
-    trained, teacher = forward(None), objective.frozen_model
-    with_teacher = trained if teacher is None else forward(nn.unbox(abstract_params(teacher)))
+    frozen = nn.unbox(objective.abstract_frozen(model))
+    if objective.corpus_layout is not None:
+        index = nn.unbox(jax.eval_shape(partial(objective.first_index, model), params))
+        of_index = count_flops(
+            jax.make_jaxpr(partial(objective.next_index, model.build()))(index, params, frozen, jnp.int32(0)).jaxpr
+        )
+        searched = 2 * index.vectors.size  # of a question, by all passages
+        return batch_size * (3 * forward(Corpus(frozen, index.vectors)) - 2 * searched) + of_index
+    trained = forward(None)
+    with_teacher = trained if frozen is None else forward(frozen)
     return batch_size * (with_teacher + 2 * trained)
 
 

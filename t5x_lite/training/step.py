@@ -20,6 +20,7 @@ from t5x_lite.objectives import Features, Mean, Metrics, Objective, Row, corrupt
 from t5x_lite.objectives.base import MEMORY, with_memory
 from t5x_lite.parallel import batch_sharding, logical_axes, replicated, shardings, use_mesh
 from t5x_lite.parallel.mesh import STATISTICS
+from t5x_lite.retrieval.index import Corpus, ParamsAndCorpus
 from t5x_lite.training.experiment import Experiment
 
 TrainStep = Callable[["TrainState", Row], tuple["TrainState", Metrics]]
@@ -41,12 +42,22 @@ class TrainState(struct.PyTreeNode):
     memory: Any = None
     """What rows in order leave to the next batch, the rows first: see `Objective.memory`."""
     frozen: Any = None
-    """Parameters that the loss reads and no step changes, such as a teacher's; not in a checkpoint."""
+    """What the loss reads and no step changes, a teacher's parameters or the passages of a corpus; not in a
+    checkpoint."""
+    index: Any = None
+    """The vectors of a corpus's passages, a `retrieval.Index`; None in a run without one."""
 
     @property
     def params_to_use(self) -> Any:
         """The parameters for evaluation and use: their average where there is one."""
         return self.params if self.average is None else self.average
+
+    @property
+    def evaluated(self) -> Any:
+        """`params_to_use`, with a corpus as `ParamsAndCorpus`."""
+        if self.index is None:
+            return self.params_to_use
+        return ParamsAndCorpus(self.params_to_use, Corpus(self.frozen, self.index.vectors))
 
 
 class Program:
@@ -65,7 +76,7 @@ class Program:
         axes = logical_axes(abstract_params(experiment.model))
         self.trained = experiment.optimizer.trained(axes)
         self.optimizer = experiment.optimizer.build(axes, experiment.model.below_layers)
-        frozen = None if objective.frozen_model is None else abstract_params(objective.frozen_model)
+        frozen = objective.abstract_frozen(experiment.model)
         boxed = jax.eval_shape(self._init, jax.random.key(0)).replace(frozen=frozen)
         over = ("fsdp", "data") if experiment.zero1 else ("fsdp",)
         batch, everywhere = batch_sharding(mesh), replicated(mesh)
@@ -90,25 +101,49 @@ class Program:
         )
         self.eval_step: EvalStep = jax.jit(
             use_mesh(mesh)(self._eval_step),
-            in_shardings=(self.state_shardings.params, batch, batch, everywhere),
+            in_shardings=(self.evaluated_shardings, batch, batch, everywhere),
             out_shardings=everywhere,
         )
         self.ordered_eval_step: OrderedEvalStep = jax.jit(
             use_mesh(mesh)(self._ordered_eval_step),
-            in_shardings=(self.state_shardings.params, batch, batch, everywhere, batch),
+            in_shardings=(self.evaluated_shardings, batch, batch, everywhere, batch),
             out_shardings=(everywhere, batch),
         )
 
     def init(self) -> TrainState:
-        """The state before the first step, created sharded, without `frozen`."""
+        """The state before the first step, created sharded, without `frozen` and with an index of zeros."""
         return self._sharded_init(jax.random.key(self.experiment.seed))
+
+    @property
+    def evaluated_shardings(self) -> Any:
+        """Of what is evaluated: see `TrainState.evaluated`."""
+        return self.state_shardings.replace(average=None).evaluated
+
+    def encode_corpus(self, params: Any, ids: Int[Array, "P L"]) -> Float[Array, "P E"]:
+        """The vectors of the corpus's passages by the encoder of these parameters."""
+        encode = jax.jit(
+            use_mesh(self.mesh)(functools.partial(self.objective.encode_corpus, self.module)),
+            in_shardings=(self.state_shardings.params, self.state_shardings.frozen),
+            out_shardings=self.state_shardings.index.vectors,
+        )
+        return encode(params, ids)
+
+    def with_index(self, state: TrainState) -> TrainState:
+        """A state that has its corpus, with the index that its parameters make of it."""
+        index, encoder = state.index, None
+        if index.encoder is not None:
+            encoder = jax.tree.map(jnp.copy, state.params["passage_encoder"])
+        return state.replace(
+            index=index.replace(vectors=self.encode_corpus(state.params, state.frozen), encoder=encoder)
+        )
 
     def _init(self, key: Key[Array, ""]) -> TrainState:
         inputs = [jnp.zeros(array.shape, array.dtype) for array in self.experiment.model.abstract_inputs()]
         params = self.module.init(key, *inputs)["params"]
         opt_state, average = self.optimizer.init(params), self.experiment.average.start(params)
         memory = self.objective.memory(self.experiment.model, self.experiment.batch_size, self._dtype)
-        return TrainState(jnp.int32(0), params, opt_state, jnp.bool_(True), average, memory)
+        index = self.objective.first_index(self.experiment.model, params)
+        return TrainState(jnp.int32(0), params, opt_state, jnp.bool_(True), average, memory, index=index)
 
     def evaluation_memory(self, batch_size: int) -> Any:
         """The memory before the first batch of an evaluation; None where rows stand for themselves."""
@@ -123,7 +158,8 @@ class Program:
         if self.experiment.dropout_prng == "hash":
             dropout_key = hash_key(dropout_key)
         features = with_memory(corrupt_rows(self.objective, corrupt_key, batch), batch, state.memory)
-        (loss_sum, weight, sums), grads = self.gradients(state.params, features, dropout_key, state.frozen)
+        frozen = state.frozen if state.index is None else Corpus(state.frozen, state.index.vectors)
+        (loss_sum, weight, sums), grads = self.gradients(state.params, features, dropout_key, frozen)
         if self.experiment.zero1:
             # Each device updates the parameters whose moments it holds; the compiler gathers them at the end. First all
             # of the gradients, or it would take the products that they come from apart, to send pieces meanwhile.
@@ -145,7 +181,12 @@ class Program:
             means = jax.tree.map(lambda total: total / statistics.weight, statistics.sum)
             params, average = (tree and with_leaves(tree, means) for tree in (params, average))
         memory = sums.pop(MEMORY, None)
-        new = state.replace(step=state.step + 1, params=params, opt_state=opt_state, average=average, memory=memory)
+        index = state.index
+        if index is not None:
+            index = self.objective.next_index(self.module, index, params, state.frozen, state.step)
+        new = state.replace(
+            step=state.step + 1, params=params, opt_state=opt_state, average=average, memory=memory, index=index
+        )
 
         metrics = {name: value / jnp.maximum(of, 1.0) for name, (value, of) in with_weights(sums, weight).items()}
         metrics["objective"] = loss_sum / weight
@@ -201,7 +242,8 @@ class Program:
         # One key for all runs and steps, so that held-out figures can be compared.
         objective = self.objective.for_evaluation()
         features = with_memory(corrupt_rows(objective, jax.random.key(0), batch, *rows), batch, memory)
-        _, weight, metrics = objective.loss(self.module, params, features | {"valid": valid}, None)
+        params, corpus = params if isinstance(params, ParamsAndCorpus) else (params, None)
+        _, weight, metrics = objective.loss(self.module, params, features | {"valid": valid}, None, frozen=corpus)
         memory = metrics.pop(MEMORY, None)
         return with_weights(metrics, weight), memory
 

@@ -74,6 +74,9 @@ def prepare(arguments: list[str]) -> None:
         store = data.prepare_in(
             folder, layout, tokenizer=tokenizer, check_tokenizer=check, progress=progress, workers=workers
         )
+        if data.corpus is not None and objective.corpus_layout is not None:
+            options = {"tokenizer": store.tokenizer, "progress": progress, "workers": workers}
+            data.of_corpus.prepare_in(folder, objective.corpus_layout, **options)
     for remark in store.remarks:
         print_line(console, remark)
     for split, figures in store.figures.items():

@@ -214,7 +214,7 @@ class SquadFiles(FileRecords):
     """Files, globs and folders of SQuAD's JSON, 1.1 or 2.0, and their `.gz`: a question an example.
 
     Fields are `id`, `title`, `context`, `question`, `answers` (texts) and `starts` (the first character of each in the
-    context); both are empty for a question without an answer.
+    context); both are empty for a question without an answer. As running text they are the contexts, each once.
     """
 
     paths: tuple[str, ...]
@@ -234,6 +234,10 @@ class SquadFiles(FileRecords):
         for path in self.files():
             for questions in _articles(path)[self.part :: self.parts]:
                 yield from questions
+
+    def documents(self) -> Iterator[str]:
+        contexts = dict.fromkeys(record.fields["context"].strip() for record in self)
+        return (context for context in contexts if context)
 
 
 def _articles(path: InputFile) -> list[list[Record]]:
