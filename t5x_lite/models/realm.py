@@ -22,16 +22,16 @@ from t5x_lite.validation import NonNegative, Positive
 _INIT = nn.initializers.truncated_normal(0.02)
 _ANSWER_EPSILON = 1e-3
 
-RETRIEVER = ("question_encoder", "passage_encoder")
-"""The networks of the retriever by their names in the parameters."""
-
 
 @dataclass(frozen=True)
 class RealmConfig(ModelConfig):
     """The architecture of a retriever and, where it has one, its reader. The defaults are base, without a reader."""
 
     encoder: BertConfig = field(default_factory=BertConfig)
-    """Of questions, and, with parameters of its own, of passages. Needs a pooler."""
+    """Of questions and of passages. Needs a pooler."""
+    shared: bool = False
+    """Whether questions and passages are read by one encoder, as the released code pretrains it, or each by its own. A
+    model with two can begin with one that shares."""
     projection_dim: Positive = 128
     """Width of the vectors that are compared."""
     reader: BertConfig | None = None
@@ -177,7 +177,8 @@ def closed(passages: Int[Array, "B P"], vocabulary: Vocabulary) -> Int[Array, "B
 
 
 class Realm(nn.Module):
-    """`question_encoder`, `passage_encoder` and `reader`. Used inside `apply` through the methods below."""
+    """`passage_encoder`, `question_encoder` where it is another one, and `reader`. Used inside `apply` through the
+    methods below."""
 
     config: RealmConfig
     dtype: Any = jnp.float32
@@ -185,8 +186,9 @@ class Realm(nn.Module):
 
     def setup(self) -> None:
         c = self.config
-        self.question_encoder = TextEncoder(c.encoder, c.projection_dim, self.dtype, self.remat)
         self.passage_encoder = TextEncoder(c.encoder, c.projection_dim, self.dtype, self.remat)
+        if not c.shared:
+            self.question_encoder = TextEncoder(c.encoder, c.projection_dim, self.dtype, self.remat)
         if c.reader is not None:
             self.reader = Encoder(c.reader, self.dtype, self.remat)
         if c.answer_dim:
@@ -202,7 +204,8 @@ class Realm(nn.Module):
 
     def embed_questions(self, ids: Ids, *, inputs_valid: Valid = None, deterministic: bool = True) -> Array:
         """Vectors [B E] of questions, float32."""
-        return self.question_encoder(ids, inputs_valid=inputs_valid, deterministic=deterministic)
+        encoder = self.passage_encoder if self.config.shared else self.question_encoder
+        return encoder(ids, inputs_valid=inputs_valid, deterministic=deterministic)
 
     def embed_passages(self, ids: Ids, *, inputs_valid: Valid = None, deterministic: bool = True) -> Array:
         """Vectors [B E] of passages, float32."""
@@ -226,8 +229,10 @@ _READER = BertConfig(heads=("masked_lm",), activation="gelu_tanh")
 _ENCODER = BertConfig(activation="gelu_tanh")
 
 PRESETS: dict[str, ModelConfig] = {
+    "realm-embedder": RealmConfig(_ENCODER, shared=True),
     "realm-retriever": RealmConfig(_ENCODER),
     "realm": RealmConfig(_ENCODER, reader=_READER),
     "realm-reader": RealmConfig(_ENCODER, reader=BertConfig(activation="gelu_tanh"), answer_dim=256),
 }
-"""The published size: the retriever alone, with the reader of pretraining, and with that of questions."""
+"""The published size: one encoder for questions and passages, one for each, and two with the reader of pretraining, or
+with that of questions."""

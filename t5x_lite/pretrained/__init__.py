@@ -19,6 +19,7 @@ from t5x_lite.pretrained.encoder import Detection, PretrainedEncoder, Suggestion
 from t5x_lite.pretrained.image_texts import FoundImage, ImageSearch, PretrainedImageText
 from t5x_lite.pretrained.images import AttentionRollout, DrawnResult, PretrainedImageModel, ReadsImages, Reconstruction
 from t5x_lite.pretrained.probing import Labeled, Probed, Probes, Tagged, probe_tags, probe_texts
+from t5x_lite.pretrained.retriever import FoundPassage, FoundPassages, OpenAnswer, PretrainedRetriever
 from t5x_lite.pretrained.task_heads import FoundAnswer, LikelyClass, TaggedWord
 from t5x_lite.pretrained.text_model import Answer, PretrainedTextModel, Score
 from t5x_lite.runs.open_model import OpenedModel, check_tokenizer, open_model
@@ -34,9 +35,12 @@ __all__ = [
     "FoundImage",
     "FoundObject",
     "FoundObjects",
+    "FoundPassage",
+    "FoundPassages",
     "ImageSearch",
     "Labeled",
     "LikelyClass",
+    "OpenAnswer",
     "Pretrained",
     "PretrainedDecoder",
     "PretrainedDetector",
@@ -44,6 +48,7 @@ __all__ = [
     "PretrainedEncoderDecoder",
     "PretrainedImageModel",
     "PretrainedImageText",
+    "PretrainedRetriever",
     "PretrainedTextModel",
     "Probed",
     "Probes",
@@ -67,6 +72,7 @@ _CLASSES = {
     "images and texts": PretrainedImageText,
     "detection": PretrainedDetector,
     "words": PretrainedElmo,
+    "retriever": PretrainedRetriever,
 }
 
 
@@ -83,8 +89,8 @@ def load(
     An encoder-decoder (T5, Transformer, Marian, BART) becomes a `PretrainedEncoderDecoder`, a decoder (GPT, T5's alone)
     a `PretrainedDecoder`, an encoder a `PretrainedEncoder`, a model of pictures (ViT, DeiT, MAE, ResNet) a
     `PretrainedImageModel`, one of pictures and texts (CLIP, SigLIP) a `PretrainedImageText`, one that finds objects
-    (DETR) a `PretrainedDetector`, ELMo a `PretrainedElmo`, and any other model a `Pretrained`. No code from the folder
-    is run, nothing is unpickled.
+    (DETR) a `PretrainedDetector`, ELMo a `PretrainedElmo`, a retriever (REALM) a `PretrainedRetriever`, and any other
+    model a `Pretrained`. No code from the folder is run, nothing is unpickled.
 
     Args:
       path: of the folder; of T5X's checkpoints of one file, that file.

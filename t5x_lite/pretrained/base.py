@@ -43,7 +43,7 @@ class Neighbour(NamedTuple):
 _METHODS = (
     *("attention", "generate", "generate_ids", "fill_blanks", "score", "encode", "encode_words", "fill_mask"),
     *("detect_replacements", "classify", "choose", "tag", "answer", "reconstruct"),
-    *("zero_shot", "embed_images", "embed_texts", "search", "detect"),
+    *("zero_shot", "embed_images", "embed_texts", "search", "detect", "retrieve", "with_texts"),
 )
 _OF_TRANSFORMERS = {
     "save_pretrained": "export(folder)",

@@ -12,7 +12,15 @@ from flax.traverse_util import flatten_dict, unflatten_dict
 
 from t5x_lite.errors import InputError
 from t5x_lite.layers.patches import resize_positions
-from t5x_lite.models import ClipResNetConfig, DetrConfig, ModelConfig, ResNetConfig, abstract_params
+from t5x_lite.models import (
+    BertConfig,
+    ClipResNetConfig,
+    DetrConfig,
+    ModelConfig,
+    RealmConfig,
+    ResNetConfig,
+    abstract_params,
+)
 from t5x_lite.models.base import TASK_HEADS
 from t5x_lite.models.image_text import ImageTextConfig
 from t5x_lite.models.vit import ImageTransformerConfig
@@ -63,10 +71,15 @@ class FromRun(Start):
 
 def part_for(model: ModelConfig, config: ModelConfig, params: Any) -> tuple[Any, str]:
     """(the parameters of a model that another one begins with, which network they are): of ELECTRA's two networks, the
-    discriminator for a single encoder (Clark et al. 2020, section 2); a ResNet as the backbone of a DETR; of others
-    all."""
+    discriminator for a single encoder (Clark et al. 2020, section 2); a ResNet as the backbone of a DETR; a BERT as
+    each network of a REALM, and an encoder that questions and passages share as that of each; of others all."""
     if isinstance(model, DetrConfig) and isinstance(config, ResNetConfig):
         return {"backbone": params}, " (as the backbone)"
+    if isinstance(model, RealmConfig) and isinstance(config, BertConfig):
+        encoder = {"encoder": params}
+        return {"passage_encoder": encoder, "question_encoder": encoder, "reader": params}, " (as each of its networks)"
+    if isinstance(model, RealmConfig) and getattr(config, "shared", False) and not model.shared:
+        return params | {"question_encoder": params["passage_encoder"]}, " (its encoder twice)"
     if config.networks and not model.networks:
         return config.separate(params, config.networks[0])[1], f" (its {config.networks[0]})"
     return params, ""

@@ -1,0 +1,238 @@
+"""How well a retriever that is trained from nothing finds what it is asked for, and what a reader makes of it.
+
+    python benchmarks/open_book.py [--out FOLDER] [--squad FILE] [--seeds 1]
+
+Without --squad on made-up towns: each has a passage of five sentences, each sentence a fact that stands nowhere else,
+and each fact a question. With --squad on a file of SQuAD's: its contexts are the corpus, and its questions are asked
+without them. The retriever begins with the inverse cloze task, goes on with masked names and dates (REALM's
+pretraining, with an index that is refreshed), and then learns from four fifths of the questions, with a reader. Of the
+others: the share with an answer in the five best passages after each stage, with random parameters, and by BM25
+(`pip install -e '.[test]'`), and the share of answers that are exactly right. A run that was cut short goes on with the
+same --out.
+"""
+
+import argparse
+import json
+import random
+import statistics
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+import t5x_lite
+from t5x_lite.cli.processes import keep_memory
+from t5x_lite.data import Data, JsonlFiles, OpenQuestions, SquadFiles, TextFiles, WordPiece
+from t5x_lite.models import BertConfig, RealmConfig
+from t5x_lite.objectives import InverseCloze, Objective, OpenQuestionAnswering, RetrievalMaskedLanguageModel
+from t5x_lite.optim.optimizers import AdamW
+from t5x_lite.optim.schedules import LinearDecay
+from t5x_lite.runs.loop import train
+from t5x_lite.training import Checkpointing, Evaluation, Experiment, Logging
+from t5x_lite.training.initialization import FromModel
+
+TOWNS, FOUND = 300, 5
+CONSONANTS, VOWELS = "bdfgklmnprstvz", "aeiou"
+FACTS = (
+    ("The river of {town} is the {name}.", "Which river flows through {town}?"),
+    ("{name} founded {town}.", "Who was the founder of {town}?"),
+    ("People in {town} like to eat {name}.", "What do they eat in {town}?"),
+    ("The mayor of {town} is called {name}.", "What is the name of the mayor of {town}?"),
+    ("A hill near {town} has the name {name}.", "What is the hill near {town} called?"),
+)
+"""A sentence and a question of each kind."""
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """Of the model, its rows and its training."""
+
+    width: int
+    layers: int
+    vocabulary: int
+    passage: int
+    question: int
+    steps: tuple[int, int, int]
+    """Of the three stages."""
+    rate: float = 1e-3
+
+
+MADE_UP = Sizes(128, 2, 1500, 96, 32, (600, 150, 400))
+SQUAD = Sizes(256, 2, 8000, 192, 48, (600, 150, 300))
+
+
+def made_up_towns(folder: Path, seed: int) -> tuple[Path, Path, Path]:
+    """The corpus, and questions to learn and to be asked."""
+    draw, names = random.Random(seed), set[str]()
+
+    def name() -> str:
+        while True:
+            word = "".join(draw.choice(CONSONANTS) + draw.choice(VOWELS) for _ in range(draw.choice((3, 4)))).title()
+            if word not in names:
+                names.add(word)
+                return word
+
+    passages, questions = [], []
+    for _ in range(TOWNS):
+        town = name()
+        facts = [(sentence, question, name()) for sentence, question in FACTS]
+        draw.shuffle(facts)
+        passages.append(" ".join(sentence.format(town=town, name=answer) for sentence, _, answer in facts))
+        questions += [{"question": one.format(town=town), "answers": [answer]} for _, one, answer in facts]
+    draw.shuffle(questions)
+    asked = len(questions) // 5
+    return written(folder, [{"text": one} for one in passages], questions[asked:], questions[:asked])
+
+
+def squad(folder: Path, path: str, seed: int) -> tuple[Path, Path, Path]:
+    """The same of a file of SQuAD's, whose articles are divided."""
+    records = list(SquadFiles((path,)))
+    contexts = [{"text": text} for text in SquadFiles((path,)).documents()]
+    titles = sorted({record.fields["title"] or record.fields["context"] for record in records})
+    random.Random(seed).shuffle(titles)
+    asked = set(titles[: -(-len(titles) // 5)])
+    sides: dict[bool, list[Any]] = {True: [], False: []}
+    for record in records:
+        fields = record.fields
+        side = (fields["title"] or fields["context"]) in asked
+        sides[side].append({"question": fields["question"], "answers": fields["answers"]})
+    return written(folder, contexts, sides[False], sides[True])
+
+
+def written(folder: Path, *parts: Sequence[Any]) -> tuple[Path, Path, Path]:
+    folder.mkdir(parents=True, exist_ok=True)
+    paths = tuple(folder / f"{name}.jsonl" for name in ("corpus", "learned", "asked"))
+    for path, part in zip(paths, parts, strict=True):
+        path.write_text("".join(json.dumps(one) + "\n" for one in part), encoding="utf-8")
+    return paths
+
+
+def stages(corpus: Path, learned: Path, asked: Path, sizes: Sizes, folder: Path, seed: int) -> dict[str, Experiment]:
+    """The three runs, each of which begins with what the one before has learned."""
+    bert = BertConfig(
+        vocab_size=sizes.vocabulary,
+        embed_dim=sizes.width,
+        num_heads=4,
+        mlp_dim=4 * sizes.width,
+        num_layers=sizes.layers,
+        max_length=256,
+        dropout_rate=0.0,
+        attention_dropout_rate=0.0,
+    )
+    texts = TextFiles((str(corpus),))
+    data = Data(source=texts, tokenizer=WordPiece(vocab_size=sizes.vocabulary), held_out=0.05)
+
+    def experiment(model: RealmConfig, objective: Objective, data: Data, steps: int, **options: Any) -> Experiment:
+        schedule = LinearDecay(peak=sizes.rate, warmup_steps=steps // 10, total_steps=steps + 1)
+        return Experiment(
+            model=model,
+            objective=objective,
+            data=data,
+            optimizer=AdamW(schedule, clip_norm=1.0, b2=0.98),
+            steps=steps,
+            seed=seed,
+            evaluation=Evaluation(every=0, rows=64),
+            checkpoints=Checkpointing(every=max(steps // 4, 1), keep_best=0, keep_last=1),
+            logging=Logging(every=20),
+            **options,
+        )
+
+    retriever = RealmConfig(bert, projection_dim=64)
+    shared = replace(retriever, shared=True)
+    lengths = {"passage_length": sizes.passage, "input_length": sizes.question}
+    questions, held_out = (OpenQuestions(JsonlFiles((str(path),))) for path in (learned, asked))
+    return {
+        "inverse cloze": experiment(shared, InverseCloze(**lengths), data, sizes.steps[0], batch_size=64),
+        "masked names": experiment(
+            replace(retriever, reader=replace(bert, heads=("masked_lm",))),
+            RetrievalMaskedLanguageModel(**lengths, num_retrieved=4, refresh_every=25),
+            data,
+            sizes.steps[1],
+            batch_size=16,
+            start=FromModel(str(folder / "inverse cloze")),
+        ),
+        "questions": experiment(
+            replace(retriever, reader=bert, answer_dim=64),
+            OpenQuestionAnswering(**lengths, num_retrieved=FOUND, num_scored=500, answer_length=12),
+            replace(data, source=questions, held_out_source=held_out, corpus=texts),
+            sizes.steps[2],
+            batch_size=16,
+            start=FromModel(str(folder / "masked names")),
+        ),
+    }
+
+
+def holds(passage: str, answers: Sequence[str]) -> bool:
+    """Whether a passage holds one of the answers, as the tokenizer spells both."""
+
+    def letters(text: str) -> str:
+        return "".join(filter(str.isalnum, text.lower()))
+
+    return any(letters(answer) in letters(passage) for answer in answers)
+
+
+def recall(find: Callable[[str], Sequence[str]], questions: Sequence[Any]) -> float:
+    """The share of questions with an answer among the passages that are found."""
+    return statistics.mean(
+        any(holds(passage, one["answers"]) for passage in find(one["question"])) for one in questions
+    )
+
+
+def bm25(passages: Sequence[str]) -> Callable[[str], Sequence[str]]:
+    from rank_bm25 import BM25Okapi
+
+    def words(text: str) -> list[str]:
+        return "".join(letter if letter.isalnum() else " " for letter in text.lower()).split()
+
+    index = BM25Okapi([words(passage) for passage in passages])
+    return lambda question: index.get_top_n(words(question), passages, FOUND)
+
+
+def measure(folder: Path, path: str, seed: int) -> dict[str, float]:
+    """The recall after each stage, minutes, and exact answers."""
+    sizes = SQUAD if path else MADE_UP
+    files = squad(folder, path, seed) if path else made_up_towns(folder, seed)
+    questions = [json.loads(line) for line in files[2].read_text(encoding="utf-8").splitlines()]
+    began, figures = time.monotonic(), {}
+    for name, experiment in stages(*files, sizes, folder, seed).items():
+        if name == "inverse cloze":
+            train(replace(experiment, steps=1), folder / "random")
+            began, path_of = time.monotonic(), folder / "random"
+            model = t5x_lite.load(path_of)
+            figures["random"] = recall(lambda one, model=model: [p.text for p in model.retrieve(one, FOUND)], questions)
+        train(experiment, folder / name)
+        model = t5x_lite.load(folder / name)
+        figures[name] = recall(lambda one, model=model: [p.text for p in model.retrieve(one, FOUND)], questions)
+        figures[f"{name}, minutes"] = (time.monotonic() - began) / 60
+        Console().print(figures)
+    answers = [model.answer(one["question"]).text for one in questions]
+    figures["exact answers"] = statistics.mean(
+        any(holds(text, [right]) and holds(right, [text]) for right in one["answers"])
+        for text, one in zip(answers, questions, strict=True)
+    )
+    passages = [passage.text for passage in model.retrieve(questions[0]["question"], len(model._corpus))]
+    figures["BM25"] = recall(bm25(passages), questions)
+    return figures
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--out", type=Path, default=Path("runs/open_book"))
+    parser.add_argument("--squad", default="", help="a file of SQuAD's")
+    parser.add_argument("--seeds", type=int, default=1)
+    arguments = parser.parse_args()
+    keep_memory()
+    results = [measure(arguments.out / str(seed), arguments.squad, seed) for seed in range(arguments.seeds)]
+    table = Table("what", *(f"seed {seed}" for seed in range(arguments.seeds)))
+    for name in results[0]:
+        format_of = ".1f" if "minutes" in name else ".1%"
+        table.add_row(name, *(format(one[name], format_of) for one in results))
+    Console(width=120).print(table)
+
+
+if __name__ == "__main__":
+    main()
