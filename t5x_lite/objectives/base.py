@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 import tyro
 from flax import linen as nn
-from jaxtyping import Array, Float, Int, Key
+from jaxtyping import Array, Float, Int, Integer, Key
 
 from t5x_lite.data.layouts.base import Layout
 from t5x_lite.errors import InputError
@@ -248,12 +248,12 @@ class Objective(Validated, ABC):
         """An index of the corpus without vectors, for parameters with logical axes; None for most objectives."""
         return None
 
-    def encode_corpus(self, module: nn.Module, params: Any, ids: Int[Array, "P L"]) -> Float[Array, "P E"]:
+    def encode_corpus(self, module: nn.Module, params: Any, ids: Integer[Array, "P L"]) -> Float[Array, "P E"]:
         """The vectors of all passages of the corpus."""
         raise NotImplementedError(f"{type(self).__name__} reads no corpus")
 
     def next_index(
-        self, module: nn.Module, index: Index, params: Any, ids: Int[Array, "P L"], step: Int[Array, ""]
+        self, module: nn.Module, index: Index, params: Any, ids: Integer[Array, "P L"], step: Int[Array, ""]
     ) -> Index:
         """The index after a step that leaves these parameters; see `retrieval.refresh`."""
         return index

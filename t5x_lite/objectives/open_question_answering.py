@@ -226,14 +226,15 @@ def spans_that_read(ids: Int[Array, "*batch L"], answers: Int[Array, "A W"], pad
     >>> rows.astype(int).tolist()
     [[[1, 0], [0, 1], [0, 0], [1, 0]]]
     """
-    width = answers.shape[1]
-    lengths = (answers != pad_id).sum(axis=1)
+    length, width = ids.shape[-1], answers.shape[1]
+    before = (1,) * (ids.ndim - 1)
+    lengths = (answers != pad_id).sum(axis=1).reshape(*before, 1, -1)
     alike = jnp.ones((*ids.shape, len(answers)), bool)
     found = []
     for offset in range(width):
         later = jnp.roll(ids, -offset, axis=-1)
-        inside = jnp.arange(ids.shape[-1]) + offset < ids.shape[-1]
-        alike &= (later[..., None] == answers[:, offset]) & inside[:, None]
+        inside = (jnp.arange(length) + offset < length).reshape(*before, -1, 1)
+        alike &= (later[..., None] == answers[:, offset].reshape(*before, 1, -1)) & inside
         found.append((alike & (lengths == offset + 1)).any(axis=-1))
     return jnp.stack(found, axis=-1)
 
@@ -244,8 +245,9 @@ def best_spans(read: Read, pad_id: int) -> Int[Array, "B W"]:
     best = read.scores.reshape(rows, -1).argmax(axis=1)
     passage, start, size = best // (length * width), best // width % length, best % width + 1
     ids = jnp.take_along_axis(read.ids, passage[:, None, None], axis=1)[:, 0]
-    taken = jnp.minimum(start[:, None] + jnp.arange(width), length - 1)
-    return jnp.where(jnp.arange(width) < size[:, None], jnp.take_along_axis(ids, taken, axis=1), pad_id)
+    offsets = jnp.arange(width)[None]
+    taken = jnp.minimum(start[:, None] + offsets, length - 1)
+    return jnp.where(offsets < size[:, None], jnp.take_along_axis(ids, taken, axis=1), pad_id)
 
 
 def _likelihood(scores: Float[Array, "B n"], correct: Bool[Array, "B n"]) -> Float[Array, "B"]:

@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from flax import linen as nn
-from jaxtyping import Array, Float, Int, Key
+from jaxtyping import Array, Float, Int, Integer, Key
 
 from t5x_lite.data.layouts.base import Layout
 from t5x_lite.data.layouts.passages import Passages
@@ -87,14 +87,14 @@ class Retrieval(Objective):
         encoder = params["passage_encoder"]
         return empty_index(self.num_rows, model.projection_dim, encoder, refreshed=self.refresh_every > 0)
 
-    def encode_corpus(self, module: nn.Module, params: Any, ids: Int[Array, "P L"]) -> Float[Array, "P E"]:
+    def encode_corpus(self, module: nn.Module, params: Any, ids: Integer[Array, "P L"]) -> Float[Array, "P E"]:
         def encode(params: Any, ids: Int[Array, "B L"]) -> Float[Array, "B E"]:
             return module.apply({"params": params}, method=lambda model: self.embed_passages(model, ids, None))
 
         return encode_all(encode, params, ids, self.refresh_every)
 
     def next_index(
-        self, module: nn.Module, index: Index, params: Any, ids: Int[Array, "P L"], step: Int[Array, ""]
+        self, module: nn.Module, index: Index, params: Any, ids: Integer[Array, "P L"], step: Int[Array, ""]
     ) -> Index:
         if not self.refresh_every:
             return index

@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 from flax import linen as nn
 from flax import struct
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Float, Int, Integer
 
 from t5x_lite.parallel.partitioning import constrain_sharding
 
@@ -28,7 +28,7 @@ PASSAGE_AXES = ("passages", None)
 class Corpus(NamedTuple):
     """The passages that are searched, and their vectors."""
 
-    ids: Int[Array, "P L"]
+    ids: Integer[Array, "P L"]
     """Without special ids, padded at their ends."""
     vectors: Float[Array, "P E"]
 
@@ -75,7 +75,7 @@ def empty_index(num_rows: int, features: int, encoder: Any, *, refreshed: bool) 
     return Index(zeros(), zeros() if refreshed else None, encoder if refreshed else None, jnp.int32(0))
 
 
-def encode_all(encode: Encode, params: Any, ids: Int[Array, "P L"], every: int) -> Float[Array, "P E"]:
+def encode_all(encode: Encode, params: Any, ids: Integer[Array, "P L"], every: int) -> Float[Array, "P E"]:
     """The vectors of all passages by one encoder, one `every`-th after another."""
     shares = ids.reshape(-1, max(every, 1), ids.shape[1])
     vectors = jax.lax.map(
@@ -86,7 +86,7 @@ def encode_all(encode: Encode, params: Any, ids: Int[Array, "P L"], every: int) 
 
 
 def refresh(
-    encode: Encode, index: Index, params: Any, ids: Int[Array, "P L"], step: Int[Array, ""], every: int
+    encode: Encode, index: Index, params: Any, ids: Integer[Array, "P L"], step: Int[Array, ""], every: int
 ) -> Index:
     """The index after one step more of its round; the last one puts `following` in the place of `vectors`.
 
@@ -115,7 +115,7 @@ def refresh(
     )
 
 
-def _encode_share(encode: Encode, params: Any, ids: Int[Array, "P L"]) -> Float[Array, "P E"]:
+def _encode_share(encode: Encode, params: Any, ids: Integer[Array, "P L"]) -> Float[Array, "P E"]:
     """Vectors, some passages at a time; each device has its own."""
     ids = ids.astype(jnp.int32)
     if len(ids) <= _TOGETHER or len(ids) % _TOGETHER:

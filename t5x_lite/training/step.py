@@ -11,7 +11,7 @@ from flax import linen as nn
 from flax import struct
 from flax.traverse_util import flatten_dict, unflatten_dict
 from jax.sharding import Mesh
-from jaxtyping import Array, Bool, Float, Int, Key
+from jaxtyping import Array, Bool, Float, Int, Integer, Key
 
 from t5x_lite.kernels.platform import train_step_options
 from t5x_lite.kernels.random_bits import hash_key
@@ -119,7 +119,7 @@ class Program:
         """Of what is evaluated: see `TrainState.evaluated`."""
         return self.state_shardings.replace(average=None).evaluated
 
-    def encode_corpus(self, params: Any, ids: Int[Array, "P L"]) -> Float[Array, "P E"]:
+    def encode_corpus(self, params: Any, ids: Integer[Array, "P L"]) -> Float[Array, "P E"]:
         """The vectors of the corpus's passages by the encoder of these parameters."""
         encode = jax.jit(
             use_mesh(self.mesh)(functools.partial(self.objective.encode_corpus, self.module)),
