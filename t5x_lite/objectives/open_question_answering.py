@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from flax import linen as nn
-from jaxtyping import Array, Bool, Float, Int, Key
+from jaxtyping import Array, Bool, Float, Int, Integer, Key
 
 from t5x_lite.data.layouts.base import Layout
 from t5x_lite.data.tasks.open_questions import OpenQuestion, OpenQuestionLayout
@@ -23,6 +23,9 @@ from t5x_lite.retrieval.index import Corpus, ParamsAndCorpus
 from t5x_lite.retrieval.inner_products import search
 from t5x_lite.tokenizers.base import Tokenizer
 from t5x_lite.validation import NonNegative, Positive, Range
+
+_TOGETHER = 64
+"""Passages of each question whose spans are compared with its answers at a time."""
 
 
 class Read(NamedTuple):
@@ -121,15 +124,16 @@ class OpenQuestionAnswering(Retrieval, TaskObjective):
             approximate=self.approximate_search,
         )
         numbers, pad_id = jnp.maximum(found.passages, 0), self.known_vocabulary.pad_id
+        scores = jnp.einsum("be,bne->bn", questions, corpus.vectors[numbers], precision=jax.lax.Precision.HIGHEST)
 
-        def of_question(one: tuple[Array, Array, Array]) -> tuple[Float[Array, "n"], Bool[Array, "n"]]:
-            vector, passages, answers = one
-            ids = corpus.ids[passages].astype(jnp.int32)
-            there = spans_that_read(ids, answers, pad_id).any(axis=(1, 2))
-            return jnp.matmul(corpus.vectors[passages], vector, precision=jax.lax.Precision.HIGHEST), there
+        def hold_answers(passages: Integer[Array, "B L"]) -> Bool[Array, "B"]:
+            spans = jax.vmap(spans_that_read, (0, 0, None))(passages.astype(jnp.int32), answers, pad_id)
+            return spans.any(axis=(1, 2))
 
-        # One question after another: all passages of all of them would be read at once.
-        scores, there = jax.lax.map(of_question, (questions, numbers, answers))
+        # Some passages at a time, which are gathered before: all spans of all of them would be compared at once, and
+        # what devices send each other is better not in a loop.
+        passages = corpus.ids[numbers].swapaxes(0, 1)
+        there = jax.lax.map(hold_answers, passages, batch_size=min(_TOGETHER, count)).swapaxes(0, 1)
         return _likelihood(scores, there), there
 
     def _read(
