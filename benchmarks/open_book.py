@@ -2,13 +2,13 @@
 
     python benchmarks/open_book.py [--out FOLDER] [--squad FILE] [--seeds 1]
 
-Without --squad on made-up towns: each has a passage of five sentences, each sentence a fact that stands nowhere else,
-and each fact a question. With --squad on a file of SQuAD's: its contexts are the corpus, and its questions are asked
-without them. The retriever begins with the inverse cloze task, goes on with masked names and dates (REALM's
-pretraining, with an index that is refreshed), and then learns from four fifths of the questions, with a reader. Of the
-others: the share with an answer in the five best passages after each stage, with random parameters, and by BM25
-(`pip install -e '.[test]'`), and the share of answers that are exactly right. A run that was cut short goes on with the
-same --out.
+Without --squad on made-up towns: each has a passage of five sentences, each sentence a fact that stands nowhere else in
+the corpus, and each fact a question. With --squad on a file of SQuAD's: its contexts are the corpus, and its questions
+are asked without them. The retriever begins with the inverse cloze task, goes on with masked names (REALM's
+pretraining, with an index that is refreshed; of the towns in other sentences that tell four fifths of the facts, of
+SQuAD's contexts in these), and then learns from four fifths of the questions, with a reader. Of the others: the share
+with an answer in the five best passages after each stage, with random parameters, and by BM25 (`pip install -e
+'.[test]'`), and the share of answers that are exactly right. A run that was cut short goes on with the same --out.
 """
 
 import argparse
@@ -38,13 +38,21 @@ from t5x_lite.training.initialization import FromModel
 TOWNS, FOUND = 300, 5
 CONSONANTS, VOWELS = "bdfgklmnprstvz", "aeiou"
 FACTS = (
-    ("The river of {town} is the {name}.", "Which river flows through {town}?"),
-    ("{name} founded {town}.", "Who was the founder of {town}?"),
-    ("People in {town} like to eat {name}.", "What do they eat in {town}?"),
-    ("The mayor of {town} is called {name}.", "What is the name of the mayor of {town}?"),
-    ("A hill near {town} has the name {name}.", "What is the hill near {town} called?"),
+    ("The river of {town} is the {name}.", "Which river flows through {town}?", "Ships sail on the {name} to {town}."),
+    ("{name} founded {town}.", "Who was the founder of {town}?", "The town of {town} was built by {name}."),
+    ("People in {town} like to eat {name}.", "What do they eat in {town}?", "A plate of {name} is loved in {town}."),
+    (
+        "The mayor of {town} is called {name}.",
+        "What is the name of the mayor of {town}?",
+        "The people of {town} chose {name} to lead them.",
+    ),
+    (
+        "A hill near {town} has the name {name}.",
+        "What is the hill near {town} called?",
+        "From the top of {name} one sees {town}.",
+    ),
 )
-"""A sentence and a question of each kind."""
+"""Of each kind a sentence of the corpus, a question, and a sentence elsewhere."""
 
 
 @dataclass(frozen=True)
@@ -61,12 +69,12 @@ class Sizes:
     rate: float = 1e-3
 
 
-MADE_UP = Sizes(128, 2, 1500, 96, 32, (600, 150, 400))
-SQUAD = Sizes(256, 2, 8000, 192, 48, (600, 150, 300))
+MADE_UP = Sizes(128, 2, 1500, 96, 32, (200, 200, 200))
+SQUAD = Sizes(256, 2, 8000, 192, 48, (400, 100, 300))
 
 
-def made_up_towns(folder: Path, seed: int) -> tuple[Path, Path, Path]:
-    """The corpus, and questions to learn and to be asked."""
+def made_up_towns(folder: Path, seed: int) -> tuple[Path, ...]:
+    """The corpus, other sentences with its facts, and questions to learn and to be asked."""
     draw, names = random.Random(seed), set[str]()
 
     def name() -> str:
@@ -76,19 +84,22 @@ def made_up_towns(folder: Path, seed: int) -> tuple[Path, Path, Path]:
                 names.add(word)
                 return word
 
-    passages, questions = [], []
+    passages, questions, elsewhere = [], [], {}
     for _ in range(TOWNS):
         town = name()
-        facts = [(sentence, question, name()) for sentence, question in FACTS]
+        facts = [(*texts, name()) for texts in FACTS]
         draw.shuffle(facts)
-        passages.append(" ".join(sentence.format(town=town, name=answer) for sentence, _, answer in facts))
-        questions += [{"question": one.format(town=town), "answers": [answer]} for _, one, answer in facts]
+        passages.append(" ".join(sentence.format(town=town, name=answer) for sentence, _, _, answer in facts))
+        for _, question, other, answer in facts:
+            questions.append({"question": question.format(town=town), "answers": [answer]})
+            elsewhere[answer] = {"text": other.format(town=town, name=answer)}
     draw.shuffle(questions)
     asked = len(questions) // 5
-    return written(folder, [{"text": one} for one in passages], questions[asked:], questions[:asked])
+    told = [elsewhere[one["answers"][0]] for one in questions[asked:]]
+    return written(folder, [{"text": one} for one in passages], told, questions[asked:], questions[:asked])
 
 
-def squad(folder: Path, path: str, seed: int) -> tuple[Path, Path, Path]:
+def squad(folder: Path, path: str, seed: int) -> tuple[Path, ...]:
     """The same of a file of SQuAD's, whose articles are divided."""
     records = list(SquadFiles((path,)))
     contexts = [{"text": text} for text in SquadFiles((path,)).documents()]
@@ -100,19 +111,20 @@ def squad(folder: Path, path: str, seed: int) -> tuple[Path, Path, Path]:
         fields = record.fields
         side = (fields["title"] or fields["context"]) in asked
         sides[side].append({"question": fields["question"], "answers": fields["answers"]})
-    return written(folder, contexts, sides[False], sides[True])
+    return written(folder, contexts, contexts, sides[False], sides[True])
 
 
-def written(folder: Path, *parts: Sequence[Any]) -> tuple[Path, Path, Path]:
+def written(folder: Path, *parts: Sequence[Any]) -> tuple[Path, ...]:
     folder.mkdir(parents=True, exist_ok=True)
-    paths = tuple(folder / f"{name}.jsonl" for name in ("corpus", "learned", "asked"))
+    paths = tuple(folder / f"{name}.jsonl" for name in ("corpus", "elsewhere", "learned", "asked"))
     for path, part in zip(paths, parts, strict=True):
         path.write_text("".join(json.dumps(one) + "\n" for one in part), encoding="utf-8")
     return paths
 
 
-def stages(corpus: Path, learned: Path, asked: Path, sizes: Sizes, folder: Path, seed: int) -> dict[str, Experiment]:
+def stages(files: Sequence[Path], sizes: Sizes, folder: Path, seed: int) -> dict[str, Experiment]:
     """The three runs, each of which begins with what the one before has learned."""
+    corpus, elsewhere, learned, asked = map(str, files)
     bert = BertConfig(
         vocab_size=sizes.vocabulary,
         embed_dim=sizes.width,
@@ -123,8 +135,8 @@ def stages(corpus: Path, learned: Path, asked: Path, sizes: Sizes, folder: Path,
         dropout_rate=0.0,
         attention_dropout_rate=0.0,
     )
-    texts = TextFiles((str(corpus),))
-    data = Data(source=texts, tokenizer=WordPiece(vocab_size=sizes.vocabulary), held_out=0.05)
+    texts = TextFiles((corpus,))
+    data = Data(source=texts, corpus=texts, tokenizer=WordPiece(vocab_size=sizes.vocabulary), held_out=0.05)
 
     def experiment(model: RealmConfig, objective: Objective, data: Data, steps: int, **options: Any) -> Experiment:
         schedule = LinearDecay(peak=sizes.rate, warmup_steps=steps // 10, total_steps=steps + 1)
@@ -144,13 +156,15 @@ def stages(corpus: Path, learned: Path, asked: Path, sizes: Sizes, folder: Path,
     retriever = RealmConfig(bert, projection_dim=64)
     shared = replace(retriever, shared=True)
     lengths = {"passage_length": sizes.passage, "input_length": sizes.question}
-    questions, held_out = (OpenQuestions(JsonlFiles((str(path),))) for path in (learned, asked))
+    questions, held_out = (OpenQuestions(JsonlFiles((path,))) for path in (learned, asked))
     return {
-        "inverse cloze": experiment(shared, InverseCloze(**lengths), data, sizes.steps[0], batch_size=64),
+        "inverse cloze": experiment(
+            shared, InverseCloze(**lengths, kept_share=0.5), data, sizes.steps[0], batch_size=64
+        ),
         "masked names": experiment(
             replace(retriever, reader=replace(bert, heads=("masked_lm",))),
             RetrievalMaskedLanguageModel(**lengths, num_retrieved=4, refresh_every=25),
-            data,
+            replace(data, source=TextFiles((elsewhere,))),
             sizes.steps[1],
             batch_size=16,
             start=FromModel(str(folder / "inverse cloze")),
@@ -158,7 +172,7 @@ def stages(corpus: Path, learned: Path, asked: Path, sizes: Sizes, folder: Path,
         "questions": experiment(
             replace(retriever, reader=bert, answer_dim=64),
             OpenQuestionAnswering(**lengths, num_retrieved=FOUND, num_scored=500, answer_length=12),
-            replace(data, source=questions, held_out_source=held_out, corpus=texts),
+            replace(data, source=questions, held_out_source=held_out),
             sizes.steps[2],
             batch_size=16,
             start=FromModel(str(folder / "masked names")),
@@ -196,9 +210,9 @@ def measure(folder: Path, path: str, seed: int) -> dict[str, float]:
     """The recall after each stage, minutes, and exact answers."""
     sizes = SQUAD if path else MADE_UP
     files = squad(folder, path, seed) if path else made_up_towns(folder, seed)
-    questions = [json.loads(line) for line in files[2].read_text(encoding="utf-8").splitlines()]
+    questions = [json.loads(line) for line in files[3].read_text(encoding="utf-8").splitlines()]
     began, figures = time.monotonic(), {}
-    for name, experiment in stages(*files, sizes, folder, seed).items():
+    for name, experiment in stages(files, sizes, folder, seed).items():
         if name == "inverse cloze":
             train(replace(experiment, steps=1), folder / "random")
             began, path_of = time.monotonic(), folder / "random"

@@ -27,7 +27,7 @@ def format_figure(name: str, value: float, metric: Metric | None = None) -> str:
     label = name.replace("_", " ")
     if name.endswith("perplexity"):
         return f"{label} {value:,.1f}" if value < 1e6 else f"{label} {value:.1e}"
-    is_number = name.endswith(("loss", "scale", "cardinality_error"))
+    is_number = name.endswith(("loss", "scale", "cardinality_error", "utility"))
     return f"{label} {value:.3f}" if is_number else f"{label} {value:.1%}"
 
 

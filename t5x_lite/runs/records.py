@@ -24,7 +24,7 @@ _HEADLINE = ("loss", "accuracy", "perplexity")
 _NOT_PRINTED = (
     *(*_HEADLINE, "tokens", "words", "examples", "windows"),
     *("tokens_per_second", "rows_per_second", "images_per_second"),
-    *("objective", "gradient_norm", "learning_rate", "seconds_per_step", "host_seconds_per_step"),
+    *("objective", "gradient_norm", "learning_rate", "index_version", "seconds_per_step", "host_seconds_per_step"),
     *("data_seconds_per_step", "memory_bytes", "peak_memory_bytes"),
 )
 

@@ -189,6 +189,8 @@ class Program:
         )
 
         metrics = {name: value / jnp.maximum(of, 1.0) for name, (value, of) in with_weights(sums, weight).items()}
+        if index is not None:
+            metrics["index_version"] = index.version
         metrics["objective"] = loss_sum / weight
         metrics["gradient_norm"] = gradient_norm
         metrics["learning_rate"] = self.experiment.optimizer.schedule.learning_rate(state.step + 1)

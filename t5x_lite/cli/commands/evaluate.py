@@ -20,6 +20,7 @@ from t5x_lite.cli.arguments import (
     with_examples,
 )
 from t5x_lite.data import Data, Images, ImageSource, TextToText, Tokenizer
+from t5x_lite.data.passage_rows import PassageRows
 from t5x_lite.data.splits import Documents, format_overlap, overlap
 from t5x_lite.decoding import GenerationDefaults
 from t5x_lite.errors import InputError
@@ -36,7 +37,9 @@ from t5x_lite.parallel import MeshShape, make_mesh
 from t5x_lite.pretrained import with_methods
 from t5x_lite.pretrained.foreign import experiment_for, image_experiment_for, zero_shot_experiment
 from t5x_lite.pretrained.image_texts import PHOTO
+from t5x_lite.retrieval import Corpus, ParamsAndCorpus
 from t5x_lite.runs.open_model import OpenedModel, open_model
+from t5x_lite.runs.preparation import corpus_on_devices
 from t5x_lite.runs.records import print_line
 from t5x_lite.runs.report import preparation
 from t5x_lite.training.experiment import Evaluation, Experiment
@@ -160,7 +163,14 @@ def evaluate(arguments: list[str]) -> None:
     if command.pairs and experiment.evaluation.metrics:
         examples = itertools.islice(experiment.data.source.eval_examples(), experiment.evaluation.num_texts)
         questions = questions_of(examples, tokenizer)
-    program, params = _on_one_device(experiment, tokenizer, opened.params)
+    passages = None
+    if (layout := experiment.objective.corpus_layout) is not None:
+        # Those that the run has, whatever it is evaluated on.
+        with preparation(console) as progress:
+            same, options = experiment.data is trained.data, {"tokenizer": tokenizer, "progress": progress}
+            own = store if same else trained.data.prepare(experiment.objective.layout, **options)
+            passages = trained.data.prepare_corpus(layout, own, progress=progress)
+    program, params = _on_one_device(experiment, tokenizer, opened.params, passages)
     with store:
         held_out = held_out_of(program, store, questions, trained.data.source.classes or ())
         if not of_task:
@@ -223,12 +233,19 @@ def _numbered_as(opened: OpenedModel, source: ImageSource) -> ImageSource:
     )
 
 
-def _on_one_device(experiment: Experiment, tokenizer: Tokenizer | None, params: Any) -> tuple[Program, Any]:
-    """The run's program and parameters on one device: those of this machine need not divide the run's batch."""
+def _on_one_device(
+    experiment: Experiment, tokenizer: Tokenizer | None, params: Any, passages: PassageRows | None = None
+) -> tuple[Program, Any]:
+    """The run's program and what it evaluates on one device: those of this machine need not divide the run's batch."""
     one_device = make_mesh(MeshShape(), jax.local_devices()[:1])
     objective = experiment.objective.for_vocabulary(tokenizer.vocabulary) if tokenizer else experiment.objective
+    objective = objective if passages is None else objective.for_corpus(len(passages))
     program = Program(replace(experiment, mesh=MeshShape()), objective, one_device)
-    return program, jax.device_put(params, program.state_shardings.params)
+    params = jax.device_put(params, program.state_shardings.params)
+    if passages is None:
+        return program, params
+    ids = corpus_on_devices(program, passages)
+    return program, ParamsAndCorpus(params, Corpus(ids, program.encode_corpus(params, ids)))
 
 
 def _in_training(data: Data, experiment: Experiment) -> list[str]:

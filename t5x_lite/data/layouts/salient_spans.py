@@ -12,7 +12,7 @@ _DATE = re.compile(
     r"|\d{4}-\d{2}-\d{2}\b|(?:1\d|20)\d{2}s?\b)"  # 1882-03-03, 1882, the 1880s
 )
 _WORD = r"[^\W\d_a-zß-öø-ÿ][\w'’-]*"
-_NAME = re.compile(rf"(?<![\w'’-]){_WORD}(?:(?: | (?:of|the|de|la|von|van|der|du|al) | & ){_WORD})*")
+_NAME = re.compile(rf"(?<![\w'’-]){_WORD}(?:(?:(?: (?:of|the|de|la|von|van|der|du|al)){{0,2}} | & ){_WORD})*")
 _FIRST_WORDS = {
     *("a", "about", "after", "again", "against", "ah", "all", "also", "although", "among", "an", "and", "another"),
     *("any", "are", "as", "at", "because", "before", "below", "besides", "between", "both", "but", "by", "can"),
