@@ -1,14 +1,15 @@
 """How well a retriever that is trained from nothing finds what it is asked for, and what a reader makes of it.
 
-    python benchmarks/open_book.py [--out FOLDER] [--squad FILE] [--seeds 1]
+    python benchmarks/open_book.py [--out FOLDER] [--squad FILE] [--masked] [--seeds 1]
 
 Without --squad on made-up towns: each has a passage of five sentences, each sentence a fact that stands nowhere else in
 the corpus, and each fact a question. With --squad on a file of SQuAD's: its contexts are the corpus, and its questions
-are asked without them. The retriever begins with the inverse cloze task, goes on with masked names (REALM's
-pretraining, with an index that is refreshed; of the towns in other sentences that tell four fifths of the facts, of
-SQuAD's contexts in these), and then learns from four fifths of the questions, with a reader. Of the others: the share
-with an answer in the five best passages after each stage, with random parameters, and by BM25 (`pip install -e
-'.[test]'`), and the share of answers that are exactly right. A run that was cut short goes on with the same --out.
+are asked without them. The retriever begins with the inverse cloze task and then learns from four fifths of the
+questions, with a reader; with --masked it has REALM's pretraining in between: masked names, of the towns in other
+sentences that tell four fifths of the facts, of SQuAD's contexts in these, and an index that is refreshed. Of the other
+questions: the share with an answer in the five best passages after each stage, with random parameters, and by BM25
+(`pip install -e '.[test]'`), and the share of answers that are exactly right. A run that was cut short goes on with the
+same --out.
 """
 
 import argparse
@@ -69,7 +70,7 @@ class Sizes:
     rate: float = 1e-3
 
 
-MADE_UP = Sizes(128, 2, 1500, 96, 32, (200, 200, 200))
+MADE_UP = Sizes(128, 2, 1500, 96, 32, (200, 200, 300))
 SQUAD = Sizes(256, 2, 8000, 192, 48, (400, 100, 300))
 
 
@@ -122,8 +123,8 @@ def written(folder: Path, *parts: Sequence[Any]) -> tuple[Path, ...]:
     return paths
 
 
-def stages(files: Sequence[Path], sizes: Sizes, folder: Path, seed: int) -> dict[str, Experiment]:
-    """The three runs, each of which begins with what the one before has learned."""
+def stages(files: Sequence[Path], sizes: Sizes, folder: Path, seed: int, *, masked: bool) -> dict[str, Experiment]:
+    """The runs, each of which begins with what the one before has learned."""
     corpus, elsewhere, learned, asked = map(str, files)
     bert = BertConfig(
         vocab_size=sizes.vocabulary,
@@ -157,7 +158,7 @@ def stages(files: Sequence[Path], sizes: Sizes, folder: Path, seed: int) -> dict
     shared = replace(retriever, shared=True)
     lengths = {"passage_length": sizes.passage, "input_length": sizes.question}
     questions, held_out = (OpenQuestions(JsonlFiles((path,))) for path in (learned, asked))
-    return {
+    runs = {
         "inverse cloze": experiment(
             shared, InverseCloze(**lengths, kept_share=0.5), data, sizes.steps[0], batch_size=64
         ),
@@ -175,9 +176,10 @@ def stages(files: Sequence[Path], sizes: Sizes, folder: Path, seed: int) -> dict
             replace(data, source=questions, held_out_source=held_out),
             sizes.steps[2],
             batch_size=16,
-            start=FromModel(str(folder / "masked names")),
+            start=FromModel(str(folder / ("masked names" if masked else "inverse cloze"))),
         ),
     }
+    return {name: run for name, run in runs.items() if masked or name != "masked names"}
 
 
 def holds(passage: str, answers: Sequence[str]) -> bool:
@@ -206,13 +208,13 @@ def bm25(passages: Sequence[str]) -> Callable[[str], Sequence[str]]:
     return lambda question: index.get_top_n(words(question), passages, FOUND)
 
 
-def measure(folder: Path, path: str, seed: int) -> dict[str, float]:
+def measure(folder: Path, path: str, seed: int, *, masked: bool) -> dict[str, float]:
     """The recall after each stage, minutes, and exact answers."""
     sizes = SQUAD if path else MADE_UP
     files = squad(folder, path, seed) if path else made_up_towns(folder, seed)
     questions = [json.loads(line) for line in files[3].read_text(encoding="utf-8").splitlines()]
     began, figures = time.monotonic(), {}
-    for name, experiment in stages(files, sizes, folder, seed).items():
+    for name, experiment in stages(files, sizes, folder, seed, masked=masked).items():
         if name == "inverse cloze":
             train(replace(experiment, steps=1), folder / "random")
             began, path_of = time.monotonic(), folder / "random"
@@ -237,10 +239,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--out", type=Path, default=Path("runs/open_book"))
     parser.add_argument("--squad", default="", help="a file of SQuAD's")
+    parser.add_argument("--masked", action="store_true", help="with REALM's pretraining")
     parser.add_argument("--seeds", type=int, default=1)
     arguments = parser.parse_args()
     keep_memory()
-    results = [measure(arguments.out / str(seed), arguments.squad, seed) for seed in range(arguments.seeds)]
+    results = [
+        measure(arguments.out / str(seed), arguments.squad, seed, masked=arguments.masked)
+        for seed in range(arguments.seeds)
+    ]
     table = Table("what", *(f"seed {seed}" for seed in range(arguments.seeds)))
     for name in results[0]:
         format_of = ".1f" if "minutes" in name else ".1%"

@@ -98,6 +98,8 @@ class DataOptions:
     """Files with the examples of a task, like those of the config."""
     held_out_examples: Paths = ()
     """Examples to evaluate on, instead of a share of the others."""
+    corpus: Paths = ()
+    """Files, globs or folders of texts to look passages up in, for a model that does so."""
 
     def apply(self, experiment: Experiment) -> Experiment:
         """The experiment on this data, a share of which is held out unless pairs or examples to hold out are given.
@@ -131,6 +133,11 @@ class DataOptions:
             data = replace(data, source=example_files("--examples", self.examples, data.source), held_out_source=None)
         if self.held_out_examples:
             data = replace(data, held_out_source=example_files("--held-out-examples", self.held_out_examples, like))
+        if self.corpus:
+            if experiment.objective.corpus_layout is None:
+                name = type(experiment.objective).__name__
+                raise InputError(f"--corpus={self.corpus[0]} is for models that look passages up, not {name}; drop it")
+            data = replace(data, corpus=TextFiles(self.corpus))
         return replace(experiment, data=data)
 
 

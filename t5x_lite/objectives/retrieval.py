@@ -1,12 +1,13 @@
 """REALM's pretraining: a masked name or date is predicted from passages that the model looks up (Guu et al. 2020)."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Annotated, Any, ClassVar, Literal, NamedTuple, Self
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+import tyro
 from flax import linen as nn
 from jaxtyping import Array, Float, Int, Integer, Key
 
@@ -45,10 +46,13 @@ class Retrieval(Objective):
     refresh_every: NonNegative = 500
     """Steps in which all passages are encoded once more, by the encoder as it was when these steps began; 0: never, so
     that the passages' encoder is not trained either (Lee et al. 2019)."""
-    num_passages: NonNegative = 0
-    """Of the corpus; 0: as many as it has, which only a run knows."""
+    index_size: NonNegative = 0
+    """Passages that the index has room for; 0: as many as the corpus has, which a run counts and a plan does not."""
     approximate_search: bool = False
     """Search by `jax.lax.approx_max_k`, faster on a TPU, which misses one in twenty."""
+
+    corpus_size: tyro.conf.Suppress[int] = field(default=0, kw_only=True)
+    """Passages of the corpus: see `for_corpus`."""
 
     roles: ClassVar[tuple[str, ...]] = ("cls", "sep")
 
@@ -57,10 +61,10 @@ class Retrieval(Objective):
         return Passages(self.passage_length)
 
     def for_corpus(self, num_passages: int) -> Self:
-        if self.num_passages not in (0, num_passages):
+        if 0 < self.index_size < num_passages:
             raise InputError(
-                f"objective.num_passages={self.num_passages} is not the {num_passages} passages of the corpus; leave "
-                "it 0, or give the corpus that it was counted for"
+                f"objective.index_size={self.index_size} has no room for the {num_passages} passages of the corpus; "
+                "choose more, or 0"
             )
         least = self.num_retrieved + self.leaves_out_own
         if num_passages < least:
@@ -68,15 +72,20 @@ class Retrieval(Objective):
                 f"the corpus has {num_passages} passages of {self.passage_length} ids, and objective.num_retrieved="
                 f"{self.num_retrieved} needs {least}; give more text, shorter passages, or retrieve fewer"
             )
-        return replace(self, num_passages=num_passages)
+        return replace(self, corpus_size=num_passages)
 
     leaves_out_own: ClassVar[bool] = False
     """Whether a row's own passage is not to be found."""
 
     @property
+    def num_passages(self) -> int:
+        """Of the corpus; in a plan, of a full index."""
+        return self.corpus_size or self.index_size
+
+    @property
     def num_rows(self) -> int:
         """Of the index, those that fill it up included."""
-        return padded_size(self.num_passages, self.refresh_every)
+        return padded_size(self.index_size or self.corpus_size, self.refresh_every)
 
     def abstract_frozen(self, model: ModelConfig) -> Any:
         small = model.vocab_size <= np.iinfo(np.uint16).max

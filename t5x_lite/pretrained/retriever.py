@@ -174,7 +174,7 @@ class PretrainedRetriever(Pretrained):
         objective, ids = self._answering, self._question_ids(question)
         k = min(objective.num_retrieved, len(self._corpus)) if k is None else k
         _check_k(k, len(self._corpus))
-        objective = replace(objective, num_retrieved=k, num_passages=len(self._corpus), refresh_every=0)
+        objective = replace(objective, num_retrieved=k, corpus_size=len(self._corpus), refresh_every=0)
         corpus = Corpus(self._corpus.ids, self._corpus.vectors)
         read = jax.device_get(_read(objective, self.module, self.params, ids[None], corpus))
         scores = read.scores[0]

@@ -286,5 +286,6 @@ def test_models_that_do_not_fit(fields, model, message):
 def test_corpora_that_do_not_fit():
     with pytest.raises(InputError, match="has 3 passages of 8 ids, and objective.num_retrieved=3 needs 4"):
         OBJECTIVE.for_corpus(3)
-    with pytest.raises(InputError, match="num_passages=20 is not the 21 passages of the corpus"):
-        replace(OBJECTIVE, num_passages=20).for_corpus(21)
+    with pytest.raises(InputError, match="index_size=20 has no room for the 21 passages of the corpus"):
+        replace(OBJECTIVE, index_size=20).for_corpus(21)
+    assert replace(OBJECTIVE, index_size=100).for_corpus(21).num_rows == 120
