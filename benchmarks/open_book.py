@@ -71,7 +71,7 @@ class Sizes:
 
 
 MADE_UP = Sizes(128, 2, 1500, 96, 32, (200, 200, 300))
-SQUAD = Sizes(256, 2, 8000, 192, 48, (400, 100, 300))
+SQUAD = Sizes(256, 2, 8000, 192, 48, (400, 100, 150))
 
 
 def made_up_towns(folder: Path, seed: int) -> tuple[Path, ...]:

@@ -179,10 +179,9 @@ class PretrainedRetriever(Pretrained):
         read = jax.device_get(_read(objective, self.module, self.params, ids[None], corpus))
         scores = read.scores[0]
         passage, start, size = np.unravel_index(int(scores.argmax()), scores.shape)
-        span = read.ids[0, passage, start : start + size + 1]
         probability = float(np.exp(scores.max() - _logsumexp(scores)))
         passages = self._passages((read.found.scores[0], read.found.numbers[0]))
-        text = self._tokenizer().decode(span).strip()
+        text = self._tokenizer().decode_span(read.ids[0, passage], int(start), int(start + size)).strip()
         return OpenAnswer(question, text, probability, passages[int(passage)], passages)
 
     def embed_texts(self, texts: str | list[str], *, questions: bool = False) -> Float[np.ndarray, "*B E"]:
