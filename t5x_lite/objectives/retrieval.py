@@ -85,6 +85,11 @@ class Retrieval(Objective):
     @property
     def num_rows(self) -> int:
         """Of the index, those that fill it up included."""
+        if not self.num_passages:
+            raise InputError(
+                "objective.index_size=0 leaves the index to the size of the corpus, which only a run reads; give the "
+                "number of passages to plan for"
+            )
         return padded_size(self.index_size or self.corpus_size, self.refresh_every)
 
     def abstract_frozen(self, model: ModelConfig) -> Any:

@@ -189,7 +189,9 @@ class Pretrained:
         where a blank begins a word, such as GPT-2's, the blank has to stand in the text.
         """
         tokenizer, params = self._tokenizer(), self.params
-        embeddings = params["token_embedding"] if "token_embedding" in params else params["embeddings"]["token"]
+        embeddings = params.get("token_embedding", params.get("embeddings", {}).get("token"))
+        if embeddings is None:
+            self._refuse("neighbours")
         table, size = np.asarray(embeddings["embedding"]), tokenizer.vocabulary.size
         ids = tokenizer.encode(text) if isinstance(text, str) else []
         if not ids:

@@ -289,3 +289,5 @@ def test_corpora_that_do_not_fit():
     with pytest.raises(InputError, match="index_size=20 has no room for the 21 passages of the corpus"):
         replace(OBJECTIVE, index_size=20).for_corpus(21)
     assert replace(OBJECTIVE, index_size=100).for_corpus(21).num_rows == 120
+    with pytest.raises(InputError, match="index_size=0 leaves the index to the size of the corpus"):
+        Program(EXPERIMENT, OBJECTIVE, make_mesh(MeshShape(), jax.devices()[:1]))

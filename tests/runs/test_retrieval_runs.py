@@ -165,6 +165,9 @@ def test_other_texts_take_the_place_of_the_corpus(asked):
         (lambda model: model.with_texts(["a"], passage_length=47), "passage_length=47 is out of range"),
         (lambda model: model.with_texts([" "]), "texts hold no word"),
         (lambda model: model.generate("Who?"), "a RealmConfig has no generate; use retrieve, answer"),
+        (lambda model: model.neighbours("who"), "a RealmConfig has no neighbours; use retrieve, answer"),
+        (lambda model: model.plot_positions(), "a RealmConfig has no vectors of positions"),
+        (lambda model: model.export("folder"), "RealmConfig"),
     ],
 )
 def test_what_cannot_be_asked(asked, call, message):
@@ -200,6 +203,22 @@ def test_a_corpus_is_needed_and_stays_the_same(experiments, folders, train, tmp_
     started = replace(experiments["masked"], objective=slower, start=FromRun(str(folders["masked"])), steps=8)
     with pytest.raises(InputError, match="one that is refreshed at another pace"):
         train(started, tmp_path / "slower", report=False)
+
+
+def test_corpus_and_rows_are_prepared_once(experiments, folders, train, tmp_path):
+    """As `t5x-lite prepare` does, for runs that read them alone."""
+    experiment = experiments["questions"]
+    data, objective = experiment.data, experiment.objective
+    store = data.prepare_in(tmp_path / "prepared", objective.layout)
+    data.of_corpus.prepare_in(tmp_path / "prepared", objective.corpus_layout, tokenizer=store.tokenizer)
+    prepared = replace(data, prepared=str(tmp_path / "prepared"))
+    opened = prepared.prepare(objective.layout)
+    passages = prepared.prepare_corpus(objective.corpus_layout, opened)
+    ids = np.zeros((len(passages), 24), np.int32)
+    passages.fill(ids)
+    assert len(passages) == 12 and (ids > 0).any(axis=1).all()
+    with pytest.raises(InputError, match="has no rows of this data"):
+        prepared.prepare_corpus(replace(objective, passage_length=20).corpus_layout, opened)
 
 
 def test_another_run_goes_on_from_it(experiments, folders, train, tmp_path):
