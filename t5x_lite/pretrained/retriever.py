@@ -171,9 +171,11 @@ class PretrainedRetriever(Pretrained):
         """
         if not self.config.answer_dim:
             self._refuse("answer")
-        objective, ids = self._answering, self._question_ids(question)
+        objective, longest = self._answering, self._corpus.ids.shape[1]
         k = min(objective.num_retrieved, len(self._corpus)) if k is None else k
         _check_k(k, len(self._corpus))
+        # Beside a passage and what closes it.
+        ids = self._question_ids(question, room=self.config.reader.max_length - longest - 1)
         objective = replace(objective, num_retrieved=k, corpus_size=len(self._corpus), refresh_every=0)
         corpus = Corpus(self._corpus.ids, self._corpus.vectors)
         read = jax.device_get(_read(objective, self.module, self.params, ids[None], corpus))
@@ -235,12 +237,14 @@ class PretrainedRetriever(Pretrained):
             objective = OpenQuestionAnswering(self._passage_length, input_length=self._question_length)
         return objective.for_vocabulary(self._tokenizer().vocabulary)
 
-    def _question_ids(self, question: str, name: str = "question") -> Int[np.ndarray, "Q"]:
+    def _question_ids(self, question: str, name: str = "question", room: int | None = None) -> Int[np.ndarray, "Q"]:
+        """A text with its special ids, padded to one of few lengths, at most `room`."""
         tokenizer = self._tokenizer()
         ids = tokenizer.encode(question) if isinstance(question, str) else []
         if not len(ids):
             raise InputError(f"{name}={question!r} holds no word; write a question")
         special, most = special_ids_of(tokenizer.vocabulary), self.config.encoder.max_length
+        most = most if room is None else min(most, room)
         size = special.count(1) + len(ids)
         if size > most:
             raise InputError(f"{name} has {size} tokens, special ones included, and the model takes {most}; shorten it")

@@ -134,6 +134,8 @@ def test_it_finds_passages_and_answers_from_them(asked):
     assert answer.text.replace(" ", "") in answer.passage.text.replace(" ", "")
     assert 0 < answer.probability < 1
     assert len(asked.answer("Which river flows through Elvas?", k=1).passages) == 1
+    # 23 ids are what a passage leaves of the reader's row.
+    assert asked.answer("w " * 21).probability > 0
 
 
 def test_a_notebook_shows_the_passages_with_the_answer_marked(asked):
@@ -161,6 +163,7 @@ def test_other_texts_take_the_place_of_the_corpus(asked):
         (lambda model: model.retrieve("Who?", 13), "k=13 is out of range; choose 1 to 12, the number of passages"),
         (lambda model: model.retrieve("who " * 60), "the model takes 48; shorten it"),
         (lambda model: model.answer("Who?", 0), "k=0 is out of range"),
+        (lambda model: model.answer("w " * 22), "question has 24 tokens, .* and the model takes 23; shorten it"),
         (lambda model: model.with_texts([]), r"texts=\[\] is empty"),
         (lambda model: model.with_texts(["a"], passage_length=47), "passage_length=47 is out of range"),
         (lambda model: model.with_texts([" "]), "texts hold no word"),
