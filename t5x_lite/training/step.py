@@ -129,13 +129,13 @@ class Program:
         return encode(params, ids)
 
     def with_index(self, state: TrainState) -> TrainState:
-        """A state that has its corpus, with the index that its parameters make of it."""
-        index, encoder = state.index, None
+        """A state that has its corpus, with the index that its parameters make of it; a round that is under way goes on
+        with these parameters too."""
+        index = state.index.replace(vectors=self.encode_corpus(state.params, state.frozen))
         if index.encoder is not None:
             encoder = jax.tree.map(jnp.copy, state.params["passage_encoder"])
-        return state.replace(
-            index=index.replace(vectors=self.encode_corpus(state.params, state.frozen), encoder=encoder)
-        )
+            index = index.replace(following=jnp.copy(index.vectors), encoder=encoder)
+        return state.replace(index=index)
 
     def _init(self, key: Key[Array, ""]) -> TrainState:
         inputs = [jnp.zeros(array.shape, array.dtype) for array in self.experiment.model.abstract_inputs()]

@@ -246,6 +246,18 @@ def test_going_on_from_the_middle_of_a_round_is_exact(steps):
         jax.tree.map(np.testing.assert_array_equal, jax.device_get(state), states[last])
 
 
+def test_an_index_that_is_made_in_the_middle_of_a_round_has_one_encoder(steps):
+    """As a run that goes on from another one's state makes it."""
+    states, _, one = steps
+    state = one.with_index(jax.device_put(states[1]))
+    expected = np.asarray(state.index.vectors)
+    assert np.abs(expected - states[0].index.vectors).max() > 1e-3
+    for batch in BATCHES[1:3]:
+        state, _ = one.train_step(state, jax.tree.map(jnp.asarray, batch))
+    assert int(state.index.version) == 1
+    np.testing.assert_allclose(state.index.vectors, expected, atol=1e-6)
+
+
 @pytest.mark.parametrize(
     ("shape", "changes"),
     [
