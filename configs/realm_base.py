@@ -42,9 +42,9 @@ Recommended: v5p:4x4x4. Its plan, made on two CPU cores with libtpu 0.0.42.1:
     expected 27.0% MFU and 388,171 tokens/s, 379.9 ms a step
 
 Of a chip's memory the index takes 103.5 MiB for the vectors that are searched, as much for those of the round that is
-under way, 116.5 for its passages' tokens and 418.0 for the encoder of the round. A search for the 512 questions takes
-1.3 ms without the sorting, of whose time the compiler says nothing (benchmarks/README.md). A step encodes 27,136
-passages.
+under way, 116.5 for its passages' tokens and 418.0 for the encoder of the round. A search for 512 questions takes 1.3
+ms in bfloat16 without the sorting, of whose time the compiler says nothing (benchmarks/README.md). A step encodes
+27,136 passages.
 """
 
 from dataclasses import replace
