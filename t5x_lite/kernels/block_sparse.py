@@ -30,11 +30,14 @@ def block_sparse_attention(inputs: AttentionInputs) -> Float[Array, "B L H K"]:
     whole = replace(inputs, query=query, key=key, value=value, mask=Mask(valid), blocks=None)
     rows, heads, queries = inputs.offsets or (0, 0, 0)
 
+    rate, scalars = inputs.dropout_rate if inputs.drops else 0.0, inputs.scalars()
+    if rate:  # the key is used once, by all parts
+        whole = replace(whole, dropout_key=scalars[SEED : SEED + 2])
+
     def from_all(start: int, end: int) -> Float[Array, "B _ H K"]:
         part = replace(whole, query=query[:, start:end], offsets=(rows, heads, queries + start))
         return attention_for(end - start, room)(part)
 
-    rate, scalars = inputs.dropout_rate if inputs.drops else 0.0, inputs.scalars()
     inner = _flash(whole, blocks, rate, scalars) if platform() == "tpu" else None
     if inner is None:
         inner = jax.checkpoint(_from_blocks, static_argnums=(2, 3))(

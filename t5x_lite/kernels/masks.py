@@ -168,7 +168,8 @@ class AttentionInputs:
     mask: Mask = Mask()
     blocks: Blocks | None = None
     """The keys that a query sees of those that the mask lets it see; None: all."""
-    dropout_key: Key[Array, ""] | None = None
+    dropout_key: Key[Array, ""] | Int[Array, "2"] | None = None
+    """Drives dropout: a key, or the seed that `scalars` drew by one, where several calls are parts of one."""
     offsets: tuple[Any, Any, Any] | None = None
     """Rows, heads and queries of a larger batch that come before these, where a device has a part of it: dropout and
     `mask.causal` heed them, `bias` is that of these queries."""
@@ -185,7 +186,9 @@ class AttentionInputs:
 
     def scalars(self) -> Int[Array, "5"]:
         """Dropout's seed, two numbers drawn by the key (0 without one), and the offsets."""
-        seed = jax.random.bits(self.dropout_key, (2,)).astype(jnp.int32) if self.drops else jnp.zeros(2, jnp.int32)
+        seed = self.dropout_key if self.drops else jnp.zeros(2, jnp.int32)
+        if jnp.issubdtype(seed.dtype, jax.dtypes.prng_key):
+            seed = jax.random.bits(seed, (2,)).astype(jnp.int32)
         return jnp.concatenate([seed, jnp.stack([jnp.asarray(x, jnp.int32) for x in self.offsets or (0, 0, 0)])])
 
 

@@ -45,7 +45,7 @@ def test_fill_ins_line_up():
     objective = _Oracle(24, mask_share=1.0, random_share=0.0).for_vocabulary(tokenizer.vocabulary)
     mesh = make_mesh(MeshShape(2, 2, 2))  # does not divide the three rows
     program = create_autospec(Program, instance=True, objective=objective, module=nn.Module(), mesh=mesh)
-    program.experiment, program.state_shardings = SimpleNamespace(data=Data()), SimpleNamespace(params={})
+    program.experiment, program.evaluated_shardings = SimpleNamespace(data=Data()), {}
     store = create_autospec(TokenStore, instance=True, held_out=rows, tokenizer=tokenizer, classes=())
     features = held_out_features(objective, rows, 3)
     samples = held_out_samples(program, {}, store, num_rows=3)

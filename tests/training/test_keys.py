@@ -1,5 +1,6 @@
 """No random key is used twice, in what any config computes in a step."""
 
+from functools import partial
 from pathlib import Path
 
 import jax
@@ -13,6 +14,7 @@ from t5x_lite.data.layouts.base import abstract_batch
 from t5x_lite.models import abstract_params
 from t5x_lite.objectives.base import corrupt_rows, with_memory
 from t5x_lite.planning.plan import objective_without_text
+from t5x_lite.retrieval import Corpus
 
 CONFIGS = sorted((Path(__file__).parents[2] / "configs").glob("*.py"), key=lambda path: ("tiny" not in path.stem, path))
 KEY = jax.eval_shape(lambda: jax.random.key(0))
@@ -50,12 +52,16 @@ def test_corruption_augmentation_and_dropout_use_each_key_once(path, checked):
     if experiment.objective.teacher or pair in checked:
         return  # a teacher is a run that has not been made
     checked.add(pair)
-    objective, module = objective_without_text(experiment), experiment.model.build()
+    objective, module, corpus = objective_without_text(experiment), experiment.model.build(), None
+    params = nn.unbox(abstract_params(experiment.model))
+    if objective.corpus_layout is not None:
+        objective = objective.for_corpus(8)
+        index = nn.unbox(jax.eval_shape(partial(objective.first_index, experiment.model), params))
+        corpus = Corpus(nn.unbox(objective.abstract_frozen(experiment.model)), index.vectors)
 
-    def loss(params, batch, corrupt_key, dropout_key):
+    def loss(params, corpus, batch, corrupt_key, dropout_key):
         features = corrupt_rows(objective, corrupt_key, batch)
         features = with_memory(features, batch, objective.memory(experiment.model, 4, jnp.float32))
-        return objective.loss(module, params, features, dropout_key)
+        return objective.loss(module, params, features, dropout_key, frozen=corpus)
 
-    params = nn.unbox(abstract_params(experiment.model))
-    check_key_reuse(loss, params, abstract_batch(objective.layout.batch_spec, 4), KEY, KEY)
+    check_key_reuse(loss, params, corpus, abstract_batch(objective.layout.batch_spec, 4), KEY, KEY)
