@@ -5,9 +5,9 @@
 
 512 rows a step, each read with seven passages and an empty one; 13,353,718 passages of 288 tokens (a larger dump needs
 a larger `index_size`), all of which are encoded once more in 500 steps; a rate of 3e-5, 200,000 steps. It begins with
-what configs/realm_ict.py has learned; the paper begins its reader with BERT. The text that is masked and the one that
-is searched are English Wikipedia; the paper masks CC-News too. It needs accelerators and has not been run to its end by
-us. To try it on a laptop: configs/realm_tiny.py.
+what configs/realm_ict.py has learned, its reader with BERT. The text that is masked and the one that is searched are
+English Wikipedia; the paper masks CC-News too. It needs accelerators and has not been run to its end by us. To try it
+on a laptop: configs/realm_tiny.py.
 
 Recommended: v5p:4x4x4. Its plan, made on two CPU cores with libtpu 0.0.42.1:
 

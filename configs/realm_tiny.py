@@ -1,12 +1,14 @@
 """REALM in miniature on the documentation that every Python carries: a masked name, and the passages that tell it.
 
-python -m t5x_lite train configs/realm_tiny_ict.py
-python -m t5x_lite train configs/realm_tiny.py
+    python -m t5x_lite train configs/bert_tiny.py
+    python -m t5x_lite train configs/realm_tiny.py
 
+HEADER
 """
 
 from dataclasses import replace
 
+from bert_tiny import experiment as bert
 from realm_tiny_ict import experiment as base
 
 from t5x_lite.objectives import RetrievalMaskedLanguageModel
@@ -17,18 +19,24 @@ from t5x_lite.training.initialization import FromModel
 
 experiment = replace(
     base,
-    model=replace(base.model, shared=False, reader=replace(base.model.encoder, heads=("masked_lm",))),
+    # All three networks begin as the BERT.
+    model=replace(
+        base.model,
+        shared=False,
+        encoder=replace(bert.model, heads=()),
+        reader=replace(bert.model, heads=("masked_lm",)),
+    ),
     objective=RetrievalMaskedLanguageModel(passage_length=64, num_retrieved=3, refresh_every=50, input_length=32),
     # The encoders learn at a tenth of the rate: what they are told is noise until the reader has learned to read.
     optimizer=AdamW(
-        LinearDecay(peak=1e-3, warmup_steps=50, total_steps=401),
+        LinearDecay(peak=5e-4, warmup_steps=20, total_steps=201),
         clip_norm=1.0,
         b2=0.98,
         rates=(("question_encoder/*", 0.1), ("passage_encoder/*", 0.1)),
     ),
-    start=FromModel("runs/realm_tiny_ict"),
-    steps=400,
+    start=FromModel("runs/bert_tiny"),
+    steps=200,
     batch_size=16,
-    evaluation=Evaluation(every=100, rows=256),
-    checkpoints=Checkpointing(every=100),
+    evaluation=Evaluation(every=50, rows=256),
+    checkpoints=Checkpointing(every=50),
 )
