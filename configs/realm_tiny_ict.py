@@ -2,6 +2,9 @@
 
 python -m t5x_lite train configs/realm_tiny_ict.py
 
+About three minutes on two CPU cores. The documentation has few passages of several sentences: held-out loss 3.26 nats a
+passage, where a guess among those of a batch has 3.34, while those of training come to 2.8. On texts whose sentences
+name what they are about it learns in a hundred steps: notebooks/10_open_book.ipynb.
 """
 
 from t5x_lite import Experiment
