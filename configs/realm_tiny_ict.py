@@ -1,6 +1,6 @@
 """The inverse cloze task in miniature on the documentation that every Python carries: no download, any machine.
 
-python -m t5x_lite train configs/realm_tiny_ict.py
+    python -m t5x_lite train configs/realm_tiny_ict.py
 
 About three minutes on two CPU cores. The documentation has few passages of several sentences: held-out loss 3.26 nats a
 passage, where a guess among those of a batch has 3.34, while those of training come to 2.8. On texts whose sentences
