@@ -4,8 +4,8 @@
     python -m t5x_lite train configs/realm_tiny.py
 
 The second run takes about five minutes on two CPU cores. Held-out loss 5.82 nats a token (6.04 after 50 steps),
-accuracy 13 %, where a unigram model of the same 412 tokens has 5.07; the empty passage has 7 % of the probability. Of so
-little text and so small a BERT nothing can be looked up that helps: it shows the mechanism.
+accuracy 13 %, where a unigram model of the same 412 tokens has 5.07; the empty passage has 7 % of the probability.
+Of so little text and so small a BERT nothing can be looked up that helps: it shows the mechanism.
 """
 
 from dataclasses import replace
