@@ -318,9 +318,7 @@ def test_an_open_book(execute):
     notebook = execute("10")
     assert not notebook.drifted()
     assert notebook.value("recall(model)") > 0.1, "chance has 5 of 150"
-    # After so few steps the answers are not right yet, but spans of what was found.
-    answer = "model.answer(asked[0][0])"
-    assert notebook.value(f"{answer}.text.replace(' ', '') in {answer}.passage.text.replace(' ', '')")
+    assert notebook.value("len(model.answer(asked[0][0]).passages)") == 5
     assert notebook.value("len(model.retrieve(asked[0][0], 3))") == 3
 
 
