@@ -176,6 +176,21 @@ def closed(passages: Int[Array, "B P"], vocabulary: Vocabulary) -> Int[Array, "B
     return ids.at[:, 0].set(vocabulary.cls_id)
 
 
+def question_vectors(
+    model: "Realm", ids: Ids, vocabulary: Vocabulary, *, deterministic: bool = True
+) -> Float[Array, "B E"]:
+    """The vectors of questions with their special ids, padded at their ends."""
+    return model.embed_questions(ids, inputs_valid=ids != vocabulary.pad_id, deterministic=deterministic)
+
+
+def passage_vectors(
+    model: "Realm", passages: Int[Array, "B P"], vocabulary: Vocabulary, *, deterministic: bool = True
+) -> Float[Array, "B E"]:
+    """The vectors of passages without special ids, padded at their ends."""
+    ids = closed(passages, vocabulary)
+    return model.embed_passages(ids, inputs_valid=ids != vocabulary.pad_id, deterministic=deterministic)
+
+
 class Realm(nn.Module):
     """`passage_encoder`, `question_encoder` where it is another one, and `reader`. Used inside `apply` through the
     methods below."""

@@ -15,7 +15,7 @@ from t5x_lite.data.layouts.base import Layout
 from t5x_lite.data.layouts.passages import Passages
 from t5x_lite.errors import InputError
 from t5x_lite.models.base import ModelConfig
-from t5x_lite.models.realm import RealmConfig, closed
+from t5x_lite.models.realm import RealmConfig, closed, passage_vectors, question_vectors
 from t5x_lite.objectives.base import DropoutKey, Features, Loss, Objective, Row, row_weights
 from t5x_lite.objectives.contrastive import own_among_all
 from t5x_lite.parallel.partitioning import sum_over_pairs
@@ -77,12 +77,9 @@ class InverseCloze(Objective):
 
     def forward(self, model: nn.Module, features: Features, key: DropoutKey) -> tuple[Array, Array]:
         """The vectors of sentences and of passages."""
-        vocabulary, deterministic = self.known_vocabulary, key is None
-        questions, passages = features["questions"], closed(features["passages"], vocabulary)
-        return (
-            model.embed_questions(questions, inputs_valid=questions != vocabulary.pad_id, deterministic=deterministic),
-            model.embed_passages(passages, inputs_valid=passages != vocabulary.pad_id, deterministic=deterministic),
-        )
+        vocabulary, options = self.known_vocabulary, {"deterministic": key is None}
+        questions = question_vectors(model, features["questions"], vocabulary, **options)
+        return questions, passage_vectors(model, features["passages"], vocabulary, **options)
 
     def loss_of(self, outputs: tuple[Array, Array], features: Features, whole: Features) -> Loss:
         weights = self.weights(features)

@@ -16,7 +16,7 @@ from t5x_lite.data.layouts.passages import Passages
 from t5x_lite.errors import InputError
 from t5x_lite.kernels.masks import MASKED_LOGIT
 from t5x_lite.models.base import ModelConfig
-from t5x_lite.models.realm import RealmConfig, closed, join
+from t5x_lite.models.realm import RealmConfig, join, passage_vectors, question_vectors
 from t5x_lite.objectives.base import DropoutKey, Features, Loss, Mean, Objective, Row, row_weights
 from t5x_lite.objectives.masked_language_model import gather_positions
 from t5x_lite.retrieval.index import PASSAGE_AXES, Corpus, Index, empty_index, encode_all, padded_size, refresh
@@ -121,14 +121,11 @@ class Retrieval(Objective):
 
     def embed_passages(self, model: nn.Module, passages: Int[Array, "B L"], key: DropoutKey) -> Float[Array, "B E"]:
         """The vectors of passages without special ids."""
-        ids = closed(passages, self.known_vocabulary)
-        valid = ids != self.known_vocabulary.pad_id
-        return model.embed_passages(ids, inputs_valid=valid, deterministic=key is None)
+        return passage_vectors(model, passages, self.known_vocabulary, deterministic=key is None)
 
     def embed_questions(self, model: nn.Module, ids: Int[Array, "B L"], key: DropoutKey) -> Float[Array, "B E"]:
         """The vectors of questions with their special ids."""
-        valid = ids != self.known_vocabulary.pad_id
-        return model.embed_questions(ids, inputs_valid=valid, deterministic=key is None)
+        return question_vectors(model, ids, self.known_vocabulary, deterministic=key is None)
 
     def retrieve(
         self,
@@ -178,6 +175,11 @@ class Retrieval(Objective):
         name = type(self).__name__
         if not isinstance(model, RealmConfig):
             raise InputError(f"model is a {type(model).__name__}, which retrieves nothing; give {name} a RealmConfig")
+        if model.shared and not self.refresh_every:
+            raise InputError(
+                "objective.refresh_every=0 keeps the passages' vectors, whose encoder the questions train where "
+                "model.shared=True; choose False, or steps after which they are made anew"
+            )
         if self.passage_length + 2 > model.encoder.max_length:
             raise InputError(
                 f"objective.passage_length={self.passage_length} and two special ids exceed model.encoder.max_length="

@@ -11,15 +11,18 @@ import jax
 import numpy as np
 from flax import linen as nn
 from jaxtyping import Array, Float, Int
+from scipy.special import logsumexp
 
 from t5x_lite.data.layouts.passages import Passages
 from t5x_lite.data.layouts.sentences import SentenceRule
 from t5x_lite.errors import InputError
+from t5x_lite.models.realm import passage_vectors, question_vectors
 from t5x_lite.objectives import InverseCloze, OpenQuestionAnswering
 from t5x_lite.objectives.retrieval import Retrieval
 from t5x_lite.pretrained.base import Pretrained
 from t5x_lite.pretrained.batches import named_texts, power, special_ids_of
 from t5x_lite.retrieval import Corpus, search
+from t5x_lite.tokenizers.vocabulary import Vocabulary
 
 _ROWS = 64  # texts of a batch
 
@@ -100,18 +103,6 @@ def _table(
     return f"<p>{title}</p><table>{head}{''.join(rows)}</table>"
 
 
-@dataclass(frozen=True)
-class Library:
-    """The passages that a model looks things up in, and their vectors."""
-
-    ids: Int[np.ndarray, "P L"]
-    """Without special ids, padded at their ends."""
-    vectors: Float[Array, "P E"]
-
-    def __len__(self) -> int:
-        return len(self.ids)
-
-
 @dataclass(frozen=True, repr=False)
 class PretrainedRetriever(Pretrained):
     """`retrieve` for passages, and `answer` for questions where the model has learned any (Guu et al. 2020).
@@ -120,7 +111,7 @@ class PretrainedRetriever(Pretrained):
     first; `with_texts` gives a model that has others.
     """
 
-    library: Library | None = None
+    library: Corpus | None = None
     """Other passages than those of the run."""
 
     @property
@@ -154,7 +145,7 @@ class PretrainedRetriever(Pretrained):
         if not passages:
             raise InputError("texts hold no word; give some")
         ids = np.stack(passages)
-        return replace(self, library=Library(ids, self._encoded(ids)))
+        return replace(self, library=Corpus(ids, self._encoded(ids)))
 
     def retrieve(self, question: str, k: int = 5) -> FoundPassages:
         """The k passages with the largest inner products, exactly.
@@ -172,16 +163,15 @@ class PretrainedRetriever(Pretrained):
         if not self.config.answer_dim:
             self._refuse("answer")
         objective, longest = self._answering, self._corpus.ids.shape[1]
-        k = min(objective.num_retrieved, len(self._corpus)) if k is None else k
-        _check_k(k, len(self._corpus))
+        k = min(objective.num_retrieved, len(self._corpus.ids)) if k is None else k
+        _check_k(k, len(self._corpus.ids))
         # Beside a passage and what closes it.
         ids = self._question_ids(question, room=self.config.reader.max_length - longest - 1)
-        objective = replace(objective, num_retrieved=k, corpus_size=len(self._corpus), refresh_every=0)
-        corpus = Corpus(self._corpus.ids, self._corpus.vectors)
-        read = jax.device_get(_read(objective, self.module, self.params, ids[None], corpus))
+        objective = replace(objective, num_retrieved=k, corpus_size=len(self._corpus.ids), refresh_every=0)
+        read = jax.device_get(_read(objective, self.module, self.params, ids[None], self._corpus))
         scores = read.scores[0]
         passage, start, size = np.unravel_index(int(scores.argmax()), scores.shape)
-        probability = float(np.exp(scores.max() - _logsumexp(scores)))
+        probability = float(np.exp(scores.max() - logsumexp(scores)))
         passages = self._passages((read.found.scores[0], read.found.numbers[0]))
         text = self._tokenizer().decode_span(read.ids[0, passage], int(start), int(start + size)).strip()
         return OpenAnswer(question, text, probability, passages[int(passage)], passages)
@@ -189,19 +179,23 @@ class PretrainedRetriever(Pretrained):
     def embed_texts(self, texts: str | list[str], *, questions: bool = False) -> Float[np.ndarray, "*B E"]:
         """Vectors of passages, or of questions: [B E] for a list, [E] for one. Raises `InputError` for long ones."""
         named = named_texts(texts)
-        ids = [self._question_ids(text, name) for name, text in named.items()]
+        # What encodes passages puts the special ids around them.
+        read = self._question_ids if questions else self._text_ids
+        ids = [read(text, name) for name, text in named.items()]
         length = max(map(len, ids))
         rows = np.full((len(ids), length), self.tokenizer.vocabulary.pad_id, np.int32)
         for row, one in zip(rows, ids, strict=True):
             row[: len(one)] = one
-        pad_id, parts = self.tokenizer.vocabulary.pad_id, []
+        vocabulary, parts = self.tokenizer.vocabulary, []
         for start in range(0, len(rows), _ROWS):
-            parts.append(np.asarray(_embed(self.module, self.params, rows[start : start + _ROWS], questions, pad_id)))
+            parts.append(
+                np.asarray(_embed(self.module, self.params, rows[start : start + _ROWS], questions, vocabulary))
+            )
         vectors = np.concatenate(parts)
         return vectors[0] if isinstance(texts, str) else vectors
 
     @cached_property
-    def _corpus(self) -> Library:
+    def _corpus(self) -> Corpus:
         if self.library is not None:
             return self.library
         experiment = self.experiment
@@ -214,7 +208,7 @@ class PretrainedRetriever(Pretrained):
             passages = experiment.data.prepare_corpus(layout, store)
             ids = np.full((len(passages), layout.length), tokenizer.vocabulary.pad_id, np.int32)
             passages.fill(ids)
-        return Library(ids, self._encoded(ids))
+        return Corpus(ids, self._encoded(ids))
 
     @property
     def _passage_length(self) -> int:
@@ -239,22 +233,26 @@ class PretrainedRetriever(Pretrained):
 
     def _question_ids(self, question: str, name: str = "question", room: int | None = None) -> Int[np.ndarray, "Q"]:
         """A text with its special ids, padded to one of few lengths, at most `room`."""
+        most = self.config.encoder.max_length if room is None else min(room, self.config.encoder.max_length)
+        ids, special = self._text_ids(question, name, most), special_ids_of(self._tokenizer().vocabulary)
+        return special.join(min(power(special.count(1) + len(ids), 16), most), ids)
+
+    def _text_ids(self, text: str, name: str, most: int | None = None) -> Int[np.ndarray, "Q"]:
+        """The ids of a text, which with special ones are `most`, by default as many as an encoder reads."""
         tokenizer = self._tokenizer()
-        ids = tokenizer.encode(question) if isinstance(question, str) else []
+        ids = tokenizer.encode(text) if isinstance(text, str) else []
         if not len(ids):
-            raise InputError(f"{name}={question!r} holds no word; write a question")
-        special, most = special_ids_of(tokenizer.vocabulary), self.config.encoder.max_length
-        most = most if room is None else min(most, room)
-        size = special.count(1) + len(ids)
+            raise InputError(f"{name}={text!r} holds no word; write some")
+        most = self.config.encoder.max_length if most is None else most
+        size = special_ids_of(tokenizer.vocabulary).count(1) + len(ids)
         if size > most:
             raise InputError(f"{name} has {size} tokens, special ones included, and the model takes {most}; shorten it")
-        return special.join(min(power(size, 16), most), np.asarray(ids))
+        return np.asarray(ids, np.int32)
 
     def _search(self, ids: Int[np.ndarray, "Q"], k: int) -> tuple[np.ndarray, np.ndarray]:
         """(scores, numbers) of the k best passages."""
-        _check_k(k, len(self._corpus))
-        pad_id = self.tokenizer.vocabulary.pad_id
-        vector = _embed(self.module, self.params, ids[None], True, pad_id)
+        _check_k(k, len(self._corpus.ids))
+        vector = _embed(self.module, self.params, ids[None], True, self.tokenizer.vocabulary)
         found = jax.device_get(_find(vector, self._corpus.vectors, k))
         return found.scores[0], found.passages[0]
 
@@ -272,11 +270,9 @@ class PretrainedRetriever(Pretrained):
         vocabulary, parts = self._tokenizer().vocabulary, []
         for start in range(0, len(ids), _ROWS):
             batch = ids[start : start + _ROWS]
-            rows = np.full((len(batch), ids.shape[1] + 2), vocabulary.pad_id, np.int32)
-            rows[:, 0], rows[:, 1:-1] = vocabulary.cls_id, batch
-            rows[np.arange(len(batch)), (batch != vocabulary.pad_id).sum(axis=1) + 1] = vocabulary.sep_id
-            filled = np.resize(rows, (_ROWS, rows.shape[1])) if len(ids) > _ROWS else rows
-            vectors = _embed(self.module, self.params, filled, False, vocabulary.pad_id)
+            # The last batch is filled up, where there are several.
+            filled = np.resize(batch, (_ROWS, ids.shape[1])) if len(ids) > _ROWS else batch
+            vectors = _embed(self.module, self.params, filled, False, vocabulary)
             parts.append(vectors[: len(batch)])
         return jax.numpy.concatenate(parts)
 
@@ -286,14 +282,12 @@ def _check_k(k: Any, count: int) -> None:
         raise InputError(f"k={k} is out of range; choose 1 to {count}, the number of passages")
 
 
-def _logsumexp(scores: Float[np.ndarray, "*_"]) -> float:
-    return float(scores.max() + np.log(np.exp(scores - scores.max()).sum()))
-
-
 @partial(jax.jit, static_argnums=(0, 3, 4))
-def _embed(module: nn.Module, params: Any, ids: Int[Array, "B L"], questions: bool, pad_id: int) -> Float[Array, "B E"]:
-    method = "embed_questions" if questions else "embed_passages"
-    return module.apply({"params": params}, ids, inputs_valid=ids != pad_id, method=method)
+def _embed(
+    module: nn.Module, params: Any, ids: Int[Array, "B L"], questions: bool, vocabulary: Vocabulary
+) -> Float[Array, "B E"]:
+    function = question_vectors if questions else passage_vectors
+    return module.apply({"params": params}, method=lambda model: function(model, ids, vocabulary))
 
 
 @partial(jax.jit, static_argnums=2)

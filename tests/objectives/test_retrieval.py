@@ -288,6 +288,11 @@ def test_devices_and_microbatches_do_not_matter(steps, shape, changes):
         ({"passage_length": 23}, MODEL, "passage_length=23 and two special ids exceed model.encoder.max_length=24"),
         ({"input_length": 20}, MODEL, "input_length=20 and objective.passage_length=8 do not fit"),
         ({"input_length": 25}, MODEL, "input_length=25 exceeds model.encoder.max_length=24"),
+        (
+            {"refresh_every": 0},
+            replace(MODEL, shared=True),
+            "refresh_every=0 keeps the passages' vectors, whose encoder",
+        ),
     ],
 )
 def test_models_that_do_not_fit(fields, model, message):

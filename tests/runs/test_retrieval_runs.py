@@ -159,7 +159,7 @@ def test_other_texts_take_the_place_of_the_corpus(asked):
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda model: model.retrieve(""), "question='' holds no word; write a question"),
+        (lambda model: model.retrieve(""), "question='' holds no word; write some"),
         (lambda model: model.retrieve("Who?", 13), "k=13 is out of range; choose 1 to 12, the number of passages"),
         (lambda model: model.retrieve("who " * 60), "the model takes 48; shorten it"),
         (lambda model: model.answer("Who?", 0), "k=0 is out of range"),
