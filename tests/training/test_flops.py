@@ -22,6 +22,7 @@ from t5x_lite.models import (
     BertConfig,
     DistilBertConfig,
     GptConfig,
+    RealmConfig,
     T5Config,
     T5DecoderConfig,
     TransformerConfig,
@@ -37,6 +38,7 @@ from t5x_lite.objectives import (
     Objective,
     PrefixLanguageModel,
     QuestionAnswering,
+    RetrievalMaskedLanguageModel,
     SpanCorruption,
     Tagging,
     corrupt_rows,
@@ -232,3 +234,27 @@ def test_half_of_the_pairs_of_causal_attention_count_on_any_platform(on, mask, p
     jaxpr = jax.make_jaxpr(lambda *arrays: dot_product_attention(*arrays, mask=mask))(query, query, query)
     assert ("pallas_call" in str(jaxpr)) == (on == "tpu")
     assert count_flops(jaxpr.jaxpr) == 2 * 2 * 3 * 2 * pairs * 16
+
+
+def test_a_search_and_the_passages_of_a_step_count_once():
+    """Of 21 passages with 24 rows in the index a step encodes 8; a row is read with two passages and an empty one."""
+    bert = BertConfig(50, 2, 8, 12, 1, 24)
+    model = RealmConfig(bert, projection_dim=6, reader=replace(bert, heads=("masked_lm",)))
+    vocabulary = Vocabulary(50, cls_id=2, sep_id=3, mask_id=4, eos_id=3)
+    options = {"num_retrieved": 2, "refresh_every": 3, "input_length": 10, "span_length": 2, "vocabulary": vocabulary}
+    objective = RetrievalMaskedLanguageModel(8, **options).for_corpus(21)
+
+    def layers(length: int, rows: int) -> int:
+        """Of a BERT: four matrices and two of the feed-forward layer for a token, and all pairs of tokens."""
+        return rows * length * 2 * (4 * 8 * 8 + 2 * 8 * 12 + 2 * 8 * length)
+
+    def vectors(length: int, rows: int) -> int:
+        return layers(length, rows) + rows * 2 * (8 * 8 + 8 * 6)
+
+    # Inner products with what is found; the head's transform and scores of two tokens, of each of three rows.
+    reader = layers(19, 3) + 3 * 2 * 2 * (8 * 8 + 8 * 50)
+    row = vectors(10, 1) + vectors(10, 2) + 2 * 2 * 6 + reader
+    # The empty passage is one for all rows; traced with two of them.
+    empty = vectors(10, 1) // 2 + 2 * 6
+    search = 2 * 24 * 6
+    assert step_flops(model, objective, 4) == 4 * (3 * (row + empty) + search) + vectors(10, 8)
