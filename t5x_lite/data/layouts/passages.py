@@ -87,8 +87,17 @@ class Passages(Layout):
         for document in documents:
             rows = []
             for sentence, (ids, characters) in zip(document, encoded, strict=False):
-                spans = np.zeros(len(ids), np.int32)
-                for number, (start, end) in enumerate(salient_spans(sentence), 1):
-                    spans[(characters[:, 0] < end) & (characters[:, 1] > start)] = number
-                rows.append((np.asarray(ids, np.int32), spans))
+                rows.append((np.asarray(ids, np.int32), _spans_of(characters, salient_spans(sentence))))
             yield rows
+
+
+def _spans_of(characters: np.ndarray, spans: list[tuple[int, int]]) -> np.ndarray:
+    """The number of the span of characters, from 1, that each token is of, in part or whole; 0: of none.
+
+    >>> _spans_of(np.array([[0, 3], [4, 7], [7, 9], [10, 12]]), [(4, 9), (11, 12)]).tolist()
+    [0, 1, 1, 2]
+    """
+    bounds = np.array(spans, np.int64).reshape(-1, 2)
+    number = np.searchsorted(bounds[:, 0], characters[:, 1])  # spans that begin before the token's end
+    ends = np.concatenate([[0], bounds[:, 1]])[number]
+    return np.where(ends > characters[:, 0], number, 0).astype(np.int32)

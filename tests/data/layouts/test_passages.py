@@ -32,6 +32,13 @@ def test_names_and_dates(sentence, found):
     assert [sentence[start:end] for start, end in salient_spans(sentence)] == found
 
 
+def test_long_sentences_take_as_long_as_they_are_long():
+    """A hundred thousand dates, or small words with capitals, in one sentence: minutes, each compared with all."""
+    dates = salient_spans("3 March " * 100_000)
+    assert len(dates) == 100_000
+    assert salient_spans("The " * 100_000) == []
+
+
 def made(documents, length=8):
     rows = Passages(length).start(VOCABULARY)
     for document in documents:
