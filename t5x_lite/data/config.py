@@ -135,24 +135,26 @@ class Data(Validated):
         key = store_key(corpus, source_key, held_out_key, tokenizer)
         return make_store(corpus, key, tokenizer, self.cache_path, report, Workers(workers))
 
-    def prepare_corpus(self, layout: Layout, store: TokenStore, **options: Any) -> PassageRows:
-        """The passages of `corpus`; of `source`, where there is no corpus.
+    def prepare_corpus(
+        self, layout: Layout, rows: Layout, *, tokenizer: Tokenizer | None, progress: Progress | None = None
+    ) -> PassageRows:
+        """The passages of `corpus`, without a look at `source`; of `source`, where there is no corpus.
 
         Args:
           layout: how texts become passages.
-          store: the rows of this data, whose tokenizer reads the corpus.
-          options: those of `prepare` but the tokenizer.
+          rows: how the documents of `source` become rows.
+          tokenizer: the one that read these.
+          progress: as for `prepare`.
 
         Raises `InputError` as `prepare` does, and where there is no corpus and the rows are not passages.
         """
-        if self.corpus is None:
-            if store.layout != layout or isinstance(store, MixtureStore):
-                raise InputError(
-                    "data.corpus=None leaves nothing to look passages up in, since the rows are not passages of one "
-                    "source; give the texts, such as TextFiles(('wiki/*.txt',)), or --corpus"
-                )
-            return PassageRows(store.key, [store.train, store.held_out])
-        passages = self.of_corpus.prepare(layout, tokenizer=store.tokenizer, **options)
+        if self.corpus is None and (rows != layout or isinstance(self.source, Mixture)):
+            raise InputError(
+                "data.corpus=None leaves nothing to look passages up in, since the rows are not passages of one "
+                "source; give the texts, such as TextFiles(('wiki/*.txt',)), or --corpus"
+            )
+        data = self if self.corpus is None else self.of_corpus
+        passages = data.prepare(layout, tokenizer=tokenizer, progress=progress)
         return PassageRows(passages.key, [passages.train, passages.held_out])
 
     def prepare_in(self, folder: Path | epath.Path, layout: Layout, **options: Any) -> TokenStore:

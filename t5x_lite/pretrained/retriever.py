@@ -203,11 +203,9 @@ class PretrainedRetriever(Pretrained):
             raise InputError("this model came without passages to look things up in; give some by with_texts(texts)")
         objective, tokenizer = experiment.objective, self._tokenizer()
         layout = Passages(objective.passage_length)
-        store = experiment.data.prepare(objective.layout, tokenizer=tokenizer)
-        with store:
-            passages = experiment.data.prepare_corpus(layout, store)
-            ids = np.full((len(passages), layout.length), tokenizer.vocabulary.pad_id, np.int32)
-            passages.fill(ids)
+        passages = experiment.data.prepare_corpus(layout, objective.layout, tokenizer=tokenizer)
+        ids = np.full((len(passages), layout.length), tokenizer.vocabulary.pad_id, np.int32)
+        passages.fill(ids)
         return Corpus(ids, self._encoded(ids))
 
     @property

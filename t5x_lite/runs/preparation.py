@@ -94,7 +94,8 @@ def prepare(experiment: Experiment, console: Console, workdir: epath.Path | None
     passages = None
     if objective.corpus_layout is not None:
         with preparation(console) as progress, hosts.in_turn():
-            passages = data.prepare_corpus(objective.corpus_layout, store, progress=progress)
+            layouts = objective.corpus_layout, objective.layout
+            passages = data.prepare_corpus(*layouts, tokenizer=store.tokenizer, progress=progress)
         objective = objective.for_corpus(len(passages))
     if workdir:
         with hosts.in_turn():

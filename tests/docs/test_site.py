@@ -16,14 +16,13 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 import jax
-import jax.numpy as jnp
 import pytest
 from PIL import Image
 
 import t5x_lite
 from t5x_lite.cli.main import find_commands
 from t5x_lite.convert import export_folder
-from t5x_lite.data import ClipBPE, LabeledTexts, TableFiles, make_tokenizer
+from t5x_lite.data import ClipBPE, JsonlFiles, LabeledTexts, OpenQuestions, TableFiles, make_tokenizer
 from t5x_lite.models import (
     PRESETS,
     BertConfig,
@@ -32,12 +31,13 @@ from t5x_lite.models import (
     ClipTextConfig,
     DetrConfig,
     MAEConfig,
+    RealmConfig,
     ResNetConfig,
     ViTConfig,
     init_params,
     num_params,
 )
-from t5x_lite.objectives import Classification
+from t5x_lite.objectives import Classification, OpenQuestionAnswering
 from t5x_lite.parallel import make_mesh
 from t5x_lite.runs import loop
 from t5x_lite.runs.checkpoints import write_checkpoint
@@ -217,14 +217,23 @@ def test_every_export_has_a_docstring(package):
             assert own and not own.startswith(f"{name}("), name
 
 
-LABELED = LabeledTexts(TableFiles(("train.csv",)), labels=("card_arrival", "lost_or_stolen_card"))
 ONE_STACK = {name: size for name, size in STACKS.items() if not name.endswith("coder_layers")} | {"num_layers": 1}
+READER = BertConfig(**ONE_STACK | {"max_length": 64}, heads=())
 RUNS = {
     "bert_tiny": ENCODERS["BERT"],
     "electra_tiny": ENCODERS["ELECTRA"],
     "banking77": (Classification(24), BertConfig(**ONE_STACK, heads=("classification",))),
+    "realm_tiny_questions": (
+        OpenQuestionAnswering(passage_length=24, num_retrieved=5, input_length=24, num_scored=6, answer_length=4),
+        RealmConfig(READER, projection_dim=8, reader=READER, answer_dim=8),
+    ),
 }
 """The runs that pages open but do not train."""
+SOURCES = {
+    "banking77": LabeledTexts(TableFiles(("train.csv",)), labels=("card_arrival", "lost_or_stolen_card")),
+    "realm_tiny_questions": OpenQuestions(JsonlFiles(("questions.jsonl",))),
+}
+"""What those are trained on that need more than texts."""
 
 PATCHES = {"image_size": (16, 16), "patch_size": 4, "embed_dim": 8, "num_heads": 2, "mlp_dim": 8, "num_layers": 1}
 DECODER = {"decoder_embed_dim": 8, "decoder_num_heads": 2, "decoder_mlp_dim": 8, "decoder_num_layers": 1}
@@ -257,7 +266,7 @@ def write_clip(folder: Path) -> None:
 
 
 @pytest.fixture(scope="module")
-def laboratory(tiny, text_file, tmp_path_factory, make_params) -> Iterator[None]:
+def laboratory(tiny, text_file, tmp_path_factory) -> Iterator[None]:
     """A current folder with the runs and the checkpoints that the pages open, each of them tiny."""
     folder = tmp_path_factory.mktemp("laboratory")
     with pytest.MonkeyPatch.context() as patch:
@@ -270,14 +279,13 @@ def laboratory(tiny, text_file, tmp_path_factory, make_params) -> Iterator[None]
         lines = Path(text_file).read_text().splitlines()
         tokenizer = WordPiece(vocab_size=100)
         for name, (objective, model) in RUNS.items():
-            data = replace(tiny.data, tokenizer=tokenizer, source=LABELED if name == "banking77" else tiny.data.source)
+            corpus = tiny.data.source if isinstance(model, RealmConfig) else None
+            data = replace(tiny.data, tokenizer=tokenizer, source=SOURCES.get(name, tiny.data.source), corpus=corpus)
             experiment = replace(tiny, model=model, objective=objective, data=data)
             make_tokenizer(tokenizer, lambda: iter(lines)).save(folder / "runs" / name / "tokenizer")
             files = tokenizer_files(folder / "runs" / name / "tokenizer")
-            ids = jnp.ones((1, 2), jnp.int32)
-            write_checkpoint(
-                folder / "runs" / name / "checkpoints", 0, experiment, files, make_params(model.build(), 0, ids, ids)
-            )
+            params = init_params(model, jax.random.key(0))
+            write_checkpoint(folder / "runs" / name / "checkpoints", 0, experiment, files, params)
             Path("runs", name, "experiment.json").write_text(experiment.to_json())
         pieces = train_sentencepiece(iter(lines), vocab_size=40, character_coverage=1.0, algorithm="unigram")
         Path("spiece.model").write_bytes(pieces)

@@ -2,6 +2,7 @@
 
 import json
 import re
+import shutil
 from dataclasses import replace
 
 import jax
@@ -178,6 +179,16 @@ def test_what_cannot_be_asked(asked, call, message):
         call(asked)
 
 
+def test_passages_are_found_without_the_questions(experiments, folders, tmp_path):
+    """The corpus of a run is all that it needs."""
+    asked = experiments["questions"].data.source.examples.paths[0]
+    moved = shutil.move(asked, tmp_path)
+    try:
+        assert len(t5x_lite.load(folders["questions"]).retrieve("Which river flows through Elvas?", 2)) == 2
+    finally:
+        shutil.move(moved, asked)
+
+
 def test_a_retriever_alone_has_no_answers(folders):
     model = t5x_lite.load(folders["inverse cloze"])
     assert len(model.retrieve("Which river flows through Elvas?")) == 5
@@ -215,13 +226,14 @@ def test_corpus_and_rows_are_prepared_once(experiments, folders, train, tmp_path
     store = data.prepare_in(tmp_path / "prepared", objective.layout)
     data.of_corpus.prepare_in(tmp_path / "prepared", objective.corpus_layout, tokenizer=store.tokenizer)
     prepared = replace(data, prepared=str(tmp_path / "prepared"))
-    opened = prepared.prepare(objective.layout)
-    passages = prepared.prepare_corpus(objective.corpus_layout, opened)
+    layouts, tokenizer = (objective.corpus_layout, objective.layout), prepared.prepare(objective.layout).tokenizer
+    passages = prepared.prepare_corpus(*layouts, tokenizer=tokenizer)
     ids = np.zeros((len(passages), 24), np.int32)
     passages.fill(ids)
     assert len(passages) == 12 and (ids > 0).any(axis=1).all()
     with pytest.raises(InputError, match="has no rows of this data"):
-        prepared.prepare_corpus(replace(objective, passage_length=20).corpus_layout, opened)
+        shorter = replace(objective, passage_length=20).corpus_layout
+        prepared.prepare_corpus(shorter, objective.layout, tokenizer=tokenizer)
 
 
 def test_another_run_goes_on_from_it(experiments, folders, train, tmp_path):

@@ -167,9 +167,8 @@ def evaluate(arguments: list[str]) -> None:
     if (layout := experiment.objective.corpus_layout) is not None:
         # Those that the run has, whatever it is evaluated on.
         with preparation(console) as progress:
-            same, options = experiment.data is trained.data, {"tokenizer": tokenizer, "progress": progress}
-            own = store if same else trained.data.prepare(experiment.objective.layout, **options)
-            passages = trained.data.prepare_corpus(layout, own, progress=progress)
+            rows = experiment.objective.layout
+            passages = trained.data.prepare_corpus(layout, rows, tokenizer=tokenizer, progress=progress)
     program, params = _on_one_device(experiment, tokenizer, opened.params, passages)
     with store:
         held_out = held_out_of(program, store, questions, trained.data.source.classes or ())
