@@ -36,6 +36,7 @@ import numpy as np
 import pytest
 from beartype import BeartypeConf, beartype
 from beartype.roar import BeartypeDecorHintPep673Exception
+from jax._src.interpreters import mlir
 from jaxtyping import install_import_hook
 
 jax.config.update("jax_platforms", "cpu")
@@ -43,6 +44,10 @@ jax.config.update("jax_platforms", "cpu")
 jax.config.update("jax_compilation_cache_dir", str(Path(__file__).parent.parent / ".pytest_cache" / "jax"))
 jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.3)
 jax.config.update("jax_numpy_rank_promotion", "raise")
+# Where in the source an operation stands is part of no test, and takes time to write down.
+jax.config.update("jax_traceback_in_locations_limit", 0)
+# A context of MLIR takes as long to make as two operations to lower, and a test lowers hundreds one by one.
+mlir.make_ir_context = functools.cache(mlir.make_ir_context)
 
 
 def checked(function: Callable) -> Callable:

@@ -1,5 +1,6 @@
 """The towers of CLIP with a ResNet, and those of SigLIP; those with a ViT are compared in `tests/convert`."""
 
+import functools
 from dataclasses import replace
 
 import jax
@@ -18,6 +19,8 @@ from t5x_lite.models import (
     init_params,
 )
 from t5x_lite.parallel.mesh import STATISTICS
+
+from ..programs import apply
 
 TOWER = ClipResNetConfig(depths=(2, 1), widths=(16, 24), stem_width=8, image_size=(24, 32), num_heads=3)
 TEXT = ClipTextConfig(vocab_size=40, max_length=6, embed_dim=16, num_heads=2, mlp_dim=24, num_layers=1)
@@ -108,7 +111,7 @@ def test_a_resnet_is_read_by_the_attention_of_its_mean(params, torch):
 
 def test_pictures_of_other_sizes_have_interpolated_positions(params):
     images = jnp.ones((1, 16, 24, 3))
-    vectors = CLIP.build().apply({"params": params}, images, method="embed_images")
+    vectors = apply(CLIP.build(), params, images, method="embed_images")
     assert vectors.shape == (1, 10)
     with pytest.raises(InputError, match=r"image_size=\(20, 24\) is not a multiple of 8"):
         CLIP.build().apply({"params": params}, jnp.ones((1, 20, 24, 3)), method="embed_images")
@@ -116,7 +119,8 @@ def test_pictures_of_other_sizes_have_interpolated_positions(params):
 
 def test_its_statistics_go_on_in_training(params):
     images = jnp.asarray(np.random.default_rng(1).normal(size=(3, *TOWER.image_size, 3)), jnp.float32)
-    _, variables = CLIP.build().apply({"params": params}, images, IDS, deterministic=False, mutable=[STATISTICS])
+    train = functools.partial(CLIP.build().apply, deterministic=False, mutable=[STATISTICS])
+    _, variables = jax.jit(train)({"params": params}, images, IDS)
     following = variables[STATISTICS]["image"]
     assert following.keys() == {name for name in params["image"] if name.startswith(("stem_norm", "stage"))}
 
@@ -151,7 +155,7 @@ def test_texts_of_siglip_are_read_at_the_end_of_a_full_row_and_see_all_of_it():
     params = init_params(SIGLIP, jax.random.key(0))
     module = SIGLIP.build()
     ids = jnp.array([[3, 4, 1, 1, 1]])
-    gradient = jax.grad(lambda p: module.apply({"params": p}, ids, method="embed_texts")[0, 0])(params)
+    gradient = jax.jit(jax.grad(lambda p: module.apply({"params": p}, ids, method="embed_texts")[0, 0]))(params)
     moved = jnp.abs(gradient["text"]["token_embedding"]["embedding"]).sum(axis=1) > 0
     assert np.flatnonzero(moved).tolist() == [1, 3, 4]
     with pytest.raises(InputError, match="rows have length 4, and are read at position max_length=5; fill them up"):

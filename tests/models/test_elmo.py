@@ -14,6 +14,8 @@ from t5x_lite.models import ElmoConfig
 from t5x_lite.models.elmo import words_of
 from t5x_lite.tokenizers.characters import PAD_CHARACTER, word_characters
 
+from ..programs import apply
+
 HEADS = ("classification", "multiple_choice", "tagging", "question_answering")
 CONFIG = ElmoConfig(
     character_dim=4,
@@ -105,7 +107,7 @@ def test_heads_read_the_mixture_at_the_beginning_of_each_word(elmo, say, rows):
     hidden, shares = say(rows)["hidden"], 1.7 * softmax([0.5, -1.0, 0.2])
     for row, words in enumerate(SENTENCES):
         spelled = jnp.array([[word_characters(word, 8) for word in words]])
-        layers = np.asarray(module.apply({"params": params}, spelled))[:, 0]
+        layers = np.asarray(apply(module, params, spelled))[:, 0]
         begins = np.flatnonzero(np.isin(np.asarray(rows[row]), (256, 257, 258)))
         np.testing.assert_allclose(hidden[row, begins], np.einsum("n,nwe->we", shares, layers), atol=1e-5)
         others = np.setdiff1d(np.arange(36), begins)

@@ -59,9 +59,11 @@ def test_spans_outside_the_passage_are_no_answers():
     config = RealmConfig(BERT, reader=BERT, answer_dim=6)
     params = init_params(config, jax.random.key(0))
     joint = join(jnp.array([[2, 10, 3]]), jnp.array([[20, 21, 22, 0]]), VOCABULARY)
-    scores = config.build().apply(
-        {"params": params}, method=lambda model: model.answer_scores(model.read(joint), joint.in_passage(), 2)
-    )
+    scores = jax.jit(
+        lambda params: config.build().apply(
+            {"params": params}, method=lambda model: model.answer_scores(model.read(joint), joint.in_passage(), 2)
+        )
+    )(params)
     allowed = np.asarray(scores[0] > MASKED_LOGIT)
     assert np.argwhere(allowed).tolist() == [[3, 0], [3, 1], [4, 0], [4, 1], [5, 0]]
 

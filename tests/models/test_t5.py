@@ -11,6 +11,8 @@ from t5x_lite.errors import InputError
 from t5x_lite.models import PRESETS as ALL_PRESETS
 from t5x_lite.models import T5Config, T5EncoderConfig, abstract_params, num_params
 
+from ..programs import apply
+
 # As published: the T5 paper's models, and the checkpoints of v1.1, mT5 and ByT5.
 PUBLISHED = {
     "t5-small": 60_506_624,
@@ -238,8 +240,8 @@ def test_the_encoder_alone_is_that_of_the_whole(t5):
     assert jax.tree.map(jnp.shape, moved) == jax.tree.map(jnp.shape, nn.unbox(abstract_params(alone)))
     whole = jax.jit(lambda ids, valid: module.apply({"params": params}, ids, inputs_valid=valid, method="encode"))
     arrays = {"inputs": jnp.asarray(IDS), "inputs_valid": jnp.asarray(VALID)}
-    outputs = alone.build().apply({"params": moved}, **arrays, method="encode_layers")
-    hidden = alone.build().apply({"params": moved}, **arrays)["hidden"]
+    outputs = apply(alone.build(), moved, **arrays, method="encode_layers")
+    hidden = apply(alone.build(), moved, **arrays)["hidden"]
     np.testing.assert_allclose(hidden[VALID], whole(arrays["inputs"], arrays["inputs_valid"])[VALID], atol=1e-5)
     np.testing.assert_allclose(outputs[-1], hidden, atol=1e-6)
     np.testing.assert_array_equal(outputs[0], moved["embeddings"]["token"]["embedding"][IDS])

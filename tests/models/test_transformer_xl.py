@@ -20,6 +20,8 @@ from t5x_lite.layers.relative import empty_memory, next_memory, remembered
 from t5x_lite.models import PRESETS, TransformerXLConfig, init_params, num_params
 from t5x_lite.objectives.vocabulary_loss import token_loss
 
+from ..programs import apply
+
 TINY = TransformerXLConfig(
     vocab_size=60,
     num_heads=3,
@@ -97,7 +99,7 @@ def test_each_token_sees_as_many_with_same_length(model):
         return scores.dense()[:, query].sum()
 
     for query, seen in ((0, [False, True, True, True]), (2, [False, False, False, True])):
-        gradient = jax.grad(of_memory)(memory["hidden"], query)
+        gradient = jax.jit(jax.grad(of_memory), static_argnums=1)(memory["hidden"], query)
         # That of the first layer alone, whose keys are the memory's.
         assert (jnp.abs(gradient[:, -1]).sum(axis=(0, 2)) > 0).tolist() == seen
 
@@ -105,19 +107,19 @@ def test_each_token_sees_as_many_with_same_length(model):
 def test_tokens_see_those_before_alone(model):
     module, params = model
     other = IDS.at[:, 6].set((IDS[:, 6] + 1) % 60)
-    one, two = (module.apply({"params": params}, ids) for ids in (IDS, other))
+    one, two = (apply(module, params, ids) for ids in (IDS, other))
     np.testing.assert_array_equal(one[:, :6], two[:, :6])
     assert (jnp.abs(one - two)[:, 6:] > 1e-6).any(axis=-1).all()
 
 
 def test_rows_with_padding_before_or_after_are_as_without(model):
     module, params = model
-    alone = module.apply({"params": params}, IDS[:1, :6])
+    alone = apply(module, params, IDS[:1, :6])
     for start in (0, 4):
         valid = np.zeros((1, 10), bool)
         valid[:, start : start + 6] = True
         ids = jnp.where(valid, jnp.roll(IDS[:1], start, axis=1), 0)
-        padded = module.apply({"params": params}, ids, inputs_valid=jnp.asarray(valid))
+        padded = apply(module, params, ids, inputs_valid=jnp.asarray(valid))
         np.testing.assert_allclose(padded[:, start : start + 6], alone, atol=1e-5)
 
 
@@ -128,7 +130,7 @@ def test_what_is_written_token_by_token_is_likeliest_in_whole_rows(model, method
     options = {"start_ids": IDS[:, 4], "max_length": 5, "inputs_valid": valid, "eos_id": None, "pad_id": 0}
     written = decode(module, params, IDS[:, :4], method=method, **options)
     decoder_inputs = jnp.concatenate([IDS[:, 4:5], written.ids[:, 0, :-1]], axis=1)
-    logits = module.apply({"params": params}, IDS[:, :4], decoder_inputs, inputs_valid=valid)
+    logits = apply(module, params, IDS[:, :4], decoder_inputs, inputs_valid=valid)
     score = jnp.take_along_axis(logits, written.ids[:, 0, :, None], axis=-1).sum(axis=(1, 2))
     if isinstance(method, Greedy):
         np.testing.assert_array_equal(written.ids[:, 0], logits.argmax(axis=-1))

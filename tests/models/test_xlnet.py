@@ -10,6 +10,8 @@ from t5x_lite.errors import InputError
 from t5x_lite.models import BertConfig, RobertaConfig, XLNetConfig, init_params
 from t5x_lite.objectives.permutation_language_model import factorization_order
 
+from ..programs import apply
+
 TINY = XLNetConfig(
     vocab_size=40, num_heads=3, embed_dim=12, mlp_dim=17, num_layers=3, dropout_rate=0.0, heads=("permutation_lm",)
 )
@@ -100,19 +102,19 @@ def test_a_row_that_is_read_backward_is_its_mirror_image(model):
 
 def test_padding_does_not_matter(model):
     module, params = model
-    whole = module.apply({"params": params}, IDS[:, :7], SEGMENTS[:, :7])
+    whole = apply(module, params, IDS[:, :7], SEGMENTS[:, :7])
     for start in (0, 5):
         ids, segments = (jnp.zeros_like(IDS).at[:, start : start + 7].set(x[:, :7]) for x in (IDS, SEGMENTS))
         valid = (jnp.arange(12) >= start) & (jnp.arange(12) < start + 7)
-        padded = module.apply({"params": params}, ids, segments, inputs_valid=jnp.broadcast_to(valid, (2, 12)))
+        padded = apply(module, params, ids, segments, inputs_valid=jnp.broadcast_to(valid, (2, 12)))
         np.testing.assert_allclose(padded["hidden"][:, start : start + 7], whole["hidden"], atol=1e-5)
 
 
 def test_layers_end_with_the_hidden_states(model):
     module, params = model
-    layers = module.apply({"params": params}, IDS, method="encode_layers")
+    layers = apply(module, params, IDS, method="encode_layers")
     assert layers.shape == (4, 2, 12, 12)
-    np.testing.assert_array_equal(layers[-1], module.apply({"params": params}, IDS, method="hidden_states"))
+    np.testing.assert_allclose(layers[-1], apply(module, params, IDS, method="hidden_states"), atol=1e-6)
 
 
 def test_a_tokenizer_that_puts_cls_elsewhere_is_refused():

@@ -11,13 +11,15 @@ from t5x_lite.errors import InputError
 from t5x_lite.images.box_augmentation import BoxAugmentation
 from t5x_lite.images.boxes import generalized_iou, to_centers, to_corners
 from t5x_lite.models import Detections, DetrConfig, ResNetConfig, ViTConfig
-from t5x_lite.objectives import DetectionLoss, ObjectDetection, corrupt_rows
+from t5x_lite.objectives import DetectionLoss, ObjectDetection
 from t5x_lite.objectives.detection import Objects, detected
 from t5x_lite.optim.optimizers import Sgd
 from t5x_lite.optim.schedules import Constant
 from t5x_lite.parallel import MeshShape, make_mesh
 from t5x_lite.training.experiment import Experiment
 from t5x_lite.training.step import Program
+
+from ..programs import corrupt
 
 MODEL = DetrConfig(
     ResNetConfig((1, 1), (8, 12), bottleneck=False, stem_width=4, heads=(), frozen_norm=True),
@@ -179,20 +181,20 @@ def test_overlaps_are_those_of_rectangles_on_a_grid():
 
 
 def test_features_have_the_objects_that_are_seen_and_no_crowds(batch):
-    features = corrupt_rows(OBJECTIVE.for_evaluation(), jax.random.key(0), batch)
+    features = corrupt(OBJECTIVE.for_evaluation(), jax.random.key(0), batch)
     expected = (np.arange(5) < batch["num_boxes"][:, None]) & (batch["crowd"] == 0)
     np.testing.assert_array_equal(features["boxes_valid"], expected)
     np.testing.assert_allclose(to_corners(features["boxes"]), batch["boxes"], atol=1e-6)
     assert features["images"].shape == (BATCH, 32, 40, 3)
     assert features["extent"].tolist() == [[27, 40]] * BATCH, "no side has more than 40 pixels"
     assert "images" not in OBJECTIVE.features_on_host(features)
-    one, other = (corrupt_rows(OBJECTIVE, jax.random.key(seed), batch)["images"] for seed in (0, 1))
+    one, other = (corrupt(OBJECTIVE, jax.random.key(seed), batch)["images"] for seed in (0, 1))
     assert (one != other).any()
 
 
 def test_predictions_are_in_pixels_with_the_likeliest_class(batch):
     found, _ = drawn(layers=1, rows=BATCH)
-    features = corrupt_rows(OBJECTIVE.for_evaluation(), jax.random.key(0), batch)
+    features = corrupt(OBJECTIVE.for_evaluation(), jax.random.key(0), batch)
     features = {name: np.asarray(column) for name, column in OBJECTIVE.features_on_host(features).items()}
     predictions = OBJECTIVE.predictions(np.asarray(detected(found)), features, (), None, None)
     assert predictions.type == "boxes"
@@ -209,7 +211,7 @@ def test_predictions_are_in_pixels_with_the_likeliest_class(batch):
 
 
 def test_a_guess_has_the_loss_of_a_model_that_looks_at_nothing(batch):
-    features = jax.device_get(corrupt_rows(OBJECTIVE.for_evaluation(), jax.random.key(0), batch))
+    features = jax.device_get(corrupt(OBJECTIVE.for_evaluation(), jax.random.key(0), batch))
     valid = features["boxes_valid"]
     counts = np.bincount(features["classes"][valid], minlength=4)
     weights = np.append(counts, 0.1 * (6 * BATCH - valid.sum()))

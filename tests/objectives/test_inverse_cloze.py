@@ -30,9 +30,12 @@ def ids_in(row):
     return tuple(n for n in np.asarray(row).tolist() if n > 3)
 
 
+corrupted = jax.jit(jax.vmap(OBJECTIVE.corrupt, (0, None)))
+
+
 def test_a_sentence_and_the_rest_each_as_often():
     keys = jax.random.split(jax.random.key(0), 3000)
-    found = jax.vmap(OBJECTIVE.corrupt, (0, None))(keys, ROW)
+    found = corrupted(keys, ROW)
     pairs = [(ids_in(q), ids_in(p)) for q, p in zip(found["questions"], found["passages"], strict=True)]
     assert set(pairs) == {*PARTS.items(), *((sentence, WHOLE) for sentence in PARTS)}
     for sentence in PARTS:
@@ -49,7 +52,7 @@ def test_a_long_sentence_loses_its_end():
         "spans": ROW["spans"],
     }
     keys = jax.random.split(jax.random.key(0), 20)
-    found = {ids_in(one) for one in jax.vmap(OBJECTIVE.corrupt, (0, None))(keys, row)["questions"]}
+    found = {ids_in(one) for one in corrupted(keys, row)["questions"]}
     assert found == {tuple(range(10, 16)), (18, 19)}
 
 
@@ -62,13 +65,18 @@ def batch():
     sentences[2] = 1
     rows = {"ids": ids, "sentences": sentences, "spans": np.zeros_like(ids)}
     params = jax.tree.map(lambda leaf: 3 * leaf, init_params(MODEL, jax.random.key(0)))
-    return corrupt_rows(OBJECTIVE, jax.random.key(1), rows), params
+    return jax.jit(corrupt_rows, static_argnums=0)(OBJECTIVE, jax.random.key(1), rows), params
 
 
 def test_the_loss_is_that_of_the_own_passage_among_those_of_pairs(batch):
     features, params = batch
-    questions, passages = OBJECTIVE.apply(MODEL.build(), params, features)
-    total, weight, metrics = OBJECTIVE.loss(MODEL.build(), params, features, None)
+
+    @jax.jit
+    def compute(params, features):
+        vectors = OBJECTIVE.apply(MODEL.build(), params, features)
+        return vectors, OBJECTIVE.loss(MODEL.build(), params, features, None)
+
+    (questions, passages), (total, weight, metrics) = compute(params, features)
     pairs = np.array([0, 1, 3, 4, 5, 6, 7])
     scores = np.asarray(questions)[pairs] @ np.asarray(passages)[pairs].T
     expected = np.log(np.exp(scores).sum(axis=1)) - np.diag(scores)

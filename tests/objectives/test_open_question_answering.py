@@ -56,22 +56,25 @@ def all_passages():
     leaves, tree = jax.tree.flatten(init_params(MODEL, jax.random.key(0)))
     params = tree.unflatten([leaf + 0.3 * draw.normal(size=leaf.shape).astype(np.float32) for leaf in leaves])
     ids = jnp.zeros((objective.num_rows, LENGTH), jnp.int32).at[:P].set(PASSAGES)
-    corpus = Corpus(ids, objective.encode_corpus(MODEL.build(), params, ids))
+    corpus = Corpus(ids, jax.jit(lambda ids: objective.encode_corpus(MODEL.build(), params, ids))(ids))
     return objective, params, corrupt_rows(objective, jax.random.key(0), ROWS), corpus
 
 
-def test_over_all_passages_it_is_what_brute_force_finds(all_passages):
+@pytest.fixture(scope="module")
+def loss(all_passages):
+    objective, _, _, corpus = all_passages
+    return jax.jit(lambda params, features: objective.loss(MODEL.build(), params, features, None, frozen=corpus))
+
+
+def test_over_all_passages_it_is_what_brute_force_finds(all_passages, loss):
     objective, params, features, corpus = all_passages
-    total, weight, metrics = jax.jit(
-        lambda params: objective.loss(MODEL.build(), params, features, None, frozen=corpus)
-    )(params)
+    total, weight, metrics = loss(params, features)
     read = jax.jit(lambda inputs: objective.read(MODEL.build(), params, inputs, corpus))(features["inputs"])
     vectors = np.asarray(corpus.vectors)
-    questions = np.asarray(
-        MODEL.build().apply(
-            {"params": params}, features["inputs"], inputs_valid=features["inputs"] > 0, method="embed_questions"
-        )
+    embed = jax.jit(
+        lambda ids: MODEL.build().apply({"params": params}, ids, inputs_valid=ids > 0, method="embed_questions")
     )
+    questions = np.asarray(embed(features["inputs"]))
     expected, found = 0.0, 0
     for row in range(8):
         answers = [tuple(n for n in one if n) for one in ROWS["answers"][row].tolist()]
@@ -116,16 +119,17 @@ def test_only_the_questions_encoder_and_the_reader_learn(all_passages):
     assert min(largest[name] for name in ("question_encoder", "reader", "answers")) > 1e-3
 
 
-def test_a_question_without_an_answer_in_the_passages_has_no_part(all_passages):
-    objective, params, features, corpus = all_passages
+def test_a_question_without_an_answer_in_the_passages_has_no_part(all_passages, loss):
+    _, params, features, _ = all_passages
     none = features | {"answers": jnp.full_like(features["answers"], 9)}
-    total, weight, metrics = objective.loss(MODEL.build(), params, none, None, frozen=corpus)
+    total, weight, metrics = loss(params, none)
     assert (total, weight, metrics["recall"], metrics["exact_match"]) == (0, 8, 0, 0)
 
 
 def test_predictions_are_the_likeliest_spans_as_text(all_passages):
     objective, params, features, corpus = all_passages
-    predicted = np.asarray(objective.predict(MODEL.build(), ParamsAndCorpus(params, corpus), features))
+    predict = jax.jit(lambda features: objective.predict(MODEL.build(), ParamsAndCorpus(params, corpus), features))
+    predicted = np.asarray(predict(features))
     every = {span for passage in PASSAGES for span in spans(passage)}
     assert all(tuple(n for n in row if n) in every for row in predicted.tolist())
     documents = [OpenQuestion("who?", ("a", "b")), OpenQuestion("where?", (), "name")]

@@ -1,5 +1,6 @@
 """Masked names over passages that are looked up: the likelihood, its gradients, the index, and devices."""
 
+import functools
 import itertools
 from dataclasses import replace
 
@@ -89,7 +90,7 @@ def all_passages(steps):
     """(an objective for which every other passage is found, features, a corpus, parameters)."""
     objective = replace(OBJECTIVE, num_retrieved=P - 1).for_corpus(P)
     state = on_device(steps[0][0])
-    features = corrupt_rows(objective, jax.random.key(0), rows(np.array([0, 1, 2])))
+    features = corrupted(objective, jax.random.key(0), rows(np.array([0, 1, 2])))
     return objective, features, Corpus(state.frozen, state.index.vectors), state.params
 
 
@@ -97,9 +98,13 @@ def on_device(tree):
     return jax.tree.map(jnp.asarray, tree)
 
 
+@functools.partial(jax.jit, static_argnames="method")
 def embedded(params, ids, method):
-    ids = jnp.asarray(ids)[None]
-    return MODEL.build().apply({"params": params}, ids, method=method)[0]
+    """The vectors of texts without padding."""
+    return MODEL.build().apply({"params": params}, ids, method=method)
+
+
+corrupted = jax.jit(corrupt_rows, static_argnums=0)
 
 
 def framed(ids):
@@ -126,8 +131,9 @@ def test_of_all_passages_it_is_what_brute_force_finds(all_passages, marginal):
         question = [n for n in features["inputs"][row].tolist() if n]
         used = features["targets"][row] > 0
         others = [*(PASSAGES[n] for n in range(P) if n != row), np.zeros(LENGTH, int)]
-        vector = embedded(params, question, "embed_questions")
-        scores = jnp.stack([vector @ embedded(params, framed(one), "embed_passages") for one in others])
+        vector = embedded(params, np.array([question]), "embed_questions")[0]
+        vectors = [embedded(params, np.array([framed(one)]), "embed_passages")[0] for one in others]
+        scores = jnp.stack(vectors) @ vector
         ids = np.zeros((len(others), 24), int)
         segments = np.zeros_like(ids)
         for number, one in enumerate(others):
@@ -166,9 +172,10 @@ def test_the_retriever_has_gradients_and_they_are_those_of_finite_differences(al
 def test_the_own_passage_is_not_found(steps):
     states, _, one = steps
     objective = one.objective
-    features = corrupt_rows(objective, jax.random.key(0), BATCHES[0])
+    features = corrupted(objective, jax.random.key(0), BATCHES[0])
     state = on_device(states[0])
 
+    @jax.jit
     def find(own):
         def compute(model):
             questions = objective.embed_questions(model, features["inputs"], None)
@@ -188,7 +195,7 @@ def test_the_own_passage_is_not_found(steps):
 def test_a_row_has_the_sentence_of_a_name():
     keys = jax.random.split(jax.random.key(0), 30)
     row = {name: jnp.asarray(column[1]) for name, column in rows(np.array([0, 1])).items()}
-    found = jax.vmap(OBJECTIVE.corrupt, (0, None))(keys, row)
+    found = jax.jit(jax.vmap(OBJECTIVE.corrupt, (0, None)))(keys, row)
     seen = {tuple(one) for one in np.asarray(found["inputs"]).tolist()}
     a, b, c, d, e, f, g, h = PASSAGES[1].tolist()
     assert seen == {(2, a, 4, c, 3, 0, 0, 0, 0, 0), (2, d, 4, 4, g, h, 3, 0, 0, 0)}
@@ -199,8 +206,9 @@ def test_a_row_has_the_sentence_of_a_name():
 def test_of_a_long_sentence_the_part_around_the_name():
     objective = replace(OBJECTIVE, input_length=8)
     row = {"ids": jnp.arange(10, 18), "sentences": jnp.ones(8, jnp.int32)}
+    corrupt = jax.jit(objective.corrupt)
     for at, shown in ((0, range(10, 16)), (4, range(11, 17)), (7, range(12, 18))):
-        one = objective.corrupt(jax.random.key(0), row | {"spans": jnp.zeros(8, jnp.int32).at[at].set(1)})
+        one = corrupt(jax.random.key(0), row | {"spans": jnp.zeros(8, jnp.int32).at[at].set(1)})
         ids = [4 if n == 10 + at else n for n in shown]
         assert one["inputs"].tolist() == [2, *ids, 3] and one["targets"].tolist() == [10 + at, 0]
         assert one["inputs"][one["positions"][0]] == 4
@@ -227,14 +235,15 @@ def test_a_refreshed_index_changes_what_is_retrieved(steps):
     states, _, one = steps
     state = on_device(states[4])
     fresh = one.encode_corpus(state.params, state.frozen)
-    features = corrupt_rows(one.objective, jax.random.key(0), BATCHES[0])
+    features = corrupted(one.objective, jax.random.key(0), BATCHES[0])
 
+    @jax.jit
     def found(vectors):
         def compute(model):
             questions = one.objective.embed_questions(model, features["inputs"], None)
             return one.objective.retrieve(model, questions, Corpus(state.frozen, vectors), None).numbers
 
-        return np.asarray(MODEL.build().apply({"params": state.params}, method=compute))
+        return MODEL.build().apply({"params": state.params}, method=compute)
 
     assert (found(state.index.vectors) != found(fresh)).any()
 

@@ -15,6 +15,8 @@ from t5x_lite.images.preparation import BoxPreparation
 from t5x_lite.models import DetrConfig, ResNetConfig, init_params
 from t5x_lite.pretrained import PretrainedDetector
 
+from ..programs import corrupt
+
 CONFIG = DetrConfig(
     ResNetConfig((1, 1), (8, 12), bottleneck=False, stem_width=4, heads=(), frozen_norm=True),
     num_classes=3,
@@ -124,7 +126,7 @@ def test_pictures_of_results_are_written(model, tmp_path):
 def test_a_run_prepares_pictures_as_its_evaluation_does(model):
     from t5x_lite.data import CocoBoxes, Data
     from t5x_lite.images.box_augmentation import BoxAugmentation
-    from t5x_lite.objectives import ObjectDetection, corrupt_rows
+    from t5x_lite.objectives import ObjectDetection
     from t5x_lite.optim.optimizers import AdamW
     from t5x_lite.training.experiment import Experiment
 
@@ -136,8 +138,9 @@ def test_a_run_prepares_pictures_as_its_evaluation_does(model):
     assert run.prepare(PICTURES[0]).shape == (96, 96, 3)
     row = {"boxes": np.zeros((5, 4), np.float32), "classes": np.zeros(5, np.int32), "areas": np.zeros(5, np.float32)}
     row |= {"crowd": np.zeros(5, np.int32), "num_boxes": np.int32(0), "image": PICTURES[0], "size": np.int32([30, 41])}
-    features = corrupt_rows(objective.for_evaluation(), jax.random.key(0), jax.tree.map(lambda x: x[None], row))
-    expected = np.asarray(objective.prediction_outputs(model.module, model.params, features))[0]
+    features = corrupt(objective.for_evaluation(), jax.random.key(0), jax.tree.map(lambda x: x[None], row))
+    outputs = jax.jit(lambda features: objective.prediction_outputs(model.module, model.params, features))
+    expected = np.asarray(outputs(features))[0]
     found = run.detect(PICTURES[0], 0.0)
     order = np.argsort(-expected[:, 4], kind="stable")
     np.testing.assert_allclose(found.boxes, expected[order, :4] * [41, 30, 41, 30], atol=1e-3)

@@ -20,12 +20,14 @@ from t5x_lite.images.augmentation import Augmentation
 from t5x_lite.images.decoding import decode_image, encode_array
 from t5x_lite.layers.patches import patchify
 from t5x_lite.models import DeiTConfig, MAEConfig, ResNetConfig, ViTConfig, abstract_params
-from t5x_lite.objectives import ImageClassification, NoObjective, corrupt_rows
+from t5x_lite.objectives import ImageClassification, NoObjective
 from t5x_lite.optim.optimizers import AdamW
 from t5x_lite.optim.schedules import Constant
 from t5x_lite.pretrained import PretrainedImageModel, load
 from t5x_lite.runs.checkpoints import write_checkpoint
 from t5x_lite.training.experiment import Experiment
+
+from ..programs import apply, corrupt
 
 SIZES = {"image_size": (12, 16), "patch_size": 4, "embed_dim": 8, "num_heads": 2, "mlp_dim": 12, "num_layers": 2}
 DECODER = {"decoder_embed_dim": 8, "decoder_num_heads": 2, "decoder_mlp_dim": 8, "decoder_num_layers": 1}
@@ -143,14 +145,14 @@ def test_one_or_many_pictures(models):
 def test_vectors_are_the_models_hidden_states(models):
     model, image = models["deit"], pixels()
     prepared = jnp.asarray(model.prepare(image)[None])
-    outputs = model.module.apply({"params": model.params}, prepared, method="encode_layers")[:, 0]
+    outputs = apply(model.module, model.params, prepared, method="encode_layers")[:, 0]
     assert outputs.shape == (3, 2 + 12, 8)
     np.testing.assert_allclose(model.encode(image), outputs[-1][0], atol=1e-5)
     np.testing.assert_allclose(model.encode(image, layers=1, pooling="mean"), outputs[1][2:].mean(0), atol=1e-5)
     np.testing.assert_allclose(model.encode([image], layers=0, pooling="patches")[0], outputs[0][2:], atol=1e-5)
     resnet = models["resnet"]
     prepared = jnp.asarray(resnet.prepare(image)[None])
-    (last,) = resnet.module.apply({"params": resnet.params}, prepared, method="hidden_states")
+    (last,) = apply(resnet.module, resnet.params, prepared, method="hidden_states")
     assert last.std() > 1e-3
     np.testing.assert_allclose(resnet.encode(image), last.mean(0), rtol=1e-4)
     np.testing.assert_allclose(resnet.encode(image, pooling="patches"), last, rtol=1e-4)
@@ -242,7 +244,7 @@ def test_a_model_of_binary_cross_entropies_gives_each_class_its_own_probability(
     converted = replace(softmax, experiment=replace(softmax.experiment, objective=NoObjective()), origin=multi)
     for model in (binary, load(tmp_path / "run"), load(tmp_path / "binary"), converted):
         images = jnp.asarray(model.prepare([image]))
-        (logits,) = np.asarray(model.module.apply({"params": model.params}, images, method="class_logits"))
+        (logits,) = np.asarray(apply(model.module, model.params, images, method="class_logits"))
         found = [each.probability for each in model.classify(image)]
         assert found == pytest.approx(sorted(1 / (1 + np.exp(-logits)), reverse=True), rel=1e-4)
     for model in (softmax, replace(softmax, origin=multi), load(tmp_path / "softmax")):
@@ -254,7 +256,7 @@ def test_a_run_reads_pictures_as_its_evaluation_and_exports_how(run, tmp_path):
     objective = model.experiment.objective
     row = {"image": decode_image(encode_array(image), (16, 24, 3)), "size": np.array([30, 50]), "label": np.array(0)}
     batch = {name: value[None] for name, value in row.items()}
-    features = corrupt_rows(objective.for_evaluation(), jax.random.key(0), batch)
+    features = corrupt(objective.for_evaluation(), jax.random.key(0), batch)
     np.testing.assert_allclose(model.prepare([image]), features["images"], atol=1e-5)
     (number,) = objective.predict(model.module, model.params, features).tolist()
     assert model.classify(image)[0].label == ("cat", "dog", "owl")[number]

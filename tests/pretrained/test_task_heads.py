@@ -126,11 +126,12 @@ def generator(request, make_params):
 def logits_of(model, ids, head):
     """By the module, from one row that is not padded."""
 
-    def apply(module, row):
-        hidden = module.hidden_states(row)
-        return getattr(module, f"{head}_logits")(hidden)
+    @jax.jit
+    def compute(params, row):
+        hidden = model.module.apply({"params": params}, row, method="hidden_states")
+        return model.module.apply({"params": params}, hidden, method=f"{head}_logits")
 
-    return np.asarray(model.module.apply({"params": model.params}, jnp.array([ids]), method=apply)[0])
+    return np.asarray(compute(model.params, jnp.array([ids]))[0])
 
 
 def test_generators_classify(generator):

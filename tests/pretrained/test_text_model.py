@@ -17,6 +17,8 @@ from t5x_lite.pretrained import PretrainedDecoder, PretrainedEncoder, Pretrained
 from t5x_lite.pretrained.batches import pad_rows
 from t5x_lite.pretrained.text_model import DEFAULT_TEMPLATE, Prompt, choose_method, make_prompt, named_texts
 
+from ..programs import apply
+
 LENGTH = 9
 RANDOM = np.random.default_rng(0)
 ROWS = [RANDOM.integers(4, 40, size).tolist() for size in (7, 12, 1, 5)]
@@ -290,7 +292,7 @@ def test_vectors_of_texts(name, make_params):
     else:
         rows = [tokenizer.encode(text) for text in texts]
     method = "encode" if name == "bart" else "hidden_states"
-    hidden = [model.module.apply({"params": model.params}, jnp.array([row]), method=method)[0] for row in rows]
+    hidden = [apply(model.module, model.params, jnp.array([row]), method=method)[0] for row in rows]
     for ours, one in zip(model.encode(texts, pooling="tokens"), hidden, strict=True):
         np.testing.assert_allclose(ours, one, atol=1e-5)
     np.testing.assert_allclose(model.encode(texts), [one.mean(axis=0) for one in hidden], atol=1e-5)
@@ -310,11 +312,11 @@ def test_an_encoder_of_t5_reads_texts_as_t5_does(make_params, monkeypatch):
     assert model.abilities == ("encode",)
     rows = {"ab": [*tokenizer.encode("ab"), 1], ("ab", "c"): [*tokenizer.encode("ab"), 1, *tokenizer.encode("c"), 1]}
     for text, row in rows.items():
-        hidden = model.module.apply({"params": model.params}, jnp.array([row]))["hidden"][0]
+        hidden = apply(model.module, model.params, jnp.array([row]))["hidden"][0]
         np.testing.assert_allclose(model.encode(text, pooling="tokens"), hidden, atol=1e-5)
     (words,) = model.encode_words([["ab", "c"]])
     spaced = [*tokenizer.encode("ab c"), 1]
-    hidden = model.module.apply({"params": model.params}, jnp.array([spaced]))["hidden"][0]
+    hidden = apply(model.module, model.params, jnp.array([spaced]))["hidden"][0]
     np.testing.assert_allclose(words, hidden[jnp.array([0, 2])], atol=1e-5)
     (maps,) = model.attention("ab").maps
     assert np.asarray(maps.weights).shape == (2, 3, 3, 3)
