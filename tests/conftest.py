@@ -10,7 +10,8 @@ os.environ["JAX_PLATFORMS"] = "cpu"
 # fusions by MLIR in two thirds of that, and as one module of LLVM in four fifths of the rest. XLA ends a process for a
 # flag that it does not know, as a later one may not.
 QUICK_COMPILER = "--xla_backend_optimization_level=0"
-if importlib.metadata.version("jaxlib").startswith("0.10."):
+KNOWN_JAX = importlib.metadata.version("jaxlib").startswith("0.10.")
+if KNOWN_JAX:
     QUICK_COMPILER += " --xla_cpu_use_fusion_emitters=false --xla_cpu_parallel_codegen_split_count=1"
 _FLAGS = f"--xla_force_host_platform_device_count=8 {QUICK_COMPILER}"
 os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {_FLAGS}".strip()
@@ -47,7 +48,8 @@ jax.config.update("jax_numpy_rank_promotion", "raise")
 # Where in the source an operation stands is part of no test, and takes time to write down.
 jax.config.update("jax_traceback_in_locations_limit", 0)
 # A context of MLIR takes as long to make as two operations to lower, and a test lowers hundreds one by one.
-mlir.make_ir_context = functools.cache(mlir.make_ir_context)
+if KNOWN_JAX:
+    mlir.make_ir_context = functools.cache(mlir.make_ir_context)
 
 
 def checked(function: Callable) -> Callable:
