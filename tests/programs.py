@@ -1,4 +1,4 @@
-"""What the programs under test are made of."""
+"""Programs under test: compiled, and what they are made of."""
 
 import functools
 from collections.abc import Iterator

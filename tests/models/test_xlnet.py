@@ -112,9 +112,9 @@ def test_padding_does_not_matter(model):
 
 def test_layers_end_with_the_hidden_states(model):
     module, params = model
-    layers = apply(module, params, IDS, method="encode_layers")
+    layers = module.apply({"params": params}, IDS, method="encode_layers")
     assert layers.shape == (4, 2, 12, 12)
-    np.testing.assert_allclose(layers[-1], apply(module, params, IDS, method="hidden_states"), atol=1e-6)
+    np.testing.assert_array_equal(layers[-1], module.apply({"params": params}, IDS, method="hidden_states"))
 
 
 def test_a_tokenizer_that_puts_cls_elsewhere_is_refused():

@@ -11,8 +11,10 @@ import pytest
 from t5x_lite.data import Vocabulary
 from t5x_lite.errors import InputError
 from t5x_lite.models import BertConfig, GptConfig, RealmConfig, init_params
-from t5x_lite.objectives import InverseCloze, corrupt_rows
+from t5x_lite.objectives import InverseCloze
 from t5x_lite.parallel import MeshShape, batch_sharding, make_mesh, replicated, use_mesh
+
+from ..programs import corrupt
 
 BERT = BertConfig(vocab_size=50, embed_dim=8, num_heads=2, mlp_dim=12, num_layers=1, max_length=16)
 MODEL = RealmConfig(BERT, projection_dim=4)
@@ -65,7 +67,7 @@ def batch():
     sentences[2] = 1
     rows = {"ids": ids, "sentences": sentences, "spans": np.zeros_like(ids)}
     params = jax.tree.map(lambda leaf: 3 * leaf, init_params(MODEL, jax.random.key(0)))
-    return jax.jit(corrupt_rows, static_argnums=0)(OBJECTIVE, jax.random.key(1), rows), params
+    return corrupt(OBJECTIVE, jax.random.key(1), rows), params
 
 
 def test_the_loss_is_that_of_the_own_passage_among_those_of_pairs(batch):

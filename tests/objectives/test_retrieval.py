@@ -14,12 +14,14 @@ from t5x_lite import Experiment
 from t5x_lite.data import Bytes, Data, Vocabulary
 from t5x_lite.errors import InputError
 from t5x_lite.models import BertConfig, GptConfig, RealmConfig
-from t5x_lite.objectives import RetrievalMaskedLanguageModel, corrupt_rows
+from t5x_lite.objectives import RetrievalMaskedLanguageModel
 from t5x_lite.optim.optimizers import Sgd
 from t5x_lite.optim.schedules import Constant
 from t5x_lite.parallel import MeshShape, make_mesh
 from t5x_lite.retrieval import Corpus
 from t5x_lite.training.step import Program
+
+from ..programs import corrupt
 
 P, LENGTH, EVERY = 21, 8, 3
 BERT = BertConfig(
@@ -90,7 +92,7 @@ def all_passages(steps):
     """(an objective for which every other passage is found, features, a corpus, parameters)."""
     objective = replace(OBJECTIVE, num_retrieved=P - 1).for_corpus(P)
     state = on_device(steps[0][0])
-    features = corrupted(objective, jax.random.key(0), rows(np.array([0, 1, 2])))
+    features = corrupt(objective, jax.random.key(0), rows(np.array([0, 1, 2])))
     return objective, features, Corpus(state.frozen, state.index.vectors), state.params
 
 
@@ -102,9 +104,6 @@ def on_device(tree):
 def embedded(params, ids, method):
     """The vectors of texts without padding."""
     return MODEL.build().apply({"params": params}, ids, method=method)
-
-
-corrupted = jax.jit(corrupt_rows, static_argnums=0)
 
 
 def framed(ids):
@@ -172,7 +171,7 @@ def test_the_retriever_has_gradients_and_they_are_those_of_finite_differences(al
 def test_the_own_passage_is_not_found(steps):
     states, _, one = steps
     objective = one.objective
-    features = corrupted(objective, jax.random.key(0), BATCHES[0])
+    features = corrupt(objective, jax.random.key(0), BATCHES[0])
     state = on_device(states[0])
 
     @jax.jit
@@ -206,9 +205,9 @@ def test_a_row_has_the_sentence_of_a_name():
 def test_of_a_long_sentence_the_part_around_the_name():
     objective = replace(OBJECTIVE, input_length=8)
     row = {"ids": jnp.arange(10, 18), "sentences": jnp.ones(8, jnp.int32)}
-    corrupt = jax.jit(objective.corrupt)
+    corrupt_row = jax.jit(objective.corrupt)
     for at, shown in ((0, range(10, 16)), (4, range(11, 17)), (7, range(12, 18))):
-        one = corrupt(jax.random.key(0), row | {"spans": jnp.zeros(8, jnp.int32).at[at].set(1)})
+        one = corrupt_row(jax.random.key(0), row | {"spans": jnp.zeros(8, jnp.int32).at[at].set(1)})
         ids = [4 if n == 10 + at else n for n in shown]
         assert one["inputs"].tolist() == [2, *ids, 3] and one["targets"].tolist() == [10 + at, 0]
         assert one["inputs"][one["positions"][0]] == 4
@@ -235,7 +234,7 @@ def test_a_refreshed_index_changes_what_is_retrieved(steps):
     states, _, one = steps
     state = on_device(states[4])
     fresh = one.encode_corpus(state.params, state.frozen)
-    features = corrupted(one.objective, jax.random.key(0), BATCHES[0])
+    features = corrupt(one.objective, jax.random.key(0), BATCHES[0])
 
     @jax.jit
     def found(vectors):

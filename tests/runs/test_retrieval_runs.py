@@ -231,8 +231,8 @@ def test_corpus_and_rows_are_prepared_once(experiments, folders, train, tmp_path
     ids = np.zeros((len(passages), 24), np.int32)
     passages.fill(ids)
     assert len(passages) == 12 and (ids > 0).any(axis=1).all()
+    shorter = replace(objective, passage_length=20).corpus_layout
     with pytest.raises(InputError, match="has no rows of this data"):
-        shorter = replace(objective, passage_length=20).corpus_layout
         prepared.prepare_corpus(shorter, objective.layout, tokenizer=tokenizer)
 
 
