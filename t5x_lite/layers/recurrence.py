@@ -12,6 +12,7 @@ import jax.numpy as jnp
 from flax import linen as nn
 from jaxtyping import Array, Bool, Float
 
+from t5x_lite.kernels.cpu import multiply_few_rows
 from t5x_lite.layers.dense import Dropout, multiply
 from t5x_lite.parallel.partitioning import constrain_sharding
 
@@ -55,11 +56,13 @@ def scan_time(
 
                 def product(name: str, vector: Array) -> Array:
                     factors[name] = vector
-                    return vector @ weights[name] + probes[name]
+                    return multiply_few_rows(vector, weights[name]) + probes[name]
 
                 state, y = step(product, shared, state, x)
                 return state, (y, factors)
 
+            # What a step computes element by element from its products costs less than to keep it.
+            body = jax.checkpoint(body, policy=jax.checkpoint_policies.dots_saveable, prevent_cse=False)
             state, (ys, factors) = jax.lax.scan(body, state, (xs, probes), reverse=reverse)
             return (state, ys), factors
 
@@ -167,10 +170,12 @@ class Cell:
         if self.kind == "gru":
             return CellState(self._gru(product, bias, state.output, gates))
         gates = (gates + product("recurrent", state.output)).astype(jnp.float32)
-        i, f, candidate, o = jnp.split(gates, 4, axis=-1)
-        memory = jax.nn.sigmoid(f) * state.memory + jax.nn.sigmoid(i) * jnp.tanh(candidate)
-        memory = _clipped(memory, self.memory_clip)
-        output = (jax.nn.sigmoid(o) * jnp.tanh(memory)).astype(state.output.dtype)
+        # One tanh for all: a sigmoid is 0.5 tanh(x / 2) + 0.5.
+        slope = jnp.repeat(jnp.array([0.5, 0.5, 1.0, 0.5]), self.units)
+        i, f, candidate, o = jnp.split(jnp.tanh(gates * slope.reshape((1,) * (gates.ndim - 1) + (-1,))), 4, axis=-1)
+        i, f, o = 0.5 * i + 0.5, 0.5 * f + 0.5, 0.5 * o + 0.5
+        memory = _clipped(f * state.memory + i * candidate, self.memory_clip)
+        output = (o * jnp.tanh(memory)).astype(state.output.dtype)
         if self.projection:
             output = _clipped(product("projection", output), self.output_clip)
         return CellState(output, memory)
@@ -214,10 +219,10 @@ class LayerWeights:
     """Of a GRU that resets after."""
     dtype: Any
 
-    def gates(self, x: Float[Array, "B L D"]) -> Float[Array, "B L G"]:
+    def gates(self, x: Float[Array, "B L D"]) -> Float[Array, "L B G"]:
         """What the inputs of all steps add to the gates."""
-        gates = multiply(x, self.input, ("embed", "mlp"), self.dtype) + self.bias[None, None]
-        return constrain_sharding(gates, "activation_batch", None, None)
+        gates = multiply(x.swapaxes(0, 1), self.input, ("embed", "mlp"), self.dtype) + self.bias[None, None]
+        return constrain_sharding(gates, None, "activation_batch", None)
 
 
 class CellWeights(nn.Module):
@@ -276,8 +281,8 @@ class Recurrent(nn.Module):
         weights = CellWeights(cell, self.kernel_init, self.dtype, name="weights")(x.shape[-1])
         state = cell.zeros(x.shape[:1], self.dtype) if state is None else state
         state = jax.tree.map(lambda one: constrain_sharding(one, "activation_batch", None), state)
-        by_time = jax.tree.map(lambda one: one.swapaxes(0, 1), (weights.gates(x), valid))
-        state, outputs = scan_time(step, weights.own, weights.own_bias, state, by_time, reverse=self.reverse)
+        xs = weights.gates(x), None if valid is None else valid.swapaxes(0, 1)
+        state, outputs = scan_time(step, weights.own, weights.own_bias, state, xs, reverse=self.reverse)
         return constrain_sharding(outputs.swapaxes(0, 1), "activation_batch", "activation_length", None), state
 
 

@@ -249,7 +249,8 @@ class RecurrentDecoder(nn.Module):
             shape = (*embedded.shape[:2], c.num_decoder_layers - 1, c.units)
             axes = ("activation_batch", None, None, None)
             keep = keep_mask(self.make_rng("dropout"), c.dropout_rate, shape, axes)
-        xs = jax.tree.map(lambda x: x.swapaxes(0, 1), (weights[0].gates(embedded), of_tokens, keep))
+        of_tokens, keep = jax.tree.map(lambda x: x.swapaxes(0, 1), (of_tokens, keep))
+        xs = weights[0].gates(embedded), of_tokens, keep
         state, (outputs, seen) = scan_time(partial(_step, c), products, shared, state, xs, reverse=False)
         if seen is not None:
             self.sow("intermediates", "alignment", seen.swapaxes(0, 1))

@@ -6,7 +6,15 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from t5x_lite.kernels.cpu import BLOCK, BLOCKS_AT_ONCE, FEW_ROWS, PackedWeights, pack_weights, sum_rows
+from t5x_lite.kernels.cpu import (
+    BLOCK,
+    BLOCKS_AT_ONCE,
+    FEW_ROWS,
+    PackedWeights,
+    multiply_few_rows,
+    pack_weights,
+    sum_rows,
+)
 from t5x_lite.layers.dense import Dense, multiply
 
 
@@ -40,6 +48,24 @@ def test_packed_weights_give_the_same_product(make_params, features, shape, num_
     np.testing.assert_allclose(
         np.asarray(got, np.float32), np.asarray(expected, np.float32), atol=1e-6 if dtype == jnp.float32 else 3e-2
     )
+
+
+@pytest.mark.parametrize("dtype", [jnp.float32, jnp.bfloat16])
+@pytest.mark.parametrize("shape", [(5,), (3, 5), (2, 3, 5), (0, 5)])
+def test_products_of_few_rows_have_the_gradients_of_products(shape, dtype):
+    keys = jax.random.split(jax.random.key(0), 3)
+    x, matrix, of_y = (
+        jax.random.normal(key, size, dtype) for key, size in zip(keys, (shape, (5, 7), (*shape[:-1], 7)), strict=True)
+    )
+    gradients = {}
+    for product in (multiply_few_rows, jnp.matmul):
+        y, backward = jax.vjp(product, x, matrix)
+        gradients[product] = y, *backward(of_y)
+    for got, expected in zip(gradients[multiply_few_rows], gradients[jnp.matmul], strict=True):
+        assert (got.shape, got.dtype) == (expected.shape, dtype)
+        np.testing.assert_allclose(
+            np.asarray(got, np.float32), np.asarray(expected, np.float32), atol=1e-6 if dtype == jnp.float32 else 6e-2
+        )
 
 
 def test_packing_twice_changes_nothing():
