@@ -2,10 +2,10 @@
 
     python benchmarks/memory.py --train wikitext2/valid.txt --test wikitext2/test.txt [--steps 1500] [--seeds 2]
 
-A small Transformer-XL is trained with segments and a memory of 64 tokens, and evaluated on other text with more and
-less of it, each token seeing as many (`same_length`) where there is any. Beside it a model that never had a memory, and
-a GPT of its size, whose rows are as long as a segment. Prints perplexities by token, mean and standard deviation over
-the seeds. A run that was cut short goes on with the same --out.
+A small Transformer-XL is trained with segments of 64 tokens and a memory of 64, another with one of 256, and each is
+evaluated on other text with more and less of it, each token seeing as many (`same_length`) where there is any. Beside
+them a model that never had a memory, and a GPT of its size, whose rows are as long as a segment. Prints perplexities by
+token, mean and standard deviation over the seeds. A run that was cut short goes on with the same --out.
 """
 
 import argparse
@@ -43,7 +43,7 @@ def experiments(arguments: argparse.Namespace, seed: int) -> dict[str, Experimen
     dropout = dict.fromkeys(("dropout_rate", "attention_dropout_rate", "embedding_dropout_rate"), 0.1)
     base = Experiment(
         model=xl,
-        objective=SegmentLanguageModel(SEGMENT, memory_length=SEGMENT),
+        objective=SegmentLanguageModel(SEGMENT),
         data=Data(
             TextFiles((arguments.train,)), ByteLevelBPE(VOCABULARY), held_out_source=TextFiles((arguments.test,))
         ),
@@ -55,9 +55,9 @@ def experiments(arguments: argparse.Namespace, seed: int) -> dict[str, Experimen
         checkpoints=Checkpointing(every=200, keep_last=1),
         logging=Logging(every=100),
     )
+    objectives = {n: SegmentLanguageModel(SEGMENT, memory_length=n) for n in (SEGMENT, 4 * SEGMENT, 0)}
     return {
-        "Transformer-XL": base,
-        "the same without a memory": replace(base, objective=SegmentLanguageModel(SEGMENT, memory_length=0)),
+        **{f"Transformer-XL, memory of {n}": replace(base, objective=one) for n, one in objectives.items()},
         "GPT": replace(
             base,
             model=GptConfig(**SIZE, max_length=SEGMENT, norm_first=False, **dropout),
@@ -89,13 +89,13 @@ def main() -> None:
     found: dict[str, list[dict[str, float]]] = {}
     for seed in range(arguments.seeds):
         for name, experiment in experiments(arguments, seed).items():
-            folder = Path(arguments.out) / f"{name.replace(' ', '_')}-{seed}"
+            folder = Path(arguments.out) / f"{name.replace(',', '').replace(' ', '_')}-{seed}"
             file = folder / "perplexity.json"
             if not file.exists():
                 with open(os.devnull, "w") as nowhere:
                     if not train(experiment, folder, Console(file=nowhere)):
                         raise SystemExit("stopped before the end of a run; the same command goes on from there")
-                model, has_memory = t5x_lite.load(folder), name == "Transformer-XL"
+                model, has_memory = t5x_lite.load(folder), bool(getattr(experiment.objective, "memory_length", 0))
                 measured = {
                     memory: perplexity(experiment, model.params, model.tokenizer, memory if has_memory else None)
                     for memory in (MEMORIES if has_memory else (0,))
