@@ -107,7 +107,8 @@ class QuestionAnswering(TextTask):
             length = ends[None] - begins[:, None] + 1
             shown = np.array([most_around(windows, window.first + begin) == number for begin in begins.tolist()], bool)
             allowed = (length >= 1) & (length <= self.answer_length) & shown[:, None]
-            scores = np.where(allowed, inside[begins, 0][:, None] + inside[ends, 1][None], -np.inf)
+            with np.errstate(over="ignore"):  # two logits that are masked are minus infinity together
+                scores = np.where(allowed, inside[begins, 0][:, None] + inside[ends, 1][None], -np.inf)
             index = np.unravel_index(int(scores.argmax()), scores.shape)
             if scores[index] > best:
                 best = float(scores[index])

@@ -89,6 +89,7 @@ def test_it_begins_with_the_pretrained_parameters_and_its_own_tokenizer(tagger, 
     assert "not taken are output" in said
 
 
+@pytest.mark.filterwarnings("error::RuntimeWarning")
 def test_it_tags_answers_and_gives_vectors(tagger):
     model, _ = tagger
     assert model.abilities == ("encode_words", "classify", "choose", "tag", "answer")
