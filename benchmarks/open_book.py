@@ -230,7 +230,7 @@ def measure(folder: Path, path: str, seed: int, *, masked: bool) -> dict[str, fl
         any(holds(text, [right]) and holds(right, [text]) for right in one["answers"])
         for text, one in zip(answers, questions, strict=True)
     )
-    passages = [passage.text for passage in model.retrieve(questions[0]["question"], len(model._corpus.ids))]
+    passages = [passage.text for passage in model.retrieve(questions[0]["question"], model.num_passages)]
     figures["BM25"] = recall(bm25(passages), questions)
     return figures
 

@@ -163,11 +163,11 @@ class PretrainedRetriever(Pretrained):
         if not self.config.answer_dim:
             self._refuse("answer")
         objective, longest = self._answering, self._corpus.ids.shape[1]
-        k = min(objective.num_retrieved, len(self._corpus.ids)) if k is None else k
-        _check_k(k, len(self._corpus.ids))
+        k = min(objective.num_retrieved, self.num_passages) if k is None else k
+        _check_k(k, self.num_passages)
         # Beside a passage and what closes it.
         ids = self._question_ids(question, room=self.config.reader.max_length - longest - 1)
-        objective = replace(objective, num_retrieved=k, corpus_size=len(self._corpus.ids), refresh_every=0)
+        objective = replace(objective, num_retrieved=k, corpus_size=self.num_passages, refresh_every=0)
         read = jax.device_get(_read(objective, self.module, self.params, ids[None], self._corpus))
         scores = read.scores[0]
         passage, start, size = np.unravel_index(int(scores.argmax()), scores.shape)
@@ -193,6 +193,11 @@ class PretrainedRetriever(Pretrained):
             )
         vectors = np.concatenate(parts)
         return vectors[0] if isinstance(texts, str) else vectors
+
+    @property
+    def num_passages(self) -> int:
+        """Of the texts to look things up in: the largest `k`. Raises `InputError` for a model without texts."""
+        return len(self._corpus.ids)
 
     @cached_property
     def _corpus(self) -> Corpus:
@@ -249,7 +254,7 @@ class PretrainedRetriever(Pretrained):
 
     def _search(self, ids: Int[np.ndarray, "Q"], k: int) -> tuple[np.ndarray, np.ndarray]:
         """(scores, numbers) of the k best passages."""
-        _check_k(k, len(self._corpus.ids))
+        _check_k(k, self.num_passages)
         vector = _embed(self.module, self.params, ids[None], True, self.tokenizer.vocabulary)
         found = jax.device_get(_find(vector, self._corpus.vectors, k))
         return found.scores[0], found.passages[0]

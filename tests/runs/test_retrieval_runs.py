@@ -125,7 +125,7 @@ def asked(folders):
 
 def test_it_finds_passages_and_answers_from_them(asked):
     found = asked.retrieve("Which river flows through Elvas?", 12)
-    assert len(found) == 12 and sorted(one.number for one in found) == list(range(12))
+    assert len(found) == asked.num_passages == 12 and sorted(one.number for one in found) == list(range(12))
     assert [one.score for one in found] == sorted((one.score for one in found), reverse=True)
     question = asked.embed_texts("Which river flows through Elvas?", questions=True)
     passages = asked.embed_texts([one.text for one in found])
@@ -152,6 +152,7 @@ def test_a_notebook_shows_the_passages_with_the_answer_marked(asked):
 def test_other_texts_take_the_place_of_the_corpus(asked):
     model = asked.with_texts(["Nobody lives in Roma. The moon is far.", "People drink."], passage_length=10)
     texts = [one.text.replace(" ", "") for one in model.retrieve("Who lives there?", 2)]
+    assert model.num_passages == 3
     assert len(model.retrieve("Who?", 1)) == 1 and any("drink" in text for text in texts)
     with pytest.raises(InputError, match="k=9 is out of range"):
         model.retrieve("Who?", 9)
