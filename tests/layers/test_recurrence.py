@@ -204,6 +204,17 @@ def test_no_gradient_as_large_as_a_matrix_is_summed_step_by_step():
     assert not given & {(5, 4), (4, 4)}
 
 
+def test_the_loop_keeps_products_and_states_alone(x):
+    """For the gradients; gates and their slopes are computed again from these."""
+    module = Recurrent(Cell("lstm", UNITS))
+    params = nn.unbox(module.init(jax.random.key(0), x)["params"])
+    program = jax.make_jaxpr(jax.grad(lambda params: module.apply({"params": params}, x)[0].sum()))(params)
+    (scan,) = [one for one in program.eqns if one.primitive.name == "scan" and not one.params["reverse"]]
+    stacked = [one.aval.shape for one in scan.outvars if one.aval.shape[:1] == (LENGTH,)]
+    # The products; the output as it is, as what the next product reads, and as a state; the memory.
+    assert sum(size[-1] for size in stacked) <= 4 * UNITS + 3 * UNITS + UNITS, stacked
+
+
 def test_a_product_has_a_name_of_its_own():
     def step(product, shared, state, x):
         return product("own", product("own", state)), x
