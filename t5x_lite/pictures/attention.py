@@ -107,8 +107,9 @@ class AttentionMap:
     def plot(self, layer: int | None = None, head: int | None = None, *, model: str = "") -> Any:
         """A `Picture` of one head of one layer; without a head of all the layer's, without either of the whole stack.
 
-        Both count from 0, as in `weights[layer, head]`; of a head alone all layers are shown. The title begins with
-        `model`. Raises `InputError` for a layer or a head out of range.
+        Both count from 0, as in `weights[layer, head]`; of a head alone all layers are shown, and what is the only head
+        of the only layer, as of a recurrent model, needs no choice. The title begins with `model`. Raises `InputError`
+        for a layer or a head out of range.
         """
         from t5x_lite.pictures import drawing  # here, since it loads matplotlib
 
@@ -116,10 +117,10 @@ class AttentionMap:
         given = {name: n for name, n in (("layer", layer), ("head", head)) if n is not None}
         title = ", ".join([f"{self.kind} attention", *(f"{name} {n}" for name, n in given.items())])
         title = f"{model}: {title}" if model else title
+        if len(given) == 2 or self.num_layers == self.num_heads == 1:
+            return drawing.draw_attention(self.weights[layer or 0, head or 0], self.queries, self.keys, title)
         if not given:
             return drawing.draw_attention_layers(self.weights, title)
-        if len(given) == 2:
-            return drawing.draw_attention(self.weights[layer, head], self.queries, self.keys, title)
         several, weights = ("layer", self.weights[:, head]) if layer is None else ("head", self.weights[layer])
         names = [f"{several} {n}" for n in range(len(weights))]
         return drawing.draw_attention_heads(weights, self.queries, self.keys, names, title)

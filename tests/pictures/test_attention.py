@@ -131,6 +131,18 @@ def maps():
     return AttentionMaps(maps)
 
 
+def test_an_only_head_is_drawn_with_its_tokens():
+    """As the papers draw the alignment of two texts."""
+    weights = np.float32([[[[0.75, 0.25], [0.5, 0.5], [0, 1]]]])
+    more = AttentionMap("cross", "abc", "xy", np.repeat(weights, 2, axis=1))
+    for picture in (AttentionMap("cross", "abc", "xy", weights).plot(), more.plot(0, 1)):
+        axes = picture.axes[0]
+        assert [one.get_text() for one in axes.get_yticklabels()] == ["a", "b", "c"]
+        assert [one.get_text() for one in axes.get_xticklabels()] == ["x", "y"]
+        np.testing.assert_array_equal(axes.images[0].get_array(), weights[0, 0])
+    assert not more.plot().axes[0].get_yticklabels()
+
+
 def unpack(found):
     """The weights as the page's script unpacks them."""
     data, shape = zlib.decompress(base64.b64decode(found["weights"])), found["shape"]
