@@ -57,6 +57,7 @@ def test_fit(run, table, tmp_path):
     assert json.loads(figures.read_text())["laws"][LAW.formula]["intervals"] == {}
 
 
+@pytest.mark.slow
 def test_run_trains_and_fit_reads(run, config, tmp_path):
     options = ("--sizes", "16x1", "24x1", "--tokens", "2k", "4k", "--workdir", tmp_path / "grid")
     status, out, err = run("scaling", "run", config, *options, "--commands")

@@ -34,6 +34,7 @@ def test_commands_of_every_run(run, config, tmp_path):
     assert not (tmp_path / "sweep").exists()
 
 
+@pytest.mark.slow
 def test_runs_and_their_table(run, config, tmp_path):
     options = ("--over", "seed=0,1", "--steps", "2", "--workdir", tmp_path / "sweep")
     status, out, err = run("sweep", config, *options)

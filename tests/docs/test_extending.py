@@ -59,6 +59,7 @@ def run(tmp_path, monkeypatch, capsys):
     return command
 
 
+@pytest.mark.slow
 def test_a_source_a_metric_an_optimizer_and_a_schedule(files, modules, run, tmp_path):
     workdir = tmp_path / "run"
     assert "learning rate: 1.00e-03 at most" in run("inspect", files["sums"])
@@ -121,6 +122,7 @@ def test_columns_of_every_type_are_stored_and_read_back(modules, tmp_path):
         np.testing.assert_array_equal(row["mask"], np.arange(6).reshape(2, 3) % (hue + 1) == 0)
 
 
+@pytest.mark.slow
 def test_a_run_without_text_learns_resumes_and_is_evaluated(files, run, tmp_path):
     whole, resumed = tmp_path / "whole", tmp_path / "resumed"
     run("train", files["colours"], "--workdir", whole)

@@ -73,6 +73,7 @@ def test_layer_is_its_sublayers_with_norms_and_residuals(make_params, x, context
     np.testing.assert_allclose(got, sublayers(x), atol=1e-5)
 
 
+@pytest.mark.slow
 def test_unrolled_layers_train_as_scanned_ones(monkeypatch, make_params, x):
     context = Context(self_mask=Mask(causal=True))
     stack = Stack(replace(CONFIG, dropout_rate=0.3, attention_dropout_rate=0.2), N)
@@ -405,6 +406,7 @@ def test_the_share_of_skipped_branches_goes_with_depth_or_is_constant(schedule, 
     np.testing.assert_allclose(unchanged, np.square(shares), atol=0.08)
 
 
+@pytest.mark.slow
 def test_stochastic_depth_is_the_same_however_layers_are_compiled(make_params, x):
     """In a loop, unrolled and computed again; and none where nothing is random or the rate is 0."""
     config = replace(CONFIG, drop_path_rate=0.6, layer_scale=0.5)

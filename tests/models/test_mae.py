@@ -104,6 +104,7 @@ def test_the_encoder_is_a_vit():
     assert sum(leaf.size for leaf in jax.tree.leaves(encoder)) == 85_798_656
 
 
+@pytest.mark.slow
 def test_eight_devices_compute_the_same_and_gather_their_own_rows(params):
     mesh = make_mesh(MeshShape(2, 2, tensor=2))
     placed, rows = shardings(mesh, abstract_params(CONFIG)), batch_sharding(mesh)

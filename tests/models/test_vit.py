@@ -105,6 +105,7 @@ def test_hidden_states_of_layers_end_with_those_of_the_model(params):
     np.testing.assert_allclose(layers[-1], run(CONFIG, params, method="hidden_states"), atol=1e-5)
 
 
+@pytest.mark.slow
 def test_eight_devices_compute_the_same_and_drop_the_same(params):
     config = replace(CONFIG, drop_path_rate=0.4, dropout_rate=0.1)
     mesh = make_mesh(MeshShape(2, 2, tensor=2))

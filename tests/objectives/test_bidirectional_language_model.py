@@ -193,6 +193,7 @@ def test_states_go_on_with_the_rows(steps):
     [pytest.param(MeshShape(8), marks=pytest.mark.slow), MeshShape(2, 2, tensor=2)],
     ids=["data", "data, fsdp, tensor"],
 )
+@pytest.mark.slow
 def test_devices_do_not_matter(steps, shape):
     data, states, figures = steps
     other = program(shape, 8)

@@ -188,6 +188,7 @@ def on_one_device(batch):
 @pytest.mark.parametrize(
     "case", [pytest.param(case, marks=[pytest.mark.slow] * (case != "data, fsdp, tensor")) for case in CASES]
 )
+@pytest.mark.slow
 def test_devices_do_not_matter(batch, on_one_device, case):
     """Of the whole batch, whatever mesh holds it; the update is the gradient."""
     shape, changes = CASES[case]
@@ -207,6 +208,7 @@ def test_devices_do_not_matter(batch, on_one_device, case):
     assert f"f32[{BATCH},{BATCH}]" not in compiled
 
 
+@pytest.mark.slow
 def test_the_temperature_has_a_bound_and_does_not_decay(batch):
     decays = program(optimizer=AdamW(Constant(1e-6), weight_decay=1e3))
     _, params = after_a_step(decays, batch)

@@ -250,6 +250,7 @@ def stepped(batch):
     [(MeshShape(2, 2, tensor=2), {}), pytest.param(MeshShape(1), {"accumulation": 2}, marks=pytest.mark.slow)],
     ids=["data, fsdp, tensor", "microbatches"],
 )
+@pytest.mark.slow
 def test_devices_and_microbatches_do_not_matter(batch, stepped, shape, changes):
     """The means are over the objects of the whole batch, wherever they are; the update is the gradient."""
     first, (expected, figures) = stepped

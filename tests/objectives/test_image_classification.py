@@ -222,6 +222,7 @@ def experiment():
         pytest.param({"accumulation": 4}, 1, marks=pytest.mark.slow),
     ],
 )
+@pytest.mark.slow
 def test_devices_and_microbatches_do_not_matter(experiment, batch, changes, devices):
     def figures(experiment, devices):
         program = Program(experiment, experiment.objective, make_mesh(experiment.mesh, jax.devices()[:devices]))

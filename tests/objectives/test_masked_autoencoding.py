@@ -165,6 +165,7 @@ def figures(experiment, batch):
         pytest.param({"accumulation": 4}, 1, marks=pytest.mark.slow),
     ],
 )
+@pytest.mark.slow
 def test_devices_and_microbatches_do_not_matter(experiment, batch, figures, changes, devices):
     actual = figures_of(replace(experiment, **changes), batch, devices)
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=5e-5), actual, figures)

@@ -143,6 +143,7 @@ def test_spans_do_not_go_round_the_end_of_a_row():
     assert not spans_that_read(jnp.array([[8, 9, 7]]), jnp.array([[7, 8]]), 0).any()
 
 
+@pytest.mark.slow
 def test_eight_devices_are_one():
     experiment = Experiment(
         model=MODEL,

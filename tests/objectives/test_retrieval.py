@@ -275,6 +275,7 @@ def test_an_index_that_is_made_in_the_middle_of_a_round_has_one_encoder(steps):
     ],
     ids=["data, fsdp, tensor", "data", "microbatches"],
 )
+@pytest.mark.slow
 def test_devices_and_microbatches_do_not_matter(steps, shape, changes):
     states, figures, _ = steps
     other = program(shape, 1 if "accumulation" in changes else 8, **changes)

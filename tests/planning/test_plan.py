@@ -45,6 +45,7 @@ def counted() -> set[tuple[type, type]]:
 
 
 @pytest.mark.parametrize("config", sorted(CONFIGS.glob("*.py")), ids=lambda path: path.stem)
+@pytest.mark.slow
 def test_every_config_can_be_planned_without_its_text(config, counted):
     experiment = load_config(str(config))
     if experiment.objective.teacher:

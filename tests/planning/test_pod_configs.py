@@ -29,6 +29,7 @@ def test_every_pod_config_recommends_a_slice_and_shows_its_plan():
 
 @pytest.mark.skipif(importlib.util.find_spec("libtpu") is None, reason="libtpu is not installed")
 @pytest.mark.parametrize("name", PODS)
+@pytest.mark.slow
 def test_its_mesh_fills_the_slice_and_a_chip_holds_its_shard_of_the_state(name):
     experiment, topology = load_config(str(CONFIGS / f"{name}.py")), Topology.parse(PODS[name])
     mesh = make_mesh(experiment.mesh, topology.devices)

@@ -81,6 +81,7 @@ def experiment(tiny, data) -> Experiment:
     return replace(tiny, model=GPT, objective=objective, data=data, evaluation=evaluation, **changes)
 
 
+@pytest.mark.slow
 def test_a_gpt_learns_its_task_beside_its_language(experiment, train, tmp_path):
     train(experiment, tmp_path)
     figures = json.loads((tmp_path / "held_out.json").read_text())

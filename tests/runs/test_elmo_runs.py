@@ -76,6 +76,7 @@ def flat(model):
     return traverse_util.flatten_dict(jax.device_get(model.params), sep="/")
 
 
+@pytest.mark.slow
 def test_it_begins_with_the_pretrained_parameters_and_its_own_tokenizer(tagger, folder):
     model, said = tagger
     before, after = flat(t5x_lite.load(folder / "words")), flat(model)

@@ -75,7 +75,7 @@ def test_stopped_and_gone_on_with_it_is_the_same_run(
     assert programs[experiment].train_step._cache_size() == 1
 
 
-QUICK = ("BERT", "DistilBERT")
+QUICK = ("BERT",)
 
 
 @pytest.mark.parametrize(
@@ -143,6 +143,7 @@ def test_the_teacher_is_no_part_of_the_checkpoint(run_of, experiment_of):
     assert len(params_of(run_of("DistilBERT"))["encoder/layers/feed_forward/wi/kernel"]) == 1
 
 
+@pytest.mark.slow
 def test_phase_two_goes_on_with_other_rows_where_phase_one_ended(run_of, experiment_of, train, tmp_path):
     """BERT's own way (Devlin et al. 2019, A.2): the step, and with it the learning rate and the data, counts on."""
     first = experiment_of("teacher")

@@ -190,7 +190,7 @@ TASKS = {
 }
 
 
-@pytest.mark.parametrize("kind", ["tags", "questions", pytest.param("choices", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("kind", ["questions", *(pytest.param(k, marks=pytest.mark.slow) for k in ("tags", "choices"))])
 def test_tasks_on_words_texts_and_choices_are_learned(kind, classifier, annotated, train, tmp_path):
     objective, metrics, figure, enough = TASKS[kind]
     experiment = replace(

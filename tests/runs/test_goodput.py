@@ -117,6 +117,7 @@ def test_lines_of_a_long_run_grow_rare(now, tmp_path):
     assert max(gaps) <= 620
 
 
+@pytest.mark.slow
 def test_a_run_with_three_restarts_adds_up(tiny, train, tmp_path, monkeypatch):
     """Its lines add up to the wall time, and its records and the phases measure the same time of steps."""
     record, began = Records.train, time.time()

@@ -71,6 +71,7 @@ def test_stopped_and_gone_on_with_it_is_the_same_run(experiment, run, train, tmp
     assert losses[0] == losses[1] and len(losses[0]) == 6
 
 
+@pytest.mark.slow
 def test_a_run_teaches_another_one(experiment, run, train, tmp_path):
     student = student_of(experiment, run)
     objective = objective_without_text(student)
@@ -86,6 +87,7 @@ def test_a_run_teaches_another_one(experiment, run, train, tmp_path):
     jax.tree.map(np.testing.assert_array_equal, params_of(run), before)
 
 
+@pytest.mark.slow
 def test_a_masked_autoencoder_ends_with_pictures(experiment, train, tmp_path):
     decoder = {"decoder_embed_dim": 8, "decoder_num_heads": 2, "decoder_mlp_dim": 8, "decoder_num_layers": 1}
     model = MAEConfig((8, 8), 4, 1, 8, 2, 8, 1, **decoder)

@@ -178,6 +178,7 @@ def test_killed_by_the_system(tiny, undisturbed, tmp_path, train, quick_compiler
     np.testing.assert_allclose([e[2] for e in losses(workdir)], [e[2] for e in losses(undisturbed)], rtol=1e-5)
 
 
+@pytest.mark.slow
 def test_it_goes_on_with_eight_devices_where_one_stopped(tiny, undisturbed, tmp_path, train, monkeypatch):
     with monkeypatch.context() as patch:
         at_step(patch, 3, lambda: signal.raise_signal(signal.SIGTERM))

@@ -17,6 +17,8 @@ from t5x_lite.runs.records import read_records
 from t5x_lite.training import Evaluation
 from t5x_lite.training.initialization import FromModel, FromRun
 
+pytestmark = pytest.mark.slow  # two runs come first; memories are tested by themselves in objectives/ and models/
+
 XL = TransformerXLConfig(
     vocab_size=264,
     num_heads=2,
@@ -120,7 +122,6 @@ def test_a_run_without_a_memory_in_training_or_in_evaluation(experiment, train, 
     assert len(losses(tmp_path)) == 4
 
 
-@pytest.mark.slow
 def test_a_memory_is_asked_of_models_that_have_one(tiny, train, tmp_path, capsys):
     train(replace(tiny, steps=1), tmp_path / "run", report=False)
     assert main(["evaluate", str(tmp_path / "run"), "--memory-length", "8"]) == 2
@@ -135,7 +136,6 @@ def test_a_notebook_opens_it(run):
     ]
 
 
-@pytest.mark.slow
 def test_xlnet_learns_a_task_and_answers(runs, train, tmp_path, capsys):
     """From its pretrained parameters; rows end with <cls>, which the head reads."""
     pretrained, folder = runs["XLNet"]

@@ -21,6 +21,9 @@ from t5x_lite.runs.records import read_records
 from t5x_lite.training import Evaluation
 from t5x_lite.training.initialization import FromModel, FromRun
 
+# Three runs come first, each of which compiles many programs; what they do is tested by itself in objectives/.
+pytestmark = pytest.mark.slow
+
 TOWNS = ("Arlon", "Benno", "Corvo", "Delmo", "Elvas", "Fermo", "Gubbio", "Hilda", "Imola", "Jonas", "Kalmar", "Lugo")
 RIVERS = ("Ro", "Sava", "Tano", "Uno", "Vara", "Weser", "Xana", "Yser", "Zaan", "Bode", "Cher", "Dora")
 BERT = BertConfig(vocab_size=120, embed_dim=16, num_heads=2, mlp_dim=24, num_layers=1, max_length=48)

@@ -21,6 +21,8 @@ from t5x_lite.optim.schedules import Constant
 from t5x_lite.runs.records import read_records
 from t5x_lite.training import Evaluation
 
+pytestmark = pytest.mark.slow  # a run comes first
+
 SIZES = {"embed_dim": 16, "num_heads": 2, "mlp_dim": 16, "num_layers": 1}
 CLIP = ClipConfig(
     ClipImageConfig(image_size=(16, 16), patch_size=8, **SIZES),

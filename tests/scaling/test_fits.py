@@ -152,6 +152,7 @@ LOSSES = {
 
 
 @pytest.mark.parametrize("case", LOSSES)
+@pytest.mark.slow
 def test_losses_without_a_law_end_in_figures_or_a_sentence(case):
     """Of whatever is fitted, the optima and all that is written are numbers."""
     sizes, tokens = (x.ravel() for x in np.meshgrid(np.geomspace(5e7, 1.6e10, 4), np.geomspace(1e9, 3e11, 4)))

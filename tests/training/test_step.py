@@ -124,6 +124,7 @@ def test_state_is_born_sharded(tiny, make_program):
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-6), jax.device_get(state.params), expected)
 
 
+@pytest.mark.slow
 def test_zero1_updates_as_one_device_does_with_moments_sharded_over_copies(tiny, make_program, raw):
     """Its devices hold an eighth of the moments and a half of the parameters, before and after a step."""
     program = make_program(replace(tiny, mesh=MeshShape(4, 2), zero1=True), devices=8)
@@ -214,6 +215,7 @@ def test_a_dimension_the_mesh_does_not_divide_is_named(tiny, make_program):
     ],
     indirect=True,
 )
+@pytest.mark.slow
 def test_an_encoder_on_eight_devices_and_in_parts_computes_what_it_does_on_one_at_once(
     encoder, make_program, encoder_rows
 ):
