@@ -1,4 +1,4 @@
-"""How all tests run: on eight CPU devices, with JAX's guards on and every shape annotation of the package checked."""
+"""How all tests run: on eight CPU devices, with JAX's guards on, and shapes checked by each room's own tests."""
 
 # ruff: noqa: E402 (the environment comes before jax, the hook before the package)
 import gc

@@ -190,7 +190,7 @@ def test_states_go_on_with_the_rows(steps):
 
 @pytest.mark.parametrize(
     "shape",
-    [pytest.param(MeshShape(8), marks=pytest.mark.slow), MeshShape(2, 2, tensor=2)],
+    [MeshShape(8), MeshShape(2, 2, tensor=2)],
     ids=["data", "data, fsdp, tensor"],
 )
 @pytest.mark.slow

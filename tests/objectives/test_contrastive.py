@@ -185,9 +185,7 @@ def on_one_device(batch):
     return stepped
 
 
-@pytest.mark.parametrize(
-    "case", [pytest.param(case, marks=[pytest.mark.slow] * (case != "data, fsdp, tensor")) for case in CASES]
-)
+@pytest.mark.parametrize("case", CASES)
 @pytest.mark.slow
 def test_devices_do_not_matter(batch, on_one_device, case):
     """Of the whole batch, whatever mesh holds it; the update is the gradient."""

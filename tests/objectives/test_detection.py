@@ -247,7 +247,7 @@ def stepped(batch):
 
 @pytest.mark.parametrize(
     ("shape", "changes"),
-    [(MeshShape(2, 2, tensor=2), {}), pytest.param(MeshShape(1), {"accumulation": 2}, marks=pytest.mark.slow)],
+    [(MeshShape(2, 2, tensor=2), {}), (MeshShape(1), {"accumulation": 2})],
     ids=["data, fsdp, tensor", "microbatches"],
 )
 @pytest.mark.slow

@@ -161,8 +161,8 @@ def figures(experiment, batch):
     ("changes", "devices"),
     [
         ({"mesh": MeshShape(2, 4), "accumulation": 2}, 8),
-        pytest.param({"mesh": MeshShape(8)}, 8, marks=pytest.mark.slow),
-        pytest.param({"accumulation": 4}, 1, marks=pytest.mark.slow),
+        ({"mesh": MeshShape(8)}, 8),
+        ({"accumulation": 4}, 1),
     ],
 )
 @pytest.mark.slow

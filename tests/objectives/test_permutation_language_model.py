@@ -140,12 +140,13 @@ def test_half_of_a_batch_goes_backward_and_rows_go_on_where_the_memory_ends(step
 @pytest.mark.parametrize(
     ("shape", "changes"),
     [
-        pytest.param(MeshShape(8), {}, marks=pytest.mark.slow),
+        (MeshShape(8), {}),
         (MeshShape(2, 2, tensor=2), {}),
-        pytest.param(MeshShape(1), {"accumulation": 2}, marks=pytest.mark.slow),
+        (MeshShape(1), {"accumulation": 2}),
     ],
     ids=["data", "data, fsdp, tensor", "microbatches"],
 )
+@pytest.mark.slow
 def test_devices_and_microbatches_do_not_matter(steps, shape, changes):
     data, states, figures = steps
     other = program(shape, 1 if changes else 8, **changes)

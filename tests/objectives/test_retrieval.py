@@ -270,8 +270,8 @@ def test_an_index_that_is_made_in_the_middle_of_a_round_has_one_encoder(steps):
     ("shape", "changes"),
     [
         (MeshShape(2, 2, tensor=2), {}),
-        pytest.param(MeshShape(8), {}, marks=pytest.mark.slow),
-        pytest.param(MeshShape(1), {"accumulation": 2}, marks=pytest.mark.slow),
+        (MeshShape(8), {}),
+        (MeshShape(1), {"accumulation": 2}),
     ],
     ids=["data, fsdp, tensor", "data", "microbatches"],
 )

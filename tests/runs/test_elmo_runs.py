@@ -19,6 +19,9 @@ from t5x_lite.objectives import BidirectionalLanguageModel, Tagging
 from t5x_lite.training import Evaluation
 from t5x_lite.training.initialization import FromModel, FromScratch
 
+# A run comes first; what it trains is tested by itself in models/ and objectives/.
+pytestmark = pytest.mark.slow
+
 MODEL = ElmoConfig(
     character_dim=4,
     filters=((1, 4), (2, 4)),
@@ -76,7 +79,6 @@ def flat(model):
     return traverse_util.flatten_dict(jax.device_get(model.params), sep="/")
 
 
-@pytest.mark.slow
 def test_it_begins_with_the_pretrained_parameters_and_its_own_tokenizer(tagger, folder):
     model, said = tagger
     before, after = flat(t5x_lite.load(folder / "words")), flat(model)

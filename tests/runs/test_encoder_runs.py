@@ -126,6 +126,7 @@ def test_a_batch_that_asks_for_nothing_has_finite_figures(tiny, experiment_of, m
     assert metrics["objective"] == metrics["boundary_loss"] == 0
 
 
+@pytest.mark.slow
 def test_another_teacher_is_refused(run_of, experiment_of, train, tmp_path):
     student, teacher = run_of("DistilBERT"), run_of("teacher")
     latest = teacher / "checkpoints" / "6"

@@ -204,22 +204,10 @@ def test_a_dimension_the_mesh_does_not_divide_is_named(tiny, make_program):
         make_program(replace(tiny, model=model, mesh=MeshShape(4, tensor=2)), devices=8)
 
 
-@pytest.mark.parametrize(
-    "encoder",
-    [
-        *(pytest.param(family, marks=pytest.mark.slow) for family in ("BERT", "SpanBERT", "RoBERTa", "ALBERT")),
-        *(
-            "ELECTRA",
-            *(pytest.param(family, marks=pytest.mark.slow) for family in ("DistilBERT", "Linformer", "BigBird")),
-        ),
-    ],
-    indirect=True,
-)
 @pytest.mark.slow
 def test_an_encoder_on_eight_devices_and_in_parts_computes_what_it_does_on_one_at_once(
     encoder, make_program, encoder_rows
 ):
-    """The quick suite has the families with two networks and with a teacher."""
     # Every microbatch draws its dropout.
     accumulation = 1 if getattr(encoder.model, "dropout_rate", 0.0) else 2
     program = make_program(replace(encoder, mesh=MIXED, accumulation=accumulation), devices=8)
