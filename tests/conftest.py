@@ -99,7 +99,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
     What needs an oracle is marked, so that `-m oracle` runs it alone.
     """
-    items.sort(key=lambda item: not item.nodeid.startswith(("tests/notebooks", "tests/runs", "tests/training")))
+    items.sort(
+        key=lambda item: (
+            not item.nodeid.startswith(("tests/notebooks", "tests/runs", "tests/scaling", "tests/training"))
+        )
+    )
     for item in items:
         if ORACLES & {*item.fixturenames, *vars(item.getparent(pytest.Module).obj)}:
             item.add_marker("oracle")

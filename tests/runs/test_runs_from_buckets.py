@@ -90,7 +90,11 @@ def shell(bucket, tiny, tmp_path_factory, quick_compiler) -> Shell:
         checkpoints=Checkpointing(every=20, keep_best=0),
     )
     config = tmp_path_factory.mktemp("config") / "config.py"
-    config.write_text(f"from t5x_lite import Experiment\nexperiment = Experiment.from_json({experiment.to_json()!r})\n")
+    # Processes count as lost after 10 seconds; a user's wait for half a minute.
+    config.write_text(
+        "from t5x_lite import Experiment\nfrom t5x_lite.parallel import hosts\n\nhosts.HEARTBEAT_SECONDS = 10\n"
+        f"experiment = Experiment.from_json({experiment.to_json()!r})\n"
+    )
     for name in ("home", "tmp", "here"):
         (folder / name).mkdir()
     compiled = tmp_path_factory.mktemp("compiled")
