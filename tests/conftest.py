@@ -92,18 +92,13 @@ from .tiny_corpora import *  # noqa: F403 (fixtures)
 from .tiny_runs import *  # noqa: F403 (fixtures)
 
 ORACLES = {"torch", "transformers"}
+LONG = ("tests/notebooks", "tests/runs", "tests/scaling", "tests/training")
+"""What begins first: a long file at the end would keep one process alone."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Notebooks and whole runs come first: a long file at the end would keep one process alone.
-
-    What needs an oracle is marked, so that `-m oracle` runs it alone.
-    """
-    items.sort(
-        key=lambda item: (
-            not item.nodeid.startswith(("tests/notebooks", "tests/runs", "tests/scaling", "tests/training"))
-        )
-    )
+    """What is long comes first; what needs an oracle is marked, so that `-m oracle` runs it alone."""
+    items.sort(key=lambda item: not item.nodeid.startswith(LONG))
     for item in items:
         if ORACLES & {*item.fixturenames, *vars(item.getparent(pytest.Module).obj)}:
             item.add_marker("oracle")

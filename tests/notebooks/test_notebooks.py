@@ -173,6 +173,29 @@ def test_the_prose_has_the_figures_of_the_outputs(path):
                 assert figure in {format(factor * number, rounded) for number in numbers for factor in (1, 100)}, figure
 
 
+LEARNED = {
+    ("1", "run_training"): (r"^held-out: loss .* accuracy ([\d.]+)%", 20),
+    ("3", "run_training"): (r"^BERT .*?'accuracy': ([\d.]+)", 0.3),
+    ("3", "probe"): (r"layer 1 of BERT +\+([\d.]+)%", 55),
+    ("4", "compare"): (r"fine_tuned +([\d.]+)% right", 70),
+    ("7", "classify"): (r"^([\d.]+)% right", 90),
+    ("8", "detr-experiment"): (r"'ap50': ([\d.]+)", 0.5),
+    ("8", "clip-experiment"): (r"^(\d+) of 130 pictures", 100),
+    ("10", "recall"): (r"^(\d+)% have their answer in one of five", 50),
+}
+"""By notebook and cell: where the figure stands in what is printed, and how much it is at least; all are far above a
+guess."""
+
+
+@pytest.mark.parametrize("number, cell", LEARNED)
+def test_the_models_of_the_outputs_that_are_kept_have_learned(number, cell):
+    """In as many steps as the notebooks have; those of the tests below have a few."""
+    pattern, least = LEARNED[number, cell]
+    (found,) = [one for one in nbformat.read(NOTEBOOKS[number], as_version=4).cells if one["id"] == cell]
+    printed = "".join(one.get("text", "") for one in found.outputs)
+    assert float(re.search(pattern, printed, re.MULTILINE)[1]) > least
+
+
 def test_there_are_eleven():
     assert sorted(map(int, NOTEBOOKS)) == list(range(1, 12))
 
