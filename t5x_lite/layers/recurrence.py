@@ -10,6 +10,7 @@ from typing import Any, Literal
 import jax
 import jax.numpy as jnp
 from flax import linen as nn
+from jax.ad_checkpoint import checkpoint_name
 from jaxtyping import Array, Bool, Float
 
 from t5x_lite.kernels.cpu import multiply_few_rows
@@ -17,14 +18,23 @@ from t5x_lite.layers.dense import Dropout, multiply
 from t5x_lite.parallel.partitioning import constrain_sharding
 
 Product = Callable[[str, Array], Array]
-"""`product(name, x)`: x times the weights of that name, once a step."""
+"""`product(name, x)`: x times the weights of that name, once a step, and what is added to it."""
 TimeStep = Callable[[Product, Any, Any, Any], tuple[Any, Any]]
 """(product, shared, state, x) to (state, y)."""
 CellName = Literal["lstm", "gru"]
+KEPT = "product"
+"""The name of what a loop keeps for its gradients."""
 
 
 def scan_time(
-    step: TimeStep, weights: Mapping[str, Float[Array, "_ _"]], shared: Any, state: Any, xs: Any, *, reverse: bool
+    step: TimeStep,
+    weights: Mapping[str, Float[Array, "_ _"]],
+    shared: Any,
+    state: Any,
+    xs: Any,
+    *,
+    added: Mapping[str, Float[Array, "L *B _"]] | None = None,
+    reverse: bool,
 ) -> tuple[Any, Any]:
     """`jax.lax.scan` of a step with weights: (the last state, the outputs of all steps, time in front).
 
@@ -37,50 +47,60 @@ def scan_time(
       shared: arrays that are the same at all steps.
       state: those that one step hands to the next.
       xs: those of each step, time in front.
+      added: to the products of these names. As a part of `xs` it would be kept beside the product, and its gradient,
+        which is the product's, written twice.
       reverse: from the last step to the first.
     """
 
     @jax.custom_vjp
-    def scan(weights: Any, shared: Any, state: Any, xs: Any) -> tuple[Any, Any]:
+    def scan(weights: Any, shared: Any, state: Any, xs: Any, added: Any) -> tuple[Any, Any]:
         def body(state: Any, x: Any) -> tuple[Any, Any]:
-            return step(lambda name, vector: vector @ weights[name], shared, state, x)
+            x, added = x
 
-        return jax.lax.scan(body, state, xs, reverse=reverse)
+            def product(name: str, vector: Array) -> Array:
+                return vector @ weights[name] + added[name] if name in added else vector @ weights[name]
 
-    def forward(weights: Any, shared: Any, state: Any, xs: Any) -> tuple[Any, Any]:
+            return step(product, shared, state, x)
+
+        return jax.lax.scan(body, state, (xs, added), reverse=reverse)
+
+    def forward(weights: Any, shared: Any, state: Any, xs: Any, added: Any) -> tuple[Any, Any]:
         def probed(probes: Any, shared: Any, state: Any, xs: Any) -> tuple[Any, Any]:
-            """The gradients of zeros that are added to the products are those of the products."""
+            """The gradients of what is added to the products, zeros at least, are those of the products."""
 
             def body(state: Any, x: Any) -> tuple[Any, Any]:
                 (x, probes), factors = x, {}
 
                 def product(name: str, vector: Array) -> Array:
                     factors[name] = vector
-                    return multiply_few_rows(vector, weights[name]) + probes[name]
+                    return checkpoint_name(multiply_few_rows(vector, weights[name]) + probes[name], KEPT)
 
                 state, y = step(product, shared, state, x)
                 return state, (y, factors)
 
             # What a step computes element by element from its products costs less than to keep it.
-            body = jax.checkpoint(body, policy=jax.checkpoint_policies.dots_saveable, prevent_cse=False)
+            policy = jax.checkpoint_policies.save_only_these_names(KEPT)
+            body = jax.checkpoint(body, policy=policy, prevent_cse=False)
             state, (ys, factors) = jax.lax.scan(body, state, (xs, probes), reverse=reverse)
             return (state, ys), factors
 
         shapes = _shapes_of_products(step, weights, shared, state, jax.tree.map(lambda x: x[0], xs))
-        length = len(jax.tree.leaves(xs)[0])
-        probes = {name: jnp.zeros((length, *shape.shape), shape.dtype) for name, shape in shapes.items()}
+        length = len(jax.tree.leaves((xs, added))[0])
+        zeros = {name: jnp.zeros((length, *shape.shape), shape.dtype) for name, shape in shapes.items()}
+        probes = zeros | added
         outputs, backward, factors = jax.vjp(probed, probes, shared, state, xs, has_aux=True)
         return outputs, (backward, factors)
 
-    def backward(kept: tuple[Any, Any], gradients: Any) -> tuple[Any, Any, Any, Any]:
+    def backward(kept: tuple[Any, Any], gradients: Any) -> tuple[Any, ...]:
         of_products, *others = kept[0](gradients)
         of_weights = {
             name: jnp.einsum("...I,...O->IO", kept[1][name], gradient) for name, gradient in of_products.items()
         }
-        return of_weights, *others
+        return of_weights, *others, {name: of_products[name] for name in added}
 
+    added = dict(added or {})
     scan.defvjp(forward, backward)
-    return scan(dict(weights), shared, state, xs)
+    return scan(dict(weights), shared, state, xs, added)
 
 
 def _shapes_of_products(step: TimeStep, weights: Any, *arguments: Any) -> dict[str, jax.ShapeDtypeStruct]:
@@ -157,7 +177,7 @@ class Cell:
         return CellState(jnp.zeros((*batch, self.output_size), dtype), memory)
 
     def step(
-        self, product: Product, bias: Float[Array, "_"] | None, state: CellState, gates: Float[Array, "*B G"]
+        self, product: Product, bias: Float[Array, "_"] | None, state: CellState, gates: Float[Array, "*B G"] | None
     ) -> CellState:
         """The next state. Gates are input, forget, candidate, output of an LSTM (Hochreiter and Schmidhuber 1997; Gers
         et al. 2000), reset, update, candidate of a GRU (Cho et al. 2014).
@@ -165,11 +185,12 @@ class Cell:
         Args:
           product: knows the `weight_shapes`.
           bias: of a GRU that resets after, [3 U], added to what the matrix gives.
-          gates: the layer's input times its matrix, with a bias.
+          gates: the layer's input times its matrix, with a bias; None: `product` adds it, an LSTM's.
         """
         if self.kind == "gru":
             return CellState(self._gru(product, bias, state.output, gates))
-        gates = (gates + product("recurrent", state.output)).astype(jnp.float32)
+        own = product("recurrent", state.output)
+        gates = (own if gates is None else gates + own).astype(jnp.float32)
         # One tanh for all: a sigmoid is 0.5 tanh(x / 2) + 0.5.
         slope = jnp.repeat(jnp.array([0.5, 0.5, 1.0, 0.5]), self.units)
         i, f, candidate, o = jnp.split(jnp.tanh(gates * slope.reshape((1,) * (gates.ndim - 1) + (-1,))), 4, axis=-1)
@@ -281,8 +302,11 @@ class Recurrent(nn.Module):
         weights = CellWeights(cell, self.kernel_init, self.dtype, name="weights")(x.shape[-1])
         state = cell.zeros(x.shape[:1], self.dtype) if state is None else state
         state = jax.tree.map(lambda one: constrain_sharding(one, "activation_batch", None), state)
-        xs = weights.gates(x), None if valid is None else valid.swapaxes(0, 1)
-        state, outputs = scan_time(step, weights.own, weights.own_bias, state, xs, reverse=self.reverse)
+        gates, valid = weights.gates(x), None if valid is None else valid.swapaxes(0, 1)
+        gates, added = (None, {"recurrent": gates}) if cell.kind == "lstm" else (gates, {})
+        state, outputs = scan_time(
+            step, weights.own, weights.own_bias, state, (gates, valid), added=added, reverse=self.reverse
+        )
         return constrain_sharding(outputs.swapaxes(0, 1), "activation_batch", "activation_length", None), state
 
 

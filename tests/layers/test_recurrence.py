@@ -166,7 +166,7 @@ def test_gradients_of_a_loop_over_time_are_jaxs(reverse):
     random = np.random.default_rng(3)
     weights = {"own": random.normal(size=(4, 4)), "input": random.normal(size=(5, 4))}
     arrays = weights, {"bias": random.normal(size=4)}, random.normal(size=(2, 4)), random.normal(size=(6, 2, 5))
-    arrays = jax.tree.map(jnp.float32, arrays)
+    arrays = jax.tree.map(jnp.float32, (*arrays, {"own": random.normal(size=(6, 2, 4))}))
 
     def loss(scan):
         def of(arrays):
@@ -175,16 +175,21 @@ def test_gradients_of_a_loop_over_time_are_jaxs(reverse):
 
         return jax.jit(jax.value_and_grad(of))
 
-    def plain(weights, shared, state, xs):
+    def plain(weights, shared, state, xs, added):
         def body(state, x):
-            return a_step(lambda name, vector: vector @ weights[name], shared, state, x)
+            x, added = x
+            return a_step(lambda name, vector: vector @ weights[name] + added.get(name, 0), shared, state, x)
 
-        return jax.lax.scan(body, state, xs, reverse=reverse)
+        return jax.lax.scan(body, state, (xs, added), reverse=reverse)
 
-    value, ours = loss(lambda *arrays: scan_time(a_step, *arrays, reverse=reverse))(arrays)
+    def ours(*arrays):
+        return scan_time(a_step, *arrays[:-1], added=arrays[-1], reverse=reverse)
+
+    np.testing.assert_allclose(ours(*arrays)[1], plain(*arrays)[1], rtol=1e-6)
+    value, gradients = loss(ours)(arrays)
     expected, theirs = loss(plain)(arrays)
     assert float(value) == pytest.approx(float(expected), rel=1e-6)
-    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-5), ours, theirs)
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-5), gradients, theirs)
 
 
 def test_no_gradient_as_large_as_a_matrix_is_summed_step_by_step():
@@ -213,6 +218,10 @@ def test_the_loop_keeps_products_and_states_alone(x):
     stacked = [one.aval.shape for one in scan.outvars if one.aval.shape[:1] == (LENGTH,)]
     # The products; the output as it is, as what the next product reads, and as a state; the memory.
     assert sum(size[-1] for size in stacked) <= 4 * UNITS + 3 * UNITS + UNITS, stacked
+    # What the inputs add to the gates is in the products, and has their gradient.
+    (scan,) = [one for one in program.eqns if one.primitive.name == "scan" and one.params["reverse"]]
+    for arrays in (scan.invars, scan.outvars):
+        assert [one.aval.shape for one in arrays].count((LENGTH, BATCH, 4 * UNITS)) == 1
 
 
 def test_a_product_has_a_name_of_its_own():
