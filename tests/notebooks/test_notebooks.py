@@ -1,7 +1,7 @@
 """The notebooks, run from the first cell to the last in kernels of their own, as their readers run them.
 
-All that differs is the number of steps: a cell that has `steps = 2000` has fewer here. The outputs that are kept in a
-notebook are those of all steps; here each cell has to show outputs of the same types.
+All that differs is how much is done: a cell that has `steps = 2000` has fewer here. The outputs that are kept in a
+notebook are those of all of it; here each cell has to show outputs of the same types.
 """
 
 import base64
@@ -23,8 +23,15 @@ from nbclient import NotebookClient
 ROOT = Path(__file__).parents[2]
 NOTEBOOKS = {path.stem.partition("_")[0]: path for path in sorted((ROOT / "notebooks").glob("*.ipynb"))}
 
-STEPS = {2000: 20, 1000: 20, 300: 10, 200: 20}
-"""Of runs, as the notebooks have them and as they are tested: what they learn, the outputs that are kept show."""
+SHORTER = {
+    "steps = 2000\\n": "steps = 20\\n",
+    "steps = 1000\\n": "steps = 20\\n",
+    "steps = 300\\n": "steps = 10\\n",
+    "steps = 200\\n": "steps = 20\\n",
+    "evaluation=Evaluation(every=0, rows=120)": "evaluation=Evaluation(every=0, rows=16)",
+    "for seed in range(3):\\n": "for seed in range(1):\\n",
+}
+"""Lines of the notebooks as readers and as tests run them: what is learned, the outputs that are kept show."""
 
 
 def types_of(outputs: list[Any]) -> set[str]:
@@ -90,15 +97,15 @@ def environment(tmp_path_factory: pytest.TempPathFactory, quick_compiler: str) -
 
 @pytest.fixture(scope="module")
 def shortened(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of the notebooks, beside those whose files they read, with fewer steps."""
+    """The folder of the notebooks, beside those whose files they read, with less to do."""
     root = tmp_path_factory.mktemp("shortened")
     for name in ("configs", "docs"):
         (root / name).symlink_to(ROOT / name)
     (root / "notebooks").mkdir()
     for path in NOTEBOOKS.values():
         text = path.read_text(encoding="utf-8")
-        for steps, fewer in STEPS.items():
-            text = text.replace(f'"steps = {steps}\\n"', f'"steps = {fewer}\\n"')
+        for line, shorter in SHORTER.items():
+            text = text.replace(line, shorter)
         (root / "notebooks" / path.name).write_text(text, encoding="utf-8")
     return root / "notebooks"
 
@@ -194,6 +201,11 @@ def test_the_models_of_the_outputs_that_are_kept_have_learned(number, cell):
     (found,) = [one for one in nbformat.read(NOTEBOOKS[number], as_version=4).cells if one["id"] == cell]
     printed = "".join(one.get("text", "") for one in found.outputs)
     assert float(re.search(pattern, printed, re.MULTILINE)[1]) > least
+
+
+def test_what_is_shortened_is_there():
+    notebooks = "".join(path.read_text(encoding="utf-8") for path in NOTEBOOKS.values())
+    assert all(line in notebooks for line in SHORTER)
 
 
 def test_there_are_eleven():

@@ -266,19 +266,10 @@ def test_an_index_that_is_made_in_the_middle_of_a_round_has_one_encoder(steps):
     np.testing.assert_allclose(state.index.vectors, expected, atol=1e-6)
 
 
-@pytest.mark.parametrize(
-    ("shape", "changes"),
-    [
-        (MeshShape(2, 2, tensor=2), {}),
-        (MeshShape(8), {}),
-        (MeshShape(1), {"accumulation": 2}),
-    ],
-    ids=["data, fsdp, tensor", "data", "microbatches"],
-)
 @pytest.mark.slow
-def test_devices_and_microbatches_do_not_matter(steps, shape, changes):
+def test_on_eight_devices_and_in_parts_it_is_what_it_is_on_one_at_once(steps):
     states, figures, _ = steps
-    other = program(shape, 1 if "accumulation" in changes else 8, **changes)
+    other = program(MeshShape(2, 2, tensor=2), 8, accumulation=2)
     state = jax.device_put(states[2], other.state_shardings)
     state, metrics = other.train_step(state, jax.tree.map(jnp.asarray, BATCHES[2]))
     for name, value in figures[2].items():

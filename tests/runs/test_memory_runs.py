@@ -90,7 +90,7 @@ def test_stopped_and_gone_on_with_it_is_the_same_run(runs, name, train, tmp_path
         np.testing.assert_array_equal(gone_on[name], value, err_msg=name)
 
 
-@pytest.mark.parametrize("memory_length", [pytest.param(12, marks=pytest.mark.slow), 7])
+@pytest.mark.parametrize("memory_length", [12, 7])
 def test_another_run_goes_on_from_it_with_its_memory_or_a_new_one(experiment, run, train, tmp_path, memory_length):
     """Of another length it begins empty."""
     objective = replace(experiment.objective, memory_length=memory_length)
@@ -109,9 +109,7 @@ def test_evaluation_with_more_memory_or_none(run, capsys):
     assert len({one["tokens"] for one in found.values()}) == 1
 
 
-@pytest.mark.parametrize(
-    "lengths", [(0, 8), *(pytest.param(one, marks=pytest.mark.slow) for one in ((0, None), (8, 0)))]
-)
+@pytest.mark.parametrize("lengths", [(0, 8), (0, None), (8, 0)])
 def test_a_run_without_a_memory_in_training_or_in_evaluation(experiment, train, tmp_path, stopped_after, lengths):
     """An array of length 0 could not be saved."""
     objective = SegmentLanguageModel(16, memory_length=lengths[0], evaluation_memory_length=lengths[1])

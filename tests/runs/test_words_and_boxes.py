@@ -92,7 +92,7 @@ def experiments(tiny, shapes, tmp_path_factory):
     return {"boxes": boxes, "words": words}
 
 
-@pytest.fixture(scope="module", params=[pytest.param("boxes", marks=pytest.mark.slow), "words"])
+@pytest.fixture(scope="module", params=["boxes", "words"])
 def run(request, experiments, train, tmp_path_factory):
     """(the experiment, the folder of its run)."""
     experiment, folder = experiments[request.param], tmp_path_factory.mktemp(request.param) / "run"
