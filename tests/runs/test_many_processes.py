@@ -83,10 +83,10 @@ def start(config, quick_compiler) -> Iterator[Callable[..., subprocess.Popen]]:
 
 
 def impatient(config: Path, folder: Path) -> Path:
-    """The config, with processes that count as lost after 10 seconds, and a launcher that ends the last 15 after the
+    """The config, with processes that count as lost after 10 seconds, and a launcher that ends the last 5 after the
     first: a user waits for either half a minute or more."""
     path = folder / "impatient.py"
-    change = "hosts.HEARTBEAT_SECONDS, processes._END_SECONDS = 10, 15"
+    change = "hosts.HEARTBEAT_SECONDS, processes._END_SECONDS = 10, 5"
     imports = "from t5x_lite.cli import processes\nfrom t5x_lite.parallel import hosts"
     path.write_text(f"{imports}\n{change}\n{config.read_text()}")
     return path
@@ -331,7 +331,7 @@ CALLBACK = "records.Records.advance = slowed(records.Records.advance, 0.6)"
 )
 def test_a_slow_host_is_named(start, config, tmp_path, process, change, what):
     (tmp_path / "config.py").write_text(config.read_text() + SLOW.format(process=process, change=change))
-    command = start("--local-processes", 2, "--workdir", tmp_path / "run", "--steps", 24, config=tmp_path / "config.py")
+    command = start("--local-processes", 2, "--workdir", tmp_path / "run", "--steps", 16, config=tmp_path / "config.py")
     out, err = command.communicate(timeout=300)
     assert command.returncode == 0, err
     warnings = [line for line in out.splitlines() if line.startswith("WARNING: ")]

@@ -17,6 +17,7 @@ from t5x_lite.scaling import (
     SizeLaw,
     fit_law,
     fit_study,
+    fits,
 )
 
 PUBLISHED = {
@@ -108,11 +109,12 @@ def test_intervals_of_one_sample():
 
 
 @pytest.mark.slow
-def test_intervals_hold_the_truth():
+def test_intervals_hold_the_truth(monkeypatch):
     """Those of 95 % in 90 of 100 samples or more."""
+    monkeypatch.setattr(fits, "NUM_STARTS", 8)  # enough for data that follow a law, in a third of the time
     law, held = PUBLISHED["chinchilla"], dict.fromkeys(PUBLISHED["chinchilla"].constants, 0)
     for seed in range(100):
-        fit = fit_law(ChinchillaLaw, grid(law, noise=0.01, seed=seed), draws=100)
+        fit = fit_law(ChinchillaLaw, grid(law, noise=0.01, seed=seed), draws=40)
         for constant, (low, high) in fit.intervals.items():
             held[constant] += low <= law.constants[constant] <= high
     assert min(held.values()) >= 90, held
