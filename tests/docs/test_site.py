@@ -318,6 +318,7 @@ needs_mkdocs = pytest.mark.skipif(
 
 
 @needs_mkdocs
+@pytest.mark.slow
 def test_docstrings_become_markdown():
     spec = importlib.util.spec_from_file_location("docs_docstrings", ROOT / "docs" / "docstrings.py")
     module = importlib.util.module_from_spec(spec)
@@ -341,6 +342,7 @@ def site(tmp_path_factory) -> Path:
 
 
 @needs_mkdocs
+@pytest.mark.slow
 def test_the_site_is_built_and_has_every_export(site):
     assert {path.relative_to(site).with_suffix(".md").as_posix() for path in site.rglob("*.html")} >= {*PAGES}
     pages = {package: (site / "api" / f"{package[1:] or 't5x_lite'}.html").read_text() for package in PACKAGES}
@@ -367,6 +369,7 @@ def bases_of_exports() -> set[type]:
 
 
 @needs_mkdocs
+@pytest.mark.slow
 @pytest.mark.parametrize("question", QUESTIONS)
 def test_the_search_finds_the_page(question, site):
     """The section with most of the words in its title, then in its text, is on a page that answers."""
