@@ -6,7 +6,9 @@ import hashlib
 import importlib.util
 import io
 import socket
+import sys
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any, Protocol
@@ -160,6 +162,19 @@ def _format_rows(rows: list[tuple[Any, ...]]) -> bytes:
     return text.getvalue().encode()
 
 
+@contextlib.contextmanager
+def _absent(package: str) -> Iterator[None]:
+    """A package that nobody has imported yet cannot be imported meanwhile."""
+    hidden = package not in sys.modules
+    if hidden:
+        sys.modules[package] = None
+    try:
+        yield
+    finally:
+        if hidden:
+            del sys.modules[package]
+
+
 class _Board:
     """A file of TensorBoard's events, which hides those of an earlier run from step `first` on.
 
@@ -169,8 +184,9 @@ class _Board:
 
     def __init__(self, folder: epath.Path, first: int):
         # Imported here: it costs half a second that only training needs to pay.
-        from tensorboardX.proto.event_pb2 import Event, SessionLog
-        from tensorboardX.record_writer import RecordWriter, register_writer_factory
+        with _absent("torch"):  # which tensorboardX imports where it is installed, for seconds and for nothing here
+            from tensorboardX.proto.event_pb2 import Event, SessionLog
+            from tensorboardX.record_writer import RecordWriter, register_writer_factory
 
         register_writer_factory("growing", SimpleNamespace(open=lambda name: GrowingFile(name.partition(":")[2])))
         folder.mkdir(parents=True, exist_ok=True)

@@ -40,6 +40,25 @@ def test_figures_in_csv(tmp_path):
     ]
 
 
+WITH_TORCH = """
+import sys
+from etils import epath
+from t5x_lite.training import TensorBoard
+writer = TensorBoard().open(epath.Path(sys.argv[1]), None, 0)
+writer.write(1, "train", {"loss": 2.0})
+writer.close()
+print("written")
+import torch
+"""
+
+
+def test_tensorboard_does_without_torch_though_installed(run_python, tmp_path):
+    """tensorboardX would import it, which takes longer than the rest of a start; afterwards it can be imported."""
+    (tmp_path / "torch.py").write_text("print('torch was imported')\n")
+    done = run_python(WITH_TORCH, tmp_path / "board", path=str(tmp_path))
+    assert (done.returncode, done.stdout.splitlines()) == (0, ["written", "torch was imported"]), done.stderr
+
+
 def test_a_run_writes_what_it_records(tiny, train, tmp_path):
     experiment = replace(tiny, logging=Logging(every=2, writers=(Csv(),)))
     train(experiment, tmp_path)
