@@ -30,6 +30,7 @@ SHORTER = {
     "steps = 200\\n": "steps = 20\\n",
     "evaluation=Evaluation(every=0, rows=120)": "evaluation=Evaluation(every=0, rows=16)",
     "for seed in range(3):\\n": "for seed in range(1):\\n",
+    "lengths = (1024, 2048, 4096, 8192)\\n": "lengths = (1024, 4096)\\n",
 }
 """Lines of the notebooks as readers and as tests run them: what is learned, the outputs that are kept show."""
 
@@ -362,6 +363,6 @@ def test_long_texts(execute):
     assert notebook.pictures() == {"pattern"}
     lines = notebook.printed("cost").splitlines()
     mib = {line[:20].strip(): [float(one.replace(",", "")) for one in line[20:].split()] for line in lines[1:]}
-    assert mib["all tokens"][3] > 10 * mib["all tokens"][1]
-    assert all(mib[name][3] < 5 * mib[name][1] for name in ("BigBird", "Linformer, 128 rows"))
+    assert mib["all tokens"][1] > 10 * mib["all tokens"][0]
+    assert all(mib[name][1] < 5 * mib[name][0] for name in ("BigBird", "Linformer, 128 rows"))
     assert notebook.value("reader.answer('Who is the thief?', one).text in one")

@@ -61,7 +61,6 @@ MIXED = MeshShape(1, 2, tensor=2, sequence=2)
 @pytest.mark.parametrize(
     "shape",
     [
-        pytest.param(MeshShape(2, 4), marks=pytest.mark.slow, id="data and fsdp"),
         pytest.param(MeshShape(1, tensor=2, sequence=4), marks=pytest.mark.slow, id="tensor and sequence"),
         pytest.param(MIXED, id="mixed"),
     ],
