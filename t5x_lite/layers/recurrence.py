@@ -58,7 +58,8 @@ def scan_time(
             x, added = x
 
             def product(name: str, vector: Array) -> Array:
-                return vector @ weights[name] + added[name] if name in added else vector @ weights[name]
+                y = vector @ weights[name]
+                return y + added[name] if name in added else y
 
             return step(product, shared, state, x)
 
@@ -86,8 +87,9 @@ def scan_time(
 
         shapes = _shapes_of_products(step, weights, shared, state, jax.tree.map(lambda x: x[0], xs))
         length = len(jax.tree.leaves((xs, added))[0])
-        zeros = {name: jnp.zeros((length, *shape.shape), shape.dtype) for name, shape in shapes.items()}
-        probes = zeros | added
+        probes = added | {
+            name: jnp.zeros((length, *shape.shape), shape.dtype) for name, shape in shapes.items() if name not in added
+        }
         outputs, backward, factors = jax.vjp(probed, probes, shared, state, xs, has_aux=True)
         return outputs, (backward, factors)
 

@@ -114,7 +114,6 @@ def test_the_same_rows_are_masked_afresh_at_each_step(run_of, experiment_of, pro
     assert len({loss(step) for step in range(5)}) == 5
 
 
-@pytest.mark.slow
 def test_a_batch_that_asks_for_nothing_has_finite_figures(tiny, experiment_of, make_program):
     """Rows without text, in which nothing can be hidden."""
     run = experiment_of("SpanBERT")
@@ -139,7 +138,6 @@ def test_another_teacher_is_refused(run_of, experiment_of, train, tmp_path):
         (tmp_path / "6").rename(latest)
 
 
-@pytest.mark.slow
 def test_the_teacher_is_no_part_of_the_checkpoint(run_of, experiment_of):
     names = {path.split("/")[0] for path in params_of(run_of("DistilBERT"))}
     assert names == {"embeddings", "encoder", "masked_lm"}
