@@ -18,6 +18,8 @@ DELTA = 1e-3
 
 NUM_STARTS = 40
 """The best of a law's starts, from which the objective is minimized."""
+NUM_ENDS = 3
+"""The lowest of the minima found from there, which are found to the last digit."""
 MOST_RESTARTS = 20
 """Of BFGS: the Huber loss bends so sharply beside so many measurements that one descent may stop before the end."""
 
@@ -145,23 +147,30 @@ def _minimize(
         matrix = (derivatives.T * weights) @ derivatives / delta**2
         return matrix + 1e-9 * np.trace(matrix) * np.eye(len(matrix))
 
+    low, high = np.array(kind.bounds, float).T
+
+    def descend(theta: Vector, gradient: float) -> tuple[float, Vector]:
+        """(objective, numbers) where half the squared error of log L has a gradient as small as that."""
+        inverse = np.linalg.inv(curvature(theta))
+        options = {"hess_inv0": 0.5 * (inverse + inverse.T), "gtol": gradient / delta**2, "maxiter": 200}
+        found = optimize.minimize(objective, theta, jac=True, method="BFGS", options=options)
+        if not np.all((low <= found.x) & (found.x <= high)):
+            options = {"maxiter": 2000, "ftol": 1e-14, "gtol": 1e-9}
+            bounds = list(zip(low, high, strict=True))
+            found = optimize.minimize(objective, theta, jac=True, method="L-BFGS-B", bounds=bounds, options=options)
+        return found.fun, found.x
+
     if starts is None:
         starts = sorted(kind.starts(logs, log_loss), key=lambda theta: objective(theta)[0])[:NUM_STARTS]
-    low, high = np.array(kind.bounds, float).T
+    # Most starts come to one minimum, and the last digits there cost more than the way to it.
+    ends = [descend(np.clip(start, low, high), 1e-8) for start in starts]
+    ends.sort(key=lambda end: np.nan_to_num(end[0], nan=math.inf))
     best, least = None, math.inf
-    for start in starts:
-        theta, value = np.clip(start, low, high), math.inf
+    for value, theta in ends[:NUM_ENDS]:
         for _ in range(MOST_RESTARTS):
-            inverse = np.linalg.inv(curvature(theta))
-            options = {"hess_inv0": 0.5 * (inverse + inverse.T), "gtol": 1e-6, "maxiter": 200}
-            found = optimize.minimize(objective, theta, jac=True, method="BFGS", options=options)
-            if not np.all((low <= found.x) & (found.x <= high)):
-                options = {"maxiter": 2000, "ftol": 1e-14, "gtol": 1e-9}
-                bounds = list(zip(low, high, strict=True))
-                found = optimize.minimize(objective, theta, jac=True, method="L-BFGS-B", bounds=bounds, options=options)
-            theta, gain = found.x, value - found.fun
-            value = found.fun
-            if not gain > 1e-9 * max(abs(value), 1.0):
+            before = value
+            value, theta = descend(theta, 1e-10)
+            if not before - value > 1e-9 * max(abs(value), 1.0):
                 break
         if value < least:
             best, least = theta, value
