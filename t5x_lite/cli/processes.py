@@ -37,19 +37,18 @@ def keep_memory() -> bool:
     return all(mallopt(name, value) == 1 for name, value in settings.items())
 
 
-def process_started() -> float | None:
-    """When this process began, in seconds since 1970; None where the system does not say."""
-    try:
-        with open("/proc/self/stat") as file:
-            ticks = int(file.read().rpartition(")")[2].split()[19])
-        age = time.clock_gettime(time.CLOCK_BOOTTIME) - ticks / os.sysconf("SC_CLK_TCK")
-    except (OSError, ValueError, IndexError, AttributeError):  # not Linux
-        return None
-    return time.time() - age if 0 <= age < _MOST_SECONDS_OF_IMPORTS else None
-
-
+_IMPORTED = time.time()
 _MOST_SECONDS_OF_IMPORTS = 600
-"""An older process does something else beside one run, or its system counts in another way."""
+"""A process that is older does something else beside one run."""
+
+
+def process_started() -> float | None:
+    """When this process began to import t5x_lite, in seconds since 1970; None if that is too long ago to be a start.
+
+    The system's own time would count what a shell did before it became this process: `pip install ... && python ...`
+    as one command of ssh or of a container is one process, with one start.
+    """
+    return _IMPORTED if time.time() - _IMPORTED < _MOST_SECONDS_OF_IMPORTS else None
 
 
 def in_thread(function: Callable[[], T], waiting: Callable[[float], None]) -> T:

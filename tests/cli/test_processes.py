@@ -1,4 +1,5 @@
-"""Settings of glibc, in processes of their own, since they last as long as the process; and calls in a thread."""
+"""Settings of glibc, in processes of their own, since they last as long as the process; calls in a thread; when one
+began."""
 
 import platform
 import subprocess
@@ -8,7 +9,7 @@ import time
 
 import pytest
 
-from t5x_lite.cli.processes import in_thread
+from t5x_lite.cli.processes import in_thread, process_started
 
 PROGRAM = """
 import resource, sys
@@ -62,3 +63,13 @@ def test_what_runs_in_a_thread_reports_the_seconds_and_can_be_interrupted():
     never.set()
     with pytest.raises(TimeoutError, match="its own"):
         in_thread(lambda: (_ for _ in ()).throw(TimeoutError("its own")), ticks.append)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="of GNU date and exec")
+def test_a_process_began_when_it_ran_this_and_not_when_its_shell_did():
+    """As in `ssh host "pip install ... && python -m t5x_lite train ..."`: the shell becomes the process."""
+    program = f"import {process_started.__module__} as processes; print(processes.process_started())"
+    command = 'sleep 0.5; date +%s.%N; exec "$0" -c "$1"'
+    times = subprocess.run(["sh", "-c", command, sys.executable, program], capture_output=True, text=True, check=True)
+    executed, began = map(float, times.stdout.split())
+    assert executed <= began <= time.time()
