@@ -16,12 +16,7 @@ def main(config: str, arrays: str, out: str) -> None:
     os.environ["TRUST_REMOTE_CODE"] = "1"
     import torch
     from transformers.models.deprecated.realm.configuration_realm import RealmConfig
-    from transformers.models.deprecated.realm.modeling_realm import (
-        RealmEmbedder,
-        RealmKnowledgeAugEncoder,
-        RealmReader,
-        RealmScorer,
-    )
+    from transformers.models.deprecated.realm.modeling_realm import RealmEmbedder, RealmKnowledgeAugEncoder, RealmReader
 
     torch.manual_seed(0)
     with open(config) as file:
@@ -37,7 +32,6 @@ def main(config: str, arrays: str, out: str) -> None:
         model.eval()
         for parameter in model.parameters():
             torch.nn.init.normal_(parameter, std=0.2)
-    found["sizes"] = torch.tensor([sum(p.numel() for p in RealmScorer(config).parameters())])
     embedder = models["embedder"]
     found["vectors"] = embedder(given["texts"], attention_mask=given["texts_valid"]).projected_score
     joint = {name: given[name] for name in ("input_ids", "attention_mask", "token_type_ids")}

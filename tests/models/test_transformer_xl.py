@@ -154,14 +154,14 @@ def test_sizes_that_do_not_fit(fields, message):
         replace(TINY, **fields)
 
 
-@pytest.fixture(scope="module", params=CASES)
-def oracle(request, tmp_path_factory):
-    """(our config, what the oracle found)."""
+@pytest.fixture(scope="module")
+def oracles(tmp_path_factory):
+    """By case: (the oracle's config, what it found)."""
     pytest.importorskip("torch", reason="torch is the oracle")
-    folder = os.environ.get("TRANSFORMERS_4_57")
-    if not folder:
+    packages = os.environ.get("TRANSFORMERS_4_57")
+    if not packages:
         pytest.skip("Transformers 4.57.6 is the oracle: set TRANSFORMERS_4_57 to a folder with it (pip --target)")
-    theirs = {
+    sizes = {
         "vocab_size": 60,
         "cutoffs": [20, 32],
         "d_model": 12,
@@ -175,21 +175,16 @@ def oracle(request, tmp_path_factory):
         "clamp_len": -1,
         "untie_r": True,
         "same_length": False,
-    } | CASES[request.param]
-    work = tmp_path_factory.mktemp("oracle")
-    (work / "config.json").write_text(json.dumps(theirs | {"dropout": 0.0, "dropatt": 0.0}))
+    }
+    work, folders = tmp_path_factory.mktemp("oracle"), {}
     np.save(work / "ids.npy", IDS)
-    script = Path(__file__).parent / "transfo_xl_oracle.py"
-    command = [sys.executable, script, work / "config.json", work / "ids.npy", work / "out.npz"]
-    subprocess.run(list(map(str, command)), check=True, env=os.environ | {"PYTHONPATH": folder})
-    config = replace(
-        TINY,
-        cutoffs=tuple(theirs["cutoffs"]),
-        div_value=theirs["div_val"],
-        shared_biases=not theirs["untie_r"],
-        clamp_length=theirs["clamp_len"] if theirs["clamp_len"] > 0 else None,
-    )
-    return config, theirs, dict(np.load(work / "out.npz"))
+    for number, (name, fields) in enumerate(CASES.items()):
+        folders[name] = work / str(number)
+        folders[name].mkdir()
+        (folders[name] / "config.json").write_text(json.dumps(sizes | fields | {"dropout": 0.0, "dropatt": 0.0}))
+    command = [sys.executable, Path(__file__).parent / "transfo_xl_oracle.py", work / "ids.npy", *folders.values()]
+    subprocess.run(list(map(str, command)), check=True, env=os.environ | {"PYTHONPATH": packages})
+    return {name: (sizes | CASES[name], dict(np.load(folder / "out.npz"))) for name, folder in folders.items()}
 
 
 def ours_of(config, found, kind):
@@ -239,8 +234,16 @@ def ours_of(config, found, kind):
 
 
 @pytest.mark.oracle
-def test_transformers(oracle):
-    config, theirs, found = oracle
+@pytest.mark.parametrize("case", CASES)
+def test_transformers(oracles, case):
+    theirs, found = oracles[case]
+    config = replace(
+        TINY,
+        cutoffs=tuple(theirs["cutoffs"]),
+        div_value=theirs["div_val"],
+        shared_biases=not theirs["untie_r"],
+        clamp_length=theirs["clamp_len"] if theirs["clamp_len"] > 0 else None,
+    )
     module, params = config.build(), ours_of(config, found, "parameter")
     # It begins with a memory of zeros, which it attends to.
     memory = module.empty_memory(2, 6) | {"length": jnp.full(2, 6)}

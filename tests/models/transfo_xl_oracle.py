@@ -1,8 +1,9 @@
 """Run by test_transformer_xl.py with Transformers 4.57.6, the last one that has Transformer-XL.
 
-    python transfo_xl_oracle.py CONFIG.json IDS.npy OUT.npz
+    python transfo_xl_oracle.py IDS.npy FOLDER...
 
-Writes a random model, and of two segments its log probabilities, memories, loss and gradients.
+Reads `config.json` of each folder, and writes into `out.npz` there a random model, and of two segments its log
+probabilities, memories, loss and gradients.
 """
 
 import json
@@ -12,7 +13,7 @@ import sys
 import numpy as np
 
 
-def main(config: str, ids: str, out: str) -> None:
+def main(ids: str, *folders: str) -> None:
     os.environ["TRUST_REMOTE_CODE"] = "1"
     import torch
     from transformers.models.deprecated.transfo_xl.configuration_transfo_xl import TransfoXLConfig
@@ -21,12 +22,19 @@ def main(config: str, ids: str, out: str) -> None:
     # Version 4.57.6 calls type_as(dtype=...), which torch does not have.
     type_as = torch.Tensor.type_as
     torch.Tensor.type_as = lambda self, *others, dtype=None: self.to(dtype) if dtype else type_as(self, *others)
+    for folder in folders:
+        with open(f"{folder}/config.json") as file:
+            model = TransfoXLLMHeadModel(TransfoXLConfig(**json.load(file))).eval()
+        np.savez(f"{folder}/out.npz", **arrays_of(model, np.load(ids)))
+
+
+def arrays_of(model, ids):
+    import torch
+
     torch.manual_seed(0)
-    with open(config) as file:
-        model = TransfoXLLMHeadModel(TransfoXLConfig(**json.load(file))).eval()
     for parameter in model.parameters():
         torch.nn.init.normal_(parameter, std=0.3)
-    ids, memory, found = torch.tensor(np.load(ids)).long(), None, {}
+    ids, memory, found = torch.tensor(ids).long(), None, {}
     for number, segment in enumerate(ids.split(ids.shape[1] // 2, dim=1)):
         output = model(segment, mems=memory)
         memory = output.mems
@@ -41,7 +49,7 @@ def main(config: str, ids: str, out: str) -> None:
     for name, parameter in model.named_parameters():
         arrays[f"parameter/{name}"] = parameter.detach().numpy()
         arrays[f"gradient/{name}"] = np.zeros(1) if parameter.grad is None else parameter.grad.numpy()
-    np.savez(out, **arrays)
+    return arrays
 
 
 if __name__ == "__main__":
