@@ -76,5 +76,5 @@ def test_every_example_for_tpus_reads_prepared_data_and_is_checked():
 
 def test_every_file_is_named():
     for path in (CHECKOUT / "launch").iterdir():
-        if path.name not in ("README.md", "Dockerfile.dockerignore"):
+        if path.name not in ("README.md", "Dockerfile.dockerignore", "__pycache__"):
             assert f"`{path.name}`" in README, path.name
