@@ -145,6 +145,7 @@ def test_a_run_without_text_is_planned(files, run):
     assert "a step of 8 rows\n" in plan and "rows/s" in plan
 
 
+@pytest.mark.slow
 def test_a_decoding_method(modules, t5):
     method = modules("second_best").NthBest
     options = {"start_ids": jnp.zeros(1, jnp.int32), "max_length": 3, "eos_id": 1, "pad_id": 0}

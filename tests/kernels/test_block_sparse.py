@@ -135,7 +135,7 @@ def test_rows_of_another_number_of_blocks_are_refused():
         pytest.param(40, 1, 1, 3, 2, H, 0.0, jnp.float32, id="BigBird"),
         pytest.param(34, 1, 1, 3, 3, 1, 0.3, jnp.float32, id="an odd number of blocks, the last not full, dropout"),
         pytest.param(28, 0, 0, 1, 2, H, 0.0, jnp.float32, id="no global blocks, a window of one"),
-        pytest.param(44, 2, 0, 5, 0, H, 0.0, jnp.bfloat16, id="no random blocks, bfloat16"),
+        pytest.param(44, 2, 0, 5, 0, H, 0.0, jnp.bfloat16, id="no random blocks, bfloat16", marks=pytest.mark.slow),
     ],
 )
 def test_the_kernel_for_tpus_computes_the_same(

@@ -253,7 +253,7 @@ TOWERS = {
 }
 
 
-@pytest.mark.parametrize("tower", TOWERS)
+@pytest.mark.parametrize("tower", [pytest.param("vit", marks=pytest.mark.slow), "resnet"])
 def test_a_clip_of_another_resolution(tower):
     """As CLIP's L/14 goes on at 336 x 336 (Radford et al. 2021, section 2.5)."""
     config = ClipConfig(TOWERS[tower], TEXT, 6)

@@ -224,6 +224,7 @@ def test_an_encoder_on_eight_devices_and_in_parts_computes_what_it_does_on_one_a
     assert len(shares) in {3 * 7, 3 * 13, 4 * 7}
 
 
+@pytest.mark.slow
 def test_a_writer_on_eight_devices_and_in_parts_computes_what_it_does_on_one_at_once(writer, make_program, writer_rows):
     program = make_program(replace(writer, mesh=MIXED), devices=8)
     assert_same(gradients(program, writer_rows), gradients(make_program(replace(writer, accumulation=1)), writer_rows))
