@@ -150,7 +150,7 @@ def _minimize(
     low, high = np.array(kind.bounds, float).T
 
     def descend(theta: Vector, gradient: float) -> tuple[float, Vector]:
-        """(objective, numbers) where half the squared error of log L has a gradient as small as that."""
+        """(objective, theta) of a minimum, as near as the gradient says: that of half the squared error of log L."""
         inverse = np.linalg.inv(curvature(theta))
         options = {"hess_inv0": 0.5 * (inverse + inverse.T), "gtol": gradient / delta**2, "maxiter": 200}
         found = optimize.minimize(objective, theta, jac=True, method="BFGS", options=options)

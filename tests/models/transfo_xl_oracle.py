@@ -11,11 +11,11 @@ import os
 import sys
 
 import numpy as np
+import torch
 
 
 def main(ids: str, *folders: str) -> None:
     os.environ["TRUST_REMOTE_CODE"] = "1"
-    import torch
     from transformers.models.deprecated.transfo_xl.configuration_transfo_xl import TransfoXLConfig
     from transformers.models.deprecated.transfo_xl.modeling_transfo_xl import TransfoXLLMHeadModel
 
@@ -29,8 +29,6 @@ def main(ids: str, *folders: str) -> None:
 
 
 def arrays_of(model, ids):
-    import torch
-
     torch.manual_seed(0)
     for parameter in model.parameters():
         torch.nn.init.normal_(parameter, std=0.3)

@@ -25,7 +25,7 @@ NOTEBOOKS = {path.stem.partition("_")[0]: path for path in sorted((ROOT / "noteb
 
 SHORTER = {
     "steps = 2000\\n": "steps = 8\\n",
-    "steps = 1000\\n": "steps = 8\\n",
+    "steps = 1000\\n": "steps = 20\\n",
     "steps = 300\\n": "steps = 6\\n",
     "steps = 200\\n": "steps = 8\\n",
     "evaluation=Evaluation(every=0, rows=120)": "evaluation=Evaluation(every=0, rows=16)",
@@ -254,7 +254,7 @@ def test_electra_and_bert_at_equal_compute(execute):
     notebook = execute("3")
     assert not notebook.drifted()
     compute = notebook.value("[flops(bert) * bert.steps, flops(electra) * electra.steps]")
-    assert compute[1] == pytest.approx(compute[0], rel=0.51 / 6), "half a step of six"
+    assert compute[1] == pytest.approx(compute[0], rel=0.51 / 14), "half a step of fourteen"
     assert notebook.value("electra.steps < bert.steps")
     figures = notebook.value("json.loads((runs['BERT'] / 'held_out.json').read_text())")
     assert figures["loss"] < math.log(1024), "what a guess among all tokens costs"
@@ -336,7 +336,7 @@ def test_pictures_with_words_and_with_boxes(execute):
     assert "pictures of one object named among 12" in notebook.printed("clip-experiment")
     assert notebook.value("len(right)") > 50
     held_out = notebook.value("figures")
-    assert held_out["loss"] < 2 * held_out["constant_loss"]
+    assert held_out["loss"] < held_out["constant_loss"]
     assert notebook.value("[len(one) for one in detr.detect(paths[:3], 0.0)]") == [8, 8, 8]
 
 

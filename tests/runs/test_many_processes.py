@@ -18,6 +18,7 @@ import t5x_lite
 from t5x_lite.models import GptConfig
 from t5x_lite.objectives import CausalLanguageModel
 from t5x_lite.runs.checkpoints import steps_of_run
+from t5x_lite.runs.goodput import read_times
 from t5x_lite.runs.records import read_records
 from t5x_lite.training import Checkpointing, Evaluation, Experiment
 
@@ -223,6 +224,7 @@ def test_one_that_hangs_ends_the_others_and_one_process_goes_on(start, config, l
     )
     assert not any(Path(f"/proc/{pid}").exists() for pid in others.values()), "the launcher ends the one that hangs"
     train(long, workdir, report=False)
+    assert read_times(workdir)[-1]["first"] in (20, 40), "it went on, and did not begin anew"
     assert_same_run(workdir, alone)
 
 
