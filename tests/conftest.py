@@ -91,6 +91,7 @@ from t5x_lite.models import T5Config
 from .tiny_corpora import *  # noqa: F403 (fixtures)
 from .tiny_runs import *  # noqa: F403 (fixtures)
 
+collect_ignore_glob = ["*_oracle.py"]  # scripts, run with another Transformers, and with torch
 ORACLES = {"torch", "transformers"}
 LONG = ("tests/notebooks", "tests/runs", "tests/scaling", "tests/training")
 """What begins first: a long file at the end would keep one process alone."""
