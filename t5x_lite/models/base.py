@@ -336,7 +336,7 @@ class TextGenerator(TextModel):
         return jax.lax.stop_gradient(self.output_bias) if self.config.output_bias else None
 
 
-@functools.lru_cache(maxsize=64)
+@functools.lru_cache(maxsize=512)
 def abstract_params(config: ModelConfig) -> Any:
     """Shapes, dtypes and logical axes of the parameters; nothing is allocated.
 

@@ -89,7 +89,7 @@ def fit_law(
     for sample in resamples(measurements, draws, seed):
         if _problem(kind, sample) is None:
             with contextlib.suppress(InputError):  # a sample in which the loss hardly depends on one of them
-                found.append(kind.from_theta(_minimize(kind, sample, delta, means, starts=[theta]), means))
+                found.append(kind.from_theta(_minimize(kind, sample, delta, means, start=theta), means))
     return Fit(law, tuple(found), measurements, confidence)
 
 
@@ -129,9 +129,12 @@ def _logs(measurements: Measurements) -> Float[np.ndarray, "3 R"]:
 
 
 def _minimize(
-    kind: type[Law], measurements: Measurements, delta: float, means: Vector, starts: list[Vector] | None = None
+    kind: type[Law], measurements: Measurements, delta: float, means: Vector, start: Vector | None = None
 ) -> Vector:
-    """The numbers of the best law; they hardly depend on each other with the means taken from the logarithms."""
+    """The numbers of the best law; they hardly depend on each other with the means taken from the logarithms.
+
+    With a `start`, those of the minimum that is nearest, to the five digits that an interval needs.
+    """
     logs, log_loss = _logs(measurements) - means[:, None], np.log(measurements.loss)
 
     def objective(theta: Vector) -> tuple[float, Vector]:
@@ -160,8 +163,9 @@ def _minimize(
             found = optimize.minimize(objective, theta, jac=True, method="L-BFGS-B", bounds=bounds, options=options)
         return found.fun, found.x
 
-    if starts is None:
-        starts = sorted(kind.starts(logs, log_loss), key=lambda theta: objective(theta)[0])[:NUM_STARTS]
+    if start is not None:
+        return descend(start, 1e-8)[1]
+    starts = sorted(kind.starts(logs, log_loss), key=lambda theta: objective(theta)[0])[:NUM_STARTS]
     # Most starts come to one minimum, and the last digits there cost more than the way to it.
     ends = [descend(np.clip(start, low, high), 1e-8) for start in starts]
     ends.sort(key=lambda end: np.nan_to_num(end[0], nan=math.inf))

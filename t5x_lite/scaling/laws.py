@@ -334,10 +334,14 @@ class ChinchillaLaw(JointLaw):
 
     @staticmethod
     def log_loss(theta: Vector, logs: Float[np.ndarray, "3 R"]) -> tuple[Vector, Float[np.ndarray, "R 5"]]:
-        parts = [np.full(logs.shape[1], theta[0]), theta[1] - theta[3] * logs[0], theta[2] - theta[4] * logs[1]]
-        total = np.logaddexp.reduce(parts, axis=0)
-        entropy, size, data = (np.exp(part - total) for part in parts)
-        return total, np.stack([entropy, size, data, -size * logs[0], -data * logs[1]], axis=1)
+        parts = np.stack(
+            [np.full(logs.shape[1], theta[0]), theta[1] - theta[3] * logs[0], theta[2] - theta[4] * logs[1]]
+        )
+        largest = parts.max(axis=0)
+        shares = np.exp(parts - largest)
+        total = shares.sum(axis=0)
+        shares /= total
+        return largest + np.log(total), np.concatenate([shares, -shares[1:] * logs[:2]]).T
 
     @staticmethod
     def starts(logs: Float[np.ndarray, "3 R"], log_loss: Vector) -> list[Vector]:

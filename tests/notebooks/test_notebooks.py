@@ -24,6 +24,7 @@ ROOT = Path(__file__).parents[2]
 NOTEBOOKS = {path.stem.partition("_")[0]: path for path in sorted((ROOT / "notebooks").glob("*.ipynb"))}
 
 SHORTER = {
+    'steps = 1000\\n",\n    "asking =': 'steps = 6\\n",\n    "asking =',
     "steps = 2000\\n": "steps = 8\\n",
     "steps = 1000\\n": "steps = 20\\n",
     "steps = 300\\n": "steps = 6\\n",

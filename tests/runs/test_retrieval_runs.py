@@ -67,7 +67,7 @@ def folders(experiments, train, tmp_path_factory):
     for name, experiment in experiments.items():
         started = experiment if before is None else replace(experiment, start=FromModel(str(before)))
         before = found[name] = root / name
-        train(started, before)
+        train(started, before, report=name == "questions")
     return found
 
 
