@@ -183,13 +183,13 @@ def test_two_processes_make_the_run_of_one_over_a_signal_and_a_death(start, conf
     assert process.returncode not in (0, os.EX_TEMPFAIL)
     assert not any(Path(f"/proc/{pid}").exists() for pid in others.values())
     assert "process 1 was ended by SIGKILL; the others follow" in err
-    resumed = max(kept for kept in checkpoints(workdir) if kept < STEPS)
 
     process = start(*command, config=config)
     out, err = process.communicate(timeout=300)
     assert process.returncode == 0, err
     assert "Traceback" not in err
-    assert f"resuming from step {resumed}" in out
+    resumed = int(re.search(r"resuming from step (\d+)\b", out)[1])
+    assert resumed in {step, 20, 40} and resumed >= step
     assert_same_run(workdir, alone)
     assert {path.name for path in workdir.iterdir()} == {path.name for path in alone.iterdir()}
     figures, expected = (json.loads((path / "held_out.json").read_text()) for path in (workdir, alone))
@@ -197,7 +197,10 @@ def test_two_processes_make_the_run_of_one_over_a_signal_and_a_death(start, conf
     assert (workdir / "samples.txt").read_text().count("model:") == 5
     assert t5x_lite.load(workdir).experiment == long
     saves = [record for record in read_records(workdir / "metrics.jsonl") if record["kind"] == "checkpoint"]
-    assert [record["step"] for record in saves] == sorted({step, 20, 40, 60})
+    recorded = [record["step"] for record in saves]
+    assert recorded == sorted(set(recorded))
+    # The one that it went on from may have been complete just before the death, and not yet told.
+    assert {step, 20, 40, 60} - {resumed} <= set(recorded) <= {step, 20, 40, 60}
     assert all(0 < record["blocked_seconds"] <= record["written_seconds"] for record in saves)
     assert all(0 < record["blocked_share"] < 1 for record in saves)
 
