@@ -15,6 +15,7 @@ from jaxtyping import Array, Float, Int
 
 from t5x_lite.layers.dense import embedding_lookup
 from t5x_lite.layers.embedding import LazyLogits
+from t5x_lite.layers.parameters import parameter
 from t5x_lite.parallel.partitioning import constrain_sharding
 
 TABLE_AXES = ("vocab", "embed")
@@ -68,26 +69,25 @@ class AdaptiveEmbedding(nn.Module):
         ends, tables, projections = (0, *self.cutoffs, self.vocab_size), [], []
         for n, (start, end) in enumerate(pairwise(ends)):
             width = self.embed_dim // self.div_value**n
-            init = nn.with_logical_partitioning(self.embedding_init, self._axes(n))
-            tables.append(self.param(f"embedding_{n}", init, (end - start, width), jnp.float32))
+            shape = (end - start, width)
+            tables.append(parameter(self, f"embedding_{n}", self.embedding_init, self._axes(n), shape))
             if self.div_value > 1:
                 axes = ("hidden", "embed") if n else ("embed", "mlp")
-                init = nn.with_logical_partitioning(self.projection_init, axes)
-                projections.append(self.param(f"projection_{n}", init, (width, self.embed_dim), jnp.float32))
+                shape = (width, self.embed_dim)
+                projections.append(parameter(self, f"projection_{n}", self.projection_init, axes, shape))
         self.tables, self.projections = tables, projections
         if self.div_value > 1:
-            init = nn.with_logical_partitioning(self.projection_init, ("embed", "mlp"))
-            self.output_projection = self.param("output_projection", init, (self.embed_dim,) * 2, jnp.float32)
+            axes, shape = ("embed", "mlp"), (self.embed_dim,) * 2
+            self.output_projection = parameter(self, "output_projection", self.projection_init, axes, shape)
         zeros = nn.initializers.zeros
         self.biases = [
-            self.param(f"bias_{n}", nn.with_logical_partitioning(zeros, ("vocab",)), (end - start,), jnp.float32)
+            parameter(self, f"bias_{n}", zeros, ("vocab",), (end - start,))
             for n, (start, end) in enumerate(pairwise(ends))
         ]
         if self.cutoffs:
-            init = nn.with_logical_partitioning(self.embedding_init, ("classes", "embed"))
-            self.cluster = self.param("cluster", init, (len(self.cutoffs), self.embed_dim), jnp.float32)
-            init = nn.with_logical_partitioning(zeros, ("classes",))
-            self.cluster_bias = self.param("cluster_bias", init, (len(self.cutoffs),), jnp.float32)
+            shape = (len(self.cutoffs), self.embed_dim)
+            self.cluster = parameter(self, "cluster", self.embedding_init, ("classes", "embed"), shape)
+            self.cluster_bias = parameter(self, "cluster_bias", zeros, ("classes",), shape[:1])
 
     def __call__(self, ids: Int[Array, "_ L"]) -> Float[Array, "_ L D"]:
         """The vectors of `ids`."""
@@ -121,5 +121,5 @@ class AdaptiveEmbedding(nn.Module):
     def _axes(self, cluster: int) -> tuple[str, str]:
         return NARROW_TABLE_AXES if cluster and self.div_value > 1 else TABLE_AXES
 
-    def _matrix(self, parameter: Float[Array, "I O"]) -> Float[Array, "I O"]:
-        return constrain_sharding(parameter.astype(self.dtype), None, None)
+    def _matrix(self, projection: Float[Array, "I O"]) -> Float[Array, "I O"]:
+        return constrain_sharding(projection.astype(self.dtype), None, None)

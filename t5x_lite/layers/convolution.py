@@ -8,6 +8,7 @@ import jax.numpy as jnp
 from flax import linen as nn
 from jaxtyping import Array, Float
 
+from t5x_lite.layers.parameters import parameter
 from t5x_lite.parallel.mesh import STATISTICS
 from t5x_lite.parallel.partitioning import all_gather_fsdp, constrain_sharding
 
@@ -26,8 +27,7 @@ class Conv(nn.Module):
     @nn.compact
     def __call__(self, x: Float[Array, "B H W I"]) -> Float[Array, "B h w O"]:
         size, axes = self.kernel_size, ("window", "window", "channels", "channels")
-        init = nn.with_logical_partitioning(self.kernel_init, axes)
-        kernel = self.param("kernel", init, (size, size, x.shape[-1], self.features), jnp.float32)
+        kernel = parameter(self, "kernel", self.kernel_init, axes, (size, size, x.shape[-1], self.features))
         return jax.lax.conv_general_dilated(
             x.astype(self.dtype),
             all_gather_fsdp(kernel, axes, self.dtype),
@@ -63,7 +63,7 @@ class BatchNorm(nn.Module):
         learned = STATISTICS if self.frozen else "norm"
 
         def vector(name: str, axis: str, init: Callable[..., Array]) -> Float[Array, "C"]:
-            return self.param(name, nn.with_logical_partitioning(init, (axis,)), x.shape[-1:], jnp.float32)
+            return parameter(self, name, init, (axis,), x.shape[-1:])
 
         zeros, ones = nn.initializers.zeros, nn.initializers.ones
         running = {"mean": vector("mean", STATISTICS, zeros), "variance": vector("variance", STATISTICS, ones)}

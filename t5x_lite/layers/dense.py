@@ -15,6 +15,7 @@ from t5x_lite.kernels.cpu import PackedWeights, matmul
 from t5x_lite.kernels.platform import multiplies_tensors
 from t5x_lite.layers.big_bird import BigBird
 from t5x_lite.layers.linformer import Linformer
+from t5x_lite.layers.parameters import parameter
 from t5x_lite.parallel.partitioning import (
     all_gather_fsdp,
     constrain_sharding,
@@ -47,14 +48,12 @@ class Dense(nn.Module):
     def __call__(self, x: Float[Array, "*inputs"]) -> Float[Array, "*outputs"]:
         kernel = self.get_variable("params", "kernel")
         if not isinstance(kernel, PackedWeights):
-            kernel_init = nn.with_logical_partitioning(self.kernel_init, self.axes)
             from_heads = self.head_dim is not None and self.axes[0] == "heads"
             inputs = x.shape[-2] * x.shape[-1] if from_heads else x.shape[-1]
-            kernel = self.param("kernel", kernel_init, (inputs, self.features), jnp.float32)
+            kernel = parameter(self, "kernel", self.kernel_init, self.axes, (inputs, self.features))
         y = multiply(x, kernel, self.axes, self.dtype, self.head_dim)
         if self.use_bias:
-            bias_init = nn.with_logical_partitioning(nn.initializers.zeros, self.axes[1:])
-            bias = self.param("bias", bias_init, (self.features,), jnp.float32)
+            bias = parameter(self, "bias", nn.initializers.zeros, self.axes[1:], (self.features,))
             bias = all_gather_fsdp(bias, self.axes[1:], self.dtype)
             to_heads = self.head_dim is not None and self.axes[1] == "heads"
             y += bias.reshape(*(1,) * (y.ndim - 1 - to_heads), *((-1, self.head_dim) if to_heads else (-1,)))
@@ -175,8 +174,8 @@ class LayerScale(nn.Module):
 
     @nn.compact
     def __call__(self, x: Float[Array, "B L D"]) -> Float[Array, "B L D"]:
-        init = nn.with_logical_partitioning(nn.initializers.constant(self.initial), ("norm",))
-        return x * self.param("scale", init, (x.shape[-1],), jnp.float32).astype(self.dtype)[None, None]
+        scale = parameter(self, "scale", nn.initializers.constant(self.initial), ("norm",), x.shape[-1:])
+        return x * scale.astype(self.dtype)[None, None]
 
 
 def gelu(x: Float[Array, "*shape"]) -> Float[Array, "*shape"]:

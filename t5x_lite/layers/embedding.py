@@ -10,6 +10,7 @@ from flax import linen as nn
 from jaxtyping import Array, Bool, Float, Int
 
 from t5x_lite.layers.dense import PackedWeights, embedding_lookup, make_norm, multiply
+from t5x_lite.layers.parameters import parameter
 from t5x_lite.parallel.partitioning import constrain_sharding
 
 
@@ -52,8 +53,8 @@ class Embedding(nn.Module):
     axes: tuple[str, str] = ("vocab", "embed")
 
     def setup(self) -> None:
-        init = nn.with_logical_partitioning(self.embedding_init, self.axes)
-        self.embedding = self.param("embedding", init, (self.vocab_size, self.embed_dim), jnp.float32)
+        shape = (self.vocab_size, self.embed_dim)
+        self.embedding = parameter(self, "embedding", self.embedding_init, self.axes, shape)
 
     def __call__(self, ids: Int[Array, "_ L"]) -> Float[Array, "_ L D"]:
         embedded = embedding_lookup(self.embedding, ids, self.axes, self.dtype)
@@ -134,11 +135,9 @@ class Unembedding(nn.Module):
         axes, kernel, bias = ("vocab", "embed"), table, None
         if kernel is None:
             axes = ("embed", "vocab")
-            init = nn.with_logical_partitioning(self.kernel_init, axes)
-            kernel = self.param("kernel", init, (x.shape[-1], self.vocab_size), jnp.float32)
+            kernel = parameter(self, "kernel", self.kernel_init, axes, (x.shape[-1], self.vocab_size))
         if self.use_bias:
-            bias_init = nn.with_logical_partitioning(nn.initializers.zeros, ("vocab",))
-            bias = self.param("bias", bias_init, (self.vocab_size,), jnp.float32)
+            bias = parameter(self, "bias", nn.initializers.zeros, ("vocab",), (self.vocab_size,))
         return LazyLogits(x, kernel, bias, axes, self.dtype)
 
     def output_kernel(self) -> Float[Array, "D V"]:

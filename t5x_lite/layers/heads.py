@@ -12,6 +12,7 @@ from jaxtyping import Array, Bool, Float, Int, Shaped
 from t5x_lite.layers.attention import Attention
 from t5x_lite.layers.dense import ACTIVATIONS, Dense, Dropout, FeedForward, LayerConfig, make_norm
 from t5x_lite.layers.embedding import Embedding, LazyLogits, Unembedding
+from t5x_lite.layers.parameters import parameter
 from t5x_lite.parallel.partitioning import all_gather_fsdp
 
 _INIT = nn.initializers.truncated_normal(0.02)
@@ -96,8 +97,8 @@ class AttentionPooler(nn.Module):
     def __call__(self, hidden: Float[Array, "B L D"], *, deterministic: bool = True) -> Float[Array, "B D"]:
         width = hidden.shape[-1]
         # Of the same deviation as Xavier's uniform one of a matrix [1, D].
-        init = nn.with_logical_partitioning(nn.initializers.normal((2 / (1 + width)) ** 0.5), ("embed",))
-        query = all_gather_fsdp(self.param("query", init, (width,), jnp.float32), ("embed",), self.dtype)
+        init = nn.initializers.normal((2 / (1 + width)) ** 0.5)
+        query = all_gather_fsdp(parameter(self, "query", init, ("embed",), (width,)), ("embed",), self.dtype)
         attention = Attention(self.config, self.dtype, name="attention")
         x = jnp.broadcast_to(query, (len(hidden), 1, width))
         x = attention(x, attention.project(hidden), deterministic=deterministic)

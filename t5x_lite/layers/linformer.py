@@ -9,6 +9,7 @@ from jaxtyping import Array, Bool, Float
 
 from t5x_lite.kernels.masks import Mask
 from t5x_lite.layers.decoding_cache import KeyValue
+from t5x_lite.layers.parameters import parameter
 from t5x_lite.parallel.partitioning import constrain_sharding
 from t5x_lite.validation import Positive, Validated
 
@@ -31,8 +32,8 @@ class Linformer(Validated):
         """
         sizes = {"none": {"key_value": 2, "position_heads": num_heads}, "headwise": {"key_value": 2}}
         shape = sizes.get(self.sharing, {}) | {"projected_positions": self.projected_length, "positions": max_length}
-        init = nn.with_logical_partitioning(nn.initializers.normal(max_length**-0.5), tuple(shape))
-        return module.param("length_projection", init, tuple(shape.values()), jnp.float32)
+        init = nn.initializers.normal(max_length**-0.5)
+        return parameter(module, "length_projection", init, tuple(shape), tuple(shape.values()))
 
 
 def project_length(

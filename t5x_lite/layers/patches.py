@@ -13,6 +13,7 @@ from flax import linen as nn
 from jaxtyping import Array, Float, Int
 
 from t5x_lite.layers.dense import Dense
+from t5x_lite.layers.parameters import parameter
 from t5x_lite.parallel.partitioning import all_gather_fsdp, constrain_sharding
 
 Grid = tuple[int, int]
@@ -105,7 +106,7 @@ class PatchPositionTable(nn.Module):
 
         init = sincos if self.positions == "sincos" else self.learned_init
         shape = (self.num_special + math.prod(self.grid), self.embed_dim)
-        self.embedding = self.param("embedding", nn.with_logical_partitioning(init, POSITION_AXES), shape, jnp.float32)
+        self.embedding = parameter(self, "embedding", init, POSITION_AXES, shape)
 
     def __call__(self, grid: Grid) -> tuple[Float[Array, "T D"], Float[Array, "P D"]]:
         """(the positions of special tokens, those of the patches of a grid)."""
@@ -136,8 +137,8 @@ class PatchEmbeddings(nn.Module):
 
     def setup(self) -> None:
         self.patch = Dense(self.embed_dim, ("patch", "embed"), self.use_bias, self.dtype)
-        init = nn.with_logical_partitioning(self.vector_init, ("embed",))
-        self.special = [self.param(name, init, (self.embed_dim,), jnp.float32) for name in self.special_tokens]
+        init, size = self.vector_init, self.embed_dim
+        self.special = [parameter(self, name, init, ("embed",), (size,)) for name in self.special_tokens]
         num_special = len(self.special_tokens) if self.special_positions else 0
         options = (self.positions, self.dtype, self.vector_init)
         self.position = PatchPositionTable(self.grid, self.embed_dim, num_special, *options)

@@ -10,6 +10,7 @@ from flax import linen as nn
 from jaxtyping import Array, Float, Int
 
 from t5x_lite.kernels.masks import DistanceBias
+from t5x_lite.layers.parameters import parameter
 from t5x_lite.parallel.partitioning import constrain_sharding
 
 
@@ -54,8 +55,8 @@ class RelativePositionBias(nn.Module):
     @nn.compact
     def __call__(self, length: int, memory_length: int) -> DistanceBias:
         """The bias of queries `0 .. length - 1` over keys `0 .. memory_length - 1`."""
-        init = nn.with_logical_partitioning(self.bias_init, ("position_buckets", "position_heads"))
-        bias = self.param("bias", init, (self.num_buckets, self.num_heads), jnp.float32)
+        axes, shape = ("position_buckets", "position_heads"), (self.num_buckets, self.num_heads)
+        bias = parameter(self, "bias", self.bias_init, axes, shape)
         bias = constrain_sharding(bias, None, "position_heads")
         # One value for each distance that can occur, whose buckets are constants of the compiled program.
         buckets = relative_position_buckets(

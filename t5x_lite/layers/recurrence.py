@@ -15,6 +15,7 @@ from jaxtyping import Array, Bool, Float
 
 from t5x_lite.kernels.cpu import multiply_few_rows
 from t5x_lite.layers.dense import Dropout, multiply
+from t5x_lite.layers.parameters import parameter
 from t5x_lite.parallel.partitioning import constrain_sharding
 
 Product = Callable[[str, Array], Array]
@@ -264,14 +265,15 @@ class CellWeights(nn.Module):
             return constrain_sharding(x.astype(self.dtype), *(None,) * x.ndim)
 
         def bias(name: str) -> Float[Array, "G"]:
-            init = nn.with_logical_partitioning(cell.bias_init, ("mlp",))
-            return whole(self.param(name, init, (size,), jnp.float32))
+            return whole(parameter(self, name, cell.bias_init, ("mlp",), (size,)))
 
-        init = nn.with_logical_partitioning(self.kernel_init, ("embed", "mlp"))
+        def matrix(name: str, shape: tuple[int, int]) -> Float[Array, "_ _"]:
+            return parameter(self, name, self.kernel_init, ("embed", "mlp"), shape)
+
         return LayerWeights(
-            self.param("input", init, (input_size, size), jnp.float32),
+            matrix("input", (input_size, size)),
             bias("bias"),
-            {name: whole(self.param(name, init, shape, jnp.float32)) for name, shape in cell.weight_shapes().items()},
+            {name: whole(matrix(name, shape)) for name, shape in cell.weight_shapes().items()},
             bias("own_bias") if cell.kind == "gru" and cell.reset == "after" else None,
             self.dtype,
         )

@@ -17,6 +17,7 @@ from jaxtyping import Array, Bool, Float, Int
 from t5x_lite.kernels.masks import MASKED_LOGIT
 from t5x_lite.kernels.shift import shift_positions
 from t5x_lite.layers.dense import Dense, Dropout, FeedForward, LayerConfig, keep_mask
+from t5x_lite.layers.parameters import parameter
 from t5x_lite.layers.positions import sinusoids
 from t5x_lite.layers.transformer import Remat, rematerialised
 from t5x_lite.parallel.partitioning import constrain_sharding, on_each_device
@@ -164,8 +165,8 @@ class RelativeAttention(nn.Module):
             self.content_bias, self.position_bias = (self._bias(name) for name in ("content_bias", "position_bias"))
         if self.has_segments:
             self.segment_bias = self._bias("segment_bias")
-            init = nn.with_logical_partitioning(c.kernel_init, (None, "position_heads", None))
-            self.segment = self.param("segment", init, (2, c.num_heads, c.head_dim), jnp.float32)
+            axes, shape = (None, "position_heads", None), (2, c.num_heads, c.head_dim)
+            self.segment = parameter(self, "segment", c.kernel_init, axes, shape)
 
     def _bias(self, name: str) -> Float[Array, "H K"]:
         return relative_bias(self, name, self.config)
@@ -251,8 +252,8 @@ class RelativeAttention(nn.Module):
 
 def relative_bias(module: nn.Module, name: str, config: LayerConfig) -> Float[Array, "H K"]:
     """A bias of queries, as a parameter of a module."""
-    init = nn.with_logical_partitioning(config.kernel_init, ("position_heads", None))
-    return module.param(name, init, (config.num_heads, config.head_dim), jnp.float32)
+    shape = (config.num_heads, config.head_dim)
+    return parameter(module, name, config.kernel_init, ("position_heads", None), shape)
 
 
 Streams = tuple[Float[Array, "B L D"], Float[Array, "B P D"] | None]

@@ -15,6 +15,7 @@ from t5x_lite.layers.decoding_cache import DecodingCache
 from t5x_lite.layers.dense import Dropout, LayerConfig
 from t5x_lite.layers.embedding import Embedding, LazyLogits, Unembedding, vocabulary_logits
 from t5x_lite.layers.heads import Classifier, at_end
+from t5x_lite.layers.parameters import parameter
 from t5x_lite.layers.transformer import Remat
 from t5x_lite.parallel.mesh import STATISTICS
 from t5x_lite.tokenizers.vocabulary import Vocabulary
@@ -298,8 +299,7 @@ class TextGenerator(TextModel):
         if not c.tied:
             self.output = Unembedding(c.vocab_size, self.dtype, c.output_init)
         if c.output_bias:
-            init = nn.with_logical_partitioning(nn.initializers.zeros, ("vocab",))
-            self.output_bias = self.param("output_bias", init, (c.vocab_size,), jnp.float32)
+            self.output_bias = parameter(self, "output_bias", nn.initializers.zeros, ("vocab",), (c.vocab_size,))
         self.setup_task_heads()
 
     def __call__(self, *ids: Int[Array, "B _"] | None, **options: Any) -> Float[Array, "B L V"]:

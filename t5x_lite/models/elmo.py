@@ -12,6 +12,7 @@ from t5x_lite.errors import InputError
 from t5x_lite.kernels.masks import MASKED_LOGIT
 from t5x_lite.layers.dense import Dense, Dropout
 from t5x_lite.layers.embedding import Embedding, LazyLogits
+from t5x_lite.layers.parameters import parameter
 from t5x_lite.layers.recurrence import Cell, CellState, Recurrent
 from t5x_lite.layers.transformer import Remat
 from t5x_lite.models.base import (
@@ -128,17 +129,15 @@ class CharacterEncoder(nn.Module):
     @nn.compact
     def __call__(self, characters: Int[Array, "B L C"]) -> Float[Array, "B L P"]:
         c, of_filters = self.config, []
-        init = nn.with_logical_partitioning(nn.initializers.uniform(1.0), ("window", "channels"))
-        table = self.param("characters", init, (NUM_CHARACTERS, c.character_dim), jnp.float32)
+        axes, shape = ("window", "channels"), (NUM_CHARACTERS, c.character_dim)
+        table = parameter(self, "characters", nn.initializers.uniform(1.0), axes, shape)
         embedded = table.astype(self.dtype)[characters]
         # Words one after another, as pictures of one line.
         words = jax.lax.collapse(embedded, 0, 2)
         for index, (width, count) in enumerate(c.filters):
-            axes = ("window", "channels", "channels")
-            init = nn.with_logical_partitioning(nn.initializers.normal(0.05), axes)
-            kernel = self.param(f"filter_{index}", init, (width, c.character_dim, count), jnp.float32)
-            zeros = nn.with_logical_partitioning(nn.initializers.zeros, ("channels",))
-            bias = self.param(f"bias_{index}", zeros, (count,), jnp.float32)
+            axes, shape = ("window", "channels", "channels"), (width, c.character_dim, count)
+            kernel = parameter(self, f"filter_{index}", nn.initializers.normal(0.05), axes, shape)
+            bias = parameter(self, f"bias_{index}", nn.initializers.zeros, ("channels",), (count,))
             found = jax.lax.conv_general_dilated(
                 words,
                 all_gather_fsdp(kernel, axes, self.dtype),
@@ -194,13 +193,8 @@ class LayerMixture(nn.Module):
 
     @nn.compact
     def __call__(self, layers: Float[Array, "N1 B L E"]) -> Float[Array, "B L E"]:
-        def parameter(name: str, init: nn.initializers.Initializer, shape: tuple[int, ...]) -> Array:
-            return self.param(name, nn.with_logical_partitioning(init, (None,) * len(shape)), shape, jnp.float32)
-
-        scores, scale = (
-            parameter("s", nn.initializers.zeros, layers.shape[:1]),
-            parameter("gamma", nn.initializers.ones, ()),
-        )
+        scores = parameter(self, "s", nn.initializers.zeros, (None,), layers.shape[:1])
+        scale = parameter(self, "gamma", nn.initializers.ones, (), ())
         weights = scale * jax.nn.softmax(scores)
         return jnp.einsum("N,NBLE->BLE", weights.astype(layers.dtype), layers)
 
@@ -223,8 +217,7 @@ class Elmo(TextModel):
         if c.num_words:
             init = nn.initializers.normal(c.projection**-0.5)
             self.output = Embedding(c.num_words, c.projection, self.dtype, init)
-            zeros = nn.with_logical_partitioning(nn.initializers.zeros, ("vocab",))
-            self.output_bias = self.param("output_bias", zeros, (c.num_words,), jnp.float32)
+            self.output_bias = parameter(self, "output_bias", nn.initializers.zeros, ("vocab",), (c.num_words,))
         if c.heads:
             self.mixture = LayerMixture()
         self.setup_task_heads()

@@ -17,6 +17,7 @@ from t5x_lite.layers.dense import Activation, Dense, Dropout, LayerConfig
 from t5x_lite.layers.embedding import POSITION_AXES, LazyLogits, TokenEmbeddings
 from t5x_lite.layers.heads import Classifier, MaskedLMHead, Pooler, SentencePairHead, SpanBoundaryHead
 from t5x_lite.layers.linformer import Linformer
+from t5x_lite.layers.parameters import parameter
 from t5x_lite.layers.positions import RelativePositionBias
 from t5x_lite.layers.transformer import Context, Remat, Stack
 from t5x_lite.models.base import TASK_HEADS, Hidden, Ids, Positions, Pretraining, TaskHead, TextConfig, TextModel, Valid
@@ -170,8 +171,8 @@ class Encoder(TextModel):
             self.projection = Dense(c.embed_dim, ("hidden", "embed"), True, self.dtype, _INIT)
         self.encoder = Stack(layer, c.num_layers, remat=self.remat, dtype=self.dtype, shared=c.layers_share_parameters)
         if c.num_global_tokens:
-            init = nn.with_logical_partitioning(_INIT, POSITION_AXES)
-            self.global_tokens = self.param("global_tokens", init, (c.num_global_tokens, c.embed_dim), jnp.float32)
+            shape = (c.num_global_tokens, c.embed_dim)
+            self.global_tokens = parameter(self, "global_tokens", _INIT, POSITION_AXES, shape)
         if c.pooler:
             self.pooler = Pooler(self.dtype)
         to_tokens = (c.vocab_size, c.token_embed_dim, c.token_activation, c.norm_epsilon, self.dtype)

@@ -10,6 +10,7 @@ from jaxtyping import Array, Float, Int
 
 from t5x_lite.kernels.masks import Mask
 from t5x_lite.layers.embedding import POSITION_AXES, Embedding
+from t5x_lite.layers.parameters import parameter
 from t5x_lite.layers.transformer import Context, Remat, Stack
 from t5x_lite.models.base import Architecture, Hidden, Ids, ModelConfig, TextConfig, Valid
 from t5x_lite.models.vit import Images
@@ -136,8 +137,7 @@ class ImageTextModel(nn.Module):
 
     def scalar(self, name: str, initial: float) -> Float[Array, ""]:
         """A parameter that is one number."""
-        init = nn.with_logical_partitioning(nn.initializers.constant(initial), ())
-        return self.param(name, init, (), jnp.float32)
+        return parameter(self, name, nn.initializers.constant(initial), (), ())
 
 
 def unit_length(x: Float[Array, "B E"]) -> Float[Array, "B E"]:

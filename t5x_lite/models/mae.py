@@ -14,6 +14,7 @@ from jaxtyping import Array, Float, Int
 
 from t5x_lite.errors import InputError
 from t5x_lite.layers.dense import Dense, LayerConfig
+from t5x_lite.layers.parameters import parameter
 from t5x_lite.layers.patches import Grid, PatchPositionTable, patchify, unpatchify
 from t5x_lite.layers.transformer import Context, Remat, Stack
 from t5x_lite.models.base import Hidden
@@ -78,10 +79,10 @@ class Decoder(nn.Module):
     remat: Remat = "none"
 
     def setup(self) -> None:
-        c, init = self.config, nn.initializers.normal(0.02)
+        c = self.config
         self.projection = Dense(c.decoder_embed_dim, ("hidden", "embed"), True, self.dtype)
-        axes = nn.with_logical_partitioning(init, ("embed",))
-        self.mask_token = self.param("mask_token", axes, (c.decoder_embed_dim,), jnp.float32)
+        init, shape = nn.initializers.normal(0.02), (c.decoder_embed_dim,)
+        self.mask_token = parameter(self, "mask_token", init, ("embed",), shape)
         self.position = PatchPositionTable(c.grid, c.decoder_embed_dim, 1, "sincos", self.dtype)
         self.stack = Stack(c.decoder_layer(), c.decoder_num_layers, remat=self.remat, dtype=self.dtype)
         self.prediction = Dense(c.patch_size**2 * c.num_channels, ("embed", "patch"), True, self.dtype)

@@ -16,6 +16,7 @@ from t5x_lite.errors import InputError
 from t5x_lite.layers.alignment import Memory, align, reverse_valid
 from t5x_lite.layers.dense import Dense, Dropout, keep_mask
 from t5x_lite.layers.embedding import Embedding, LazyLogits, Unembedding, vocabulary_logits
+from t5x_lite.layers.parameters import parameter
 from t5x_lite.layers.recurrence import (
     Cell,
     CellName,
@@ -177,13 +178,12 @@ class Alignment(nn.Module):
         size, matrices = c.alignment_units or c.units, {}
 
         def matrix(name: str, outputs: int) -> None:
-            kernel = self.param(name, nn.with_logical_partitioning(init, ("embed", "mlp")), (c.units, outputs))
+            kernel = parameter(self, name, init, ("embed", "mlp"), (c.units, outputs))
             matrices[name] = constrain_sharding(kernel.astype(self.dtype), None, None)
 
         if c.window:
             matrix("center", size)
-            center_init = nn.with_logical_partitioning(init, ("mlp", None))
-            kernel = self.param("center_score", center_init, (size, 1))
+            kernel = parameter(self, "center_score", init, ("mlp", None), (size, 1))
             matrices["center_score"] = constrain_sharding(kernel.astype(self.dtype), None, None)
         if c.attention == "dot":
             return Memory(encoded, encoded, valid), matrices
@@ -192,7 +192,7 @@ class Alignment(nn.Module):
             return Memory(encoded, encoded, valid), matrices
         matrix("query", size)
         keys = Dense(size, ("embed", "mlp"), True, self.dtype, init, name="key")(encoded)
-        vector = self.param("score", nn.with_logical_partitioning(init, ("mlp",)), (size,))
+        vector = parameter(self, "score", init, ("mlp",), (size,))
         keys = constrain_sharding(keys, "activation_batch", None, None)
         vector = constrain_sharding(vector.astype(self.dtype), None)
         return Memory(keys, encoded, valid, vector), matrices
@@ -229,7 +229,7 @@ class RecurrentDecoder(nn.Module):
         products |= matrices
 
         def matrix(name: str, inputs: int, outputs: int) -> None:
-            kernel = self.param(name, nn.with_logical_partitioning(init, ("embed", "mlp")), (inputs, outputs))
+            kernel = parameter(self, name, init, ("embed", "mlp"), (inputs, outputs))
             products[name] = kernel.astype(self.dtype)
 
         of_tokens = None

@@ -10,6 +10,7 @@ from jaxtyping import Array, Bool, Float, Int
 from t5x_lite.errors import InputError
 from t5x_lite.layers.dense import Activation, Dropout, LayerConfig
 from t5x_lite.layers.embedding import Embedding, LazyLogits
+from t5x_lite.layers.parameters import parameter
 from t5x_lite.layers.relative import (
     Memory,
     RelativeContext,
@@ -97,14 +98,12 @@ class XLNet(TextModel):
     def setup(self) -> None:
         c = self.config
         self.token_embedding = Embedding(c.vocab_size, c.embed_dim, self.dtype, c.kernel_init)
-        init = nn.with_logical_partitioning(c.kernel_init, ("norm",))
-        self.mask_embedding = self.param("mask_embedding", init, (c.embed_dim,), jnp.float32)
+        self.mask_embedding = parameter(self, "mask_embedding", c.kernel_init, ("norm",), (c.embed_dim,))
         options = {"has_segments": True, "remat": self.remat, "dtype": self.dtype}
         self.encoder = RelativeStack(c.layer(), c.num_layers, c.embed_dim, **options)
         self.dropout = Dropout(c.dropout_rate)
         if "permutation_lm" in c.heads:
-            init = nn.with_logical_partitioning(nn.initializers.zeros, ("vocab",))
-            self.output_bias = self.param("output_bias", init, (c.vocab_size,), jnp.float32)
+            self.output_bias = parameter(self, "output_bias", nn.initializers.zeros, ("vocab",), (c.vocab_size,))
         self.setup_task_heads()
 
     def __call__(

@@ -8,6 +8,7 @@ import jax.numpy as jnp
 from flax import linen as nn
 from jaxtyping import Array, Float
 
+from t5x_lite.layers.parameters import parameter
 from t5x_lite.layers.transformer import Remat
 from t5x_lite.models.base import Architecture, ModelConfig
 from t5x_lite.models.image_text import ImageTextConfig
@@ -50,8 +51,8 @@ class ZeroShot(nn.Module):
     def setup(self) -> None:
         c = self.config
         self.base = c.base.build(dtype=self.dtype, remat=self.remat)
-        init = nn.with_logical_partitioning(nn.initializers.lecun_normal(), ("hidden", "classes"))
-        self.classes = self.param("classes", init, (c.base.projection_dim, c.num_classes), jnp.float32)
+        shape = (c.base.projection_dim, c.num_classes)
+        self.classes = parameter(self, "classes", nn.initializers.lecun_normal(), ("hidden", "classes"), shape)
 
     def __call__(self, images: Images, *ids: Array, deterministic: bool = True) -> Float[Array, "B K"]:
         """The logits of classes; `ids` are for `init` alone."""
