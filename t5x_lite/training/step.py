@@ -73,11 +73,12 @@ class Program:
         self.experiment, self.objective, self.mesh = experiment, objective, mesh
         self._dtype = jnp.dtype(experiment.precision.compute)
         self.module: nn.Module = experiment.model.build(dtype=self._dtype, remat=experiment.remat)
-        axes = logical_axes(abstract_params(experiment.model))
+        params = abstract_params(experiment.model)
+        axes = logical_axes(params)
         self.trained = experiment.optimizer.trained(axes)
         self.optimizer = experiment.optimizer.build(axes, experiment.model.below_layers)
         frozen = objective.abstract_frozen(experiment.model)
-        boxed = jax.eval_shape(self._init, jax.random.key(0)).replace(frozen=frozen)
+        boxed = jax.eval_shape(self._first_state, params).replace(frozen=frozen)
         over = ("fsdp", "data") if experiment.zero1 else ("fsdp",)
         batch, everywhere = batch_sharding(mesh), replicated(mesh)
         self.state_shardings = shardings(mesh, boxed).replace(
@@ -89,9 +90,7 @@ class Program:
             nn.unbox(boxed),
             self.state_shardings,
         )
-        self._sharded_init = jax.jit(
-            lambda key: nn.unbox(self._init(key)), out_shardings=self.state_shardings.replace(frozen=None)
-        )
+        self._sharded_init = jax.jit(self._init, out_shardings=self.state_shardings.replace(frozen=None))
         self.train_step: TrainStep = jax.jit(
             use_mesh(mesh)(self._train_step),
             in_shardings=(self.state_shardings, batch),
@@ -139,7 +138,10 @@ class Program:
 
     def _init(self, key: Key[Array, ""]) -> TrainState:
         inputs = [jnp.zeros(array.shape, array.dtype) for array in self.experiment.model.abstract_inputs()]
-        params = self.module.init(key, *inputs)["params"]
+        return nn.unbox(self._first_state(self.module.init(key, *inputs)["params"]))
+
+    def _first_state(self, params: Any) -> TrainState:
+        """With parameters in boxes that name their axes, as are what is made of them."""
         opt_state, average = self.optimizer.init(params), self.experiment.average.start(params)
         memory = self.objective.memory(self.experiment.model, self.experiment.batch_size, self._dtype)
         index = self.objective.first_index(self.experiment.model, params)
@@ -220,6 +222,7 @@ class Program:
         # Row r goes to microbatch r % count, so that each device splits its rows and sends none.
         batches = jax.tree.map(lambda x: x.reshape(-1, count, *x.shape[1:]).swapaxes(0, 1), features)
         keys = jax.random.split(key, count)
+        microbatch = jax.jit(microbatch, inline=True)  # traced once, for its shapes and for the loop
         shapes = jax.eval_shape(microbatch, jax.tree.map(lambda x: x[0], batches), keys[0])
         zeros = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shapes)
 
