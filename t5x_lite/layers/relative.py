@@ -332,7 +332,7 @@ class RelativeStack(nn.Module):
             "length": self.num_layers,
             "out_axes": 0,
             "metadata_params": {nn.PARTITION_NAME: "layers"},
-            "check_constancy_invariants": False,  # nothing is shared: one trace of a layer less
+            "check_constancy_invariants": self.is_initializing(),  # as in `Stack`
         }
         methods = {
             "__call__": over_layers | {"in_axes": (0, nn.broadcast, nn.broadcast)},
