@@ -1,6 +1,6 @@
 """Every field of an experiment on the command line, for every kind of model and objective."""
 
-from dataclasses import replace
+from dataclasses import fields, is_dataclass, replace
 from pathlib import Path
 
 import pytest
@@ -19,21 +19,31 @@ def parsed(experiment, *arguments):
     return parse(Train, list(arguments), prog="train", default=Train(experiment, "run")).experiment
 
 
+def kinds(value):
+    """The types in a config and where they stand, which its options are made of."""
+    if is_dataclass(value):
+        return type(value), *(kinds(getattr(value, field.name)) for field in fields(value))
+    return type(value)
+
+
 @pytest.fixture(scope="module")
-def objectives_with_help() -> set[type]:
-    """Those whose help was read."""
+def tried() -> set:
+    """The kinds of configs whose options were read, and the objectives whose help was."""
     return set()
 
 
 @pytest.mark.parametrize("name", CONFIGS)
-def test_every_config_takes_overrides(run, name, objectives_with_help):
+def test_every_config_takes_overrides(run, name, tried):
     path = Path(__file__).parents[2] / "configs" / f"{name}.py"
     experiment = load_config(str(path))
+    if kinds(experiment) in tried:
+        return  # it differs in sizes from another one
+    tried.add(kinds(experiment))
     changed = parsed(experiment, "--steps", "7", "--data.held-out", "0.1")
     assert changed == replace(experiment, steps=7, data=replace(experiment.data, held_out=0.1))
-    if type(experiment.objective) in objectives_with_help:
+    if type(experiment.objective) in tried:
         return
-    objectives_with_help.add(type(experiment.objective))
+    tried.add(type(experiment.objective))
     status, out, _ = run("train", path, "--help")
     assert status == 0
     reads_ids = experiment.objective.layout.num_ids
