@@ -206,8 +206,8 @@ class Stack(nn.Module):
             "length": self.num_layers,
             "out_axes": 0,
             "metadata_params": {nn.PARTITION_NAME: "layers"},
-            # Flax traces a layer once more, which is needed only to make what all layers share; but the random numbers
-            # of parameters depend on it.
+            # Flax traces a layer once more, which only making what all layers share needs; but what a seed gives for
+            # new parameters depends on it.
             "check_constancy_invariants": self.is_initializing(),
         }
         in_axes = (0, nn.broadcast, nn.broadcast)

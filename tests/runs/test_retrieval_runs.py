@@ -134,7 +134,9 @@ def test_it_finds_passages_and_answers_from_them(asked):
     passages = asked.embed_texts([one.text for one in found])
     np.testing.assert_allclose(passages @ question, [one.score for one in found], rtol=1e-3, atol=1e-4)
     answer = asked.answer("Which river flows through Elvas?")
-    assert len(answer.passages) == 3 and list(answer.passages) == list(found[:3])
+    assert [one.text for one in answer.passages] == [one.text for one in found[:3]]
+    # Another program, whose sums may be rounded otherwise.
+    np.testing.assert_allclose([one.score for one in answer.passages], [one.score for one in found[:3]], rtol=1e-6)
     assert answer.text.replace(" ", "") in answer.passage.text.replace(" ", "")
     assert 0 < answer.probability < 1
     assert len(asked.answer("Which river flows through Elvas?", k=1).passages) == 1
