@@ -1,14 +1,15 @@
 import json
 import re
 
-import jax
 import numpy as np
 import pytest
 from PIL import Image
 
 from t5x_lite.cli.main import main
 from t5x_lite.convert import export_folder
-from t5x_lite.models import DetrConfig, ResNetConfig, init_params
+from t5x_lite.models import DetrConfig, ResNetConfig
+
+from ..programs import like_new
 
 CONFIG = DetrConfig(
     ResNetConfig((1, 1), (8, 12), bottleneck=False, stem_width=4, heads=(), frozen_norm=True),
@@ -26,7 +27,7 @@ CONFIG = DetrConfig(
 def folder(tmp_path_factory):
     folder = tmp_path_factory.mktemp("detect")
     processor = {"image_processor_type": "DetrImageProcessor", "size": {"shortest_edge": 32, "longest_edge": 40}}
-    params = init_params(CONFIG, jax.random.key(0))
+    params = like_new(CONFIG)
     # It is sure of the first class.
     params["class_head"]["bias"] = params["class_head"]["bias"].at[0].add(10.0)
     export_folder(folder / "hf", CONFIG, params, None, labels=("cat", "dog"), image_processor=processor)

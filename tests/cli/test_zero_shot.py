@@ -4,15 +4,16 @@ import gzip
 import json
 from pathlib import Path
 
-import jax
 import numpy as np
 import pytest
 from PIL import Image
 
 from t5x_lite.convert import export_folder
 from t5x_lite.data import ClipBPE, make_tokenizer
-from t5x_lite.models import ClipConfig, ClipImageConfig, ClipTextConfig, ViTConfig, init_params
+from t5x_lite.models import ClipConfig, ClipImageConfig, ClipTextConfig, ViTConfig
 from t5x_lite.pretrained import load
+
+from ..programs import like_new
 
 MERGES = ["c a", "ca t</w>", "d o", "do g</w>", "o w", "ow l</w>"]
 SIZE = 512 + len(MERGES) + 2
@@ -28,9 +29,9 @@ def folder(tmp_path_factory):
     tokenizer = make_tokenizer(ClipBPE(str(folder / "merges.txt.gz"), SIZE), iter)
     text = ClipTextConfig(vocab_size=SIZE, max_length=16, **SIZES)
     config = ClipConfig(ClipImageConfig(image_size=(8, 8), patch_size=4, **SIZES), text, projection_dim=6)
-    export_folder(folder / "clip", config, init_params(config, jax.random.key(3)), tokenizer)
+    export_folder(folder / "clip", config, like_new(config, 3), tokenizer)
     vit = ViTConfig(image_size=(8, 8), patch_size=4, **SIZES, num_classes=3)
-    export_folder(folder / "vit", vit, init_params(vit, jax.random.key(0)), None)
+    export_folder(folder / "vit", vit, like_new(vit), None)
     random = np.random.default_rng(0)
     for number in range(12):
         path = folder / "animals" / ("cat", "dog", "owl")[number % 3] / f"{number}.png"

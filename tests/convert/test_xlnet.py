@@ -12,9 +12,11 @@ import pytest
 from t5x_lite.convert import export_folder, import_folder
 from t5x_lite.data import Vocabulary
 from t5x_lite.errors import InputError
-from t5x_lite.models import PRESETS, XLNetConfig, init_params, num_params
+from t5x_lite.models import PRESETS, XLNetConfig, num_params
 from t5x_lite.objectives import PermutationLanguageModel, corrupt_rows
 from t5x_lite.objectives.vocabulary_loss import vocabulary_loss
+
+from ..programs import like_new
 
 torch = pytest.importorskip("torch", reason="torch is the oracle")
 transformers = pytest.importorskip("transformers", reason="transformers is the oracle")
@@ -70,7 +72,7 @@ def test_config(pair):
     assert isinstance(config, XLNetConfig)
     for name, value in case.expected.items():
         assert getattr(config, name) == value, name
-    shapes = jax.tree.map(jnp.shape, init_params(config, jax.random.key(0)))
+    shapes = jax.tree.map(jnp.shape, like_new(config))
     assert shapes == jax.tree.map(jnp.shape, params)
 
 

@@ -1,4 +1,3 @@
-import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -6,7 +5,8 @@ import pytest
 from t5x_lite.errors import InputError
 from t5x_lite.layers.big_bird import BigBird
 from t5x_lite.models import BertConfig
-from t5x_lite.models.base import init_params
+
+from ..programs import like_new
 
 FIRST = [7, 3, 8, 1, 1, 0, 8, 4, 6]
 """What the first seed draws, by any release of NumPy."""
@@ -47,7 +47,7 @@ def test_extended_global_tokens():
     """They stand in front of the row, see all of it and are seen by all; no block of the row itself is global."""
     attention = BigBird(2, 1, 3, num_global_tokens=4)
     config = BertConfig(20, 2, 8, 8, 1, 40, attention=attention, pooler=False)
-    module, params = config.build(), init_params(config, jax.random.key(0))
+    module, params = config.build(), like_new(config)
     assert params["global_tokens"].shape == (4, 8)
     ids = jnp.arange(30).reshape(1, 30) % 20
     hidden, sown = module.apply({"params": params}, ids, mutable=["intermediates"], method="hidden_states")

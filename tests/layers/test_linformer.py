@@ -4,13 +4,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from flax import linen as nn
 
 from t5x_lite.kernels.masks import Mask
 from t5x_lite.layers.linformer import Linformer, project_length
-from t5x_lite.models import AlbertConfig, BertConfig, T5EncoderConfig, num_params
-from t5x_lite.models.base import init_params
+from t5x_lite.models import AlbertConfig, BertConfig, T5EncoderConfig, abstract_params, num_params
 
-from ..programs import arrays_in
+from ..programs import arrays_in, like_new
 
 N = 10
 TINY = BertConfig(vocab_size=40, num_heads=2, embed_dim=8, mlp_dim=16, num_layers=3, max_length=N, pooler=False)
@@ -29,7 +29,7 @@ def with_identities(config, params):
             there = there[part.key]
         return there
 
-    return jax.tree_util.tree_map_with_path(value, init_params(config, jax.random.key(0)))
+    return jax.tree_util.tree_map_with_path(value, like_new(config))
 
 
 @pytest.mark.parametrize("sharing", SHARINGS)
@@ -37,7 +37,7 @@ def test_with_identities_it_is_full_attention(sharing):
     config = replace(TINY, attention=Linformer(N, sharing))
     ids = jax.random.randint(jax.random.key(1), (2, 7), 0, 40)
     valid = jnp.arange(7)[None] < jnp.array([[7], [4]])
-    params = init_params(TINY, jax.random.key(0))
+    params = like_new(TINY)
     hidden = [
         jax.jit(lambda p, of=of: of.build().apply({"params": p}, ids, inputs_valid=valid)["hidden"])(p)
         for of, p in ((TINY, params), (config, with_identities(config, params)))
@@ -80,7 +80,7 @@ def test_the_pairs_of_attention_do_not_grow_with_the_square_of_the_length():
     """The largest array of a program of rows of 4,096 tokens has one number a token and feature or sum, and head."""
     config = replace(TINY, attention=Linformer(16), max_length=4096, num_layers=1)
     shape = jax.ShapeDtypeStruct((1, 4096), jnp.int32)
-    params = jax.eval_shape(lambda: init_params(config, jax.random.key(0)))
+    params = nn.unbox(abstract_params(config))
 
     def loss(params, ids):
         return config.build().apply({"params": params}, ids, method="hidden_states").sum()

@@ -20,7 +20,7 @@ from t5x_lite.models import (
 )
 from t5x_lite.parallel.mesh import STATISTICS
 
-from ..programs import apply
+from ..programs import apply, like_new
 
 TOWER = ClipResNetConfig(depths=(2, 1), widths=(16, 24), stem_width=8, image_size=(24, 32), num_heads=3)
 TEXT = ClipTextConfig(vocab_size=40, max_length=6, embed_dim=16, num_heads=2, mlp_dim=24, num_layers=1)
@@ -43,7 +43,7 @@ def params():
             return jnp.asarray(random.uniform(0.5, 1.5, leaf.shape), jnp.float32)
         return jnp.asarray(random.normal(0, 0.3, leaf.shape), jnp.float32)
 
-    return jax.tree_util.tree_map_with_path(drawn, init_params(CLIP, jax.random.key(0)))
+    return jax.tree_util.tree_map_with_path(drawn, like_new(CLIP))
 
 
 def by_torch(torch, params, images):
@@ -140,7 +140,7 @@ def test_towers_are_checked(changes, message):
 def test_siglip_leaves_out_what_is_left_of_a_picture():
     """As a convolution does: of 14 pixels three patches of 4 are read."""
     config = replace(SIGLIP, image=replace(SIGLIP.image, image_size=(14, 14)))
-    params = init_params(config, jax.random.key(0))
+    params = like_new(config)
     images = jax.random.normal(jax.random.key(1), (2, 14, 14, 3))
     embed = jax.jit(lambda images: config.build().apply({"params": params}, images, method="embed_images"))
     expected = embed(images)
@@ -152,7 +152,7 @@ def test_siglip_leaves_out_what_is_left_of_a_picture():
 
 
 def test_texts_of_siglip_are_read_at_the_end_of_a_full_row_and_see_all_of_it():
-    params = init_params(SIGLIP, jax.random.key(0))
+    params = like_new(SIGLIP)
     module = SIGLIP.build()
     ids = jnp.array([[3, 4, 1, 1, 1]])
     gradient = jax.jit(jax.grad(lambda p: module.apply({"params": p}, ids, method="embed_texts")[0, 0]))(params)

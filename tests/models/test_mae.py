@@ -8,9 +8,11 @@ from flax import linen as nn
 
 from t5x_lite.errors import InputError
 from t5x_lite.layers.patches import patchify
-from t5x_lite.models import PRESETS, MAEConfig, ViTConfig, abstract_params, init_params, mae_loss
+from t5x_lite.models import PRESETS, MAEConfig, ViTConfig, abstract_params, mae_loss
 from t5x_lite.models.mae import fill_hidden
 from t5x_lite.parallel import MeshShape, batch_sharding, make_mesh, shardings, use_mesh
+
+from ..programs import like_new
 
 SIZES = {"embed_dim": 24, "num_heads": 4, "mlp_dim": 34, "num_layers": 2}
 CONFIG = MAEConfig(
@@ -90,7 +92,7 @@ def test_the_loss_is_zero_for_the_pixels_themselves_and_where_nothing_is_hidden(
 def test_the_encoder_is_a_vit():
     """By the names and shapes of its parameters, and by what it makes of a whole picture."""
     vit = ViTConfig((16, 32), 4, 2, **SIZES, heads=())
-    params = init_params(CONFIG, jax.random.key(0))
+    params = like_new(CONFIG)
     body = {name: params[name] for name in ("embeddings", "encoder")}
     shapes = nn.unbox(abstract_params(vit))
     assert jax.tree.map(lambda leaf: leaf.shape, body) == jax.tree.map(lambda leaf: leaf.shape, shapes)

@@ -15,11 +15,13 @@ import pytest
 from t5x_lite.data import Vocabulary
 from t5x_lite.errors import InputError
 from t5x_lite.kernels.masks import MASKED_LOGIT
-from t5x_lite.models import PRESETS, BertConfig, RealmConfig, init_params, num_params
+from t5x_lite.models import PRESETS, BertConfig, RealmConfig, num_params
 from t5x_lite.models.realm import Joint, join
 from t5x_lite.objectives.masked_language_model import gather_positions
 from t5x_lite.objectives.retrieval import marginal_likelihood
 from t5x_lite.runs.open_model import open_model
+
+from ..programs import like_new
 
 BERT = BertConfig(
     vocab_size=60, embed_dim=12, num_heads=3, mlp_dim=17, num_layers=2, max_length=40, activation="gelu_tanh"
@@ -39,7 +41,7 @@ def test_the_published_sizes():
 def test_a_shared_encoder_is_one():
     two, one = RealmConfig(BERT), RealmConfig(BERT, shared=True)
     assert num_params(two) == 2 * num_params(one)
-    params, ids = init_params(one, jax.random.key(0)), jnp.array([[2, 9, 3]])
+    params, ids = like_new(one), jnp.array([[2, 9, 3]])
     options = {
         name: one.build().apply({"params": params}, ids, method=f"embed_{name}") for name in ("questions", "passages")
     }
@@ -57,7 +59,7 @@ def test_rows_of_a_question_and_a_passage():
 
 def test_spans_outside_the_passage_are_no_answers():
     config = RealmConfig(BERT, reader=BERT, answer_dim=6)
-    params = init_params(config, jax.random.key(0))
+    params = like_new(config)
     joint = join(jnp.array([[2, 10, 3]]), jnp.array([[20, 21, 22, 0]]), VOCABULARY)
     scores = jax.jit(
         lambda params: config.build().apply(

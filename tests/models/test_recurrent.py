@@ -10,8 +10,10 @@ from flax import linen as nn
 
 from t5x_lite.decoding import BeamSearch, Greedy, decode
 from t5x_lite.errors import InputError
-from t5x_lite.models import PRESETS, RecurrentConfig, init_params, num_params
+from t5x_lite.models import PRESETS, RecurrentConfig, num_params
 from t5x_lite.objectives import SequenceToSequence
+
+from ..programs import like_new
 
 TINY = RecurrentConfig(vocab_size=40, embed_dim=7, units=5, initial_scale=0.5)
 KINDS = {
@@ -42,7 +44,7 @@ TARGETS = np.random.default_rng(1).integers(3, 40, (3, 5)).astype(np.int32)
 @pytest.fixture(scope="module", params=KINDS)
 def model(request):
     config = KINDS[request.param]
-    random, params = np.random.default_rng(2), init_params(config, jax.random.key(0))
+    random, params = np.random.default_rng(2), like_new(config)
     moved = jax.tree.map(lambda x: jnp.asarray(x + random.normal(0, 0.1, x.shape), jnp.float32), params)
     return config.build(), moved
 
@@ -141,7 +143,7 @@ def test_it_writes_texts_whose_scores_are_its_own(model, method):
 
 def test_reversed_inputs_are_read_from_their_end():
     config = KINDS["sutskever"]
-    params = init_params(config, jax.random.key(0))
+    params = like_new(config)
     backwards = np.where(VALID, np.take_along_axis(INPUTS, (LENGTHS[:, None] - 1 - np.arange(6)) % 6, axis=1), 0)
     forward = replace(config, reverse_inputs=False).build()
     expected = logits_of(forward, params, backwards, TARGETS, VALID)
@@ -150,7 +152,7 @@ def test_reversed_inputs_are_read_from_their_end():
 
 def test_dropout_follows_its_key():
     config = replace(KINDS["gnmt"], dropout_rate=0.5)
-    params, module = init_params(config, jax.random.key(0)), config.build()
+    params, module = like_new(config), config.build()
 
     @jax.jit
     def dropped(key):

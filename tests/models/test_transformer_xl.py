@@ -17,10 +17,10 @@ from flax.traverse_util import flatten_dict, unflatten_dict
 from t5x_lite.decoding import BeamSearch, Greedy, decode
 from t5x_lite.errors import InputError
 from t5x_lite.layers.relative import empty_memory, next_memory, remembered
-from t5x_lite.models import PRESETS, TransformerXLConfig, init_params, num_params
+from t5x_lite.models import PRESETS, TransformerXLConfig, num_params
 from t5x_lite.objectives.vocabulary_loss import token_loss
 
-from ..programs import apply
+from ..programs import apply, like_new
 
 TINY = TransformerXLConfig(
     vocab_size=60,
@@ -43,7 +43,7 @@ IDS = jnp.asarray(np.random.default_rng(0).integers(0, 60, (2, 10)), jnp.int32)
 
 
 def model_of(config):
-    params, random = init_params(config, jax.random.key(0)), np.random.default_rng(1)
+    params, random = like_new(config), np.random.default_rng(1)
     moved = jax.tree.map(lambda x: jnp.asarray(x + random.normal(0, 0.2, x.shape), jnp.float32), params)
     return config.build(), moved
 

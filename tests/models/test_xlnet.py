@@ -7,10 +7,10 @@ import pytest
 
 from t5x_lite.data import Vocabulary
 from t5x_lite.errors import InputError
-from t5x_lite.models import BertConfig, RobertaConfig, XLNetConfig, init_params
+from t5x_lite.models import BertConfig, RobertaConfig, XLNetConfig
 from t5x_lite.objectives.permutation_language_model import factorization_order
 
-from ..programs import apply
+from ..programs import apply, like_new
 
 TINY = XLNetConfig(
     vocab_size=40, num_heads=3, embed_dim=12, mlp_dim=17, num_layers=3, dropout_rate=0.0, heads=("permutation_lm",)
@@ -24,7 +24,7 @@ ORDER = jax.vmap(factorization_order, (0, 0, None))(jax.random.split(jax.random.
 
 @pytest.fixture(scope="module")
 def model():
-    params, random = init_params(TINY, jax.random.key(0)), np.random.default_rng(1)
+    params, random = like_new(TINY), np.random.default_rng(1)
     moved = jax.tree.map(lambda x: jnp.asarray(x + random.normal(0, 0.2, x.shape), jnp.float32), params)
     return TINY.build(), moved
 

@@ -9,9 +9,11 @@ import pytest
 from t5x_lite.errors import InputError
 from t5x_lite.images.augmentation import STATISTICS, Augmentation
 from t5x_lite.images.mixing import Mixing
-from t5x_lite.models import BertConfig, DeiTConfig, ResNetConfig, ViTConfig, init_params
+from t5x_lite.models import BertConfig, DeiTConfig, ResNetConfig, ViTConfig
 from t5x_lite.objectives import ImageClassification, ImageDistillation, corrupt_rows
 from t5x_lite.parallel.mesh import STATISTICS as RUNNING
+
+from ..programs import like_new
 
 SIZES = {"patch_size": 4, "embed_dim": 8, "num_heads": 2, "mlp_dim": 8, "num_layers": 1, "num_classes": 5}
 STUDENT, ONE_HEAD = DeiTConfig((8, 8), **SIZES), ViTConfig((8, 8), **SIZES)
@@ -53,11 +55,11 @@ def teach(params, images):
 @pytest.fixture(scope="module")
 def params(features):
     """Of student and teacher. The teacher's running statistics are not those of the batch; it names several classes."""
-    student = init_params(STUDENT, jax.random.key(0))
+    student = like_new(STUDENT)
     for number, head in enumerate(STUDENT.heads):
         kernel = student[head]["scores"]["kernel"]
         student[head]["scores"]["kernel"] = jax.random.normal(jax.random.key(number), kernel.shape)
-    teacher, keys = init_params(TEACHER, jax.random.key(2)), iter(jax.random.split(jax.random.key(1), 99))
+    teacher, keys = like_new(TEACHER, 2), iter(jax.random.split(jax.random.key(1), 99))
     teacher = jax.tree.map_with_path(
         lambda path, leaf: (
             leaf + jax.random.uniform(next(keys), leaf.shape, minval=-0.5)
@@ -124,7 +126,7 @@ def test_one_head_learns_the_labels_and_the_other_the_teacher(params, features, 
 
 def test_one_head_learns_both(features, params, logits):
     objective = BARE.for_teacher(TEACHER, ONE_HEAD, STATISTICS["imagenet"])
-    module, student = ONE_HEAD.build(), init_params(ONE_HEAD, jax.random.key(0))
+    module, student = ONE_HEAD.build(), like_new(ONE_HEAD)
     compute = jax.jit(lambda p, f: objective.loss(module, p, features, None, frozen=f))
     total, _, metrics = compute(student, params[1])
     (head,) = jax.jit(partial(PLAIN.apply, module))(student, features)
@@ -151,7 +153,7 @@ def test_only_the_student_learns(objective, params, features):
 def test_no_running_statistics_of_the_teacher_move(params, features):
     """A student that has them moves its own, and the teacher gives what its own say in training too."""
     objective = BARE.for_teacher(TEACHER, TEACHER, STATISTICS["inception"])
-    student = init_params(TEACHER, jax.random.key(5))
+    student = like_new(TEACHER, 5)
     compute = jax.jit(lambda s, f, key: objective.loss(TEACHER.build(), s, features, key, frozen=f)[2])
     metrics = compute(student, params[1], jax.random.key(0))
     plain = loss_of(PLAIN, TEACHER.build(), student, features, jax.random.key(0))[2]
@@ -169,7 +171,7 @@ def test_a_transformer_sees_pictures_of_its_size(features):
     """Four times as many pixels of pictures without detail are the same pictures."""
     large = replace(ONE_HEAD, image_size=(16, 16))
     objective = BARE.for_teacher(large, STUDENT, STATISTICS["inception"])
-    teacher = init_params(large, jax.random.key(0))
+    teacher = like_new(large)
     flat = jnp.broadcast_to(features["images"].mean(axis=(1, 2), keepdims=True), features["images"].shape)
     actual = jax.jit(lambda *arrays: objective.teacher_logits(*arrays, jnp.float32))(teacher, flat)
     images = jnp.repeat(jnp.repeat(flat, 2, axis=1), 2, axis=2)

@@ -8,9 +8,11 @@ import numpy as np
 import pytest
 
 from t5x_lite.errors import InputError
-from t5x_lite.models import BartConfig, BertConfig, GptConfig, RecurrentConfig, T5Config, init_params
+from t5x_lite.models import BartConfig, BertConfig, GptConfig, RecurrentConfig, T5Config
 from t5x_lite.objectives import MaskedSequenceToSequence, corrupt_rows
 from t5x_lite.tokenizers.vocabulary import Vocabulary
+
+from ..programs import like_new
 
 VOCABULARY = Vocabulary(size=60, pad_id=1, eos_id=2, unk_id=3, cls_id=0, sep_id=2, mask_id=59)
 OBJECTIVE = MaskedSequenceToSequence(13).for_vocabulary(VOCABULARY)
@@ -69,7 +71,7 @@ def loss_of(params, features):
 
 def test_the_loss_is_that_of_the_span_at_its_positions(features):
     """The decoder's tables of positions are read where the span was."""
-    params = init_params(BART, jax.random.key(1))
+    params = like_new(BART, 1)
     few = jax.tree.map(lambda x: jnp.asarray(x[:3]), features)
     total, weight, _ = jax.jit(loss_of)(params, few)
     assert weight == 3 * 6

@@ -11,7 +11,7 @@ from t5x_lite import Experiment
 from t5x_lite.data import Bytes, Data, Vocabulary, make_tokenizer
 from t5x_lite.data.tasks.open_questions import OpenQuestion
 from t5x_lite.errors import InputError
-from t5x_lite.models import BertConfig, RealmConfig, init_params
+from t5x_lite.models import BertConfig, RealmConfig
 from t5x_lite.objectives import OpenQuestionAnswering, corrupt_rows
 from t5x_lite.objectives.open_question_answering import spans_that_read
 from t5x_lite.optim.optimizers import Sgd
@@ -19,6 +19,8 @@ from t5x_lite.optim.schedules import Constant
 from t5x_lite.parallel import MeshShape, make_mesh
 from t5x_lite.retrieval import Corpus, ParamsAndCorpus
 from t5x_lite.training.step import Program
+
+from ..programs import like_new
 
 P, LENGTH = 11, 7
 BERT = BertConfig(
@@ -53,7 +55,7 @@ for row in range(8):
 def all_passages():
     """(an objective that finds every passage, parameters larger than new ones, features, the corpus)."""
     objective = replace(OBJECTIVE, num_retrieved=P, num_scored=P).for_corpus(P)
-    leaves, tree = jax.tree.flatten(init_params(MODEL, jax.random.key(0)))
+    leaves, tree = jax.tree.flatten(like_new(MODEL))
     params = tree.unflatten([leaf + 0.3 * draw.normal(size=leaf.shape).astype(np.float32) for leaf in leaves])
     ids = jnp.zeros((objective.num_rows, LENGTH), jnp.int32).at[:P].set(PASSAGES)
     corpus = Corpus(ids, jax.jit(lambda ids: objective.encode_corpus(MODEL.build(), params, ids))(ids))

@@ -12,10 +12,10 @@ import t5x_lite
 from t5x_lite.convert import export_folder
 from t5x_lite.errors import InputError
 from t5x_lite.images.preparation import BoxPreparation
-from t5x_lite.models import DetrConfig, ResNetConfig, init_params
+from t5x_lite.models import DetrConfig, ResNetConfig
 from t5x_lite.pretrained import PretrainedDetector
 
-from ..programs import corrupt
+from ..programs import corrupt, like_new
 
 CONFIG = DetrConfig(
     ResNetConfig((1, 1), (8, 12), bottleneck=False, stem_width=4, heads=(), frozen_norm=True),
@@ -42,7 +42,7 @@ PICTURES = [picture(0), picture(1, 60, 33), picture(2)]
 def folder(tmp_path_factory):
     """A model with random parameters as a Hugging Face folder; pictures get 64 pixels on their shorter side."""
     folder = tmp_path_factory.mktemp("detr") / "hf"
-    params = init_params(CONFIG, jax.random.key(1))
+    params = like_new(CONFIG, 1)
     params = jax.tree.map(lambda leaf: leaf * 3.0 if leaf.ndim > 1 else leaf, params)
     processor = {
         "image_processor_type": "DetrImageProcessor",

@@ -2,7 +2,6 @@
 
 import gzip
 
-import jax
 import numpy as np
 import pytest
 from PIL import Image
@@ -18,10 +17,11 @@ from t5x_lite.models import (
     SiglipConfig,
     SiglipImageConfig,
     SiglipTextConfig,
-    init_params,
 )
 from t5x_lite.pretrained import PretrainedImageText
 from t5x_lite.tokenizers.sentencepiece import SiglipTokenizer
+
+from ..programs import like_new
 
 MERGES = ["c a", "ca t</w>", "d o", "do g</w>", "p h", "ph o", "pho t", "phot o</w>", "o f</w>"]
 SIZE = 512 + len(MERGES) + 2
@@ -50,7 +50,7 @@ def folder(tmp_path_factory):
         ClipTextConfig(vocab_size=SIZE, max_length=24, **sizes),
         projection_dim=12,
     )
-    export_folder(folder / "hf", config, init_params(config, jax.random.key(1)), tokenizer)
+    export_folder(folder / "hf", config, like_new(config, 1), tokenizer)
     return folder / "hf"
 
 
@@ -103,7 +103,7 @@ def test_siglip_gives_each_class_a_probability_of_its_own(spiece, tmp_path, torc
     tokenizer = SiglipTokenizer(spiece.model)
     text = SiglipTextConfig(vocab_size=tokenizer.vocabulary.size, max_length=12, **sizes)
     config = SiglipConfig(SiglipImageConfig(image_size=(26, 26), patch_size=8, **sizes), text)
-    params = init_params(config, jax.random.key(1)) | {"logit_bias": np.float32(-1.0), "logit_scale": np.float32(1.0)}
+    params = like_new(config, 1) | {"logit_bias": np.float32(-1.0), "logit_scale": np.float32(1.0)}
     export_folder(tmp_path, config, params, tokenizer)
     ours = t5x_lite.load(tmp_path)
     theirs = transformers.SiglipModel.from_pretrained(tmp_path).eval()

@@ -2,23 +2,22 @@
 
 from dataclasses import replace
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
 from t5x_lite.data import Bytes, make_tokenizer
 from t5x_lite.errors import InputError
-from t5x_lite.models import RecurrentConfig, init_params
+from t5x_lite.models import RecurrentConfig
 from t5x_lite.pretrained.decoders import PretrainedEncoderDecoder
+
+from ..programs import like_new
 
 CONFIG = RecurrentConfig(vocab_size=280, embed_dim=8, units=6, bidirectional=1, num_encoder_layers=1, initial_scale=0.5)
 
 
 def opened(config):
-    return PretrainedEncoderDecoder(
-        config, config.build(), init_params(config, jax.random.key(0)), make_tokenizer(Bytes(extra_ids=0), iter)
-    )
+    return PretrainedEncoderDecoder(config, config.build(), like_new(config), make_tokenizer(Bytes(extra_ids=0), iter))
 
 
 @pytest.fixture(scope="module")

@@ -18,7 +18,6 @@ from t5x_lite.models import (
     MAEConfig,
     ViTConfig,
     abstract_params,
-    init_params,
 )
 from t5x_lite.training import Experiment
 from t5x_lite.training.experiment import differences
@@ -30,6 +29,8 @@ from t5x_lite.training.initialization import (
     part_for,
     with_resized_positions,
 )
+
+from ..programs import like_new
 
 
 def tree(layers: int, width: int = 3, **others):
@@ -199,7 +200,7 @@ AUTOENCODER = MAEConfig((8, 12), 4, 1, embed_dim=8, num_heads=2, mlp_dim=6, num_
 
 def started(model, config, params):
     """A new model's parameters with those of another one, and what was said about it."""
-    ours = init_params(model, jax.random.key(1))
+    ours = like_new(model, 1)
     source, resized = with_resized_positions(params, model, config)
     found, fresh = overlay(ours, source)
     return ours, found, resized + describe_overlay(found, source, fresh)
@@ -210,7 +211,7 @@ DEIT = DeiTConfig(**vars(VIT) | {"heads": ("classification", "distillation")})
 
 @pytest.mark.parametrize("config", [VIT, AUTOENCODER, replace(DEIT, heads=())], ids=lambda c: type(c).__name__)
 def test_another_resolution_and_number_of_classes(config):
-    params = init_params(config, jax.random.key(0))
+    params = like_new(config)
     model = replace(VIT, image_size=(20, 8), num_classes=5)
     ours, found, message = started(model, config, params)
     assert message.startswith("; its positions of 2 x 3 patches were interpolated to 5 x 2; random are classification/")
@@ -224,7 +225,7 @@ def test_another_resolution_and_number_of_classes(config):
 
 
 def test_positions_of_tokens_that_one_of_the_models_lacks():
-    params = init_params(VIT, jax.random.key(0))
+    params = like_new(VIT)
     table = np.asarray(params["embeddings"]["position"]["embedding"])
     _, mean, message = started(replace(VIT, pooling="mean"), VIT, params)
     np.testing.assert_array_equal(mean["embeddings"]["position"]["embedding"], table[1:])
@@ -237,7 +238,7 @@ def test_positions_of_tokens_that_one_of_the_models_lacks():
 
 def test_an_autoencoder_of_another_resolution_has_all_its_positions():
     model = replace(AUTOENCODER, image_size=(16, 16))
-    params = init_params(AUTOENCODER, jax.random.key(0))
+    params = like_new(AUTOENCODER)
     _, found, message = started(model, AUTOENCODER, params)
     assert message == "; its positions of 2 x 3 patches were interpolated to 4 x 4"
     assert found["decoder"]["position"]["embedding"].shape == (17, 12)
@@ -257,7 +258,7 @@ TOWERS = {
 def test_a_clip_of_another_resolution(tower):
     """As CLIP's L/14 goes on at 336 x 336 (Radford et al. 2021, section 2.5)."""
     config = ClipConfig(TOWERS[tower], TEXT, 6)
-    params = init_params(config, jax.random.key(0))
+    params = like_new(config)
     model = replace(config, image=replace(config.image, image_size=(16, 8)))
     _, found, message = started(model, config, params)
     assert message == "; its positions of 2 x 3 patches were interpolated to 4 x 2"
@@ -270,4 +271,4 @@ def test_a_clip_of_another_resolution(tower):
 
 def test_patches_of_another_size_are_another_model():
     with pytest.raises(InputError, match=r"embeddings/patch/kernel has shape \(16, 8\) there, \(4, 8\) here"):
-        started(replace(VIT, patch_size=2), VIT, init_params(VIT, jax.random.key(0)))
+        started(replace(VIT, patch_size=2), VIT, like_new(VIT))
