@@ -23,7 +23,7 @@ def kinds(value):
     """The types in a config and where they stand, which its options are made of."""
     if is_dataclass(value):
         return type(value), *(kinds(getattr(value, field.name)) for field in fields(value))
-    return type(value)
+    return tuple(map(kinds, value)) if isinstance(value, tuple) else type(value)
 
 
 @pytest.fixture(scope="module")

@@ -10,15 +10,14 @@ import pytest
 
 from t5x_lite.errors import InputError
 from t5x_lite.models import GptConfig, T5Config
+from t5x_lite.models.base import init_params
 from t5x_lite.scaling import count_parameters, read_measurements, training_flops
-
-from ..programs import like_new
 
 GPT = GptConfig(vocab_size=300, embed_dim=12, num_heads=3, mlp_dim=17, num_layers=2, max_length=40)
 
 
 def test_parameters():
-    sizes = jax.tree.map(np.size, like_new(GPT))
+    sizes = jax.tree.map(np.size, init_params(GPT, jax.random.key(0)))
     assert count_parameters(GPT) == sum(jax.tree.leaves(sizes))
     assert count_parameters(GPT, "non_embedding") == count_parameters(GPT) - (300 + 40) * 12
     t5 = T5Config(vocab_size=50, embed_dim=8, num_heads=2, head_dim=4, mlp_dim=8, tied=False)
