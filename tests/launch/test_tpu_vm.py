@@ -21,8 +21,16 @@ def tpu_vm(script, monkeypatch):
     return module
 
 
+@pytest.fixture(scope="session")
+def archive(script, tmp_path_factory):
+    """This checkout, packed once: it takes a second or two."""
+    path = tmp_path_factory.mktemp("packed") / "checkout.tar.gz"
+    script("tpu_vm").pack(path)
+    return path
+
+
 @pytest.fixture
-def play(tpu_vm, stand_ins, capsys):
+def play(tpu_vm, archive, monkeypatch, stand_ins, capsys):
     """`play(states, units)`: runs with a gcloud that answers these states of the machines, and these of the run, one a
     call and the last ones for ever; returns the status, the output, and the calls of gcloud."""
 
@@ -30,6 +38,7 @@ def play(tpu_vm, stand_ins, capsys):
         for name, answers in (("list", states), ("UNIT", units)):
             (stand_ins.folder / name).write_text(json.dumps(answers))
         stand_ins.add("gcloud", does=ANSWERS.format(folder=str(stand_ins.folder)))
+        monkeypatch.setattr(tpu_vm, "pack", lambda path: shutil.copyfile(archive, path))
         status = tpu_vm.main(arguments)
         out, err = capsys.readouterr()
         return status, out + err, [step(call) for call in stand_ins.calls]

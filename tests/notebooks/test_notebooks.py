@@ -1,6 +1,7 @@
-"""The notebooks, run from the first cell to the last in kernels of their own, as their readers run them.
+"""The notebooks, run from the first cell to the last, as their readers run them.
 
-All that differs is how much is done: a cell that has `steps = 2000` has fewer here. The outputs that are kept in a
+All that differs is how much is done: a cell that has `steps = 2000` has fewer here. One kernel runs them all, which
+forgets between them what they have named. The outputs that are kept in a
 notebook are those of all of it; here each cell has to show outputs of the same types.
 """
 
@@ -18,6 +19,7 @@ from typing import Any
 
 import nbformat
 import pytest
+from jupyter_client import KernelManager
 from nbclient import NotebookClient
 
 ROOT = Path(__file__).parents[2]
@@ -25,6 +27,7 @@ NOTEBOOKS = {path.stem.partition("_")[0]: path for path in sorted((ROOT / "noteb
 
 SHORTER = {
     'steps = 1000\\n",\n    "asking =': 'steps = 6\\n",\n    "asking =',
+    'steps = 1000\\n",\n    "sizes = {\\"embed_dim': 'steps = 8\\n",\n    "sizes = {\\"embed_dim',
     "steps = 2000\\n": "steps = 8\\n",
     "steps = 1000\\n": "steps = 20\\n",
     "steps = 300\\n": "steps = 6\\n",
@@ -124,18 +127,26 @@ def test_what_a_notebook_imports_is_there(number):
     exec("\n".join(imports), {})
 
 
+@pytest.fixture(scope="module")
+def kernel(environment: dict[str, str], shortened: Path) -> Iterator[KernelManager]:
+    """In the notebooks' folder; starting one and importing what they need takes as long as some of them."""
+    manager = KernelManager(kernel_name="tested")
+    manager.start_kernel(env=environment, cwd=str(shortened))
+    yield manager
+    manager.shutdown_kernel(now=True)
+
+
 @pytest.fixture
-def execute(environment: dict[str, str], shortened: Path) -> Iterator[Callable[[str], Executed]]:
+def execute(kernel: KernelManager, shortened: Path) -> Iterator[Callable[[str], Executed]]:
     """`execute(number)`: the notebook of that number, all of whose cells have run; a cell that fails raises."""
-    with ExitStack() as kernels:
+    with ExitStack() as clients:
 
         def run(number: str) -> Executed:
             notebook = nbformat.read(shortened / NOTEBOOKS[number].name, as_version=4)
-            client = NotebookClient(
-                notebook, timeout=600, kernel_name="tested", resources={"metadata": {"path": str(shortened)}}
-            )
+            client = NotebookClient(notebook, timeout=600, km=kernel)
             kept = {cell["id"]: cell.get("outputs", []) for cell in notebook.cells}
-            kernels.enter_context(client.setup_kernel(env=environment))
+            clients.enter_context(client.setup_kernel())
+            client.kc.execute_interactive("%reset -f", timeout=60)
             for index, cell in enumerate(notebook.cells):
                 client.execute_cell(cell, index)
             return Executed(client, kept)
