@@ -51,6 +51,8 @@ from t5x_lite.training import Checkpointing, Evaluation, Experiment, Logging
 from t5x_lite.training.initialization import FromModel
 from t5x_lite.training.step import Program
 
+from .programs import new_state
+
 VOCABULARY = Vocabulary(size=259, first_sentinel_id=258, num_sentinels=100)
 WORDS = Vocabulary(
     size=101,
@@ -238,14 +240,22 @@ def share_program(programs) -> Callable[[Experiment, Objective, Mesh], Program]:
 
 @pytest.fixture(scope="session")
 def train(console, share_program) -> Callable[..., None]:
-    """`train(experiment, workdir, devices=1, report=True, console=...)`: runs that compute the same share what is
-    compiled; without `report` a run ends at its last step."""
+    """`train(experiment, workdir, devices=1, report=True, drawn=True, console=...)`: runs that compute the same share
+    what is compiled; without `report` a run ends at its last step. New parameters are `new_state`'s, whose program is
+    not compiled; without `drawn` those of another process with the same seed."""
 
     def run(
-        experiment: Experiment, workdir: Path, devices: int = 1, report: bool = True, console: Console = console
+        experiment: Experiment,
+        workdir: Path,
+        devices: int = 1,
+        report: bool = True,
+        drawn: bool = True,
+        console: Console = console,
     ) -> None:
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(loop, "Program", share_program)
+            if drawn:
+                patch.setattr(Program, "init", lambda self: new_state(self, self.experiment.seed).replace(frozen=None))
             if not report:
                 patch.setattr(loop.report, "finish", lambda *args: None)
             loop.train(experiment, workdir, console, jax.devices()[:devices])

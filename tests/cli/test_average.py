@@ -72,6 +72,7 @@ def assert_mean(path: Path, folders: list[Path]) -> None:
         np.testing.assert_array_equal(value, mean.astype(np.float32), err_msg=name)
 
 
+@pytest.mark.slow
 def test_the_last_of_a_run(run, a_run):
     status, out, err = run("average", a_run, "--last", 3)
     assert status == 0
@@ -91,6 +92,7 @@ def test_the_last_of_a_run(run, a_run):
     assert "is there already; remove it or choose another --output" in err
 
 
+@pytest.mark.slow
 def test_every_command_opens_it(run, a_run, tmp_path):
     output = tmp_path / "mean"
     assert run("average", a_run, "--last", 2, "--output", output)[0] == 0
@@ -105,6 +107,7 @@ def test_every_command_opens_it(run, a_run, tmp_path):
     assert "is one checkpoint of a run" in err
 
 
+@pytest.mark.slow
 def test_checkpoints_by_name_and_of_several_runs(run, a_run, write_run, tmp_path):
     other = write_run(tmp_path / "other", (7, 8))
     named = [a_run / "checkpoints" / "5", a_run / "checkpoints" / "100"]
@@ -117,6 +120,7 @@ def test_checkpoints_by_name_and_of_several_runs(run, a_run, write_run, tmp_path
     assert_mean(tmp_path / "several", folders)
 
 
+@pytest.mark.slow
 def test_the_mean_is_exact_where_single_precision_would_not_be(experiment, write_run, tmp_path):
     """A sum in float32 loses the one between two large numbers."""
     run = write_run(tmp_path / "run", (1,))

@@ -4,6 +4,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 PROGRAM = """
 from t5x_lite.cli.main import keep_compiled_programs
 
@@ -62,6 +64,7 @@ def test_programs_are_kept_in_the_cache_folder(tmp_path):
     assert files(tmp_path / "compiled")
 
 
+@pytest.mark.slow
 def test_whoever_chose_a_folder_is_obeyed(tmp_path):
     run(T5X_LITE_CACHE=str(tmp_path / "ours"), JAX_COMPILATION_CACHE_DIR=str(tmp_path / "theirs"))
     assert files(tmp_path / "theirs")
@@ -69,6 +72,7 @@ def test_whoever_chose_a_folder_is_obeyed(tmp_path):
     assert not files(tmp_path / "ours")
 
 
+@pytest.mark.slow
 def test_a_run_in_a_bucket_keeps_its_programs_there_for_all_hosts(tmp_path):
     bucket = str(tmp_path / "bucket")
     # The second host has a disk of its own.

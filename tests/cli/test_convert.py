@@ -25,6 +25,7 @@ from t5x_lite.objectives.base import NoObjective
 from t5x_lite.runs.checkpoints import write_checkpoint
 from t5x_lite.runs.workdir import tokenizer_files
 
+from ..slow import mostly_slow
 from ..t5x_checkpoints import tree, write_file
 
 OBJECTIVES = {
@@ -37,7 +38,7 @@ OBJECTIVES = {
 }
 
 
-@pytest.mark.parametrize("family", OBJECTIVES)
+@pytest.mark.parametrize("family", mostly_slow(OBJECTIVES, "bert", "roberta"))
 def test_there_and_back(run, make_run, tmp_path, family):
     status, out, err = run("convert", make_run(family), tmp_path / "theirs")
     assert (status, err) == (0, "")
@@ -73,6 +74,7 @@ WRITERS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("family", WRITERS)
 def test_models_that_write_text_there_and_back(run, make_params, tmp_path, family):
     config, of_tokenizer, objective = WRITERS[family]
@@ -116,6 +118,7 @@ def test_what_a_folder_says_of_writing_stays_with_the_run(run, make_params, tmp_
     assert t5x_lite.load(tmp_path / "again").generation == says
 
 
+@pytest.mark.slow
 def test_of_a_pair_one_network(run, make_run, tmp_path):
     pair = t5x_lite.load(make_run("electra"))
     status, out, _ = run("convert", make_run("electra"), tmp_path / "theirs")
@@ -131,6 +134,7 @@ def test_of_a_pair_one_network(run, make_run, tmp_path):
     assert t5x_lite.load(tmp_path / "ours").experiment.objective == NoObjective()
 
 
+@pytest.mark.slow
 def test_an_encoder_without_heads(run, make_run, experiments, make_params, tmp_path):
     # A checkpoint is read with the classes that have been imported, and that is what the room imports.
     assert "NoObjective" in objectives.__all__

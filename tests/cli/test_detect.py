@@ -41,6 +41,7 @@ def run(*arguments):
     return main(list(map(str, arguments)))
 
 
+@pytest.mark.slow
 def test_objects_are_printed_or_given_as_json(folder, capsys):
     assert run("detect", folder / "hf", folder / "0.png", folder / "1.png", "--threshold", 0, "--json") == 0
     lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
@@ -54,6 +55,7 @@ def test_objects_are_printed_or_given_as_json(folder, capsys):
     assert f"{left:.1f}" in others[0]
 
 
+@pytest.mark.slow
 def test_pictures_with_boxes_are_written(folder, tmp_path, capsys):
     assert run("detect", folder / "hf", folder / "0.png", "--threshold", 0, "--output", tmp_path / "a.png") == 0
     both = (folder / "0.png", folder / "1.png")

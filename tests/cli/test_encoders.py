@@ -28,10 +28,10 @@ from t5x_lite.training.initialization import FromModel
     ("family", "expected"),
     [
         ("bert", ["a segment of another document", "segments\nA ", "label\n", "sentence_pair/dense"]),
-        ("spanbert", ["span boundaries\n", " > "]),
-        ("roberta", ["<mask>"]),
-        ("xlm-roberta", ["<mask>"]),
-        ("albert", ["segments\nA ", "label\n", "in the text"]),
+        pytest.param("spanbert", ["span boundaries\n", " > "], marks=pytest.mark.slow),
+        pytest.param("roberta", ["<mask>"], marks=pytest.mark.slow),
+        pytest.param("xlm-roberta", ["<mask>"], marks=pytest.mark.slow),
+        pytest.param("albert", ["segments\nA ", "label\n", "in the text"], marks=pytest.mark.slow),
         ("electra", ["sampling", "\n generator ", "\n   masked_lm", "segments\nA "]),
     ],
 )
@@ -88,6 +88,7 @@ def test_the_tree_of_parameters_has_each_once_and_fits_80_columns(experiments):
             assert re.search(rf"[ /]{path.split('/')[-1]} ", shown)
 
 
+@pytest.mark.slow
 def test_inspect_a_student_with_its_teacher(run, experiments, make_run, write_config, tmp_path):
     teacher, params = str(make_run("bert")), open_model(make_run("distilbert")).params
     student = replace(experiments["distilbert"], objective=Distillation(32, teacher=teacher), start=FromModel(teacher))
@@ -140,6 +141,7 @@ def test_train_then_evaluate_then_fill_in(run, experiments, write_config, tmp_pa
     assert all("%" in line for line in out.strip().splitlines() if line)
 
 
+@pytest.mark.slow
 def test_evaluate_pairs_on_other_text(run, make_run, text):
     status, out, _ = run("evaluate", make_run("bert"), "--json", "--text", text, "--rows", "12")
     assert status == 0

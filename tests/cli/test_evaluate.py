@@ -64,6 +64,7 @@ def figures(run, *arguments) -> dict:
     return json.loads(out)
 
 
+@pytest.mark.slow
 def test_a_test_set(run, folder, a_run):
     """All of it, whatever the run evaluates on while it trains."""
     found = figures(run, a_run, "--pairs", folder / "test.tsv", "--metrics", "chrf", "exact_match")
@@ -90,6 +91,7 @@ def test_without_metrics_nothing_is_decoded(run, folder, a_run):
     assert found["tokens"] < sum(len(target) + 1 for _, target in TEST)
 
 
+@pytest.mark.slow
 def test_what_is_longer_than_a_row_is_decoded_all_the_same(run, folder, a_run):
     status, out, err = run("evaluate", a_run, "--pairs", folder / "long.tsv", "--metrics", "chrf", "--json")
     assert status == 0

@@ -109,6 +109,7 @@ def without_intervals(figures):
     return {name: value for name, value in figures.items() if name != "intervals"}
 
 
+@pytest.mark.slow
 def test_other_pictures_are_numbered_as_those_of_the_run(trained, folders, run, tmp_path):
     expected, _ = evaluated(run, trained, "--images", folders[2])
     pictures = sorted(map(str, folders[2].rglob("*.png")))
@@ -130,6 +131,7 @@ def test_other_pictures_are_numbered_as_those_of_the_run(trained, folders, run, 
     assert "30 of 30 images stand in the training data too" in error
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["exported", "converted"])
 def test_a_folder_from_elsewhere_prepares_pictures_as_its_file_says(kind, trained, folders, run, tmp_path):
     model, folder = load(trained), tmp_path / "model"
@@ -183,6 +185,7 @@ def test_broken_pictures_are_counted_once(trained, run, tmp_path):
     assert error.endswith("3.png (empty (0 bytes)); replace or remove them\n")
 
 
+@pytest.mark.slow
 def test_of_a_mixture_each_part_has_its_figures_and_answers(make_run, folders, run, tmp_path):
     parts = (("one", folders[0], folders[1]), ("two", folders[1], folders[2]))
     source = Mixture(tuple(Part(name, *(ImageFolder(str(one)) for one in sides)) for name, *sides in parts))

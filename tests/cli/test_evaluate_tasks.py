@@ -20,6 +20,8 @@ from t5x_lite.runs.preparation import prepare
 from t5x_lite.runs.workdir import tokenizer_files
 from t5x_lite.training import Evaluation, Experiment
 
+from ..slow import mostly_slow
+
 WORDS = ("red", "green", "blue", "bottles", "chairs", "cats")
 RANDOM = np.random.default_rng(0)
 
@@ -102,7 +104,7 @@ def run_of_task(tmp_path_factory, make_params):
     return make
 
 
-@pytest.mark.parametrize("kind", TASKS)
+@pytest.mark.parametrize("kind", mostly_slow(TASKS, "questions"))
 def test_all_held_out_examples_are_answered_in_their_order(kind, run_of_task, run, tmp_path):
     folder, records = run_of_task(kind)
     status, out, error = run("evaluate", str(folder), "--out", str(tmp_path / "out"), "--json", "--submission", "jsonl")
@@ -119,6 +121,7 @@ def test_all_held_out_examples_are_answered_in_their_order(kind, run_of_task, ru
     assert [line["example"] for line in lines] == names
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["questions", "tags"])
 def test_without_labels_there_are_predictions_alone(kind, run_of_task, run, tmp_path):
     folder, records = run_of_task(kind)

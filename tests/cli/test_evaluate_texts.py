@@ -72,6 +72,7 @@ def of_files(tmp_path_factory, write_run):
     return write_run(folder, TextToText(JsonlFiles((str(folder / "train.jsonl"),)), WORDING)), folder
 
 
+@pytest.mark.slow
 def test_a_hidden_test_set_is_answered_in_the_format_of_glue(of_glue, run, tmp_path):
     arguments = ("--split", "test", "--unlabeled", "--out", str(tmp_path / "out"), "--submission", "glue")
     status, out, error = run("evaluate", of_glue, *arguments)
@@ -86,6 +87,7 @@ def test_a_hidden_test_set_is_answered_in_the_format_of_glue(of_glue, run, tmp_p
     assert "5 of 5 answers are no class's word and stand as the first class" in error
 
 
+@pytest.mark.slow
 def test_a_split_is_scored_and_answered(of_glue, run, tmp_path):
     arguments = ("--split", "validation", "--out", str(tmp_path / "out"), "--submission", "glue", "--json")
     status, out, error = run("evaluate", of_glue, *arguments)

@@ -105,6 +105,7 @@ def test_inspect_shows_classes_sizes_and_rows(run, folder, tmp_path):
     assert "tokens" not in out and "padding" not in out
 
 
+@pytest.mark.slow
 def test_prepare_train_and_speed(run, tmp_path):
     config = write_config(tmp_path / "config.py", "Digits()")
     status, out, err = run("prepare", config, "--out", tmp_path / "out", "--workers", "2")
@@ -164,6 +165,7 @@ experiment = Experiment(
 """
 
 
+@pytest.mark.slow
 def test_inspect_draws_rows_and_augmented_copies(run, folder, tmp_path):
     config = tmp_path / "config.py"
     config.write_text(VIT.replace("FOLDER", repr(str(folder))))
@@ -174,6 +176,7 @@ def test_inspect_draws_rows_and_augmented_copies(run, folder, tmp_path):
     assert (status, out, err.count("\n")) == (2, "", 1)
 
 
+@pytest.mark.slow
 def test_a_model_knows_the_classes_of_a_folder_that_is_gone(run, folder, tmp_path):
     config = tmp_path / "config.py"
     config.write_text(VIT.replace("FOLDER", repr(str(folder))))

@@ -64,6 +64,7 @@ def test_classes_of_pictures(run, folder):
     assert first["classes"] == [{"label": expected[0][0].label, "probability": expected[0][0].probability}]
 
 
+@pytest.mark.slow
 def test_classes_of_texts(run, experiments, text, tmp_path):
     experiment = experiments["bert"]
     model = replace(experiment.model, heads=("classification",), num_classes=3)
@@ -83,6 +84,7 @@ def test_classes_of_texts(run, experiments, text, tmp_path):
     )
 
 
+@pytest.mark.slow
 def test_a_reconstruction_and_a_rollout_are_written(run, folder):
     status, out, err = run("reconstruct", "mae", "a.png", "--output", "out.png", "--mask-ratio", "0.5", "--seed", "2")
     assert (status, err) == (0, "")

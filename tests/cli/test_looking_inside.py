@@ -108,6 +108,7 @@ def of_labels(experiment: Experiment) -> Experiment:
     return replace(experiment, model=model, objective=Classification(32), data=data)
 
 
+@pytest.mark.slow
 def test_attention_positions_and_neighbours_of_a_run(run, make_run, tmp_path):
     folder = make_run("bert")
     page, picture = tmp_path / "page.html", tmp_path / "head.png"
@@ -127,6 +128,7 @@ def test_attention_positions_and_neighbours_of_a_run(run, make_run, tmp_path):
     assert float(lines[1].split()[0]) >= float(lines[2].split()[0])
 
 
+@pytest.mark.slow
 def test_inspect_draws_its_rows(run, experiments, write_config, tmp_path):
     config = write_config(experiments["bert"], tmp_path / "config.py")
     status, _, err = run("inspect", config, "--corruption", tmp_path / "rows.png")

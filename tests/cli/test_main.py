@@ -122,6 +122,7 @@ def test_train_evaluate_generate(run, folder, trained):
     assert out.count("\n") == 1
 
 
+@pytest.mark.slow
 def test_convert_there_and_back(run, trained, folder, tmp_path):
     import numpy as np
 

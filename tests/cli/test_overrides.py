@@ -1,5 +1,6 @@
 """Every field of an experiment on the command line, for every kind of model and objective."""
 
+import functools
 from dataclasses import fields, is_dataclass, replace
 from pathlib import Path
 
@@ -12,7 +13,10 @@ from t5x_lite.errors import InputError
 from t5x_lite.objectives import Distillation
 from t5x_lite.training.initialization import FromModel
 
-CONFIGS = sorted(path.stem for path in (Path(__file__).parents[2] / "configs").glob("*.py"))
+from ..slow import mostly_slow
+
+CONFIGS = sorted((Path(__file__).parents[2] / "configs").glob("*.py"))
+TINY = [path for path in CONFIGS if "tiny" in path.stem]
 
 
 def parsed(experiment, *arguments):
@@ -26,16 +30,23 @@ def kinds(value):
     return tuple(map(kinds, value)) if isinstance(value, tuple) else type(value)
 
 
+@functools.cache
+def of_tiny_configs() -> set:
+    experiments = [load_config(str(path)) for path in TINY]
+    return {kinds(one) for one in experiments} | {type(one.objective) for one in experiments}
+
+
 @pytest.fixture(scope="module")
 def tried() -> set:
     """The kinds of configs whose options were read, and the objectives whose help was."""
     return set()
 
 
-@pytest.mark.parametrize("name", CONFIGS)
-def test_every_config_takes_overrides(run, name, tried):
-    path = Path(__file__).parents[2] / "configs" / f"{name}.py"
+@pytest.mark.parametrize("path", mostly_slow(CONFIGS, *TINY), ids=lambda path: path.stem)
+def test_every_config_takes_overrides(run, path, tried):
     experiment = load_config(str(path))
+    if path not in TINY:
+        tried |= of_tiny_configs()
     if kinds(experiment) in tried:
         return  # it differs in sizes from another one
     tried.add(kinds(experiment))

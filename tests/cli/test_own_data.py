@@ -145,6 +145,7 @@ def trained(folder, experiment, make_params):
     return workdir
 
 
+@pytest.mark.slow
 def test_evaluation_of_all_pairs_of_a_file(run, folder, trained):
     (folder / "one.tsv").write_text("Hallo\thello\n")
     for name, targets in (("test.jsonl", [f"sentence {n}" for n in range(8)]), ("one.tsv", ["hello"])):

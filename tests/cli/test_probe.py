@@ -41,6 +41,7 @@ def test_a_table_for_people(run, make_run, files):
     assert "encoding 60 texts of training and 30 of the test" in err
 
 
+@pytest.mark.slow
 def test_figures_for_machines_from_every_kind_of_file(run, make_run, files):
     def figures(*arguments):
         status, out, err = run("probe", make_run("bert"), "--json", "--layers", "0", "-1", *arguments)

@@ -35,6 +35,7 @@ def table(tmp_path):
     return path
 
 
+@pytest.mark.slow
 def test_fit(run, table, tmp_path):
     picture, figures = tmp_path / "laws.png", tmp_path / "laws.json"
     status, out, err = run(

@@ -47,6 +47,7 @@ def inside(folder, monkeypatch):
     monkeypatch.chdir(folder)
 
 
+@pytest.mark.slow
 def test_classes_by_their_names(run, folder):
     picture = "animals/cat/0.png"
     (expected,) = load(folder / "clip").zero_shot([picture], ["cat", "dog", "owl"], templates=TEMPLATES, top_k=2)
@@ -58,6 +59,7 @@ def test_classes_by_their_names(run, folder):
     assert again == out
 
 
+@pytest.mark.slow
 def test_evaluation_by_the_names_of_classes(run, folder):
     """The accuracy over all pictures is that of `zero_shot`, with its interval, and the predictions are written."""
     model = load(folder / "clip")

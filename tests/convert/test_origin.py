@@ -13,6 +13,8 @@ from t5x_lite.convert.origin import Origin
 from t5x_lite.errors import InputError
 from t5x_lite.models import BartConfig, BertConfig, GptConfig, RobertaConfig, T5Config
 
+from ..slow import mostly_slow
+
 SIZES = {"vocab_size": 30, "embed_dim": 4, "num_heads": 2, "mlp_dim": 5}
 ENCODER = SIZES | {"num_layers": 1, "max_length": 6}
 STACKS = SIZES | {"num_encoder_layers": 1, "num_decoder_layers": 1}
@@ -64,7 +66,7 @@ def write(tmp_path, params_of):
     return write
 
 
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("case", mostly_slow(CASES, "a classifier"))
 def test_facts_go_out_as_they_came_in(write, tmp_path, case):
     folder = write(*CASES[case])
     (folder / "generation_config.json").write_text(json.dumps({"num_beams": 3} | CASES[case][1]))

@@ -95,6 +95,7 @@ def test_load(arrays, tmp_path, tmp_path_factory):
         t5x_lite.load(tmp_path, tokenizer=SentencePiece())
 
 
+@pytest.mark.slow
 def test_tokenizers(tmp_path):
     """ByT5's is known by its vocabulary; of others a file is named, which may have too many ids."""
     write_file(tmp_path / "byt5", tree(True, vocab_size=384))

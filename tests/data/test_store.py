@@ -238,6 +238,7 @@ def test_the_share_of_padding(prose, word_piece, tmp_path, rows):
         assert figures.rows == len(ids)
 
 
+@pytest.mark.slow
 def test_the_defaults_work(tmp_path):
     made = Data(cache_dir=str(tmp_path)).prepare(Stream(512))
     assert made.tokenizer.vocabulary.size == 8_100

@@ -33,6 +33,8 @@ from t5x_lite.data.stored_rows import stack
 from t5x_lite.errors import InputError
 from t5x_lite.tokenizers import training
 
+from ..slow import mostly_slow
+
 SHARDS = 4
 
 
@@ -72,7 +74,7 @@ def test_small_files_are_one_shard(folder, monkeypatch):
     assert texts(folder).shards() == [texts(folder)]
 
 
-@pytest.mark.parametrize("layout", [Stream(32), Sentences(32)], ids=str)
+@pytest.mark.parametrize("layout", mostly_slow([Stream(32), Sentences(32)], Stream(32)), ids=str)
 def test_any_number_of_workers_writes_the_same(folder, tmp_path, layout):
     config = WordPiece(vocab_size=200)
     stores = [
@@ -207,6 +209,7 @@ def test_a_tokenizer_of_shards_sees_all_of_them_evenly(folder, tmp_path, monkeyp
     assert shares[0] == pytest.approx(shares[1], rel=0.35)
 
 
+@pytest.mark.slow
 def test_parts_of_a_mixture_have_shards(folder, tmp_path):
     mixture = Mixture((Part("c4", texts(folder)), Part("first", TextFiles((str(folder / "c4.00000.json.gz"),)))))
     assert len(mixture.shards()) == SHARDS + 2

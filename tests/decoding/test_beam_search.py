@@ -5,6 +5,8 @@ import pytest
 from t5x_lite.decoding import BeamSearch, Greedy, decode
 from t5x_lite.errors import InputError
 
+from ..slow import mostly_slow
+
 EOS, PAD = 1, 0
 INPUTS = np.array([[3], [40], [77], [12], [60], [91]], np.int32)
 
@@ -28,7 +30,7 @@ def penalised(texts, alpha):
     return sorted(scores, reverse=True)
 
 
-@pytest.mark.parametrize("alpha", [0.0, 0.6, 1.5, -0.5])
+@pytest.mark.parametrize("alpha", mostly_slow([0.0, 0.6, 1.5, -0.5], 0.6))
 def test_a_search_as_wide_as_needed_finds_the_best_of_all_texts(model, every_text, alpha):
     """Of 6 tokens there are 125 beginnings of length 3 without EOS."""
     method = BeamSearch(num_beams=125, alpha=alpha, num_results=4, exhaustive_eos=True)
@@ -39,7 +41,7 @@ def test_a_search_as_wide_as_needed_finds_the_best_of_all_texts(model, every_tex
         np.testing.assert_allclose(scores[row], [score for score, _ in expected], atol=1e-5)
 
 
-@pytest.mark.parametrize("alpha", [0.0, 2.0])
+@pytest.mark.parametrize("alpha", mostly_slow([0.0, 2.0], 2.0))
 def test_a_beam_of_one_is_greedy(model, alpha):
     """Which is stopped by its first EOS, though a longer text might do better."""
     greedy, score = run(model, Greedy(), length=9)

@@ -120,6 +120,7 @@ def test_an_answer_is_what_the_input_alone_gets(answers, make_generator, questio
     assert answers == expected
 
 
+@pytest.mark.slow
 def test_what_is_forced_and_suppressed_holds_here_too(make_generator, questions, tokenizer):
     first, *others = tokenizer.encode("QRST")
     never = tuple(i for i in range(TRANSFORMER.vocab_size) if i not in others)

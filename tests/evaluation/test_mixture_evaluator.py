@@ -35,6 +35,8 @@ from t5x_lite.runs.records import read_records
 from t5x_lite.training import Checkpointing, Evaluation, Experiment, Logging, PartMetrics
 from t5x_lite.training.step import Program
 
+pytestmark = pytest.mark.slow  # a run comes first
+
 WORDS = ("one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten")
 SIZES = {"vocab_size": 264, "embed_dim": 16, "num_heads": 4, "mlp_dim": 24, "max_length": 64}
 
@@ -170,7 +172,6 @@ def test_other_pairs_are_compared_with_what_the_parts_are_trained_on(run, capsys
     assert f"{remark}{path}:2" in message
 
 
-@pytest.mark.slow
 def test_a_run_that_was_stopped_goes_on_bit_identically(run, experiment, tmp_path):
     train(replace(experiment, steps=2), tmp_path)
     assert "resuming from step 2" in train(experiment, tmp_path)

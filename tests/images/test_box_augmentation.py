@@ -49,6 +49,7 @@ def test_the_whole_picture_is_what_pillow_scales(size):
     assert not np.asarray(canvas)[:, width:].any()
 
 
+@pytest.mark.slow
 def test_sizes_are_those_of_the_published_processor():
     transformers = pytest.importorskip("transformers", reason="Transformers is the oracle")
     processor = transformers.DetrImageProcessorPil(do_pad=False)

@@ -7,6 +7,8 @@ from PIL import Image, ImageEnhance, ImageOps
 from t5x_lite.errors import InputError
 from t5x_lite.images.randaugment import CODE_OPERATIONS, PAPER_OPERATIONS, TIMM_OPERATIONS, RandAugment
 
+from ..slow import mostly_slow
+
 ALL = (*CODE_OPERATIONS, "identity")
 
 
@@ -29,7 +31,7 @@ def apply_each(augment, planes, level, count):
     return np.asarray(jax.jit(each)(jnp.arange(len(augment.operations))))
 
 
-@pytest.mark.parametrize("increasing", [False, True])
+@pytest.mark.parametrize("increasing", mostly_slow([False, True], True))
 def test_every_operation_at_its_magnitude(photograph, planes, increasing):
     """At magnitude 5, by Pillow; those with a sign have one or the other of two results."""
     augment = RandAugment(magnitude=5, operations=ALL, increasing=increasing)
@@ -114,7 +116,7 @@ def test_lists_of_operations():
             RandAugment(operations=operations)
 
 
-@pytest.mark.parametrize("shape", [(1, 1, 1), (3, 2, 5), (1, 8, 8)])
+@pytest.mark.parametrize("shape", mostly_slow([(1, 1, 1), (3, 2, 5), (1, 8, 8)], (1, 1, 1)))
 def test_small_pictures_and_grey_ones_are_finite(shape):
     augment = RandAugment(3, 30, ALL)
     keys = jax.random.split(jax.random.key(2), 100)

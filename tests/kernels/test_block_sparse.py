@@ -63,11 +63,13 @@ def by_all_pairs(inputs, seen):
     ("length", "first", "last", "window", "num_random", "heads", "rate"),
     [
         pytest.param(40, 1, 1, 3, 2, H, 0.0, id="BigBird"),
-        pytest.param(34, 1, 1, 3, 3, 1, 0.0, id="an odd number of blocks, the last not full, heads alike"),
-        pytest.param(44, 2, 0, 3, 1, H, 0.0, id="global blocks in front alone"),
-        pytest.param(27, 0, 0, 1, 2, H, 0.0, id="no global blocks, a window of one"),
+        pytest.param(
+            34, 1, 1, 3, 3, 1, 0.0, id="an odd number of blocks, the last not full, heads alike", marks=pytest.mark.slow
+        ),
+        pytest.param(44, 2, 0, 3, 1, H, 0.0, id="global blocks in front alone", marks=pytest.mark.slow),
+        pytest.param(27, 0, 0, 1, 2, H, 0.0, id="no global blocks, a window of one", marks=pytest.mark.slow),
         pytest.param(36, 1, 1, 5, 2, H, 0.3, id="a wide window, dropout"),
-        pytest.param(36, 1, 1, 3, 0, H, 0.0, id="no random blocks"),
+        pytest.param(36, 1, 1, 3, 0, H, 0.0, id="no random blocks", marks=pytest.mark.slow),
         pytest.param(12, 1, 1, 3, 2, H, 0.0, id="one block between global ones"),
     ],
 )
@@ -132,9 +134,11 @@ def test_rows_of_another_number_of_blocks_are_refused():
 @pytest.mark.parametrize(
     ("length", "first", "last", "window", "num_random", "heads", "rate", "dtype"),
     [
-        pytest.param(40, 1, 1, 3, 2, H, 0.0, jnp.float32, id="BigBird"),
+        pytest.param(40, 1, 1, 3, 2, H, 0.0, jnp.float32, id="BigBird", marks=pytest.mark.slow),
         pytest.param(34, 1, 1, 3, 3, 1, 0.3, jnp.float32, id="an odd number of blocks, the last not full, dropout"),
-        pytest.param(28, 0, 0, 1, 2, H, 0.0, jnp.float32, id="no global blocks, a window of one"),
+        pytest.param(
+            28, 0, 0, 1, 2, H, 0.0, jnp.float32, id="no global blocks, a window of one", marks=pytest.mark.slow
+        ),
         pytest.param(44, 2, 0, 5, 0, H, 0.0, jnp.bfloat16, id="no random blocks, bfloat16", marks=pytest.mark.slow),
     ],
 )

@@ -17,6 +17,8 @@ from t5x_lite.kernels.cpu import (
 )
 from t5x_lite.layers.dense import Dense, multiply
 
+from ..slow import mostly_slow
+
 
 @pytest.mark.parametrize("shape", [(5,), (1, 3), (7, 2, 9), (0, 4)])
 def test_the_first_dimension_is_summed(shape):
@@ -34,7 +36,7 @@ def test_what_is_not_finite_stays_where_it_is():
 @pytest.mark.parametrize("dtype", [jnp.float32, jnp.bfloat16])
 @pytest.mark.parametrize("num_rows", [1, FEW_ROWS + 1])
 @pytest.mark.parametrize("shape", [(1,), (2, 4), (2, 0)])
-@pytest.mark.parametrize("features", [6, BLOCK * BLOCKS_AT_ONCE + 1])
+@pytest.mark.parametrize("features", mostly_slow([6, BLOCK * BLOCKS_AT_ONCE + 1], BLOCK * BLOCKS_AT_ONCE + 1))
 def test_packed_weights_give_the_same_product(make_params, features, shape, num_rows, dtype):
     """By as many rows as they are packed for, and by others."""
     module = Dense(features, ("embed", "mlp"), use_bias=True, dtype=dtype)

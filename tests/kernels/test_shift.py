@@ -25,7 +25,14 @@ def test_each_score_is_that_of_its_distance(length, memory_length, more):
             np.testing.assert_array_equal(shifted[..., i, j], scores[..., i, length - 1 + j - i])
 
 
-@pytest.mark.parametrize(("length", "memory_length", "more"), SIZES)
+@pytest.mark.parametrize(
+    ("length", "memory_length", "more"),
+    [
+        pytest.param(*SIZES[0], marks=pytest.mark.slow),
+        *SIZES[2:4],
+        *(pytest.param(*sizes, marks=pytest.mark.slow) for sizes in (SIZES[1], SIZES[4])),
+    ],
+)
 @pytest.mark.parametrize("dtype", [jnp.float32, jnp.bfloat16])
 def test_the_kernel_is_the_same_forward_and_backward(length, memory_length, more, dtype):
     """Where there is a relative position; with fewer positions than keys only some queries have them all."""

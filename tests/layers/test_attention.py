@@ -198,7 +198,11 @@ def step():
     return compute
 
 
-@pytest.mark.parametrize(("kind", "shape", "dropping"), CASES, ids=str)
+@pytest.mark.parametrize(
+    ("kind", "shape", "dropping"),
+    [CASES[0], *(pytest.param(*case, marks=pytest.mark.slow) for case in CASES[1:])],
+    ids=str,
+)
 def test_attention_on_a_mesh_is_that_of_one_device(step, kind, shape, dropping):
     """Dense or flash: the dropout is the same."""
     value, gradients = step(kind, dropping, shape)

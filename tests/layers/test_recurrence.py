@@ -9,6 +9,8 @@ from flax import linen as nn
 from t5x_lite.layers.recurrence import Cell, Recurrent, RecurrentStack, scan_time
 from t5x_lite.parallel import MeshShape, batch_sharding, make_mesh, shardings, use_mesh
 
+from ..slow import mostly_slow
+
 BATCH, LENGTH, SIZE, UNITS, LAYERS = 3, 7, 5, 4, 2
 LENGTHS = np.array([7, 4, 1])
 VALID = np.arange(LENGTH) < LENGTHS[:, None]
@@ -235,7 +237,11 @@ def test_a_product_has_a_name_of_its_own():
         jax.grad(loss)(jnp.ones((4, 4)))
 
 
-@pytest.mark.parametrize("shape", [MeshShape(2, 2, tensor=2), MeshShape(1, 8)], ids=["data, fsdp, tensor", "fsdp"])
+@pytest.mark.parametrize(
+    "shape",
+    mostly_slow([MeshShape(2, 2, tensor=2), MeshShape(1, 8)], MeshShape(2, 2, tensor=2)),
+    ids=["data, fsdp, tensor", "fsdp"],
+)
 @pytest.mark.parametrize("cell", [Cell("lstm", 16, 8), Cell("gru", 8, reset="before")], ids=name_of)
 def test_eight_devices_compute_what_one_does(cell, shape):
     module = Recurrent(cell, nn.initializers.normal(0.5))

@@ -1,3 +1,4 @@
+import functools
 import re
 from dataclasses import replace
 from functools import partial
@@ -14,6 +15,8 @@ from t5x_lite.layers import transformer
 from t5x_lite.layers.attention import Attention
 from t5x_lite.layers.dense import FeedForward, LayerConfig, make_norm
 from t5x_lite.layers.transformer import Context, Layer, LayerInputs, Stack
+
+from ..slow import mostly_slow
 
 B, L, M, D, N = 2, 5, 3, 6, 3
 CONFIG = LayerConfig(num_heads=2, head_dim=4, mlp_dim=7, activation="gelu")
@@ -139,11 +142,12 @@ def test_causality_by_zero_gradient(make_params, x, context):
 
 @pytest.fixture(scope="module")
 def gradients(make_params, x):
-    """Gradients with dropout under each remat policy, and the program that computes them; some by the hash."""
+    """`gradients(remat, impl)`: those with dropout under a remat policy, and the program that computes them."""
     config = replace(CONFIG, dropout_rate=0.2, use_bias=False)
     context = Context(self_mask=Mask(causal=True))
     params = make_params(Stack(config, N), 0, x, context)
 
+    @functools.cache
     def gradient(remat, impl=None):
         def loss(params):
             rngs = {"dropout": jax.random.key(0, impl=impl)}
@@ -153,22 +157,28 @@ def gradients(make_params, x):
         traced = jax.jit(jax.grad(loss)).trace(params)
         return traced.lower().compile()(params), str(traced.jaxpr)
 
-    by_hash = {f"{remat} by hash": gradient(remat, HASH) for remat in ("none", "full")}
-    return by_hash | {remat: gradient(remat) for remat in ("none", "unroll", "dots", "full")}
+    return gradient
 
 
 @pytest.mark.parametrize(
-    ("before", "remat"), [*(("none", remat) for remat in ("unroll", "dots", "full")), ("none by hash", "full by hash")]
+    ("remat", "impl"),
+    [
+        ("dots", None),
+        *(pytest.param(remat, None, marks=pytest.mark.slow) for remat in ("unroll", "full")),
+        pytest.param("full", HASH, marks=pytest.mark.slow),
+    ],
 )
-def test_remat_changes_no_gradient(gradients, before, remat):
-    expected, got = gradients[before][0], gradients[remat][0]
+def test_remat_changes_no_gradient(gradients, remat, impl):
+    expected, got = gradients("none", impl)[0], gradients(remat, impl)[0]
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=5e-4), expected, got)
     assert max(jnp.abs(leaf).max() for leaf in jax.tree.leaves(got)) > 1
 
 
+@pytest.mark.slow
 def test_remat_computes_again_what_it_says(gradients):
-    products = {remat: len(re.findall(r"= dot_general\[", program)) for remat, (_, program) in gradients.items()}
-    erfs = {remat: len(re.findall(r"= erf ", program)) for remat, (_, program) in gradients.items()}
+    programs = {remat: gradients(remat, None)[1] for remat in ("none", "dots", "full")}
+    products = {remat: len(re.findall(r"= dot_general\[", program)) for remat, program in programs.items()}
+    erfs = {remat: len(re.findall(r"= erf ", program)) for remat, program in programs.items()}
     assert products["none"] <= products["dots"] < products["full"]
     assert erfs["none"] < erfs["dots"]
 
@@ -201,7 +211,7 @@ def test_dropout_depends_on_the_key_alone(make_params, x):
 
 
 @pytest.mark.parametrize("rate", ["dropout_rate", "attention_dropout_rate", "mlp_dropout_rate"])
-@pytest.mark.parametrize("share", [False, True])
+@pytest.mark.parametrize("share", mostly_slow([False, True], True))
 def test_each_rate_drops_something_and_positions_may_share_it(make_params, x, rate, share):
     """Equal positions stay equal where they drop the same features and keys."""
     layer = Layer(replace(CONFIG, **{rate: 0.5}, positions_share_dropout=share))
@@ -218,7 +228,7 @@ def test_each_rate_drops_something_and_positions_may_share_it(make_params, x, ra
     assert apart < 1e-6 if share else apart > 0.01
 
 
-@pytest.mark.parametrize("shared", [False, True])
+@pytest.mark.parametrize("shared", mostly_slow([False, True], True))
 def test_outputs_are_those_of_every_layer(make_params, x, shared):
     config, context = replace(CONFIG, norm_first=False), Context(self_mask=Mask(causal=True))
     stack = Stack(config, N, shared=shared)
@@ -291,7 +301,7 @@ def test_remat_changes_no_output_that_is_kept(make_params, x):
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-3, atol=1e-3), expected, got)
 
 
-@pytest.mark.parametrize(("norm_first", "shared"), [(True, False), (False, True)])
+@pytest.mark.parametrize(("norm_first", "shared"), [pytest.param(True, False, marks=pytest.mark.slow), (False, True)])
 def test_a_cache_gives_what_the_whole_row_gives(make_params, x, context, norm_first, shared):
     """Three sequences for each of two inputs, in steps of two tokens and one."""
     stack = Stack(replace(CONFIG, norm_first=norm_first), N, has_memory=True, shared=shared)
@@ -329,7 +339,7 @@ def test_a_cache_gives_what_the_whole_row_gives(make_params, x, context, norm_fi
     assert jnp.abs(after[:, 0] - expected[:, 4]).max() > 0.1
 
 
-@pytest.mark.parametrize("shared", [False, True])
+@pytest.mark.parametrize("shared", mostly_slow([False, True], True))
 def test_a_stack_sows_the_weights_of_each_layer(make_params, x, context, shared):
     stack = Stack(CONFIG, N, has_memory=True, remat="full", shared=shared)
     params = make_params(stack, 0, x, context)
@@ -393,7 +403,10 @@ def test_stochastic_depth_skips_branches_of_whole_rows():
         assert 0.15 < (np.abs(last - value).max((1, 2)) < 1e-4).mean() < 0.35
 
 
-@pytest.mark.parametrize(("schedule", "shares"), [("linear", [0.0, 0.3, 0.6]), ("constant", [0.6, 0.6, 0.6])])
+@pytest.mark.parametrize(
+    ("schedule", "shares"),
+    [("linear", [0.0, 0.3, 0.6]), pytest.param("constant", [0.6, 0.6, 0.6], marks=pytest.mark.slow)],
+)
 def test_the_share_of_skipped_branches_goes_with_depth_or_is_constant(schedule, shares):
     """A row that skips both branches of a layer leaves it as it came."""
     rows = jnp.asarray(np.random.default_rng(0).normal(size=(1, 1, D)).astype(np.float32)).repeat(512, 0).repeat(2, 1)

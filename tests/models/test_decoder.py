@@ -11,6 +11,8 @@ from t5x_lite.errors import InputError
 from t5x_lite.models import GptConfig, T5DecoderConfig, abstract_params
 from t5x_lite.models.decoder import padding_first
 
+from ..slow import mostly_slow
+
 SIZES = {"vocab_size": 29, "embed_dim": 12, "num_heads": 3, "mlp_dim": 7, "num_layers": 2}
 BUCKETS = {"relative_buckets": 6, "relative_max_distance": 5, "head_dim": 5}
 CONFIGS = {
@@ -26,7 +28,7 @@ IDS, TARGETS = (jnp.asarray(RANDOM.integers(0, 29, size=(B, length)), jnp.int32)
 VALID = jnp.array([[True] * M, [False, True, True, True, False, False]])
 
 
-@pytest.fixture(scope="module", params=CONFIGS)
+@pytest.fixture(scope="module", params=mostly_slow(CONFIGS, "pre-ln", "prefix"))
 def model(request, make_params):
     """A module and random parameters of it."""
     module, ids = CONFIGS[request.param].build(), jnp.ones((1, 2), jnp.int32)

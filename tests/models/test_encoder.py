@@ -24,6 +24,8 @@ from t5x_lite.models import (
     abstract_params,
 )
 
+from ..slow import mostly_slow
+
 # Every size differs from every other one.
 SIZES = {"vocab_size": 40, "embed_dim": 12, "num_heads": 3, "mlp_dim": 17, "num_layers": 2, "max_length": 9}
 CONFIGS: dict[str, EncoderConfig] = {
@@ -52,7 +54,7 @@ class Tiny:
     call: Callable[..., dict[str, jax.Array]]
 
 
-@pytest.fixture(scope="module", params=CONFIGS)
+@pytest.fixture(scope="module", params=mostly_slow(CONFIGS, "bert", "albert", "bigbird-etc", "linformer"))
 def tiny(request, make_params) -> Tiny:
     config = CONFIGS[request.param]
     module = config.build()

@@ -11,6 +11,8 @@ from t5x_lite.errors import InputError
 from t5x_lite.models import BartConfig, TransformerConfig, abstract_params
 from t5x_lite.models.encoder_decoder import InputEmbeddings
 
+from ..slow import mostly_slow
+
 SIZES = {"vocab_size": 29, "embed_dim": 12, "num_heads": 3, "mlp_dim": 7, "max_length": 10}
 LAYERS = {"num_encoder_layers": 1, "num_decoder_layers": 2}
 CONFIGS = {
@@ -26,7 +28,7 @@ IDS, TARGETS = (jnp.asarray(RANDOM.integers(0, 29, size=(B, length)), jnp.int32)
 VALID = jnp.arange(M)[None, :] < jnp.array([[M], [4]])
 
 
-@pytest.fixture(scope="module", params=CONFIGS)
+@pytest.fixture(scope="module", params=mostly_slow(CONFIGS, "bart"))
 def model(request, make_params):
     """A module and random parameters of it."""
     module, ids = CONFIGS[request.param].build(), jnp.ones((1, 2), jnp.int32)

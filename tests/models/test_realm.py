@@ -38,6 +38,7 @@ def test_the_published_sizes():
     assert reader == 2 * embedder + 133_940_283 - LM_HEAD
 
 
+@pytest.mark.slow
 def test_a_shared_encoder_is_one():
     two, one = RealmConfig(BERT), RealmConfig(BERT, shared=True)
     assert num_params(two) == 2 * num_params(one)
@@ -57,6 +58,7 @@ def test_rows_of_a_question_and_a_passage():
     assert joint.in_passage().astype(int).tolist() == [[0, 0, 0, 0, 1, 1, 1, 0], [0] * 8]
 
 
+@pytest.mark.slow
 def test_spans_outside_the_passage_are_no_answers():
     config = RealmConfig(BERT, reader=BERT, answer_dim=6)
     params = like_new(config)

@@ -14,6 +14,7 @@ from t5x_lite.models import PRESETS, RecurrentConfig, num_params
 from t5x_lite.objectives import SequenceToSequence
 
 from ..programs import like_new
+from ..slow import mostly_slow
 
 TINY = RecurrentConfig(vocab_size=40, embed_dim=7, units=5, initial_scale=0.5)
 KINDS = {
@@ -41,7 +42,7 @@ VALID = np.arange(6) < LENGTHS[:, None]
 TARGETS = np.random.default_rng(1).integers(3, 40, (3, 5)).astype(np.int32)
 
 
-@pytest.fixture(scope="module", params=KINDS)
+@pytest.fixture(scope="module", params=mostly_slow(KINDS, "bahdanau", "general, fed"))
 def model(request):
     config = KINDS[request.param]
     random, params = np.random.default_rng(2), like_new(config)

@@ -12,6 +12,8 @@ from t5x_lite.errors import InputError
 from t5x_lite.models import ResNetConfig, init_params
 from t5x_lite.parallel.mesh import STATISTICS
 
+from ..slow import mostly_slow
+
 BOTTLENECK = ResNetConfig(depths=(2, 1), widths=(16, 32), stem_width=8, num_classes=5)
 BASIC = replace(BOTTLENECK, bottleneck=False)
 IMAGES = jnp.asarray(np.random.default_rng(0).normal(size=(4, 21, 34, 3)), jnp.float32)
@@ -63,7 +65,7 @@ def test_running_statistics_go_a_tenth_of_the_way(params):
     np.testing.assert_allclose(variables[STATISTICS]["stem_norm"]["mean"], before.mean((0, 1, 2)), rtol=1e-5, atol=1e-6)
 
 
-@pytest.mark.parametrize("config", [BASIC, BOTTLENECK])
+@pytest.mark.parametrize("config", mostly_slow([BASIC, BOTTLENECK], BOTTLENECK))
 def test_blocks_can_begin_as_their_shortcuts(config):
     """What the convolutions of a block give then changes nothing, and they are trained all the same."""
     zero = replace(config, zero_init=True)

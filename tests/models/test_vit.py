@@ -13,6 +13,8 @@ from t5x_lite.models import DeiTConfig, ViTConfig, abstract_params, init_params
 from t5x_lite.parallel import MeshShape, batch_sharding, make_mesh, shardings, use_mesh
 from t5x_lite.parallel.mesh import STATISTICS
 
+from ..slow import mostly_slow
+
 CONFIG = ViTConfig((12, 20), 4, 2, embed_dim=24, num_heads=4, mlp_dim=34, num_layers=3, num_classes=5)
 DEIT = DeiTConfig((12, 20), 4, 2, embed_dim=24, num_heads=4, mlp_dim=34, num_layers=3, num_classes=5)
 IMAGES = jnp.asarray(np.random.default_rng(0).normal(size=(8, 12, 20, 2)).astype(np.float32))
@@ -129,7 +131,7 @@ def test_eight_devices_compute_the_same_and_drop_the_same(params):
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-3, atol=1e-4), together, alone)
 
 
-@pytest.mark.parametrize("remat", ["none", "dots", "full"])
+@pytest.mark.parametrize("remat", mostly_slow(["none", "dots", "full"], "dots"))
 def test_half_precision_and_remat_train(params, remat):
     module = replace(CONFIG, drop_path_rate=0.2).build(dtype=jnp.bfloat16, remat=remat)
 

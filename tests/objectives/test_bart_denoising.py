@@ -13,6 +13,8 @@ from t5x_lite.data.stored_rows import stack
 from t5x_lite.errors import InputError
 from t5x_lite.objectives import BartDenoising, corrupt_rows
 
+from ..slow import mostly_slow
+
 CLS, PAD, SEP, UNK, MASK = range(5)
 VOCABULARY = Vocabulary(100, pad_id=PAD, eos_id=SEP, unk_id=UNK, cls_id=CLS, sep_id=SEP, mask_id=MASK)
 LENGTH = 40
@@ -71,7 +73,7 @@ def count(rate, size):
     return max(1, round(rate * size))
 
 
-@pytest.mark.parametrize("name", NOISES)
+@pytest.mark.parametrize("name", mostly_slow(NOISES, "recipe", "all"))
 def test_the_target_is_the_row_as_it_was(raw, damaged, name):
     inputs, targets = damaged(name)
     assert inputs.shape == targets.shape == (len(raw["ids"]), LENGTH)

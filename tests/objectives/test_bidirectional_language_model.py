@@ -1,5 +1,6 @@
 """ELMo's rows, both directions, the sampled softmax, and a step whatever the devices."""
 
+import functools
 from dataclasses import replace
 
 import jax
@@ -20,6 +21,8 @@ from t5x_lite.optim.schedules import Constant
 from t5x_lite.parallel import MeshShape, make_mesh
 from t5x_lite.tokenizers.characters import word_characters
 from t5x_lite.training.step import Program
+
+from ..programs import new_state
 
 MODEL = ElmoConfig(
     character_dim=4,
@@ -54,6 +57,7 @@ EXPERIMENT = Experiment(
 )
 
 
+@functools.cache
 def program(shape=None, devices=1, **changes):
     experiment = replace(EXPERIMENT, mesh=shape or MeshShape(), **changes)
     return Program(experiment, experiment.objective, make_mesh(experiment.mesh, jax.devices()[:devices]))
@@ -97,7 +101,7 @@ def test_neither_direction_sees_what_it_predicts(features):
     """Scores at a step depend on the words on their side alone."""
     _, made = features
     module = MODEL.build()
-    params = program().init().params
+    params = new_state(program()).params
     characters = jnp.asarray(made["characters"][:1])
 
     @jax.jit
@@ -161,9 +165,9 @@ def test_a_loss_among_a_few_is_the_posterior_of_the_target():
 @pytest.fixture(scope="module")
 def steps():
     one, data = program(), batches(rows(32), **EXPERIMENT.batch_order)
-    states, figures = [jax.device_get(one.init())], []
+    states, figures = [jax.device_get(new_state(one))], []
     for step in range(2):
-        state, metrics = one.train_step(jax.device_put(states[-1]), data[step])
+        state, metrics = one.train_step(jax.device_put(states[-1], one.state_shardings), data[step])
         states.append(jax.device_get(state))
         figures.append(jax.device_get(metrics))
     return data, states, figures

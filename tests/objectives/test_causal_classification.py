@@ -107,6 +107,7 @@ def test_classes_by_cross_entropy_and_tokens_beside_them(model, answers):
     assert float(weight) == 3.0
 
 
+@pytest.mark.slow
 def test_the_gradient_beside_the_label_is_that_of_the_language_model(model):
     """On rows without padding, which the language model reads as they are. Without it, lambda is 0."""
     objective, features = features_of([1.0, 0.0], [([10, 11], [12, 13, 14, 15]), ([20, 21, 22], [23, 24, 25])])

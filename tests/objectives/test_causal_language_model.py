@@ -11,6 +11,8 @@ from t5x_lite.models import BartConfig, BertConfig, GptConfig, T5Config, T5Decod
 from t5x_lite.objectives import CausalLanguageModel, corrupt_rows
 from t5x_lite.objectives.losses import cross_entropy
 
+from ..slow import mostly_slow
+
 EOS, LENGTH = 1, 10
 VOCABULARY = Vocabulary(30)
 TINY = {"vocab_size": 30, "embed_dim": 8, "num_heads": 2, "mlp_dim": 12, "num_layers": 1}
@@ -22,7 +24,7 @@ ROWS = np.random.default_rng(0).integers(3, 30, (3, LENGTH + 1)).astype(np.int32
 ROWS[0, [0, 3, 4, 8]] = ROWS[1, 6] = EOS
 
 
-@pytest.fixture(scope="module", params=MODELS)
+@pytest.fixture(scope="module", params=mostly_slow(MODELS, "GPT"))
 def model(request, make_model):
     return make_model(MODELS[request.param])
 

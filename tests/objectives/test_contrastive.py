@@ -1,3 +1,4 @@
+import functools
 from dataclasses import replace
 
 import jax
@@ -33,6 +34,8 @@ from t5x_lite.parallel import MeshShape, batch_sharding, make_mesh
 from t5x_lite.runs.preparation import check_vocabulary
 from t5x_lite.training.experiment import Experiment
 from t5x_lite.training.step import Program
+
+from ..programs import new_state
 
 SIZES = {"embed_dim": 16, "num_heads": 2, "mlp_dim": 24, "num_layers": 2}
 MODEL = ClipConfig(
@@ -148,15 +151,17 @@ def experiment(**changes):
     return Experiment(data=Data(PythonDocs(), ByteLevelBPE()), steps=1, batch_size=BATCH, **usual | changes)
 
 
+@functools.cache
 def program(shape=ONE, devices=1, **changes):
     given = experiment(mesh=shape, **changes)
     return Program(given, given.objective, make_mesh(shape, jax.devices()[:devices]))
 
 
-def after_a_step(program, batch, **params):
-    """(the metrics of its first step, the parameters after it), some of them given."""
-    state = program.init()
-    state, metrics = program.train_step(state.replace(params=state.params | params), batch)
+def after_a_step(program, batch, logit_scale):
+    """(the metrics of its first step, the parameters after it), the temperature given."""
+    state = new_state(program)
+    params = jax.device_put(state.params | {"logit_scale": np.float32(logit_scale)}, program.state_shardings.params)
+    state, metrics = program.train_step(state.replace(params=params), batch)
     return jax.device_get((metrics, state.params))
 
 
@@ -176,7 +181,7 @@ def on_one_device(batch):
         model = changes.get("model", MODEL)
         if model not in made:
             one = program(**changes)
-            first = one.init()
+            first = new_state(one)
             kept = jax.device_get(first)
             made[model] = kept, jax.device_get(one.train_step(first, batch))
         return made[model]
@@ -208,15 +213,15 @@ def test_devices_do_not_matter(batch, on_one_device, case):
 @pytest.mark.slow
 def test_the_temperature_has_a_bound_and_does_not_decay(batch):
     decays = program(optimizer=AdamW(Constant(1e-6), weight_decay=1e3))
-    _, params = after_a_step(decays, batch)
+    _, params = after_a_step(decays, batch, np.log(1 / 0.07))
     assert float(params["logit_scale"]) == pytest.approx(np.log(1 / 0.07), abs=2e-6)
-    start = decays.init().params["image_projection"]["kernel"]
+    start = new_state(decays).params["image_projection"]["kernel"]
     np.testing.assert_allclose(params["image_projection"]["kernel"], 0.999 * start, atol=3e-6)
-    _, params = after_a_step(decays, batch, logit_scale=jnp.float32(6.0))
+    _, params = after_a_step(decays, batch, 6.0)
     assert params["logit_scale"] == np.float32(np.log(100.0))
     # Where the bound holds the gradient is not zero: the parameter can leave it again.
     learns = program(optimizer=Sgd(Constant(1e-2), momentum=0.0))
-    _, params = after_a_step(learns, batch, logit_scale=jnp.float32(np.log(100.0)))
+    _, params = after_a_step(learns, batch, np.log(100.0))
     assert params["logit_scale"] < np.float32(np.log(100.0)) - 1e-4
 
 

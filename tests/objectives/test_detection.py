@@ -19,7 +19,7 @@ from t5x_lite.parallel import MeshShape, make_mesh
 from t5x_lite.training.experiment import Experiment
 from t5x_lite.training.step import Program
 
-from ..programs import corrupt
+from ..programs import corrupt, new_state
 
 MODEL = DetrConfig(
     ResNetConfig((1, 1), (8, 12), bottleneck=False, stem_width=4, heads=(), frozen_norm=True),
@@ -241,7 +241,7 @@ STILL = replace(MODEL, dropout_rate=0.0, attention_dropout_rate=0.0, mlp_dropout
 def stepped(batch):
     """(the first state, what a step on one device makes of it)."""
     one = program(model=STILL)
-    state = one.init()
+    state = new_state(one)
     return jax.device_get(state), jax.device_get(one.train_step(state, batch))
 
 

@@ -25,6 +25,8 @@ from t5x_lite.parallel import MeshShape, make_mesh
 from t5x_lite.training.experiment import Experiment
 from t5x_lite.training.step import Program
 
+from ..programs import new_state
+
 CLASSES = 7
 
 
@@ -218,7 +220,7 @@ def experiment():
 def test_on_eight_devices_and_in_parts_it_is_what_it_is_on_one_at_once(experiment, batch):
     def figures(experiment, devices):
         program = Program(experiment, experiment.objective, make_mesh(experiment.mesh, jax.devices()[:devices]))
-        state, metrics = program.train_step(program.init(), jax.device_put(batch))
+        state, metrics = program.train_step(new_state(program), jax.device_put(batch))
         valid = jax.device_put(np.ones(16, bool))
         held_out = program.eval_step(state.params, jax.device_put(batch), valid, jax.device_put(np.int32(0)))
         return jax.device_get((metrics, held_out))
@@ -230,7 +232,7 @@ def test_on_eight_devices_and_in_parts_it_is_what_it_is_on_one_at_once(experimen
 
 def test_the_evaluation_step_scores_for_evaluation(experiment, model, batch):
     program = Program(experiment, FULL, make_mesh(MeshShape(), jax.devices()[:1]))
-    params, valid = program.init().params, np.arange(16) < 11
+    params, valid = new_state(program).params, np.arange(16) < 11
     arrays = jax.device_put((batch, valid, np.int32(0)))
     figures = jax.device_get(program.eval_step(params, *arrays))
     plain = FULL.for_evaluation()

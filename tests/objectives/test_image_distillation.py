@@ -14,6 +14,7 @@ from t5x_lite.objectives import ImageClassification, ImageDistillation, corrupt_
 from t5x_lite.parallel.mesh import STATISTICS as RUNNING
 
 from ..programs import like_new
+from ..slow import mostly_slow
 
 SIZES = {"patch_size": 4, "embed_dim": 8, "num_heads": 2, "mlp_dim": 8, "num_layers": 1, "num_classes": 5}
 STUDENT, ONE_HEAD = DeiTConfig((8, 8), **SIZES), ViTConfig((8, 8), **SIZES)
@@ -96,7 +97,7 @@ def label_loss(logits, features):
     return -(targets * log_softmax(logits)).sum(axis=-1)
 
 
-@pytest.mark.parametrize("kind", ["hard", "soft"])
+@pytest.mark.parametrize("kind", mostly_slow(["hard", "soft"], "soft"))
 def test_one_head_learns_the_labels_and_the_other_the_teacher(params, features, logits, kind):
     objective = replace(HARD, kind=kind)
     first, second, teacher = logits

@@ -86,6 +86,7 @@ def test_the_loss_is_that_of_the_own_passage_among_those_of_pairs(batch):
     assert (weight, metrics["accuracy"]) == (7, (scores.argmax(axis=1) == np.arange(7)).sum())
 
 
+@pytest.mark.slow
 def test_eight_devices_compare_with_all(batch):
     features, params = batch
 

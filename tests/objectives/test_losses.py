@@ -14,6 +14,8 @@ from t5x_lite.models import GptConfig, T5DecoderConfig
 from t5x_lite.objectives import SequenceToSequence
 from t5x_lite.objectives.losses import cross_entropy, not_padding, segments_of, shift_right
 
+from ..slow import mostly_slow
+
 RANDOM = np.random.default_rng(0)
 LOGITS = jnp.asarray(3 * RANDOM.normal(size=(3, 4, 11)).astype(np.float32))
 OBJECTIVE = SequenceToSequence(packed=False).for_vocabulary(Vocabulary(384))
@@ -113,7 +115,7 @@ DECODERS = {
 }
 
 
-@pytest.fixture(scope="module", params=DECODERS)
+@pytest.fixture(scope="module", params=mostly_slow(DECODERS, "GPT", "prefix LM"))
 def decoder(request, make_model):
     return make_model(DECODERS[request.param])
 

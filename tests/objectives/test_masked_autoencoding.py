@@ -18,6 +18,9 @@ from t5x_lite.parallel import MeshShape, make_mesh
 from t5x_lite.training.experiment import Experiment
 from t5x_lite.training.step import Program
 
+from ..programs import new_state
+from ..slow import mostly_slow
+
 MODEL = MAEConfig(
     (8, 16),
     patch_size=4,
@@ -75,7 +78,7 @@ def loss_by_hand(predicted, images, noise, norm_pix):
     return np.mean(errors), len(errors)
 
 
-@pytest.mark.parametrize("norm_pix", [True, False])
+@pytest.mark.parametrize("norm_pix", mostly_slow([True, False], True))
 def test_the_loss_is_the_squared_error_of_three_quarters_of_the_patches(features, params, norm_pix):
     module = replace(MODEL, norm_pix=norm_pix).build()
     total, weight, metrics = loss(module, params, features, None)
@@ -122,7 +125,7 @@ def test_evaluation_has_the_center_and_the_same_noise(batch, features):
     np.testing.assert_array_equal(kept["noise"], plain["noise"])
 
 
-@pytest.mark.parametrize("norm_pix", [True, False])
+@pytest.mark.parametrize("norm_pix", mostly_slow([True, False], True))
 def test_the_best_guess_that_is_the_same_for_all_pictures(batch, features, norm_pix):
     """One shade a patch: zero where patches are normalized, else the mean of all patches at a position."""
     model = replace(MODEL, norm_pix=norm_pix)
@@ -146,7 +149,7 @@ def experiment():
 
 def figures_of(experiment, batch, devices):
     program = Program(experiment, experiment.objective, make_mesh(experiment.mesh, jax.devices()[:devices]))
-    state, metrics = program.train_step(program.init(), jax.device_put(batch))
+    state, metrics = program.train_step(new_state(program), jax.device_put(batch))
     valid = jax.device_put(np.ones(16, bool))
     held_out = program.eval_step(state.params, jax.device_put(batch), valid, jax.device_put(np.int32(0)))
     return jax.device_get((metrics, held_out))
@@ -171,7 +174,7 @@ def test_samples_are_lines_of_figures(features, params):
     assert OBJECTIVE.format_sample(row, None, None) == "hidden: 6 of 8 patches\nmodel:  squared error 0.500\n"
 
 
-@pytest.mark.parametrize("norm_pix", [True, False])
+@pytest.mark.parametrize("norm_pix", mostly_slow([True, False], True))
 def test_a_run_draws_original_masked_and_reconstruction(features, params, norm_pix):
     module = replace(MODEL, norm_pix=norm_pix).build()
     samples = jax.device_get(samples_of(module, params, features))

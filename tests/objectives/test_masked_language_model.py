@@ -17,6 +17,8 @@ from t5x_lite.parallel import MeshShape, make_mesh
 from t5x_lite.training import Experiment
 from t5x_lite.training.step import Program
 
+from ..slow import mostly_slow
+
 MODEL = BertConfig(
     vocab_size=67,
     embed_dim=12,
@@ -43,7 +45,7 @@ def corrupt(objective, raw, seed=0):
     return jax.device_get(features)
 
 
-@pytest.fixture(scope="module", params=OBJECTIVES)
+@pytest.fixture(scope="module", params=mostly_slow(OBJECTIVES, "full-sentences", "segment-pair"))
 def corrupted(request, vocabulary, make_rows):
     """(objective, raw, features)"""
     objective = OBJECTIVES[request.param].for_vocabulary(vocabulary)

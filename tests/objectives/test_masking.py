@@ -10,6 +10,8 @@ from scipy.stats import chi2, chisquare
 from t5x_lite.data import Vocabulary
 from t5x_lite.objectives import masking
 
+from ..slow import mostly_slow
+
 # Special ids lie at both ends and in between; every second id of the upper half continues a word.
 SIZE, PAD, CLS, UNK, SEP, MASK = 60, 7, 0, 12, 31, 59
 SPECIAL = (CLS, PAD, UNK, SEP, MASK)
@@ -70,7 +72,7 @@ def choose_spans(key, candidates, starts, count):
     return masking.choose_spans(key, candidates, starts, count, masking.geometric_shares(0.2, 10))
 
 
-@pytest.fixture(scope="module", params=[16, 128])
+@pytest.fixture(scope="module", params=mostly_slow([16, 128], 128))
 def rows(request):
     return make_rows(request.param)
 

@@ -20,7 +20,7 @@ from t5x_lite.parallel import MeshShape, make_mesh
 from t5x_lite.retrieval import Corpus, ParamsAndCorpus
 from t5x_lite.training.step import Program
 
-from ..programs import like_new
+from ..programs import like_new, new_state
 
 P, LENGTH = 11, 7
 BERT = BertConfig(
@@ -109,6 +109,7 @@ def spans(passage):
     return {tuple(ids[start : start + size]) for start in range(len(ids)) for size in (1, 2, 3)}
 
 
+@pytest.mark.slow
 def test_only_the_questions_encoder_and_the_reader_learn(all_passages):
     objective, params, features, corpus = all_passages
     gradients = jax.jit(
@@ -161,7 +162,7 @@ def test_eight_devices_are_one():
         one = Program(replace(experiment, mesh=shape), OBJECTIVE.for_corpus(P), mesh)
         ids = np.zeros(one.abstract_state.frozen.shape, np.uint16)
         ids[:P] = PASSAGES
-        state = one.init().replace(frozen=jax.device_put(ids, one.state_shardings.frozen))
+        state = new_state(one).replace(frozen=jax.device_put(ids, one.state_shardings.frozen))
         if devices == 1:
             start = jax.device_get(state.params)
         state = state.replace(params=jax.device_put(start, one.state_shardings.params))

@@ -1,5 +1,6 @@
 """XLNet's rows, orders and targets, and a step whatever the devices."""
 
+import functools
 from dataclasses import replace
 
 import jax
@@ -17,6 +18,8 @@ from t5x_lite.optim.optimizers import Sgd
 from t5x_lite.optim.schedules import Constant
 from t5x_lite.parallel import MeshShape, make_mesh
 from t5x_lite.training.step import Program
+
+from ..programs import new_state
 
 VOCABULARY = Vocabulary(60, pad_id=5, unk_id=0, cls_id=3, sep_id=4, mask_id=6, eos_id=7, cls_last=True)
 OBJECTIVE = PermutationLanguageModel(24, 10, memory_length=14, prediction_rate=0.25).for_vocabulary(VOCABULARY)
@@ -105,6 +108,7 @@ EXPERIMENT = Experiment(
 )
 
 
+@functools.cache
 def program(shape=None, devices=1, **changes):
     experiment = replace(EXPERIMENT, mesh=shape or MeshShape(), **changes)
     return Program(experiment, experiment.objective, make_mesh(experiment.mesh, jax.devices()[:devices]))
@@ -113,9 +117,9 @@ def program(shape=None, devices=1, **changes):
 @pytest.fixture(scope="module")
 def steps():
     one, data = program(), batches(rows(32), **EXPERIMENT.batch_order)
-    states, figures = [jax.device_get(one.init())], []
+    states, figures = [jax.device_get(new_state(one))], []
     for step in range(2):
-        state, metrics = one.train_step(jax.device_put(states[-1]), data[step])
+        state, metrics = one.train_step(jax.device_put(states[-1], one.state_shardings), data[step])
         states.append(jax.device_get(state))
         figures.append(jax.device_get(metrics))
     return data, states, figures

@@ -21,7 +21,7 @@ from t5x_lite.parallel import MeshShape, make_mesh
 from t5x_lite.retrieval import Corpus
 from t5x_lite.training.step import Program
 
-from ..programs import corrupt
+from ..programs import corrupt, new_state
 
 P, LENGTH, EVERY = 21, 8, 3
 BERT = BertConfig(
@@ -79,9 +79,11 @@ def with_corpus(one, state):
 def steps():
     """(the states before and after four steps, their figures, the program)."""
     one = program()
-    states, figures = [jax.device_get(with_corpus(one, one.init()))], []
+    states, figures = [jax.device_get(with_corpus(one, new_state(one)))], []
     for batch in BATCHES:
-        state, metrics = one.train_step(jax.device_put(states[-1]), jax.tree.map(jnp.asarray, batch))
+        state, metrics = one.train_step(
+            jax.device_put(states[-1], one.state_shardings), jax.tree.map(jnp.asarray, batch)
+        )
         states.append(jax.device_get(state))
         figures.append(jax.device_get(metrics))
     return states, figures, one
@@ -221,7 +223,7 @@ def test_the_index_is_that_of_the_parameters_a_round_began_with(steps):
     # The compiler computes an update twice, rounding it differently.
     expected = states[3].params["passage_encoder"]
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-6), states[4].index.encoder, expected)
-    state = jax.device_put(states[4])
+    state = jax.device_put(states[4], one.state_shardings)
     for batch in BATCHES[1:3]:
         state, _ = one.train_step(state, jax.tree.map(jnp.asarray, batch))
     assert int(state.index.version) == 2
@@ -250,14 +252,17 @@ def test_a_refreshed_index_changes_what_is_retrieved(steps):
 def test_going_on_from_the_middle_of_a_round_is_exact(steps):
     states, _, one = steps
     for first, last in itertools.pairwise(range(1, 5)):
-        state, _ = one.train_step(jax.device_put(states[first]), jax.tree.map(jnp.asarray, BATCHES[first]))
+        state, _ = one.train_step(
+            jax.device_put(states[first], one.state_shardings), jax.tree.map(jnp.asarray, BATCHES[first])
+        )
         jax.tree.map(np.testing.assert_array_equal, jax.device_get(state), states[last])
 
 
+@pytest.mark.slow
 def test_an_index_that_is_made_in_the_middle_of_a_round_has_one_encoder(steps):
     """As a run that goes on from another one's state makes it."""
     states, _, one = steps
-    state = one.with_index(jax.device_put(states[1]))
+    state = one.with_index(jax.device_put(states[1], one.state_shardings))
     expected = np.asarray(state.index.vectors)
     assert np.abs(expected - states[0].index.vectors).max() > 1e-3
     for batch in BATCHES[1:3]:

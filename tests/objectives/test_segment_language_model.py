@@ -1,5 +1,6 @@
 """Rows in order with a memory: whatever the devices and the microbatches, a step is the same."""
 
+import functools
 from dataclasses import replace
 
 import jax
@@ -16,6 +17,8 @@ from t5x_lite.optim.optimizers import Sgd
 from t5x_lite.optim.schedules import Constant
 from t5x_lite.parallel import MeshShape, make_mesh
 from t5x_lite.training.step import Program
+
+from ..programs import new_state
 
 MODEL = TransformerXLConfig(
     vocab_size=48,
@@ -34,6 +37,7 @@ EXPERIMENT = Experiment(
 ROWS = [{"ids": np.asarray(ids, np.int32)} for ids in np.random.default_rng(0).integers(0, 48, (24, 7))]
 
 
+@functools.cache
 def program(shape=None, devices=1, **changes):
     experiment = replace(EXPERIMENT, mesh=shape or MeshShape(), **changes)
     return Program(experiment, experiment.objective, make_mesh(experiment.mesh, jax.devices()[:devices]))
@@ -43,9 +47,9 @@ def program(shape=None, devices=1, **changes):
 def steps():
     """Batches of steps 0 to 3, of which the last begins another epoch, and what they make of the first state."""
     one, data = program(), batches(ROWS, **EXPERIMENT.batch_order)
-    states, figures = [jax.device_get(one.init())], []
+    states, figures = [jax.device_get(new_state(one))], []
     for step in range(4):
-        state, metrics = one.train_step(jax.device_put(states[-1]), data[step])
+        state, metrics = one.train_step(jax.device_put(states[-1], one.state_shardings), data[step])
         states.append(jax.device_get(state))
         figures.append(jax.device_get(metrics))
     return [data[step] for step in range(4)], states, figures
@@ -66,7 +70,7 @@ def test_what_went_before_matters_within_an_epoch_alone(steps):
     one, forgotten = program(), jax.tree.map(np.zeros_like, states[1].memory)
     for step, same in ((1, False), (3, True)):
         state = states[step].replace(memory=forgotten)
-        _, metrics = one.train_step(jax.device_put(state), data[step])
+        _, metrics = one.train_step(jax.device_put(state, one.state_shardings), data[step])
         assert (float(metrics["loss"]) == float(figures[step]["loss"])) == same
 
 

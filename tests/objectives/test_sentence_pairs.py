@@ -12,6 +12,8 @@ from t5x_lite.errors import InputError
 from t5x_lite.models import AlbertConfig, BertConfig, DistilBertConfig
 from t5x_lite.objectives import NextSentencePrediction, SentenceOrderPrediction, corrupt_rows
 
+from ..slow import mostly_slow
+
 # Ids that tell where they stand: of document d, sentence s and word w the id is FIRST + (20 d + s) * 10 + w.
 FIRST, DOCUMENTS = 5, 300
 TELLING = Vocabulary(FIRST + DOCUMENTS * 200, pad_id=0, unk_id=1, cls_id=2, sep_id=3, eos_id=3, mask_id=4)
@@ -46,7 +48,7 @@ def segments_of(row: np.ndarray) -> tuple[list[int], list[int]]:
     return one.tolist(), two.tolist()
 
 
-@pytest.fixture(scope="module", params=["segment-pair", "sentence-pair"])
+@pytest.fixture(scope="module", params=mostly_slow(["segment-pair", "sentence-pair"], "segment-pair"))
 def input_format(request):
     return request.param
 
@@ -153,7 +155,7 @@ CASES = {
 }
 
 
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("case", mostly_slow(CASES, "ALBERT"))
 def test_loss_is_a_mean_over_tokens_plus_a_mean_over_rows(case, vocabulary, make_batch, make_model, say, token_losses):
     objective, config = CASES[case]
     objective, pad_id = objective.for_vocabulary(vocabulary), vocabulary.pad_id

@@ -9,6 +9,8 @@ from t5x_lite.errors import InputError
 from t5x_lite.models import BartConfig, GptConfig, T5Config, TransformerConfig
 from t5x_lite.objectives import SequenceToSequence, corrupt_rows
 
+from ..slow import mostly_slow
+
 PAD, EOS = 0, 1
 VOCABULARY = Vocabulary(30, PAD, EOS)
 INPUTS, TARGETS = 12, 9
@@ -122,7 +124,7 @@ def test_answers_to_the_first_pair_of_a_packed_row(encoder_decoder):
     assert samples["answers"].shape == (3, TARGETS)
 
 
-@pytest.mark.parametrize("name", ["BART", "GPT"])
+@pytest.mark.parametrize("name", mostly_slow(["BART", "GPT"], "GPT"))
 def test_answers_are_the_most_likely_tokens_of_the_teacher_forced_model(make_model, name):
     module, params = make_model(MODELS[name])
     objective, features = features_of(UNPACKED, packed=False)

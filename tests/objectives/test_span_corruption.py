@@ -12,6 +12,8 @@ from t5x_lite.errors import InputError
 from t5x_lite.objectives import SpanCorruption, corrupt_rows
 from t5x_lite.objectives.span_corruption import random_segmentation, replace_spans
 
+from ..slow import mostly_slow
+
 EOS = 1
 
 
@@ -71,7 +73,7 @@ CASES = {
 }
 
 
-@pytest.fixture(scope="module", params=CASES)
+@pytest.fixture(scope="module", params=mostly_slow(CASES, "T5", "dense", "mostly noise"))
 def rows(request):
     """(objective, raw, inputs, targets) of 1,000 rows whose raw ids are all different."""
     objective = CASES[request.param]

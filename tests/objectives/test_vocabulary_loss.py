@@ -178,9 +178,9 @@ def on(shape, scores, **options):
     [
         pytest.param(MeshShape(8), B, marks=pytest.mark.slow),
         pytest.param(MeshShape(1, 8), B, marks=pytest.mark.slow),
-        (MeshShape(1, 2, 2, 2), B),
+        pytest.param(MeshShape(1, 2, 2, 2), B, marks=pytest.mark.slow),
         pytest.param(MeshShape(2, 1, 2, 2), B, marks=pytest.mark.slow),
-        (MeshShape(1, 2, sequence=4), B),  # which does not divide the length,
+        pytest.param(MeshShape(1, 2, sequence=4), B, marks=pytest.mark.slow),  # which does not divide the length,
         (MeshShape(2, 1, 4), B),  # the vocabulary
         (MeshShape(1, 4, 2), 3),  # or the rows
     ],

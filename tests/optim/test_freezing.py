@@ -232,6 +232,7 @@ def two_steps(program):
     return flat(state.params), float(metrics["gradient_norm"])
 
 
+@pytest.mark.slow
 def test_steps_keep_frozen_parameters(program):
     two_steps(program)
 
@@ -246,6 +247,7 @@ def test_eight_devices_keep_them_too(program, frozen_run):
         np.testing.assert_allclose(params[path], leaf, rtol=1e-3, atol=1e-4, err_msg=path)
 
 
+@pytest.mark.slow
 def test_a_run_resumes_with_frozen_parameters_and_prints_them(finished, frozen_run, train, console, tmp_path):
     """Stopped and resumed, it is the same to the bit."""
     shutil.copytree(finished, tmp_path / "again")
@@ -259,6 +261,7 @@ def test_a_run_resumes_with_frozen_parameters_and_prints_them(finished, frozen_r
         np.testing.assert_array_equal(ours[path], value, err_msg=path)
 
 
+@pytest.mark.slow
 def test_runs_with_other_moments_are_refused(finished, frozen_run, train, tmp_path):
     """To resume, and to start from by `FromRun`, which takes the optimizer's state."""
     other = replace(frozen_run, optimizer=replace(frozen_run.optimizer, frozen_layers=0), steps=9)

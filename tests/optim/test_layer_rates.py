@@ -87,6 +87,7 @@ FAMILIES += ("t5-v1_1-small", "transformer-base-en-de", "bart-base", "gpt2", "op
 FAMILIES += ("vit-ti-16", "deit-ti-distilled", "deit3-s", "mae-b")
 
 
+@pytest.mark.slow
 def test_every_family_is_sorted_into_embeddings_layers_and_what_is_above():
     """A new name in a model belongs to one of these; the sets here list it."""
     for preset in FAMILIES:

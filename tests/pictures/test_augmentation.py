@@ -126,6 +126,7 @@ def test_pictures_with_texts_have_the_first_one_below(rows):
     assert captions(picture)[::5] == ["row 0\na cat", "row 1\na bird of the long-…"]
 
 
+@pytest.mark.slow
 def test_files_have_few_colors_and_keep_black(rows):
     random = np.random.default_rng(0)
     many = [row | {"image": random.integers(0, 256, (64, 64, 3), np.uint8)} for row in rows]

@@ -46,6 +46,7 @@ def test_either_of_two_kinds():
         check_output_path(Path("a.gif"), "out", (".html", ".png"))
 
 
+@pytest.mark.slow
 def test_matplotlib_is_loaded_by_those_who_draw():
     code = (
         "import sys, t5x_lite.pictures, t5x_lite.pretrained; print('matplotlib' in sys.modules);"

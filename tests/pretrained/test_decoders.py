@@ -199,6 +199,7 @@ def test_blanks_are_filled_by_what_is_written_for_them(model, monkeypatch):
         assert model.fill_blanks("über <extra_id_0>") == "über yz"
 
 
+@pytest.mark.slow
 def test_blanks_are_filled_by_what_generate_writes_up_to_one_that_the_text_lacks(model):
     vocabulary = model.tokenizer.vocabulary
     begins = GenerationDefaults(forced_first_id=vocabulary.sentinel_id(0), suppressed_ids=(vocabulary.unk_id,))
@@ -213,6 +214,7 @@ def test_blanks_are_filled_by_what_generate_writes_up_to_one_that_the_text_lacks
         assert answer == text
 
 
+@pytest.mark.slow
 def test_scores_of_filled_blanks(model):
     first, second = model.fill_blanks(BLANKS[0], max_length=9, num_beams=2, num_results=2, scores=True)
     assert first.score >= second.score

@@ -123,6 +123,7 @@ def test_pictures_of_results_are_written(model, tmp_path):
     assert found._repr_png_()[:4] == b"\x89PNG"
 
 
+@pytest.mark.slow
 def test_a_run_prepares_pictures_as_its_evaluation_does(model):
     from t5x_lite.data import CocoBoxes, Data
     from t5x_lite.images.box_augmentation import BoxAugmentation

@@ -17,6 +17,7 @@ from t5x_lite.pretrained import PretrainedEncoder, load
 from t5x_lite.pretrained.encoder import check_layers, check_pooling, choose_layers, pool
 from t5x_lite.training import Experiment
 
+from ..slow import mostly_slow
 from .conftest import MAX_LENGTH
 
 LONG = "green bottles are hanging on the wall and fall " * 5
@@ -42,7 +43,7 @@ def compiled(module, **options):
     return jax.jit(functools.partial(module.apply, **options))
 
 
-@pytest.mark.parametrize("pooling", ["mean", "cls"])
+@pytest.mark.parametrize("pooling", mostly_slow(["mean", "cls"], "mean"))
 def test_vectors_of_texts_are_those_of_the_module(bert, pooling):
     vectors = bert.encode(TEXTS, pooling=pooling)
     assert vectors.shape == (3, 12)
@@ -94,6 +95,7 @@ def test_calling_it_gives_every_output(bert):
         np.testing.assert_allclose(outputs["pooled"][index], expected["pooled"][0], atol=1e-5)
 
 
+@pytest.mark.slow
 def test_suggestions_are_the_likeliest_tokens(bert):
     text = "the [MASK] bottles are [MASK]"
     ids, outputs = plain(bert, text)

@@ -203,6 +203,7 @@ def test_rollout_of_even_attention(models):
     assert models["mae"].attention(pixels()).weights.sum() < 1
 
 
+@pytest.mark.slow
 def test_pictures_are_drawn(models, tmp_path):
     for result in (models["mae"].reconstruct(pixels()), models["vit"].attention(pixels())):
         assert result._repr_png_().startswith(PNG)

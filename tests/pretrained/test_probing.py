@@ -50,6 +50,7 @@ def sentences():
     return examples[:60], examples[60:]
 
 
+@pytest.mark.slow
 def test_texts_by_the_layers_of_the_papers_table(bert, texts):
     message = []
     probes = probe_texts(bert, *texts, tell=message.append)
@@ -86,6 +87,7 @@ def test_words_by_their_first_pieces(bert, sentences):
         np.testing.assert_allclose(words, tokens[firsts], atol=1e-5)
 
 
+@pytest.mark.slow
 def test_what_is_longer_than_the_model_takes_is_remarked(bert, texts, sentences):
     long = Labeled("the wall " * 60, "with")
     probes = probe_texts(bert, [*texts[0], long], texts[1], layers=("last",))

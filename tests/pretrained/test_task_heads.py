@@ -17,6 +17,8 @@ from t5x_lite.optim.optimizers import Adafactor
 from t5x_lite.pretrained import PretrainedDecoder, PretrainedEncoderDecoder, load
 from t5x_lite.training import Experiment
 
+from ..slow import mostly_slow
+
 HEADS = ("multiple_choice", "tagging", "question_answering")
 CONTEXT = "green bottles are hanging on the wall  and fall " * 4
 
@@ -110,7 +112,7 @@ BYTES = ByteLevelBPE(264)  # what every text can be written with
 SIZES = {"vocab_size": 270, "embed_dim": 12, "num_heads": 3, "mlp_dim": 17, "max_length": 60}
 
 
-@pytest.fixture(scope="module", params=["roberta", "gpt2"])
+@pytest.fixture(scope="module", params=mostly_slow(["roberta", "gpt2"], "roberta"))
 def generator(request, make_params):
     """A BART that classifies and answers, and a GPT that classifies and chooses, from elsewhere: without a run."""
     tokenizer = make_tokenizer(replace(BYTES, layout=request.param), lambda: iter(["the wall"]))

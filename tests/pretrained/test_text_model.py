@@ -18,6 +18,7 @@ from t5x_lite.pretrained.batches import pad_rows
 from t5x_lite.pretrained.text_model import DEFAULT_TEMPLATE, Prompt, choose_method, make_prompt, named_texts
 
 from ..programs import apply
+from ..slow import mostly_slow
 
 LENGTH = 9
 RANDOM = np.random.default_rng(0)
@@ -112,7 +113,7 @@ OURS = {
 }
 
 
-@pytest.fixture(scope="module", params=OURS)
+@pytest.fixture(scope="module", params=mostly_slow(OURS, "bart", "gpt"))
 def ours(request, make_params):
     config = OURS[request.param]
     ids = jnp.ones((1, 2), jnp.int32)
@@ -267,6 +268,7 @@ def test_what_cannot_be_meant(options, message):
         choose_method(**options)
 
 
+@pytest.mark.slow
 def test_a_method_stands_for_the_options_that_choose_it(model):
     options = {"max_length": 6, "num_beams": 2, "num_results": 2}
     searched = model.generate("alpha", **options)
@@ -278,7 +280,7 @@ def test_a_method_stands_for_the_options_that_choose_it(model):
         model.generate("alpha", method=Greedy(), num_beam=2)
 
 
-@pytest.mark.parametrize("name", ["bart", "gpt", "prefix lm"])
+@pytest.mark.parametrize("name", mostly_slow(["bart", "gpt", "prefix lm"], "gpt"))
 def test_vectors_of_texts(name, make_params):
     """From the encoder where there is one, and from the decoder's last layer elsewhere."""
     tokenizer = make_tokenizer(ByteLevelBPE(264), lambda: iter(["the wall"]))

@@ -18,6 +18,8 @@ from t5x_lite.parallel import batch_sharding
 from t5x_lite.runs.records import Records, read_records
 from t5x_lite.training.initialization import FromRun
 
+pytestmark = pytest.mark.slow  # runs of several families come first
+
 FIGURES = {
     "BERT": {"pair_loss", "pair_accuracy"},
     "SpanBERT": {"boundary_loss", "boundary_accuracy"},
@@ -48,7 +50,6 @@ def params_of(workdir):
     return traverse_util.flatten_dict(jax.device_get(t5x_lite.load(workdir).params), sep="/")
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("family", ["BERT", "ELECTRA", "DistilBERT"])
 def test_stopped_and_gone_on_with_it_is_the_same_run(
     family, experiment_of, run_of, train, programs, tmp_path, monkeypatch
@@ -126,7 +127,6 @@ def test_a_batch_that_asks_for_nothing_has_finite_figures(tiny, experiment_of, m
     assert metrics["objective"] == metrics["boundary_loss"] == 0
 
 
-@pytest.mark.slow
 def test_another_teacher_is_refused(run_of, experiment_of, train, tmp_path):
     student, teacher = run_of("DistilBERT"), run_of("teacher")
     latest = teacher / "checkpoints" / "6"
@@ -144,7 +144,6 @@ def test_the_teacher_is_no_part_of_the_checkpoint(run_of, experiment_of):
     assert len(params_of(run_of("DistilBERT"))["encoder/layers/feed_forward/wi/kernel"]) == 1
 
 
-@pytest.mark.slow
 def test_phase_two_goes_on_with_other_rows_where_phase_one_ended(run_of, experiment_of, train, tmp_path):
     """BERT's own way (Devlin et al. 2019, A.2): the step, and with it the learning rate and the data, counts on."""
     first = experiment_of("teacher")

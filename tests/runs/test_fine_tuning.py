@@ -21,6 +21,10 @@ from t5x_lite.runs.records import read_records
 from t5x_lite.training import Checkpointing, Evaluation, Experiment, Logging
 from t5x_lite.training.initialization import FromModel
 
+from ..programs import new_state
+
+pytestmark = pytest.mark.slow  # two runs come first
+
 LABELS = ("no", "yes")
 
 
@@ -93,7 +97,6 @@ def test_a_run_learns_its_task_and_says_what_was_new(fine_tuned):
     assert "an example (a guess: 0.6" in printed
 
 
-@pytest.mark.slow
 def test_stopped_and_gone_on_with_it_is_the_same_run(fine_tuned, classifier, train, tmp_path):
     train(replace(classifier, steps=30), tmp_path)
     train(classifier, tmp_path)
@@ -110,7 +113,6 @@ def test_stopped_and_gone_on_with_it_is_the_same_run(fine_tuned, classifier, tra
     assert losses[0] == losses[1]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("num_classes", [2, 1])
 def test_eight_devices_are_one(classifier, task, share_program, num_classes):
     model = replace(classifier.model, num_classes=num_classes)
@@ -122,7 +124,7 @@ def test_eight_devices_are_one(classifier, task, share_program, num_classes):
     def figures(mesh, devices):
         objective = experiment.objective.for_vocabulary(tokenizer.vocabulary)
         program = share_program(replace(experiment, mesh=mesh), objective, make_mesh(mesh, jax.devices()[:devices]))
-        _, metrics = program.train_step(program.init(), raw)
+        _, metrics = program.train_step(new_state(program), raw)
         return {name: float(value) for name, value in metrics.items()}
 
     one, eight = figures(MeshShape(), 1), figures(MeshShape(2, 2, 2), 8)
@@ -190,7 +192,7 @@ TASKS = {
 }
 
 
-@pytest.mark.parametrize("kind", ["questions", *(pytest.param(k, marks=pytest.mark.slow) for k in ("tags", "choices"))])
+@pytest.mark.parametrize("kind", TASKS)
 def test_tasks_on_words_texts_and_choices_are_learned(kind, classifier, annotated, train, tmp_path):
     objective, metrics, figure, enough = TASKS[kind]
     experiment = replace(

@@ -54,6 +54,7 @@ def params_of(workdir):
     return traverse_util.flatten_dict(jax.device_get(t5x_lite.load(workdir).params), sep="/")
 
 
+@pytest.mark.slow
 def test_stopped_and_gone_on_with_it_is_the_same_run(experiment, run, train, tmp_path, stopped_after):
     """Copies of repeated augmentation, running statistics and the moving average included."""
     with stopped_after(3):
@@ -98,6 +99,7 @@ def test_a_masked_autoencoder_ends_with_pictures(experiment, train, tmp_path):
     assert (tmp_path / "samples.txt").read_text().count("hidden: 3 of 4 patches") == 5
 
 
+@pytest.mark.slow
 def test_a_folder_of_hugging_face_teaches(experiment, run, tmp_path):
     teacher = t5x_lite.load(run)
     model = ResNetConfig((1, 1), (8, 8), False, stem_width=8, num_channels=1, num_classes=10)
@@ -120,6 +122,7 @@ def test_a_folder_of_hugging_face_teaches(experiment, run, tmp_path):
         objective_without_text(student_of(experiment, tmp_path))
 
 
+@pytest.mark.slow
 def test_a_teacher_of_other_classes(experiment, run, train, tmp_path):
     random = np.random.default_rng(0)
     file = tmp_path / "arrays.npz"

@@ -2,6 +2,7 @@
 
 import calendar
 import errno
+import functools
 import json
 import os
 import shutil
@@ -27,6 +28,14 @@ from t5x_lite.runs import loop, preparation
 from t5x_lite.runs.checkpoints import read_state, steps_of_run
 from t5x_lite.runs.loop import NonFiniteError
 from t5x_lite.runs.records import Records, read_records
+
+from ..slow import mostly_slow
+
+
+@pytest.fixture(scope="module")
+def train(train):
+    """Runs that begin as those of other processes do."""
+    return functools.partial(train, drawn=False)
 
 
 @pytest.fixture(scope="module")
@@ -130,7 +139,7 @@ def test_the_times_of_checkpoints_are_recorded(undisturbed):
         assert abs(written - checkpoint) < 10
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("number", mostly_slow([signal.SIGTERM, signal.SIGINT], signal.SIGTERM))
 def test_asked_to_stop_it_saves_and_goes_on_later(tiny, undisturbed, tmp_path, train, monkeypatch, number):
     with monkeypatch.context() as patch:
         at_step(patch, 3, lambda: signal.raise_signal(number))
@@ -154,6 +163,7 @@ def test_dying_between_checkpoints_changes_nothing(tiny, undisturbed, tmp_path, 
     assert_identical(tmp_path, undisturbed)
 
 
+@pytest.mark.slow
 def test_killed_by_the_system(tiny, undisturbed, tmp_path, train, quick_compiler):
     workdir, config = tmp_path / "run", tmp_path / "config.py"
     config.write_text(

@@ -54,7 +54,7 @@ def config(long, tmp_path_factory) -> Path:
 def alone(long, tmp_path_factory, train) -> Path:
     """The run in one process, that of the test."""
     workdir = tmp_path_factory.mktemp("alone")
-    train(long, workdir)
+    train(long, workdir, drawn=False)
     return workdir
 
 
@@ -251,6 +251,7 @@ def test_the_death_of_one_ends_the_others_on_their_hosts(start, config, tmp_path
     )
 
 
+@pytest.mark.slow
 def test_unlike_hosts_are_told_apart_before_anything_is_written(start, tmp_path):
     address = ("--coordinator", f"localhost:{free_port()}", "--num-processes", 2, "--process-id")
     processes = [
@@ -265,6 +266,7 @@ def test_unlike_hosts_are_told_apart_before_anything_is_written(start, tmp_path)
     assert not (tmp_path / "run").exists()
 
 
+@pytest.mark.slow
 def test_folders_that_not_all_hosts_see(start, tmp_path):
     """Two working directories stand for two hosts: one path, two folders."""
     address = ("--coordinator", f"localhost:{free_port()}", "--num-processes", 2, "--process-id")

@@ -69,6 +69,7 @@ def test_the_average_follows_its_formula(average, keeps):
         np.testing.assert_allclose(mean["b"]["c"], -expected, rtol=1e-6)
 
 
+@pytest.mark.slow
 def test_it_is_kept_beside_the_parameters_by_the_compiled_step(averaged, tiny, make_program, raw):
     program, without = make_program(averaged), make_program(tiny)
     state, other, batch = program.init(), without.init(), jax.device_put(raw, batch_sharding(program.mesh))
@@ -115,6 +116,7 @@ def state_at(workdir: Path, step: int, program):
     return read_state(workdir / "checkpoints" / str(step), program.abstract_state)
 
 
+@pytest.mark.slow
 def test_stopped_and_gone_on_with_it_is_the_same_run(averaged, run, tmp_path, train, make_program, monkeypatch):
     record = Records.train
 
@@ -142,6 +144,7 @@ def test_stopped_and_gone_on_with_it_is_the_same_run(averaged, run, tmp_path, tr
     assert losses[0] == losses[1]
 
 
+@pytest.mark.slow
 def test_everything_but_training_takes_the_average(averaged, run, make_program):
     program = make_program(averaged)
     state = state_at(run, 6, program)
@@ -161,6 +164,7 @@ def test_everything_but_training_takes_the_average(averaged, run, make_program):
     assert last["loss"] != pytest.approx(losses[1], rel=1e-6)
 
 
+@pytest.mark.slow
 def test_a_run_without_it_writes_what_it_always_wrote(tiny, run, begun, tmp_path, train):
     train(replace(tiny, steps=2), tmp_path, report=False)
     names = {path.name for path in (tmp_path / "checkpoints" / "2").iterdir() if path.is_dir()}
@@ -174,6 +178,7 @@ def test_a_run_without_it_writes_what_it_always_wrote(tiny, run, begun, tmp_path
     jax.tree.map(np.testing.assert_array_equal, flat(state.average), flat(state.params))
 
 
+@pytest.mark.slow
 def test_phases(averaged, tiny, run, begun):
     """The next phase goes on with both; a run from the model begins with the average twice, or once."""
     stored = flat(t5x_lite.load(run).params)

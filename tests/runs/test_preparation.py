@@ -54,6 +54,7 @@ def flat(params):
     return traverse_util.flatten_dict(jax.device_get(params), sep="/")
 
 
+@pytest.mark.slow
 def test_a_student_begins_as_layers_of_its_teacher(experiment_of, run_of, begin):
     state, prepared = begin(experiment_of("DistilBERT"))
     ours, theirs = flat(state.params), flat(t5x_lite.load(run_of("teacher")).params)

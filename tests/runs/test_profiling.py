@@ -45,6 +45,7 @@ def steps_in(folder: Path) -> set[str]:
     return {event["args"]["step_num"] for event in events if event.get("name") == "train"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("profile", "steps"), [(ProfileSteps(2, 3), "234"), (ProfileSteps(6, 1), "6")])
 def test_a_profile_has_its_steps(profiled, profile, steps):
     folder = profiled(profile)
@@ -54,6 +55,7 @@ def test_a_profile_has_its_steps(profiled, profile, steps):
     assert steps_in(session) == {*steps}
 
 
+@pytest.mark.slow
 def test_a_run_that_goes_on_behind_the_steps_has_no_profile(profiled, tiny, train, tmp_path):
     train(replace(tiny, steps=3), tmp_path, report=False)
     assert not profiled(ProfileSteps(3, 2)).exists()

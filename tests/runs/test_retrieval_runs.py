@@ -207,7 +207,8 @@ def test_evaluate_scores_answers(folders, capsys):
     figures = json.loads(capsys.readouterr().out.splitlines()[-1])
     held_out = json.loads((folders["questions"] / "held_out.json").read_text())
     for name in ("loss", "recall", "exact_match"):
-        assert figures[name] == pytest.approx(held_out[name], abs=1e-5), name
+        # The passages' vectors come from another program, whose sums may be rounded otherwise.
+        assert figures[name] == pytest.approx(held_out[name], rel=2e-5), name
     assert 0 <= figures["squad_exact_match"] <= figures["squad_f1"] <= 100
 
 

@@ -64,6 +64,7 @@ def test_the_share_of_the_peak(tiny, program, monkeypatch):
     assert figures["peak_memory_bytes"] >= figures["memory_bytes"] > 0
 
 
+@pytest.mark.slow
 def test_records_have_the_share_of_the_plans_operations(tiny, train, tmp_path, monkeypatch):
     """MFU is the FLOPs that a plan counts, over the measured time of a step at the devices' peak."""
     monkeypatch.setattr(usage, "peak_flops", lambda kind: 2e9)

@@ -149,6 +149,7 @@ GPT = GptConfig(**ENCODER, heads=("classification", "multiple_choice"), num_clas
 BART = BartConfig(264, 3, 12, 17, 1, 2, num_decoder_heads=2, decoder_mlp_dim=19, **CLASSES)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("model", "objective"),
     [

@@ -31,6 +31,7 @@ from t5x_lite.training.initialization import (
 )
 
 from ..programs import like_new
+from ..slow import mostly_slow
 
 
 def tree(layers: int, width: int = 3, **others):
@@ -209,7 +210,9 @@ def started(model, config, params):
 DEIT = DeiTConfig(**vars(VIT) | {"heads": ("classification", "distillation")})
 
 
-@pytest.mark.parametrize("config", [VIT, AUTOENCODER, replace(DEIT, heads=())], ids=lambda c: type(c).__name__)
+@pytest.mark.parametrize(
+    "config", mostly_slow([VIT, AUTOENCODER, replace(DEIT, heads=())], VIT), ids=lambda c: type(c).__name__
+)
 def test_another_resolution_and_number_of_classes(config):
     params = like_new(config)
     model = replace(VIT, image_size=(20, 8), num_classes=5)
@@ -236,6 +239,7 @@ def test_positions_of_tokens_that_one_of_the_models_lacks():
     assert message.startswith("; random are ")
 
 
+@pytest.mark.slow
 def test_an_autoencoder_of_another_resolution_has_all_its_positions():
     model = replace(AUTOENCODER, image_size=(16, 16))
     params = like_new(AUTOENCODER)
@@ -254,6 +258,7 @@ TOWERS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("tower", [pytest.param("vit", marks=pytest.mark.slow), "resnet"])
 def test_a_clip_of_another_resolution(tower):
     """As CLIP's L/14 goes on at 336 x 336 (Radford et al. 2021, section 2.5)."""

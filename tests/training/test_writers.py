@@ -52,6 +52,7 @@ import torch
 """
 
 
+@pytest.mark.slow
 def test_tensorboard_does_without_torch_though_installed(run_python, tmp_path):
     """tensorboardX would import it, which takes longer than the rest of a start; afterwards it can be imported."""
     (tmp_path / "torch.py").write_text("print('torch was imported')\n")

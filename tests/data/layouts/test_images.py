@@ -139,6 +139,7 @@ def test_decoding_takes_several_threads(folder, tmp_path, monkeypatch):
     assert used and all(name.startswith("decode images") for name in used)
 
 
+@pytest.mark.slow
 def test_any_number_of_workers_writes_the_same(folder, tmp_path):
     stores = [prepare(folder, tmp_path / f"cache{workers}", workers=workers) for workers in (1, 3)]
     first, second = map(contents, stores)

@@ -79,6 +79,7 @@ def test_sentences_joined_are_the_text(rule):
     assert 3 < np.mean(counts) < 10
 
 
+@pytest.mark.slow
 def test_sentences_of_prose_are_as_long_as_sentences_are():
     documents = list(PythonDocs().documents())[:500]
     sentences = [sentence for document in documents for sentence in split_sentences(document, "punctuation")]

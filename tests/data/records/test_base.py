@@ -17,6 +17,7 @@ SOURCES = [one for one in EXPORTS if isinstance(one, type) and issubclass(one, S
 OF_FILES = [(one, field) for one in SOURCES for field in dataclasses.fields(one) if field.name in ("path", "paths")]
 
 
+@pytest.mark.slow
 def test_python_docs_are_plenty_clean_and_repeatable():
     documents = list(PythonDocs().documents())
     assert sum(map(len, documents)) > 1_000_000
@@ -24,6 +25,7 @@ def test_python_docs_are_plenty_clean_and_repeatable():
     assert documents == list(PythonDocs().documents())
 
 
+@pytest.mark.slow
 def test_python_docs_hold_topics_and_docstrings_of_methods():
     documents = list(PythonDocs().documents())
     assert any(text.startswith("Assignment statements") for text in documents[:100])

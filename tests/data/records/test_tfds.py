@@ -123,6 +123,7 @@ assert "tensorflow" not in sys.modules
 """
 
 
+@pytest.mark.slow
 def test_tensorflow_is_not_imported_though_installed(corpus, folder, run_python, tmp_path):
     text, marker = tmp_path / "text.txt", tmp_path / "marker"
     text.write_text("\n".join(corpus.texts))
