@@ -56,6 +56,8 @@ def experiments(tiny, tmp_path_factory):
             model=replace(MODEL, reader=BERT, answer_dim=8),
             objective=OpenQuestionAnswering(**LENGTHS, num_retrieved=3, num_scored=10, answer_length=4),
             data=questions,
+            # Their encoder, or weight decay would move it away from the vectors that the run goes on with.
+            optimizer=replace(base.optimizer, frozen=("passage_encoder/*",)),
         ),
     }
 
@@ -207,8 +209,7 @@ def test_evaluate_scores_answers(folders, capsys):
     figures = json.loads(capsys.readouterr().out.splitlines()[-1])
     held_out = json.loads((folders["questions"] / "held_out.json").read_text())
     for name in ("loss", "recall", "exact_match"):
-        # The passages' vectors come from another program, whose sums may be rounded otherwise.
-        assert figures[name] == pytest.approx(held_out[name], rel=2e-5), name
+        assert figures[name] == pytest.approx(held_out[name], abs=1e-5), name
     assert 0 <= figures["squad_exact_match"] <= figures["squad_f1"] <= 100
 
 
