@@ -30,12 +30,7 @@ experiment = replace(
         corpus=base.data.source,
         held_out=0.02,
     ),
-    # The passages' vectors are not made again: weight decay must not move their encoder away from them.
-    optimizer=AdamW(
-        LinearDecay(peak=1e-5, warmup_steps=20_000, total_steps=200_000),
-        weight_decay=0.01,
-        frozen=("passage_encoder/*",),
-    ),
+    optimizer=AdamW(LinearDecay(peak=1e-5, warmup_steps=20_000, total_steps=200_000), weight_decay=0.01),
     steps=200_000,
     batch_size=8,
     start=FromModel("runs/realm_base"),

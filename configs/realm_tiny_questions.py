@@ -29,13 +29,7 @@ experiment = replace(
         corpus=TextFiles(("corpus.jsonl",)),
         held_out=0.2,
     ),
-    # The passages' vectors are not made again: weight decay must not move their encoder away from them.
-    optimizer=AdamW(
-        LinearDecay(peak=1e-3, warmup_steps=30, total_steps=301),
-        clip_norm=1.0,
-        b2=0.98,
-        frozen=("passage_encoder/*",),
-    ),
+    optimizer=AdamW(LinearDecay(peak=1e-3, warmup_steps=30, total_steps=301), clip_norm=1.0, b2=0.98),
     start=FromModel("runs/realm_tiny_ict"),
     steps=300,
     batch_size=16,

@@ -226,6 +226,12 @@ class Objective(Validated, ABC):
             raise ValueError(f"the row has columns {shapes}; {type(self).__name__} takes {spec}")
 
     @property
+    def untrained(self) -> tuple[str, ...]:
+        """Parameters of the model that are to stay as they are, by patterns over their paths: the optimizer leaves them
+        out, weight decay included. Those that merely have no gradient here need no pattern."""
+        return ()
+
+    @property
     def frozen_model(self) -> ModelConfig | None:
         """A model that the loss reads and that is not trained; None for most objectives."""
         return None

@@ -45,8 +45,7 @@ class Retrieval(Objective):
     """k: passages that are read with each question."""
     refresh_every: NonNegative = 500
     """Steps in which all passages are encoded once more, by the encoder as it was when these steps began; 0: never, so
-    that the passages' encoder has no gradient either (Lee et al. 2019): freeze it by the optimizer's
-    `frozen=("passage_encoder/*",)`, or weight decay moves it away from the vectors that it made."""
+    that the passages' encoder is not trained either (Lee et al. 2019), and the vectors stay those that it makes."""
     index_size: NonNegative = 0
     """Passages that the index has room for; 0: as many as the corpus has, which a run counts and a plan does not."""
     approximate_search: bool = False
@@ -74,6 +73,10 @@ class Retrieval(Objective):
                 f"{self.num_retrieved} needs {least}; give more text, shorter passages, or retrieve fewer"
             )
         return replace(self, corpus_size=num_passages)
+
+    @property
+    def untrained(self) -> tuple[str, ...]:
+        return () if self.refresh_every else ("passage_encoder/*",)
 
     leaves_out_own: ClassVar[bool] = False
     """Whether a row's own passage is not to be found."""

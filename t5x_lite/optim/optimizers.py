@@ -2,8 +2,8 @@
 
 import functools
 from abc import ABC, abstractmethod
-from dataclasses import dataclass, field
-from typing import Annotated, Any, Literal
+from dataclasses import dataclass, field, replace
+from typing import Annotated, Any, Literal, Self
 
 import jax
 import jax.numpy as jnp
@@ -67,6 +67,14 @@ class Optimizer(Validated, ABC):
             self.trained(logical_axes(boxed)).check(nn.unbox(boxed))
             for pattern, _ in self.rates:
                 check_pattern(pattern, flatten_dict(nn.unbox(boxed), sep="/"), f"optimizer.rates with {pattern!r}")
+
+    def freezing(self, patterns: tuple[str, ...]) -> Self:
+        """This optimizer with these parameters frozen too.
+
+        >>> Adam(frozen=("embeddings/*",)).freezing(("embeddings/*", "pooler/*")).frozen
+        ('embeddings/*', 'pooler/*')
+        """
+        return replace(self, frozen=tuple(dict.fromkeys(self.frozen + patterns))) if patterns else self
 
     def trained(self, axes: Axes) -> TrainableMask:
         """The mask of the parameters that are not frozen, for parameters with these logical axes."""

@@ -132,7 +132,7 @@ class Experiment:
     def __post_init__(self) -> None:
         serialization.check_types(self)
         self.objective.check_model(self.model)
-        self.optimizer.check_model(self.model)
+        self.effective_optimizer.check_model(self.model)
         for source in self.data.sources:
             self.objective.check_labels(self.model, source.classes)
         check_fields(self)
@@ -173,6 +173,11 @@ class Experiment:
                 f"accumulation={self.accumulation} does not divide batch_size={self.batch_size}; "
                 "choose one of its divisors"
             )
+
+    @property
+    def effective_optimizer(self) -> Optimizer:
+        """The optimizer, with what the objective leaves untrained frozen too."""
+        return self.optimizer.freezing(self.objective.untrained)
 
     @property
     def batch_order(self) -> dict[str, Any]:

@@ -75,8 +75,9 @@ class Program:
         self.module: nn.Module = experiment.model.build(dtype=self._dtype, remat=experiment.remat)
         params = abstract_params(experiment.model)
         axes = logical_axes(params)
-        self.trained = experiment.optimizer.trained(axes)
-        self.optimizer = experiment.optimizer.build(axes, experiment.model.below_layers)
+        optimizer = experiment.effective_optimizer
+        self.trained = optimizer.trained(axes)
+        self.optimizer = optimizer.build(axes, experiment.model.below_layers)
         frozen = objective.abstract_frozen(experiment.model)
         boxed = jax.eval_shape(self._first_state, params).replace(frozen=frozen)
         over = ("fsdp", "data") if experiment.zero1 else ("fsdp",)

@@ -11,12 +11,12 @@ from t5x_lite import Experiment
 from t5x_lite.data import Bytes, Data, Vocabulary, make_tokenizer
 from t5x_lite.data.tasks.open_questions import OpenQuestion
 from t5x_lite.errors import InputError
-from t5x_lite.models import BertConfig, RealmConfig
+from t5x_lite.models import BertConfig, RealmConfig, abstract_params
 from t5x_lite.objectives import OpenQuestionAnswering, corrupt_rows
 from t5x_lite.objectives.open_question_answering import spans_that_read
 from t5x_lite.optim.optimizers import Sgd
 from t5x_lite.optim.schedules import Constant
-from t5x_lite.parallel import MeshShape, make_mesh
+from t5x_lite.parallel import MeshShape, logical_axes, make_mesh
 from t5x_lite.retrieval import Corpus, ParamsAndCorpus
 from t5x_lite.training.step import Program
 
@@ -38,6 +38,7 @@ VOCABULARY = Vocabulary(50, pad_id=0, cls_id=2, sep_id=3, eos_id=3)
 OBJECTIVE = OpenQuestionAnswering(
     LENGTH, num_retrieved=3, input_length=8, num_answers=2, answer_length=3, num_scored=5, vocabulary=VOCABULARY
 )
+AXES = logical_axes(abstract_params(MODEL))
 draw = np.random.default_rng(0)
 PASSAGES = draw.integers(10, 50, (P, LENGTH)).astype(np.int32)
 PASSAGES[3, 4:] = 0
@@ -120,6 +121,22 @@ def test_only_the_questions_encoder_and_the_reader_learn(all_passages):
     }
     assert largest["passage_encoder"] == 0
     assert min(largest[name] for name in ("question_encoder", "reader", "answers")) > 1e-3
+
+
+@pytest.mark.parametrize(
+    ("refresh_every", "networks"), [(0, {"question_encoder", "reader", "answers"}), (3, set(AXES))]
+)
+def test_the_passages_encoder_has_no_moments_where_its_vectors_are_kept(refresh_every, networks):
+    """Nor are those of other networks that a run freezes itself."""
+    objective = replace(OBJECTIVE, refresh_every=refresh_every)
+    for frozen in ((), ("reader/*",)):
+        optimizer = Sgd(Constant(0.1), frozen=frozen)
+        experiment = Experiment(
+            model=MODEL, objective=objective, data=Data(tokenizer=Bytes()), optimizer=optimizer, steps=2, batch_size=8
+        )
+        trained = experiment.effective_optimizer.trained(AXES).axes(AXES)
+        assert set(trained) == networks - {pattern[:-2] for pattern in frozen}
+        assert experiment.optimizer == optimizer
 
 
 def test_a_question_without_an_answer_in_the_passages_has_no_part(all_passages, loss):

@@ -56,8 +56,6 @@ def experiments(tiny, tmp_path_factory):
             model=replace(MODEL, reader=BERT, answer_dim=8),
             objective=OpenQuestionAnswering(**LENGTHS, num_retrieved=3, num_scored=10, answer_length=4),
             data=questions,
-            # Their encoder, or weight decay would move it away from the vectors that the run goes on with.
-            optimizer=replace(base.optimizer, frozen=("passage_encoder/*",)),
         ),
     }
 
@@ -211,6 +209,14 @@ def test_evaluate_scores_answers(folders, capsys):
     for name in ("loss", "recall", "exact_match"):
         assert figures[name] == pytest.approx(held_out[name], abs=1e-5), name
     assert 0 <= figures["squad_exact_match"] <= figures["squad_f1"] <= 100
+
+
+def test_an_encoder_whose_vectors_are_kept_keeps_its_parameters(experiments, folders):
+    """Whose gradient is 0, and which AdamW's weight decay would move."""
+    assert experiments["questions"].optimizer.weight_decay > 0
+    before, after = params_of(folders["masked"]), params_of(folders["questions"])
+    changed = {name.split("/")[0] for name, value in after.items() if not np.array_equal(value, before.get(name))}
+    assert changed == {"question_encoder", "reader", "answers"}
 
 
 def test_a_corpus_is_needed_and_stays_the_same(experiments, folders, train, tmp_path):

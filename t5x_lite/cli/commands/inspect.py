@@ -177,7 +177,7 @@ def inspect(arguments: list[str]) -> None:
 def parameter_table(experiment: Experiment) -> Table:
     """Every parameter in the tree of its modules: shape, logical axes, count; and the factor of its learning rate where
     not all are 1."""
-    boxed, optimizer = abstract_params(experiment.model), experiment.optimizer
+    boxed, optimizer = abstract_params(experiment.model), experiment.effective_optimizer
     axes, params = logical_axes(boxed), nn.unbox(boxed)
     trained, decay = optimizer.trained(axes), optimizer.layerwise_decay
     of_layers = (decay, experiment.model.below_layers, optimizer.layerwise_offset)
