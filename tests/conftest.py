@@ -20,11 +20,10 @@ os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {_FLAGS}".strip()
 for _library in ("OPENBLAS", "OMP", "MKL"):
     os.environ.setdefault(f"{_library}_NUM_THREADS", "1")
 
-from t5x_lite.cli.processes import keep_memory
+from t5x_lite.cli.processes import collect_garbage_rarely, keep_memory
 
 keep_memory()  # a third of the tests' time would go into page faults
-# What jax traces and keeps makes every full collection long: a fifth of the tests' time went into them.
-gc.set_threshold(200_000, 20, 20)
+collect_garbage_rarely()  # and a fifth of it went into full collections
 
 import functools
 from collections.abc import Callable, Iterator

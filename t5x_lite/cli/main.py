@@ -16,7 +16,7 @@ from typing import NoReturn
 
 import t5x_lite
 from t5x_lite.cache import cache_folder
-from t5x_lite.cli.processes import keep_memory
+from t5x_lite.cli.processes import collect_garbage_rarely, keep_memory
 from t5x_lite.errors import InputError
 
 _MARKED = re.compile(r'^@subcommand\ndef (\w+)\(.*\n    """(.+?): (.+)"""$', re.MULTILINE)
@@ -115,6 +115,7 @@ def _run(command: str, module: str, arguments: list[str]) -> int:
         if nul := [argument for argument in arguments if "\0" in argument]:
             raise InputError(f"argument {nul[0]!r} has a NUL in it, which ends the name of a file; leave it out")
         arguments = import_modules(arguments)
+        collect_garbage_rarely()
         if command in ("train", "generate"):
             keep_memory()
         if command != "plan":  # which says how long the compiler takes

@@ -49,6 +49,24 @@ def test_memory_is_kept_on_a_cpu_alone():
     assert faults < 100 < more_faults
 
 
+OBJECTS = """
+import gc, sys
+from t5x_lite.cli.processes import collect_garbage_rarely
+
+if sys.argv[1:]:
+    collect_garbage_rarely()
+generations = []
+gc.callbacks.append(lambda phase, info: generations.append(info["generation"]))
+kept = [{"number": number} for number in range(50_000)]
+print(len(generations))
+"""
+
+
+def test_garbage_is_collected_rarely():
+    assert int(output_of(OBJECTS)) > 0
+    assert int(output_of(OBJECTS, "rarely")) == 0
+
+
 def test_what_runs_in_a_thread_reports_the_seconds_and_can_be_interrupted():
     ticks, never = [], threading.Event()
     assert in_thread(lambda: time.sleep(1.2) or 7, ticks.append) == 7
