@@ -34,7 +34,6 @@ from t5x_lite.models import (
     RealmConfig,
     ResNetConfig,
     ViTConfig,
-    init_params,
     num_params,
 )
 from t5x_lite.objectives import Classification, OpenQuestionAnswering
@@ -46,7 +45,8 @@ from t5x_lite.tokenizers.config import WordPiece
 from t5x_lite.tokenizers.training import train_sentencepiece
 from t5x_lite.training import Checkpointing
 
-from ..models.test_presets import PUBLISHED
+from ..models import test_presets, test_t5
+from ..programs import like_new
 from ..t5x_checkpoints import tree, write_file
 from ..tiny_runs import ENCODERS, STACKS
 
@@ -205,7 +205,8 @@ def test_sizes_are_those_of_the_presets():
         row for text in PAGES.values() for row in re.findall(r"^\| `([\w.-]+)` \| ([\d,]{6,}) \|", text, re.MULTILINE)
     ]
     assert len(rows) > 60
-    sizes = {name: PUBLISHED.get(name) or num_params(PRESETS[name]) for name, _ in rows}
+    published = test_presets.PUBLISHED | test_t5.PUBLISHED
+    sizes = {name: published.get(name) or num_params(PRESETS[name]) for name, _ in rows}
     assert [(name, f"{sizes[name]:,}") for name, _ in rows] == rows
 
 
@@ -265,7 +266,7 @@ def write_clip(folder: Path) -> None:
     sizes = {"embed_dim": 8, "num_heads": 2, "mlp_dim": 8, "num_layers": 1}
     model = ClipConfig(ClipImageConfig((16, 16), 4, **sizes), ClipTextConfig(514, **sizes), 8)
     tokenizer = make_tokenizer(ClipBPE(str(merges), 514), iter)
-    export_folder(folder, model, init_params(model, jax.random.key(0)), tokenizer)
+    export_folder(folder, model, like_new(model), tokenizer)
 
 
 @pytest.fixture(scope="module")
@@ -287,17 +288,17 @@ def laboratory(tiny, text_file, tmp_path_factory) -> Iterator[None]:
             experiment = replace(tiny, model=model, objective=objective, data=data)
             make_tokenizer(tokenizer, lambda: iter(lines)).save(folder / "runs" / name / "tokenizer")
             files = tokenizer_files(folder / "runs" / name / "tokenizer")
-            params = init_params(model, jax.random.key(0))
+            params = like_new(model)
             write_checkpoint(folder / "runs" / name / "checkpoints", 0, experiment, files, params)
             Path("runs", name, "experiment.json").write_text(experiment.to_json())
         pieces = train_sentencepiece(iter(lines), vocab_size=40, character_coverage=1.0, algorithm="unigram")
         Path("spiece.model").write_bytes(pieces)
         write_file(folder / "checkpoint_1000000", tree(True, vocab_size=160))
         for name, model in PICTURES.items():
-            params = init_params(model, jax.random.key(0))
+            params = like_new(model)
             export_folder(folder / name, model, params, None)
         write_clip(folder / "openai/clip-vit-base-patch32")
-        params = init_params(DETECTOR, jax.random.key(0))
+        params = like_new(DETECTOR)
         # It is sure of what it finds.
         params["class_head"]["bias"] = params["class_head"]["bias"].at[0].add(10.0)
         export_folder(folder / "facebook/detr-resnet-50", DETECTOR, params, None)
