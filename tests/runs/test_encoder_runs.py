@@ -22,8 +22,6 @@ pytestmark = pytest.mark.slow  # runs of several families come first
 
 FIGURES = {
     "BERT": {"pair_loss", "pair_accuracy"},
-    "SpanBERT": {"boundary_loss", "boundary_accuracy"},
-    "ALBERT": {"pair_loss", "pair_accuracy"},
     "ELECTRA": {"detection_loss", "detection_accuracy", "replaced"},
     "DistilBERT": {"soft_loss", "cosine_loss"},
 }
@@ -49,11 +47,9 @@ def params_of(workdir):
     return traverse_util.flatten_dict(jax.device_get(t5x_lite.load(workdir).params), sep="/")
 
 
-@pytest.mark.parametrize("family", ["ELECTRA", "DistilBERT"])
-def test_stopped_and_gone_on_with_it_is_the_same_run(
-    family, experiment_of, run_of, train, programs, tmp_path, monkeypatch
-):
-    undisturbed, experiment = run_of(family), experiment_of(family)
+def test_stopped_and_gone_on_with_it_is_the_same_run(experiment_of, run_of, train, programs, tmp_path, monkeypatch):
+    """A student's, whose teacher is read again."""
+    undisturbed, experiment = run_of("DistilBERT"), experiment_of("DistilBERT")
     record = Records.train
 
     def stop_at_3(self, step, metrics):
