@@ -41,8 +41,8 @@ from jaxtyping import config as jaxtyping_config
 from jaxtyping import install_import_hook
 
 jax.config.update("jax_platforms", "cpu")
-# Some tests start whole runs of one experiment, and those of one file run in several passes: the same programs are
-# compiled. Writing one takes as long as compiling a small one, and few of the small ones come back.
+# Some tests start whole runs of one experiment, and README's tests and the slow ones of a file run one after the other:
+# they compile the same programs. Writing one takes as long as compiling a small one, and few small ones come back.
 jax.config.update("jax_compilation_cache_dir", str(Path(__file__).parent.parent / ".pytest_cache" / "jax"))
 jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.3)
 jax.config.update("jax_numpy_rank_promotion", "raise")

@@ -116,7 +116,7 @@ def test_lists_of_operations():
             RandAugment(operations=operations)
 
 
-@pytest.mark.parametrize("shape", mostly_slow([(1, 1, 1), (3, 2, 5)], (1, 1, 1)))
+@pytest.mark.parametrize("shape", mostly_slow([(1, 1, 1), (3, 2, 5), (1, 8, 8)], (1, 1, 1)))
 def test_small_pictures_and_grey_ones_are_finite(shape):
     augment = RandAugment(3, 30, ALL)
     keys = jax.random.split(jax.random.key(2), 100)

@@ -166,6 +166,7 @@ def after_a_step(program, batch, logit_scale):
 
 
 CASES = {
+    "data, fsdp, tensor": (MeshShape(data=2, fsdp=2, tensor=2), {}),
     "sigmoids": (MeshShape(data=2, fsdp=2, tensor=2), {"model": SIGLIP, "objective": SIGMOID}),
     "resnet": (MeshShape(data=4, fsdp=2), {"model": RESNET}),
 }

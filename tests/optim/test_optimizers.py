@@ -105,7 +105,7 @@ def test_weight_decay_spares_norms_and_biases(tiny):
 @pytest.mark.parametrize(
     "optimizer",
     mostly_slow(
-        [AdamW(Constant(0.1), weight_decay=0.5), Lamb(Constant(0.1)), Adafactor(), Lars()],
+        [AdamW(Constant(0.1), weight_decay=0.5), Lamb(Constant(0.1)), Adafactor(), Sgd(weight_decay=0.5), Lars()],
         AdamW(Constant(0.1), weight_decay=0.5),
     ),
 )

@@ -47,9 +47,11 @@ def params_of(workdir):
     return traverse_util.flatten_dict(jax.device_get(t5x_lite.load(workdir).params), sep="/")
 
 
-def test_stopped_and_gone_on_with_it_is_the_same_run(experiment_of, run_of, train, programs, tmp_path, monkeypatch):
-    """A student's, whose teacher is read again."""
-    undisturbed, experiment = run_of("DistilBERT"), experiment_of("DistilBERT")
+@pytest.mark.parametrize("family", ["ELECTRA", "DistilBERT"])
+def test_stopped_and_gone_on_with_it_is_the_same_run(
+    family, experiment_of, run_of, train, programs, tmp_path, monkeypatch
+):
+    undisturbed, experiment = run_of(family), experiment_of(family)
     record = Records.train
 
     def stop_at_3(self, step, metrics):

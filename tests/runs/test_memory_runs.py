@@ -109,7 +109,7 @@ def test_evaluation_with_more_memory_or_none(run, capsys):
     assert len({one["tokens"] for one in found.values()}) == 1
 
 
-@pytest.mark.parametrize("lengths", [(0, 8), (8, 0)])
+@pytest.mark.parametrize("lengths", [(0, 8), (0, None), (8, 0)])
 def test_a_run_without_a_memory_in_training_or_in_evaluation(experiment, train, tmp_path, stopped_after, lengths):
     """An array of length 0 could not be saved."""
     objective = SegmentLanguageModel(16, memory_length=lengths[0], evaluation_memory_length=lengths[1])

@@ -158,7 +158,7 @@ def test_losses_without_a_law_end_in_figures_or_a_sentence(case):
     sizes, tokens = (x.ravel() for x in np.meshgrid(np.geomspace(5e7, 1.6e10, 4), np.geomspace(1e9, 3e11, 4)))
     losses = LOSSES[case](sizes, tokens)
     measured = Measurements(sizes, tokens, 6 * sizes * tokens, losses, tuple(map(str, range(sizes.size))))
-    study = fit_study(measured, draws=2)
+    study = fit_study(measured, draws=5)
     json.dumps(study.to_json(), allow_nan=False)
     for flops in (1e-3, 1e20, 9e29):
         for optimum, interval in study.optima(flops).values():
