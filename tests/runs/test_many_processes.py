@@ -22,6 +22,8 @@ from t5x_lite.runs.goodput import read_times
 from t5x_lite.runs.records import read_records
 from t5x_lite.training import Checkpointing, Evaluation, Experiment
 
+from ..slow import in_campaigns
+
 pytestmark = pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="finds its processes in Linux's /proc")
 
 STEPS = 60
@@ -205,14 +207,8 @@ def test_two_processes_make_the_run_of_one_over_a_signal_and_a_death(start, conf
     assert all(0 < record["blocked_share"] < 1 for record in saves)
 
 
-waits_long = pytest.mark.skipif(
-    "T5X_LITE_CAMPAIGN_MINUTES" not in os.environ,
-    reason="the other one is tried; set T5X_LITE_CAMPAIGN_MINUTES for both",
-)
-
-
 @pytest.mark.slow
-@pytest.mark.parametrize("number", [pytest.param(0, marks=waits_long), 1])
+@pytest.mark.parametrize("number", [pytest.param(0, marks=in_campaigns), 1])
 def test_one_that_hangs_ends_the_others_and_one_process_goes_on(start, config, long, alone, train, tmp_path, number):
     workdir = tmp_path / "run"
     process = start("--local-processes", 2, "--workdir", workdir, config=impatient(config, tmp_path))
@@ -234,7 +230,7 @@ def test_one_that_hangs_ends_the_others_and_one_process_goes_on(start, config, l
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "number, what", [(0, "is gone"), pytest.param(1, "gave no sign of life for 10 s", marks=waits_long)]
+    "number, what", [(0, "is gone"), pytest.param(1, "gave no sign of life for 10 s", marks=in_campaigns)]
 )
 def test_the_death_of_one_ends_the_others_on_their_hosts(start, config, tmp_path, number, what):
     config, workdir = impatient(config, tmp_path), tmp_path / "run"
@@ -280,29 +276,6 @@ def test_folders_that_not_all_hosts_see(start, tmp_path):
         assert "choose a folder that all share" in err
 
 
-@pytest.mark.slow
-def test_hosts_without_a_common_cache_tokenize_once(start, alone, tmp_path):
-    """Process 0 does, into the workdir, which all of them see."""
-    address = ("--coordinator", f"localhost:{free_port()}", "--num-processes", 2, "--process-id")
-    for number in range(2):
-        (tmp_path / str(number)).mkdir()
-    processes = [
-        start(
-            *(*address, number, "--workdir", tmp_path / "run", "--data.cache-dir", "cache", "--steps", 3),
-            cwd=tmp_path / str(number),
-        )
-        for number in range(2)
-    ]
-    for process in processes:
-        _, err = process.communicate(timeout=300)
-        assert process.returncode == 0, err
-    assert len(list((tmp_path / "run" / "cache" / "stores").iterdir())) == 1
-    assert not any((tmp_path / str(number) / "cache" / "stores").exists() for number in range(2))
-    found, expected = losses(tmp_path / "run"), losses(alone)
-    for step in (1, 2, 3):
-        assert found[step, "train"] == pytest.approx(expected[step, "train"], rel=1e-5)
-
-
 SLOW = """
 import itertools
 import sys
@@ -333,18 +306,32 @@ if "--process-id" in sys.argv and sys.argv[sys.argv.index("--process-id") + 1] =
 
 
 @pytest.mark.slow
-def test_a_slow_host_is_named(start, config, tmp_path):
-    """For what it is slow in: its data in the first steps, its callbacks in the last."""
-    config = impatient(config, tmp_path)
+def test_hosts_without_a_common_cache_tokenize_once_and_a_slow_one_is_named(start, config, alone, tmp_path):
+    """Process 0 tokenizes, into the workdir, which all of them see. The slow one is named for what it is slow in: its
+    data in the first steps, its callbacks in the last."""
+    config, workdir = impatient(config, tmp_path), tmp_path / "run"
     (tmp_path / "config.py").write_text(config.read_text() + SLOW)
-    command = start("--local-processes", 2, "--workdir", tmp_path / "run", "--steps", 28, config=tmp_path / "config.py")
-    out, err = command.communicate(timeout=300)
-    assert command.returncode == 0, err
+    options = ("--workdir", workdir, "--data.cache-dir", "cache", "--steps", 28)
+    address = ("--coordinator", f"localhost:{free_port()}", "--num-processes", 2, "--process-id")
+    hosts = [tmp_path / str(number) for number in range(2)]
+    for host in hosts:
+        host.mkdir()
+    processes = [
+        start(*options, *address, number, cwd=host, config=tmp_path / "config.py") for number, host in enumerate(hosts)
+    ]
+    out, err = processes[0].communicate(timeout=300)
+    assert [processes[0].returncode, processes[1].wait(timeout=60)] == [0, 0], err
+    assert len(list((workdir / "cache" / "stores").iterdir())) == 1
+    assert not any((host / "cache" / "stores").exists() for host in hosts)
+    found, expected = losses(workdir), losses(alone)
+    for step in (1, 2, 3):
+        assert found[step, "train"] == pytest.approx(expected[step, "train"], rel=1e-5)
+
     warnings = [line for line in out.splitlines() if line.startswith("WARNING: ")]
     for what in (r"waits 0\.\d+ s for its data", r"is behind the others: its devices wait 0\.\d+ s for it"):
         # The processes share two cores: another one may be late for a while too.
         assert any(re.match(rf"WARNING: (.*; )?process 1 on \S+ {what} in each", line) for line in warnings), out
-    records = [one for one in read_records(tmp_path / "run" / "metrics.jsonl") if one["kind"] == "train"]
+    records = [one for one in read_records(workdir / "metrics.jsonl") if one["kind"] == "train"]
     assert records[-1]["host_seconds_per_step"] < 0.04, "process 0 waits for the other in its steps, not for itself"
 
 
