@@ -15,6 +15,7 @@ import pytest
 from jax.sharding import Mesh
 from rich.console import Console
 
+from t5x_lite.cli.commands import evaluate
 from t5x_lite.data import ByteLevelBPE, Bytes, Data, TextFiles, TextPairs, Vocabulary, WordPiece
 from t5x_lite.data.stored_rows import stack
 from t5x_lite.models import (
@@ -236,6 +237,16 @@ def share_program(programs) -> Callable[[Experiment, Objective, Mesh], Program]:
         return program
 
     return share
+
+
+@pytest.fixture(scope="module")
+def shared_programs(share_program) -> Iterator[None]:
+    """Commands run on one device, and share what is compiled where their experiments compute the same."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(loop, "make_mesh", lambda shape, devices: make_mesh(shape, jax.devices()[:1]))
+        for module in (loop, evaluate):
+            patch.setattr(module, "Program", share_program)
+        yield
 
 
 @pytest.fixture(scope="session")

@@ -3,12 +3,10 @@
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-import jax
 import jax.numpy as jnp
 import pytest
 
 from t5x_lite.cli import main
-from t5x_lite.cli.commands import evaluate
 from t5x_lite.data import Data, TextFiles, make_tokenizer
 from t5x_lite.files import write_atomically
 from t5x_lite.models import (
@@ -30,8 +28,6 @@ from t5x_lite.objectives import (
 )
 from t5x_lite.optim.optimizers import AdamW
 from t5x_lite.optim.schedules import Constant
-from t5x_lite.parallel import make_mesh
-from t5x_lite.runs import loop
 from t5x_lite.runs.checkpoints import write_checkpoint
 from t5x_lite.runs.workdir import tokenizer_files
 from t5x_lite.tokenizers.config import ByteLevelBPE, SentencePiece, TokenizerConfig, WordPiece
@@ -134,13 +130,8 @@ def make_run(experiments, make_params, tmp_path_factory) -> Callable[[str], Path
 
 
 @pytest.fixture(scope="module", autouse=True)
-def shared_programs(share_program) -> Iterator[None]:
-    """Commands run on one device, and share what is compiled where their experiments compute the same."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(loop, "make_mesh", lambda shape, devices: make_mesh(shape, jax.devices()[:1]))
-        for module in (loop, evaluate):
-            patch.setattr(module, "Program", share_program)
-        yield
+def _shared_programs(shared_programs) -> None:
+    """Everywhere in this folder."""
 
 
 @pytest.fixture

@@ -70,7 +70,7 @@ WRITERS = {
         SequenceToSequence(9, 9),
     ),
     "gpt2": (GptConfig(270, **SHAPE, num_layers=2), ByteLevelBPE(270, layout="gpt2"), CausalLanguageModel(9)),
-    "openai-gpt": (GptConfig(270, **SHAPE, norm_first=False), ByteLevelBPE(270), CausalLanguageModel(9)),
+    "openai-gpt": (GptConfig(270, **SHAPE, num_layers=2, norm_first=False), ByteLevelBPE(270), CausalLanguageModel(9)),
 }
 
 

@@ -17,8 +17,10 @@ from PIL import Image
 
 from t5x_lite import load
 from t5x_lite.cli import main
+from t5x_lite.cli.commands import evaluate
 from t5x_lite.data import Data
 from t5x_lite.decoding import Greedy, decode
+from t5x_lite.runs import loop
 from t5x_lite.runs.records import read_records
 
 PAGE = Path(__file__).parents[2] / "docs" / "extending.md"
@@ -48,9 +50,11 @@ def modules(files):
 
 
 @pytest.fixture
-def run(tmp_path, monkeypatch, capsys):
-    """`run(*arguments)`: what a command prints, its status 0."""
+def run(tmp_path, monkeypatch, capsys, share_program):
+    """`run(*arguments)`: what a command prints, its status 0; commands of one experiment share what is compiled."""
     monkeypatch.setenv("T5X_LITE_CACHE", str(tmp_path / "cache"))
+    for module in (loop, evaluate):
+        monkeypatch.setattr(module, "Program", share_program)
 
     def command(*arguments):
         assert main([*map(str, arguments)]) == 0

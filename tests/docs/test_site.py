@@ -15,7 +15,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, NoReturn
 
-import jax
 import pytest
 from PIL import Image
 
@@ -37,8 +36,6 @@ from t5x_lite.models import (
     num_params,
 )
 from t5x_lite.objectives import Classification, OpenQuestionAnswering
-from t5x_lite.parallel import make_mesh
-from t5x_lite.runs import loop
 from t5x_lite.runs.checkpoints import write_checkpoint
 from t5x_lite.runs.workdir import tokenizer_files
 from t5x_lite.tokenizers.config import WordPiece
@@ -270,13 +267,12 @@ def write_clip(folder: Path) -> None:
 
 
 @pytest.fixture(scope="module")
-def laboratory(tiny, text_file, tmp_path_factory) -> Iterator[None]:
+def laboratory(tiny, text_file, tmp_path_factory, shared_programs) -> Iterator[None]:
     """A current folder with the runs and the checkpoints that the pages open, each of them tiny."""
     folder = tmp_path_factory.mktemp("laboratory")
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
         patch.setenv("T5X_LITE_CACHE", str(folder / "cache"))
-        patch.setattr(loop, "make_mesh", lambda shape, devices: make_mesh(shape, jax.devices()[:1]))
         run = t5x_lite.train(replace(tiny, steps=2, checkpoints=Checkpointing()), "runs/t5_tiny")
         for name in ("google-t5/t5-small", "folder"):
             run.model.export(name)

@@ -25,16 +25,21 @@ from nbclient import NotebookClient
 ROOT = Path(__file__).parents[2]
 NOTEBOOKS = {path.stem.partition("_")[0]: path for path in sorted((ROOT / "notebooks").glob("*.ipynb"))}
 
+EVALUATION = ',\\n",\n    "    evaluation=Evaluation(every=0, rows='
 SHORTER = {
-    'steps = 1000\\n",\n    "asking =': 'steps = 6\\n",\n    "asking =',
+    'steps = 1000\\n",\n    "asking =': 'steps = 2\\n",\n    "asking =',
     'steps = 1000\\n",\n    "sizes = {\\"embed_dim': 'steps = 8\\n",\n    "sizes = {\\"embed_dim',
     "steps = 2000\\n": "steps = 8\\n",
     "steps = 1000\\n": "steps = 20\\n",
-    "steps = 300\\n": "steps = 6\\n",
+    "steps = 300\\n": "steps = 2\\n",
     "steps = 200\\n": "steps = 8\\n",
+    "batch_size=8,\\n": "batch_size=2,\\n",
+    "kept_share=0.5),\\n": "kept_share=0.5), batch_size=8,\\n",
+    '/ \\"cloze\\")),\\n': '/ \\"cloze\\")), batch_size=2, evaluation=replace(questions_base.evaluation, rows=8),\\n',
+    f"32{EVALUATION}200": f"16{EVALUATION}16",
+    f"64{EVALUATION}200": f"8{EVALUATION}16",
     "evaluation=Evaluation(every=0, rows=120)": "evaluation=Evaluation(every=0, rows=16)",
     "evaluation=Evaluation(every=0, rows=360)": "evaluation=Evaluation(every=0, rows=32)",
-    "evaluation=Evaluation(every=0, rows=200": "evaluation=Evaluation(every=0, rows=32",
     "for seed in range(3):\\n": "for seed in range(1):\\n",
     "lengths = (1024, 2048, 4096, 8192)\\n": "lengths = (1024, 4096)\\n",
 }
