@@ -146,6 +146,7 @@ def test_compute_as_counted():
     assert (cost.factor, cost.exponent) == (pytest.approx(35), pytest.approx(0.92))
 
 
+EASY = ("all equal", "of the size alone")
 LOSSES = {
     "all equal": lambda sizes, tokens: np.full(sizes.size, 3.0),
     "of nothing": lambda sizes, tokens: np.random.default_rng(0).uniform(1, 9, sizes.size),
@@ -154,7 +155,7 @@ LOSSES = {
 }
 
 
-@pytest.mark.parametrize("case", LOSSES)
+@pytest.mark.parametrize("case", ["of nothing", "growing", *(pytest.param(case, marks=in_campaigns) for case in EASY)])
 @pytest.mark.slow
 def test_losses_without_a_law_end_in_figures_or_a_sentence(case):
     """Of whatever is fitted, the optima and all that is written are numbers."""
