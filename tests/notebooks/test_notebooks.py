@@ -26,6 +26,7 @@ ROOT = Path(__file__).parents[2]
 NOTEBOOKS = {path.stem.partition("_")[0]: path for path in sorted((ROOT / "notebooks").glob("*.ipynb"))}
 
 EVALUATION = ',\\n",\n    "    evaluation=Evaluation(every=0, rows='
+"""Between the size of a batch and the rows of the next line."""
 SHORTER = {
     'steps = 1000\\n",\n    "asking =': 'steps = 2\\n",\n    "asking =',
     'steps = 1000\\n",\n    "sizes = {\\"embed_dim': 'steps = 8\\n",\n    "sizes = {\\"embed_dim',

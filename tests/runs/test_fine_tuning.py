@@ -22,7 +22,6 @@ from t5x_lite.training import Checkpointing, Evaluation, Experiment, Logging
 from t5x_lite.training.initialization import FromModel
 
 from ..programs import new_state
-from ..slow import in_campaigns
 
 pytestmark = pytest.mark.slow  # two runs come first
 
@@ -114,7 +113,7 @@ def test_stopped_and_gone_on_with_it_is_the_same_run(fine_tuned, classifier, tra
     assert losses[0] == losses[1]
 
 
-@pytest.mark.parametrize("num_classes", [2, pytest.param(1, marks=in_campaigns)])
+@pytest.mark.parametrize("num_classes", [2, 1])
 def test_eight_devices_are_one(classifier, task, share_program, num_classes):
     model = replace(classifier.model, num_classes=num_classes)
     experiment = replace(classifier, model=model, data=task(numbers=num_classes == 1))

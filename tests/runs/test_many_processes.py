@@ -208,8 +208,7 @@ def test_two_processes_make_the_run_of_one_over_a_signal_and_a_death(start, conf
 
 
 @pytest.mark.slow
-@in_campaigns  # heartbeats are tested by themselves in parallel/test_hosts.py
-@pytest.mark.parametrize("number", [0, 1])
+@pytest.mark.parametrize("number", [pytest.param(0, marks=in_campaigns), 1])
 def test_one_that_hangs_ends_the_others_and_one_process_goes_on(start, config, long, alone, train, tmp_path, number):
     workdir = tmp_path / "run"
     process = start("--local-processes", 2, "--workdir", workdir, config=impatient(config, tmp_path))

@@ -110,15 +110,15 @@ def test_intervals_of_one_sample():
 
 
 @pytest.mark.slow
-@in_campaigns
-def test_intervals_hold_the_truth():
-    """Those of 95 % in 90 of 100 samples or more."""
+@pytest.mark.parametrize("samples", [50, pytest.param(100, marks=in_campaigns)])
+def test_intervals_hold_the_truth(samples):
+    """Those of 95 % in nine of ten samples or more."""
     law, held = PUBLISHED["chinchilla"], dict.fromkeys(PUBLISHED["chinchilla"].constants, 0)
-    for seed in range(100):
+    for seed in range(samples):
         fit = fit_law(ChinchillaLaw, grid(law, noise=0.01, seed=seed), draws=40)
         for constant, (low, high) in fit.intervals.items():
             held[constant] += low <= law.constants[constant] <= high
-    assert min(held.values()) >= 90, held
+    assert min(held.values()) >= 0.9 * samples, held
 
 
 def test_the_optimum_is_the_lowest_loss_of_its_compute():
@@ -146,7 +146,6 @@ def test_compute_as_counted():
     assert (cost.factor, cost.exponent) == (pytest.approx(35), pytest.approx(0.92))
 
 
-EASY = ("all equal", "of the size alone")
 LOSSES = {
     "all equal": lambda sizes, tokens: np.full(sizes.size, 3.0),
     "of nothing": lambda sizes, tokens: np.random.default_rng(0).uniform(1, 9, sizes.size),
@@ -155,7 +154,7 @@ LOSSES = {
 }
 
 
-@pytest.mark.parametrize("case", ["of nothing", "growing", *(pytest.param(case, marks=in_campaigns) for case in EASY)])
+@pytest.mark.parametrize("case", LOSSES)
 @pytest.mark.slow
 def test_losses_without_a_law_end_in_figures_or_a_sentence(case):
     """Of whatever is fitted, the optima and all that is written are numbers."""
