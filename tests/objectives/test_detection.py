@@ -239,9 +239,15 @@ STILL = replace(MODEL, dropout_rate=0.0, attention_dropout_rate=0.0, mlp_dropout
 
 @pytest.fixture(scope="module")
 def stepped(batch):
-    """(the first state, what a step on one device makes of it)."""
+    """(the first state, what a step on one device makes of it).
+
+    Without biases the decoder's first norms are of zeros, and multiply a rounding by three hundred.
+    """
     one = program(model=STILL)
+    random = np.random.default_rng(1)
     state = new_state(one)
+    params = jax.tree.map(lambda leaf: leaf + np.float32(random.normal(0, 0.1, leaf.shape)), state.params)
+    state = state.replace(params=params)
     return jax.device_get(state), jax.device_get(one.train_step(state, batch))
 
 
@@ -254,9 +260,15 @@ def test_on_eight_devices_and_in_parts_it_is_what_it_is_on_one_at_once(batch, st
     assert metrics.keys() == figures.keys()
     for name, value in figures.items():
         np.testing.assert_allclose(metrics[name], value, rtol=1e-4, err_msg=name)
-    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-4), state.params, expected.params)
-    gradient = np.asarray(state.params["class_head"]["bias"])
-    assert np.abs(gradient).max() > 1e-3
+    # One unit in the last place of the parameters changes a gradient by a thousandth of its largest element.
+    size = jax.tree.map(lambda a, b: np.abs(a - b).max(), first.params, expected.params)
+    jax.tree.map(
+        lambda one, other, size: np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-5 + 1e-3 * size),
+        state.params,
+        expected.params,
+        size,
+    )
+    assert size["class_head"]["bias"] > 1e-3
 
 
 @pytest.mark.parametrize(
