@@ -175,7 +175,7 @@ def random_like(shapes: Any, seed: int) -> Any:
             # Small embeddings, or a tied model says again what it hears.
             size = leaf.shape[-2] ** -0.5 if "kernel" in name else 0.1 if "embedding" in name else 1.0
             value = size * random.normal(size=leaf.shape)
-        return jnp.asarray(value, jnp.float32)
+        return jax.device_put(np.float32(value))
 
     return jax.tree_util.tree_map_with_path(leaf, nn.unbox(shapes))
 

@@ -5,7 +5,6 @@ from collections.abc import Iterator
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from flax import linen as nn
 
@@ -36,7 +35,7 @@ def arrays_in(jaxpr: Any) -> Iterator[jax.core.ShapedArray]:
 
 def like_new(config: ModelConfig, seed: int = 0) -> Any:
     """Parameters about as large as new ones, drawn by NumPy: the program that makes those takes a second to compile."""
-    return jax.tree.map(jnp.asarray, _draw(nn.unbox(abstract_params(config)), seed))
+    return jax.device_put(_draw(nn.unbox(abstract_params(config)), seed))
 
 
 def new_state(program: Program, seed: int = 0) -> TrainState:

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 import xxhash
@@ -39,6 +38,7 @@ _OURS_ALONE = ("span_boundary",)
 _EARLY_BERT = {"hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size", "vocab_size"}
 _CHECKSUMS = "t5x_lite_xxh3"
 """The metadata of model.safetensors with the XXH3 of each tensor in an export of ours."""
+_DTYPES = {"F64", "F32", "F16", "BF16", "I64", "I32", "I16", "I8", "U64", "U32", "U16", "U8", "BOOL"}
 # What older and other programs write.
 _PICKLES = (".bin", ".pt", ".pth", ".ckpt", ".h5", ".msgpack")
 
@@ -269,12 +269,16 @@ def _read_tensors(folder: Path, theirs: dict[str, Any]) -> dict[str, np.ndarray]
     tensors = {}
     for file in files:
         try:
-            # Framework flax, because numpy's does not know bfloat16.
-            with safe_open(file, "flax") as opened, jax.default_device(jax.local_devices(backend="cpu")[0]):
-                found = {name: np.asarray(opened.get_tensor(name)) for name in opened.keys()}  # noqa: SIM118
+            with safe_open(file, "numpy") as opened:
+                dtypes = {name: opened.get_slice(name).get_dtype() for name in opened.keys()}  # noqa: SIM118
+                found = {name: opened.get_tensor(name) for name, dtype in dtypes.items() if dtype in _DTYPES}
                 sums = json.loads((opened.metadata() or {}).get(_CHECKSUMS, "{}"))
         except (SafetensorError, OSError, ValueError) as error:
             raise InputError(f"{file} cannot be read ({error}); it is missing or truncated: fetch it again") from None
+        if unread := [name for name in dtypes if name not in found]:
+            raise InputError(
+                f"{file} has {unread[0]} in {dtypes[unread[0]]}, which is not read; save it in BF16 or F32"
+            )
         if isinstance(sums, dict) and (different := [n for n in sums if n in found and _checksum(found[n]) != sums[n]]):
             raise InputError(
                 f"{file} is damaged: {different[0]} is not what was written; use a copy, or export it again"

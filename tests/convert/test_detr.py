@@ -7,7 +7,6 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 from safetensors.numpy import load_file
@@ -122,7 +121,7 @@ def test_the_architecture_is_read(pair):
 @pytest.mark.parametrize("masked", [False, True], ids=["whole", "padded"])
 def test_boxes_and_classes_are_theirs(pair, masked):
     images, extents = inputs(pair.config)
-    params = jax.tree.map(jnp.asarray, pair.params)
+    params = jax.device_put(pair.params)
     found = jax.jit(pair.config.build().apply)({"params": params}, images, extents if masked else None)
     assert found.class_logits.shape == (3, 3, 7, 6)
     with torch.no_grad(), outputs_of(pair.theirs.model.decoder.layers) as hidden:

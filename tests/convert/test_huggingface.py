@@ -291,6 +291,15 @@ def test_truncated_weights(folder, keep):
         import_folder(folder)
 
 
+@pytest.mark.parametrize("dtype", [jnp.float8_e4m3fn, jnp.float8_e5m2])
+def test_eight_bits_are_not_read(folder, dtype):
+    tensors = {name: jax.device_put(value) for name, value in load_file(folder / "model.safetensors").items()}
+    tensors["shared.weight"] = tensors["shared.weight"].astype(dtype)
+    save_jax(tensors, folder / "model.safetensors")
+    with pytest.raises(InputError, match=r"model\.safetensors has shared\.weight in F8_E.*; save it in BF16 or F32$"):
+        import_folder(folder)
+
+
 def test_pickled_weights_are_not_opened(folder):
     (folder / "model.safetensors").rename(folder / "pytorch_model.bin")
     with pytest.raises(InputError, match=r"it has pytorch_model\.bin.*\.T5ForConditionalGeneration\.from_pre"):

@@ -66,7 +66,7 @@ def pixels(images):
 
 def test_architecture_and_feature_maps_are_the_same(pair):
     assert {name: getattr(pair.config, name) for name in pair.case.expected} == pair.case.expected
-    params = jax.tree.map(jnp.asarray, pair.params)
+    params = jax.device_put(pair.params)
     maps = pair.config.build().apply({"params": params}, jnp.asarray(IMAGES), method="feature_maps")
     theirs = pair.theirs.eval()(pixels(IMAGES), output_hidden_states=True).hidden_states[1:]
     assert len(maps) == len(theirs) == len(pair.config.depths)

@@ -60,7 +60,7 @@ def pair(request, tmp_path_factory):
             parameter.normal_(std=0.4)
     model.save_pretrained(folder)
     imported = import_folder(folder)
-    return case, model, imported.config, imported.config.build(), jax.tree.map(jnp.asarray, imported.params)
+    return case, model, imported.config, imported.config.build(), jax.device_put(imported.params)
 
 
 def tensors(*arrays):

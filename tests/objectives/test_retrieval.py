@@ -81,9 +81,7 @@ def steps():
     one = program()
     states, figures = [jax.device_get(with_corpus(one, new_state(one)))], []
     for batch in BATCHES:
-        state, metrics = one.train_step(
-            jax.device_put(states[-1], one.state_shardings), jax.tree.map(jnp.asarray, batch)
-        )
+        state, metrics = one.train_step(jax.device_put(states[-1], one.state_shardings), jax.device_put(batch))
         states.append(jax.device_get(state))
         figures.append(jax.device_get(metrics))
     return states, figures, one
@@ -99,7 +97,7 @@ def all_passages(steps):
 
 
 def on_device(tree):
-    return jax.tree.map(jnp.asarray, tree)
+    return jax.device_put(tree)
 
 
 @functools.partial(jax.jit, static_argnames="method")
@@ -225,7 +223,7 @@ def test_the_index_is_that_of_the_parameters_a_round_began_with(steps):
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-6), states[4].index.encoder, expected)
     state = jax.device_put(states[4], one.state_shardings)
     for batch in BATCHES[1:3]:
-        state, _ = one.train_step(state, jax.tree.map(jnp.asarray, batch))
+        state, _ = one.train_step(state, jax.device_put(batch))
     assert int(state.index.version) == 2
     expected = one.encode_corpus(on_device(states[3].params), state.frozen)
     np.testing.assert_allclose(state.index.vectors, expected, atol=1e-6)
@@ -252,9 +250,7 @@ def test_a_refreshed_index_changes_what_is_retrieved(steps):
 def test_going_on_from_the_middle_of_a_round_is_exact(steps):
     states, _, one = steps
     for first, last in itertools.pairwise(range(1, 5)):
-        state, _ = one.train_step(
-            jax.device_put(states[first], one.state_shardings), jax.tree.map(jnp.asarray, BATCHES[first])
-        )
+        state, _ = one.train_step(jax.device_put(states[first], one.state_shardings), jax.device_put(BATCHES[first]))
         jax.tree.map(np.testing.assert_array_equal, jax.device_get(state), states[last])
 
 
@@ -266,7 +262,7 @@ def test_an_index_that_is_made_in_the_middle_of_a_round_has_one_encoder(steps):
     expected = np.asarray(state.index.vectors)
     assert np.abs(expected - states[0].index.vectors).max() > 1e-3
     for batch in BATCHES[1:3]:
-        state, _ = one.train_step(state, jax.tree.map(jnp.asarray, batch))
+        state, _ = one.train_step(state, jax.device_put(batch))
     assert int(state.index.version) == 1
     np.testing.assert_allclose(state.index.vectors, expected, atol=1e-6)
 
@@ -276,7 +272,7 @@ def test_on_eight_devices_and_in_parts_it_is_what_it_is_on_one_at_once(steps):
     states, figures, _ = steps
     other = program(MeshShape(2, 2, tensor=2), 8, accumulation=2)
     state = jax.device_put(states[2], other.state_shardings)
-    state, metrics = other.train_step(state, jax.tree.map(jnp.asarray, BATCHES[2]))
+    state, metrics = other.train_step(state, jax.device_put(BATCHES[2]))
     for name, value in figures[2].items():
         np.testing.assert_allclose(metrics[name], value, rtol=1e-4, err_msg=name)
     assert int(state.index.version) == 1

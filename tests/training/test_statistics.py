@@ -87,7 +87,7 @@ def test_a_step_moves_them_by_the_batch_alone(experiment, stepped):
     first, second, third = stepped
     module = experiment.model.build()
     for before, after in ((first, second), (second, third)):
-        params, images = jax.tree.map(jnp.asarray, (before.params, BATCH["image"]))
+        params, images = jax.device_put((before.params, BATCH["image"]))
         convolved = module.apply({"params": params}, images, method=lambda m, x: m.stem[0][0](x))
         expected = 0.9 * before.params["stem_norm"]["mean"] + 0.1 * np.asarray(convolved).mean((0, 1, 2))
         np.testing.assert_allclose(statistics(after)["mean"], expected, rtol=1e-4, atol=1e-6)
@@ -131,7 +131,7 @@ def test_a_linear_probe_moves_its_head_and_the_statistics_alone(experiment, make
     after = jax.device_get(program.train_step(program.init(), jax.device_put(BATCH))[0].params)
     for part in ("embeddings", "encoder"):
         jax.tree.map(np.testing.assert_array_equal, after[part], before[part])
-    params, images = jax.tree.map(jnp.asarray, (before, BATCH["image"]))
+    params, images = jax.device_put((before, BATCH["image"]))
     hidden_states = jax.jit(partial(program.module.apply, method="hidden_states"))
     features = hidden_states({"params": params}, images)[:, 0]
     expected = 0.9 * before["classification_norm"]["mean"] + 0.1 * features.mean(0)
@@ -141,7 +141,7 @@ def test_a_linear_probe_moves_its_head_and_the_statistics_alone(experiment, make
 
 def test_an_evaluation_reads_them(experiment, make_program, stepped):
     program, valid = make_program(experiment), jnp.ones(16, bool)
-    params = jax.tree.map(jnp.asarray, stepped[2].params)
+    params = jax.device_put(stepped[2].params)
     loss = program.eval_step(params, BATCH, valid, 0)["loss"].sum
     other = {**params, "stem_norm": params["stem_norm"] | {"mean": params["stem_norm"]["mean"] + 1.0}}
     assert abs(float(program.eval_step(other, BATCH, valid, 0)["loss"].sum - loss)) > 1e-3
@@ -155,7 +155,7 @@ def test_an_evaluation_reads_them(experiment, make_program, stepped):
 
 def test_a_checkpoint_has_them(experiment, make_program, stepped, tmp_path):
     program = make_program(experiment)
-    state = jax.tree.map(jnp.asarray, stepped[2])
+    state = jax.device_put(stepped[2])
     with Checkpoints(tmp_path, experiment.checkpoints) as checkpoints:
         checkpoints.save(state, experiment, {})
         checkpoints.wait()
