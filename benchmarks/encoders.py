@@ -26,6 +26,7 @@ import optax
 from flax import linen as nn
 from rich.console import Console
 from rich.table import Table
+from turns import mean_and_deviation
 
 import t5x_lite
 from t5x_lite.cli.processes import keep_memory
@@ -211,7 +212,7 @@ def main() -> None:
     parser.add_argument("--text", nargs="+", required=True)
     parser.add_argument("--polarity", required=True)
     parser.add_argument("--teraflops", type=float, default=6.0, help="10^12 operations of each pretraining")
-    parser.add_argument("--seeds", type=int, default=3, help="two or more")
+    parser.add_argument("--seeds", type=int, default=3, help="one gives no deviation")
     arguments = parser.parse_args()
     budget, figures = 1e12 * arguments.teraflops, {}
     steps = {name: round(budget / step_flops(*method)) for name, method in methods().items()}
@@ -229,9 +230,8 @@ def main() -> None:
     title = f"accuracy on sentence polarity, mean ± standard deviation of {arguments.seeds} seeds"
     table = Table("pretraining", "steps", "linear probe (%)", "fine-tuned (%)", title=title)
     for name, rows in figures.items():
-        columns = [100 * np.array([row[column] for row in rows]) for column in ("probe", "fine-tuned")]
-        spread = [f"{column.mean():.1f} ± {column.std(ddof=1):.1f}" for column in columns]
-        table.add_row(name, f"{steps.get(name, 0):,}", *spread)
+        columns = [[100 * row[column] for row in rows] for column in ("probe", "fine-tuned")]
+        table.add_row(name, f"{steps.get(name, 0):,}", *(mean_and_deviation(column, ".1f") for column in columns))
     Console().print(table)
 
 

@@ -201,7 +201,7 @@ def main() -> None:
     for name in ("--held-out", "--polarity"):
         parser.add_argument(name, required=True)
     parser.add_argument("--teraflops", type=float, default=8.0, help="10^12 operations of each pretraining")
-    parser.add_argument("--seeds", type=int, default=2, help="two or more")
+    parser.add_argument("--seeds", type=int, default=2, help="one gives no deviation")
     parser.add_argument("--out", default="runs/language_models", help="a folder for the runs and their figures")
     parser.add_argument("--only", nargs="*", default=(), help="these methods alone")
     arguments = parser.parse_args()

@@ -15,9 +15,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from rich.console import Console
 from rich.table import Table
+from turns import mean_and_deviation
 
 import t5x_lite
 from t5x_lite.cli.processes import keep_memory
@@ -83,7 +83,7 @@ def main() -> None:
     parser.add_argument("--train", required=True)
     parser.add_argument("--test", required=True)
     parser.add_argument("--steps", type=int, default=1500)
-    parser.add_argument("--seeds", type=int, default=2, help="two or more")
+    parser.add_argument("--seeds", type=int, default=2, help="one gives no deviation")
     parser.add_argument("--out", default="runs/memory", help="a folder for the runs and their figures")
     arguments = parser.parse_args()
     found: dict[str, list[dict[str, float]]] = {}
@@ -106,8 +106,8 @@ def main() -> None:
 
     table = Table("model", *map(str, MEMORIES), title=f"perplexity by memory, {arguments.seeds} seeds")
     for name, rows in found.items():
-        columns = [np.array([row[memory] for row in rows]) for memory in rows[0]]
-        table.add_row(name, *(f"{column.mean():.1f} ± {column.std(ddof=1):.1f}" for column in columns))
+        columns = [[row[memory] for row in rows] for memory in rows[0]]
+        table.add_row(name, *(mean_and_deviation(column, ".1f") for column in columns))
     Console(width=120).print(table)
 
 

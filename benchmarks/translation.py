@@ -26,6 +26,7 @@ import numpy as np
 import sacrebleu
 from rich.console import Console
 from rich.table import Table
+from turns import mean_and_deviation
 
 import t5x_lite
 from t5x_lite.cli.processes import keep_memory
@@ -149,7 +150,7 @@ def main() -> None:
     for name in ("--pairs", "--dev", "--test"):
         parser.add_argument(name, required=True)
     parser.add_argument("--minutes", type=float, default=10.0, help="of training, for each model and seed")
-    parser.add_argument("--seeds", type=int, default=2, help="two or more")
+    parser.add_argument("--seeds", type=int, default=2, help="one gives no deviation")
     parser.add_argument("--out", default="runs/translation", help="a folder for the runs and their scores")
     arguments = parser.parse_args()
     out, pairs = Path(arguments.out), read_pairs(arguments.test)
@@ -181,10 +182,9 @@ def main() -> None:
     title = f"BLEU of {len(pairs)} pairs after {arguments.minutes:g} minutes, {arguments.seeds} seeds"
     table = Table("model", "parameters", "ms a step", "steps", "greedy", "beam 4", *of_lengths, title=title)
     for name, rows in found.items():
-        columns = [np.array([row[column] for row in rows]) for column in rows[0]]
-        spread = [f"{column.mean():.1f} ± {column.std(ddof=1):.1f}" for column in columns]
+        columns = [[row[column] for row in rows] for column in rows[0]]
         facts = (f"{num_params(sizes[name]):,}", f"{1000 * seconds[name]:.0f}", f"{steps[name]:,}")
-        table.add_row(name, *facts, *spread)
+        table.add_row(name, *facts, *(mean_and_deviation(column, ".1f") for column in columns))
     Console(width=160).print(table)
 
 

@@ -154,6 +154,18 @@ def spread(values: Sequence[float], form: str) -> str:
     return f"{min(values):{form}} to {max(values):{form}}"
 
 
+def mean_and_deviation(values: Sequence[float], form: str) -> str:
+    """The mean, and the standard deviation of several.
+
+    >>> mean_and_deviation([1.0, 2.0, 3.0], ".1f")
+    '2.0 ± 1.0'
+    >>> mean_and_deviation([2.0], ".1f")
+    '2.0'
+    """
+    deviation = f" ± {statistics.stdev(values):{form}}" if len(values) > 1 else ""
+    return f"{statistics.fmean(values):{form}}{deviation}"
+
+
 def wide_console() -> Console:
     """Where tables of many columns stay whole: a file has 80 for rich."""
     return Console(width=max(Console().width, 120))
