@@ -243,8 +243,9 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=1)
     arguments = parser.parse_args()
     keep_memory()
+    kind = (Path(arguments.squad).name.partition(".")[0] or "towns") + ("-masked" if arguments.masked else "")
     results = [
-        measure(arguments.out / str(seed), arguments.squad, seed, masked=arguments.masked)
+        measure(arguments.out / f"{kind}-{seed}", arguments.squad, seed, masked=arguments.masked)
         for seed in range(arguments.seeds)
     ]
     table = Table("what", *(f"seed {seed}" for seed in range(arguments.seeds)))
