@@ -38,6 +38,7 @@ _OURS_ALONE = ("span_boundary",)
 _EARLY_BERT = {"hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size", "vocab_size"}
 _CHECKSUMS = "t5x_lite_xxh3"
 """The metadata of model.safetensors with the XXH3 of each tensor in an export of ours."""
+# What NumPy reads: no floats of eight bits or fewer.
 _DTYPES = {"F64", "F32", "F16", "BF16", "I64", "I32", "I16", "I8", "U64", "U32", "U16", "U8", "BOOL"}
 # What older and other programs write.
 _PICKLES = (".bin", ".pt", ".pth", ".ckpt", ".h5", ".msgpack")

@@ -19,8 +19,6 @@ from t5x_lite.scaling import (
     fit_study,
 )
 
-from ..slow import in_campaigns
-
 PUBLISHED = {
     # Besiroglu et al. 2024; Kaplan et al. 2020, appendix A.
     "chinchilla": ChinchillaLaw(E=1.8172, A=477.8, B=2143.4, alpha=0.3473, beta=0.3672),
@@ -110,15 +108,14 @@ def test_intervals_of_one_sample():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("samples", [50, pytest.param(100, marks=in_campaigns)])
-def test_intervals_hold_the_truth(samples):
-    """Those of 95 % in nine of ten samples or more."""
+def test_intervals_hold_the_truth():
+    """Those of 95 % in 90 of 100 samples or more."""
     law, held = PUBLISHED["chinchilla"], dict.fromkeys(PUBLISHED["chinchilla"].constants, 0)
-    for seed in range(samples):
+    for seed in range(100):
         fit = fit_law(ChinchillaLaw, grid(law, noise=0.01, seed=seed), draws=40)
         for constant, (low, high) in fit.intervals.items():
             held[constant] += low <= law.constants[constant] <= high
-    assert min(held.values()) >= 0.9 * samples, held
+    assert min(held.values()) >= 90, held
 
 
 def test_the_optimum_is_the_lowest_loss_of_its_compute():
